@@ -1,0 +1,355 @@
+"""Messages as users see them: what is sent, what is received, where it lies.
+
+Property names are those of RocketMQ's ``MessageConst``. Nothing here touches bytes of the wire or of the log: layouts
+are in ``rocketcore._fast.message`` and ``rocketcore.protocol.message``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final
+
+from rocketcore.codes import (
+    DLQ_TOPIC_PREFIX,
+    GROUP_MAX_LENGTH,
+    MAX_MESSAGE_BYTES,
+    RESERVED_PROPERTIES,
+    RETRY_TOPIC_PREFIX,
+    SEND_FORBIDDEN_TOPICS,
+    TOPIC_MAX_LENGTH,
+)
+from rocketcore.errors import ConfigError, MessageIllegal
+
+KEYS: Final = "KEYS"
+TAGS: Final = "TAGS"
+WAIT: Final = "WAIT"
+DELAY: Final = "DELAY"
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QUEUE_ID: Final = "REAL_QID"
+TRANSACTION_PREPARED: Final = "TRAN_MSG"
+PRODUCER_GROUP: Final = "PGROUP"
+MIN_OFFSET: Final = "MIN_OFFSET"
+MAX_OFFSET: Final = "MAX_OFFSET"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+RECONSUME_TIME: Final = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+MSG_REGION: Final = "MSG_REGION"
+TRACE_ON: Final = "TRACE_ON"
+UNIQ_KEY: Final = "UNIQ_KEY"
+CLUSTER: Final = "CLUSTER"
+SHARDING_KEY: Final = "__SHARDINGKEY"
+TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+
+NAME_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+KEY_SEPARATOR: Final = " "
+
+DELAY_LEVELS: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+"""Seconds of the delay levels 1 to 18 as a broker with default settings has them."""
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+class SendStatus(Enum):
+    """What became of a stored message (Java: ``SendStatus``)."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+class ConsumeResult(Enum):
+    """What a handler says of a message (Java: ``ConsumeConcurrentlyStatus``)."""
+
+    SUCCESS = "CONSUME_SUCCESS"
+    RETRY = "RECONSUME_LATER"
+
+
+class RetryLater(Exception):
+    """Raised by a handler: deliver this message again, after about ``delay`` seconds if given.
+
+    Redelivery is by RocketMQ's delay levels: the smallest level that is at least ``delay`` is used.
+    """
+
+    def __init__(self, delay: float | timedelta | None = None) -> None:
+        super().__init__(delay)
+        self.delay = delay.total_seconds() if isinstance(delay, timedelta) else delay
+
+    @property
+    def delay_level(self) -> int:
+        """The delay level to ask the broker for; 0 leaves the choice to it."""
+        if self.delay is None:
+            return 0
+        return delay_level_of(self.delay)
+
+
+def delay_level_of(seconds: float) -> int:
+    """Return the smallest default delay level of at least ``seconds``; the highest where none is long enough."""
+    return next((level for level, length in enumerate(DELAY_LEVELS, 1) if length >= seconds), len(DELAY_LEVELS))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MessageQueue:
+    """One queue of a topic on one broker (Java: ``MessageQueue``); sorts as Java sorts it."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+
+def check_topic(topic: str) -> None:
+    """Refuse a topic name that no broker takes (Java: ``Validators.checkTopic``)."""
+    limit = 255 if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)) else TOPIC_MAX_LENGTH
+    _check_name("topic", topic, limit)
+
+
+def check_send_topic(topic: str) -> None:
+    """Refuse a topic that cannot be sent to: an illegal name, or one of the broker's own topics."""
+    check_topic(topic)
+    if topic in SEND_FORBIDDEN_TOPICS:
+        raise MessageIllegal(f"topic {topic!r} is reserved: sending to it is forbidden")
+
+
+def check_group(group: str) -> None:
+    """Refuse a group name that no broker takes (Java: ``Validators.checkGroup``)."""
+    _check_name("group", group, GROUP_MAX_LENGTH)
+
+
+def _check_name(kind: str, name: str, limit: int) -> None:
+    if not name or not name.strip():
+        raise MessageIllegal(f"the {kind} name is blank")
+    if len(name) > limit:
+        raise MessageIllegal(f"the {kind} name {name[:40]!r}… has {len(name)} characters, {limit} are allowed")
+    if not _NAME.fullmatch(name):
+        raise MessageIllegal(f"the {kind} name {name!r} may hold only letters, digits, '%', '|', '_' and '-'")
+
+
+class Message:
+    """A message to send (Java: ``Message``).
+
+    topic          1 to 127 characters of ``[%|a-zA-Z0-9_-]``
+    body           bytes, or text that is encoded as UTF-8; not empty, at most 4 MiB
+    tag, keys      the tag, and one index key or several
+    properties     user properties; RocketMQ's own names are refused
+    message_group  messages of one group go to one queue, in order
+    delay          seconds or timedelta; deliver_at a datetime (5.x timers); delay_level 1 to 18 (4.9 and 5.x)
+    raises         ConfigError for contradictory arguments, MessageIllegal for what no broker takes
+    """
+
+    __slots__ = ("body", "flag", "message_group", "properties", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview | str,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+        delay_level: int | None = None,
+        flag: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.body = body.encode() if isinstance(body, str) else bytes(body)
+        self.flag = flag
+        self.message_group = message_group
+        self.properties: dict[str, str] = {}
+        if properties:
+            self._set_user_properties(properties)
+        if tag:
+            self.properties[TAGS] = tag
+        if keys:
+            self.properties[KEYS] = keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
+        if message_group is not None:
+            self.properties[SHARDING_KEY] = message_group
+        if delay is not None or deliver_at is not None or delay_level is not None:
+            self._set_delay(delay, deliver_at, delay_level)
+        for name, value in self.properties.items():
+            if NAME_SEPARATOR in value or PROPERTY_SEPARATOR in value:
+                raise MessageIllegal(f"property {name!r} holds a separator character (U+0001 or U+0002)")
+
+    def _set_user_properties(self, properties: Mapping[str, str]) -> None:
+        for name, value in properties.items():
+            if name in RESERVED_PROPERTIES:
+                raise MessageIllegal(f"property {name!r} is reserved by RocketMQ")
+            if not name or not value or not isinstance(value, str):
+                raise MessageIllegal(f"property {name!r} needs a name and a value that are non-empty text, got {value!r}")
+            if NAME_SEPARATOR in name or PROPERTY_SEPARATOR in name:
+                raise MessageIllegal(f"property name {name!r} holds a separator character (U+0001 or U+0002)")
+            self.properties[name] = value
+
+    def _set_delay(
+        self, delay: float | timedelta | None, deliver_at: datetime | None, delay_level: int | None
+    ) -> None:
+        if sum(value is not None for value in (delay, deliver_at, delay_level)) > 1:
+            raise ConfigError("give one of delay, deliver_at and delay_level")
+        if delay_level is not None:
+            if not 1 <= delay_level <= len(DELAY_LEVELS):
+                raise ConfigError(f"delay_level is 1 to {len(DELAY_LEVELS)}, got {delay_level}")
+            self.properties[DELAY] = str(delay_level)
+        elif deliver_at is not None:
+            if deliver_at.tzinfo is None:
+                raise ConfigError("deliver_at needs a time zone, for example datetime(…, tzinfo=UTC)")
+            self.properties[TIMER_DELIVER_MS] = str(round(deliver_at.timestamp() * 1000))
+        else:
+            seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+            if seconds is None or seconds < 0:
+                raise ConfigError(f"delay is a number of seconds of at least 0, got {seconds}")
+            self.properties[TIMER_DELAY_MS] = str(round(seconds * 1000))
+
+    def check(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        """Refuse what no broker takes; called before anything is sent."""
+        check_send_topic(self.topic)
+        if not self.body:
+            raise MessageIllegal(f"message to {self.topic!r}: the body is empty")
+        if len(self.body) > max_bytes:
+            raise MessageIllegal(f"message to {self.topic!r}: the body has {len(self.body)} bytes, {max_bytes} are allowed")
+
+    @property
+    def tag(self) -> str | None:
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.properties.get(KEYS, "").split())
+
+    def __repr__(self) -> str:
+        return f"Message(topic={self.topic!r}, tag={self.tag!r}, keys={self.keys!r}, body={_short(self.body)})"
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """What became of a send (Java: ``SendResult``); ``msg_id`` is the UNIQ_KEY, ``offset`` the position in the queue."""
+
+    status: SendStatus
+    msg_id: str
+    offset_msg_id: str
+    queue: MessageQueue
+    offset: int
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.status is SendStatus.SEND_OK
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReceivedMessage:
+    """A message that a consumer got (Java: ``MessageExt``).
+
+    ``topic`` is the real topic, also of a retried message; ``queue`` is the queue it was read from, which for a retry
+    belongs to ``%RETRY%group``. ``body`` is decompressed. ``ack()`` works where a consumer handed the message out.
+    """
+
+    topic: str
+    body: bytes
+    queue: MessageQueue
+    offset: int
+    msg_id: str
+    offset_msg_id: str
+    properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    flag: int = 0
+    sys_flag: int = 0
+    body_crc: int = 0
+    born_timestamp: int = 0
+    store_timestamp: int = 0
+    born_host: str = ""
+    store_host: str = ""
+    physical_offset: int = 0
+    store_size: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    _settle: Callable[[ReceivedMessage, ConsumeResult, float | None], Any] | None = field(default=None, repr=False)
+
+    @property
+    def tag(self) -> str | None:
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.properties.get(KEYS, "").split())
+
+    @property
+    def message_group(self) -> str | None:
+        return self.properties.get(SHARDING_KEY)
+
+    @property
+    def born_at(self) -> datetime:
+        return datetime.fromtimestamp(self.born_timestamp / 1000, UTC)
+
+    @property
+    def stored_at(self) -> datetime:
+        return datetime.fromtimestamp(self.store_timestamp / 1000, UTC)
+
+    def text(self, encoding: str = "utf-8") -> str:
+        """Return the body as text."""
+        return self.body.decode(encoding)
+
+    def json(self) -> Any:
+        """Return the body parsed as JSON."""
+        return json.loads(self.body)
+
+    def ack(self) -> None:
+        """Say that the message is done; a second call does nothing."""
+        self._settled_by()(self, ConsumeResult.SUCCESS, None)
+
+    def retry(self, delay: float | None = None) -> None:
+        """Ask for the message again, after about ``delay`` seconds if given."""
+        self._settled_by()(self, ConsumeResult.RETRY, delay)
+
+    def process(self) -> _Processing:
+        """Return a context (``with`` or ``async with``): ack on a normal exit, retry on an exception, which is swallowed
+        unless it is a cancellation or an exit."""
+        return _Processing(self)
+
+    def _settled_by(self) -> Callable[[ReceivedMessage, ConsumeResult, float | None], Any]:
+        if self._settle is None:
+            raise ConfigError("this message was not handed out by a consumer that tracks it: there is nothing to acknowledge")
+        return self._settle
+
+    def __repr__(self) -> str:
+        return (
+            f"ReceivedMessage(topic={self.topic!r}, tag={self.tag!r}, keys={self.keys!r}, queue={self.queue.broker}/"
+            f"{self.queue.queue_id}, offset={self.offset}, msg_id={self.msg_id!r}, body={_short(self.body)})"
+        )
+
+
+class _Processing:
+    """The context that ``ReceivedMessage.process`` returns."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: ReceivedMessage) -> None:
+        self._message = message
+
+    def __enter__(self) -> ReceivedMessage:
+        return self._message
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if error is None:
+            self._message.ack()
+            return False
+        self._message.retry(error.delay if isinstance(error, RetryLater) else None)
+        return isinstance(error, Exception)
+
+    async def __aenter__(self) -> ReceivedMessage:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        return self.__exit__(kind, error, trace)
+
+
+def _short(body: bytes) -> str:
+    return repr(body) if len(body) <= 32 else f"{body[:32]!r}… {len(body)} bytes"

@@ -1,0 +1,211 @@
+"""Time, retry intervals and supervised background work, so that no other module reads a clock or starts a bare task.
+
+``Clock`` is the only source of time below the command line: tests pass a ``ManualClock`` and turn it by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+__all__ = ["SYSTEM_CLOCK", "Backoff", "Clock", "Deadline", "ManualClock", "PeriodicTask", "PeriodicThread", "SystemClock"]
+
+logger = logging.getLogger(__name__)
+
+
+class Clock(Protocol):
+    """Wall time for what is stored and shown, monotonic time for deadlines and leases."""
+
+    def time_millis(self) -> int:
+        """Milliseconds since the epoch."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back."""
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    __slots__ = ()
+
+    def time_millis(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+SYSTEM_CLOCK = SystemClock()
+
+
+class ManualClock:
+    """A clock that stands still until it is turned."""
+
+    __slots__ = ("_millis", "_monotonic")
+
+    def __init__(self, time_millis: int = 1_700_000_000_000) -> None:
+        self._millis = time_millis
+        self._monotonic = 0.0
+
+    def time_millis(self) -> int:
+        return self._millis
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Turn both clocks forward."""
+        self._millis += round(seconds * 1000)
+        self._monotonic += seconds
+
+    def set_wall(self, time_millis: int) -> None:
+        """Set the wall clock, forward or back; monotonic time goes on."""
+        self._millis = time_millis
+
+
+class Deadline:
+    """A point in monotonic time that several steps share."""
+
+    __slots__ = ("_clock", "_end", "timeout")
+
+    def __init__(self, timeout: float, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.timeout = timeout
+        self._clock = clock
+        self._end = clock.monotonic() + timeout
+
+    def remaining(self) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self._end - self._clock.monotonic())
+
+    @property
+    def expired(self) -> bool:
+        return self._clock.monotonic() >= self._end
+
+
+class Backoff:
+    """Exponential intervals with jitter: each at most ``factor`` times the last, never above ``maximum`` seconds."""
+
+    __slots__ = ("_initial", "_maximum", "_next", "_random", "factor")
+
+    def __init__(
+        self, initial: float = 0.1, maximum: float = 30.0, factor: float = 2.0, *, rng: random.Random | None = None
+    ) -> None:
+        self._initial = initial
+        self._maximum = maximum
+        self.factor = factor
+        self._next = initial
+        self._random = rng or random.Random()
+
+    def next(self) -> float:
+        """Return the next interval in seconds, between half of it and all of it."""
+        interval = self._next
+        self._next = min(self._maximum, interval * self.factor)
+        return interval * (0.5 + self._random.random() / 2)
+
+    def reset(self) -> None:
+        """Start over after a success."""
+        self._next = self._initial
+
+
+class PeriodicTask:
+    """A named asyncio task that runs a function at an interval and outlives its failures.
+
+    A failure is logged and counted, the next round runs as planned. ``wake()`` starts a round at once.
+    """
+
+    def __init__(
+        self, name: str, function: Callable[[], Awaitable[None] | None], interval: float, *, initial_delay: float | None = None
+    ) -> None:
+        self.name = name
+        self.failures = 0
+        self._function = function
+        self._interval = interval
+        self._initial_delay = interval if initial_delay is None else initial_delay
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=self.name)
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Cancel the task and wait for its end."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise
+
+    async def _run(self) -> None:
+        delay = self._initial_delay
+        while True:
+            try:
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            delay = self._interval
+            try:
+                result = self._function()
+                if result is not None:
+                    await result
+            except Exception:
+                self.failures += 1
+                logger.exception("task failed task=%s failures=%d", self.name, self.failures)
+
+
+class PeriodicThread:
+    """The same for blocking code: a named daemon thread, woken by ``wake()``, ended by ``stop()``."""
+
+    def __init__(
+        self, name: str, function: Callable[[], None], interval: float, *, initial_delay: float | None = None
+    ) -> None:
+        self.name = name
+        self.failures = 0
+        self._function = function
+        self._interval = interval
+        self._initial_delay = interval if initial_delay is None else initial_delay
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """End the thread after the round it is in; wait at most ``timeout`` seconds."""
+        self._stopped = True
+        self._wake.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        delay = self._initial_delay
+        while True:
+            self._wake.wait(delay)
+            self._wake.clear()
+            if self._stopped:
+                return
+            delay = self._interval
+            try:
+                self._function()
+            except Exception:
+                self.failures += 1
+                logger.exception("thread failed thread=%s failures=%d", self.name, self.failures)

@@ -1,0 +1,59 @@
+"""The extension list and the compiler flags; everything declarative is in pyproject.toml.
+
+Switches (environment): ROCKETCORE_DEBUG=1 turns Cython's bounds checks on, ROCKETCORE_SANITIZE=1 adds ASAN and UBSAN,
+ROCKETCORE_ANNOTATE=1 writes the annotated HTML beside each module.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+DEBUG = os.environ.get("ROCKETCORE_DEBUG") == "1"
+SANITIZE = os.environ.get("ROCKETCORE_SANITIZE") == "1"
+ANNOTATE = os.environ.get("ROCKETCORE_ANNOTATE") == "1"
+
+FAST = Path("rocketcore/_fast")
+HEADERS = sorted(str(path) for path in (FAST / "include").glob("*.h"))
+
+compile_args = ["-std=c11", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function"]
+link_args: list[str] = []
+if DEBUG:
+    compile_args += ["-O0", "-g3", "-UNDEBUG"]
+else:
+    compile_args += ["-O3"]
+if SANITIZE:
+    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g"]
+    compile_args += sanitizers
+    link_args += sanitizers
+
+extensions = [
+    Extension(
+        f"rocketcore._fast.{path.stem}",
+        [str(path)],
+        include_dirs=[str(FAST / "include")],
+        depends=HEADERS,
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+    )
+    for path in sorted(FAST.glob("*.pyx"))
+]
+
+setup(
+    ext_modules=cythonize(
+        extensions,
+        annotate=ANNOTATE,
+        build_dir="build/cython",
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": DEBUG,
+            "wraparound": DEBUG,
+            "initializedcheck": DEBUG,
+            "cdivision": True,
+            "embedsignature": True,
+        },
+    )
+)
