@@ -363,7 +363,7 @@ class Version(IntEnum):
 
 
 CURRENT_VERSION: Final = int(Version.V5_3_3)
-"""The release whose behaviour we claim in ``version``: GO_AWAY is understood, SQL92 and standard JSON routes are asked for."""
+"""The release whose behaviour we claim in ``version``: GO_AWAY is understood, routes are asked for in standard JSON."""
 
 FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
 """Longest frame, its four length bytes included."""

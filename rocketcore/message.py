@@ -185,14 +185,14 @@ class Message:
             if name in RESERVED_PROPERTIES:
                 raise MessageIllegal(f"property {name!r} is reserved by RocketMQ")
             if not name or not value or not isinstance(value, str):
-                raise MessageIllegal(f"property {name!r} needs a name and a value that are non-empty text, got {value!r}")
+                raise MessageIllegal(
+                    f"property {name!r} needs a name and a value that are non-empty text, got {value!r}"
+                )
             if NAME_SEPARATOR in name or PROPERTY_SEPARATOR in name:
                 raise MessageIllegal(f"property name {name!r} holds a separator character (U+0001 or U+0002)")
             self.properties[name] = value
 
-    def _set_delay(
-        self, delay: float | timedelta | None, deliver_at: datetime | None, delay_level: int | None
-    ) -> None:
+    def _set_delay(self, delay: float | timedelta | None, deliver_at: datetime | None, delay_level: int | None) -> None:
         if sum(value is not None for value in (delay, deliver_at, delay_level)) > 1:
             raise ConfigError("give one of delay, deliver_at and delay_level")
         if delay_level is not None:
@@ -215,7 +215,9 @@ class Message:
         if not self.body:
             raise MessageIllegal(f"message to {self.topic!r}: the body is empty")
         if len(self.body) > max_bytes:
-            raise MessageIllegal(f"message to {self.topic!r}: the body has {len(self.body)} bytes, {max_bytes} are allowed")
+            raise MessageIllegal(
+                f"message to {self.topic!r}: the body has {len(self.body)} bytes, {max_bytes} are allowed"
+            )
 
     @property
     def tag(self) -> str | None:
@@ -231,7 +233,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """What became of a send (Java: ``SendResult``); ``msg_id`` is the UNIQ_KEY, ``offset`` the position in the queue."""
+    """What became of a send (Java: ``SendResult``): ``msg_id`` is the UNIQ_KEY, ``offset`` the place in the queue."""
 
     status: SendStatus
     msg_id: str
@@ -310,13 +312,17 @@ class ReceivedMessage:
         self._settled_by()(self, ConsumeResult.RETRY, delay)
 
     def process(self) -> _Processing:
-        """Return a context (``with`` or ``async with``): ack on a normal exit, retry on an exception, which is swallowed
-        unless it is a cancellation or an exit."""
+        """Return a context (``with`` or ``async with``): ack on a normal exit, retry on an exception.
+
+        The exception goes no further, unless it is a cancellation or an exit.
+        """
         return _Processing(self)
 
     def _settled_by(self) -> Callable[[ReceivedMessage, ConsumeResult, float | None], Any]:
         if self._settle is None:
-            raise ConfigError("this message was not handed out by a consumer that tracks it: there is nothing to acknowledge")
+            raise ConfigError(
+                "this message was not handed out by a consumer that tracks it: there is nothing to acknowledge"
+            )
         return self._settle
 
     def __repr__(self) -> str:

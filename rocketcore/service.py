@@ -13,7 +13,16 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-__all__ = ["SYSTEM_CLOCK", "Backoff", "Clock", "Deadline", "ManualClock", "PeriodicTask", "PeriodicThread", "SystemClock"]
+__all__ = [
+    "SYSTEM_CLOCK",
+    "Backoff",
+    "Clock",
+    "Deadline",
+    "ManualClock",
+    "PeriodicTask",
+    "PeriodicThread",
+    "SystemClock",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +128,12 @@ class PeriodicTask:
     """
 
     def __init__(
-        self, name: str, function: Callable[[], Awaitable[None] | None], interval: float, *, initial_delay: float | None = None
+        self,
+        name: str,
+        function: Callable[[], Awaitable[None] | None],
+        interval: float,
+        *,
+        initial_delay: float | None = None,
     ) -> None:
         self.name = name
         self.failures = 0
@@ -142,12 +156,9 @@ class PeriodicTask:
         if task is None:
             return
         task.cancel()
-        try:
-            await task
-        except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if current is not None and current.cancelling():
-                raise
+        # Not ``await task``: its CancelledError could not be told from one that is meant for the caller, who may be
+        # closing things because it was cancelled itself.
+        await asyncio.wait([task])
 
     async def _run(self) -> None:
         delay = self._initial_delay

@@ -1,1 +1,1 @@
-"""Compiled kernels over buffers, one format per module. Import a kernel by its module: ``from rocketcore._fast import frame``."""
+"""Compiled kernels over buffers, one format per module, imported by module: ``from rocketcore._fast import frame``."""
