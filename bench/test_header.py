@@ -1,0 +1,114 @@
+"""Command headers, to columns, read whole and written; property strings. Rows: kernel, reference, json or struct."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import data
+from rocketcore._fast import frame, header
+from tests.reference import header as reference
+from tests.reference import properties as reference_properties
+
+FORMS = {"json": 0, "binary": 1}
+COMMAND = reference.Header(310, 0, 479, 8, 0, None, data.SEND_FIELDS)
+RESPONSE = reference.Header(
+    0, 3, 479, 8, 1, None,
+    {
+        "msgId": "0A00000100002A9F0000000000000064", "queueId": "3", "queueOffset": "1234567",
+        "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
+    },
+)  # fmt: skip
+
+
+def encoded(form: str, count: int) -> bytes:
+    return header.encode_frame(*COMMAND, b"hi", FORMS[form]) * count
+
+
+@pytest.mark.parametrize("count", [1, 32])
+@pytest.mark.parametrize("form", FORMS)
+def test_send_to_columns(benchmark: Any, form: str, count: int) -> None:
+    """A chunk of sends as a broker reads it: boundaries, fixed fields, typed fields."""
+    chunk = encoded(form, count)
+    rows, heads, out = (
+        np.zeros((count, columns), np.int64).data
+        for columns in (frame.COLUMNS, header.HEAD_COLUMNS, header.SEND_COLUMNS)
+    )
+    scratch = bytearray(4096)
+
+    def read() -> int:
+        found, _ = frame.scan(chunk, 0, len(chunk), rows)
+        header.peek(chunk, rows, found, heads)
+        return header.scan_send(chunk, rows, heads, 0, found, out, scratch)
+
+    benchmark.group = f"send-columns-{form}-{count}"
+    benchmark.extra_info |= {"bytes": len(chunk), "headers": count}
+    assert benchmark(read) == count
+    assert out[0, header.SEND_STATUS] == 0
+
+
+@pytest.mark.parametrize("row", ["kernel", "reference", "library"])
+@pytest.mark.parametrize("form", FORMS)
+def test_read(benchmark: Any, form: str, row: str) -> None:
+    """A header with its ext fields as a dict."""
+    text = encoded(form, 1)[8:-2]
+    benchmark.group = f"header-read-{form}"
+    benchmark.extra_info["bytes"] = len(text)
+    if row == "kernel":
+        assert benchmark(header.read, text, 0, len(text), FORMS[form]) == COMMAND
+    elif row == "reference":
+        assert benchmark(reference.read_binary if FORMS[form] else reference.read_json, text) == COMMAND
+    elif form == "json":
+        assert benchmark(json.loads, text)["extFields"] == COMMAND.ext
+    else:
+        pytest.skip("no library reads the binary form; the reference is struct")
+
+
+@pytest.mark.parametrize("row", ["kernel", "kernel-template", "reference"])
+@pytest.mark.parametrize("form", FORMS)
+def test_write_response(benchmark: Any, form: str, row: str) -> None:
+    """The answer to a send; the reference writes JSON with ``json`` and the binary form with ``struct``."""
+    benchmark.group = f"header-write-{form}"
+    serialize_type, ext = FORMS[form], RESPONSE.ext
+    assert ext is not None
+    if row == "kernel":
+        written = benchmark(header.encode_frame, *RESPONSE, b"", serialize_type)
+    elif row == "kernel-template":
+        written = benchmark(
+            header.encode_send_response, 8, 479, 3, 1234567, ext["msgId"].encode(), None, serialize_type,
+            ext["MSG_REGION"].encode(),
+        )  # fmt: skip
+    else:
+        written = bytes(8) + benchmark(reference.write_binary if serialize_type else reference.write_json, RESPONSE)
+    assert header.read(written, 8, len(written) - 8, serialize_type) == RESPONSE
+    benchmark.extra_info["bytes"] = len(written)
+
+
+@pytest.mark.parametrize("row", ["kernel", "reference"])
+def test_decode_properties(benchmark: Any, row: str) -> None:
+    text = header.encode_properties(data.properties())
+    benchmark.group = "properties-decode"
+    if row == "kernel":
+        assert benchmark(header.decode_properties, text) == data.properties()
+    else:
+        assert benchmark(lambda: reference_properties.decode(text.decode())) == data.properties()
+
+
+@pytest.mark.parametrize("row", ["kernel", "reference"])
+def test_property_value(benchmark: Any, row: str) -> None:
+    text = header.encode_properties(data.properties())
+    benchmark.group = "properties-value"
+    if row == "kernel":
+        assert benchmark(header.property_value, text, 0, len(text), b"UNIQ_KEY") is not None
+    else:
+        assert benchmark(lambda: reference_properties.decode(text.decode())["UNIQ_KEY"])
+
+
+@pytest.mark.parametrize("row", ["kernel", "reference"])
+def test_java_hash(benchmark: Any, row: str) -> None:
+    benchmark.group = "java-hash"
+    function = header.java_hash if row == "kernel" else reference.java_hash
+    assert benchmark(function, "order-tag") == reference.java_hash("order-tag")

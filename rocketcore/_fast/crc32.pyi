@@ -1,0 +1,16 @@
+from typing import TypeAlias
+
+import numpy as np
+from _typeshed import ReadableBuffer, WriteableBuffer
+from numpy.typing import NDArray
+
+# numpy declares its arrays as buffers from Python 3.12 on only.
+_Table: TypeAlias = WriteableBuffer | NDArray[np.int64]
+
+NAMES: tuple[str, ...]
+
+def crc32(data: ReadableBuffer, value: int = 0, /) -> int: ...
+def crc32_ranges(data: ReadableBuffer, ranges: _Table, out: _Table) -> None: ...
+def available() -> list[str]: ...
+def implementation() -> str: ...
+def crc32_with(name: str, data: ReadableBuffer, value: int = 0) -> int: ...

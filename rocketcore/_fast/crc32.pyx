@@ -1,0 +1,131 @@
+"""CRC-32 of one body and of a table of ranges: the checksum of stored messages, before its sign bit is cleared.
+
+The numbers are those of ``zlib.crc32`` (IEEE 802.3). The code is in include/rc_hash.h, for other kernels to inline.
+"""
+
+from cpython.buffer cimport PyBuffer_Release
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+from rocketcore._fast.table cimport take_bytes, take_rows, take_values
+
+
+cdef extern from *:
+    """
+    #define RC_CRC_EMULATE_WIDE
+    #include "rc_hash.h"
+
+    static rc_crc32_function rc_crc32_named(const char *name) {
+        if (strcmp(name, "portable") == 0)
+            return rc_crc32_portable;
+    #if RC_CRC_X86
+        if (strcmp(name, "pclmul") == 0 && rc_cpu_has_pclmul())
+            return rc_crc32_pclmul;
+        if (strcmp(name, "vpclmul") == 0 && rc_cpu_has_vpclmul())
+            return rc_crc32_vpclmul;
+        if (strcmp(name, "vpclmul-emulated") == 0 && rc_cpu_has_pclmul() && rc_cpu_has_avx512())
+            return rc_crc32_emulated;
+    #endif
+        return NULL;
+    }
+    """
+    ctypedef uint32_t (*rc_crc32_function)(const uint8_t*, size_t, uint32_t) noexcept nogil
+    uint32_t rc_crc32(const uint8_t* at, size_t length, uint32_t value) nogil
+    rc_crc32_function rc_crc32_chosen
+    rc_crc32_function rc_crc32_named(const char* name)
+
+
+cdef enum:
+    # Below this many bytes the sum takes less time than giving the GIL away and taking it back under contention.
+    RELEASE_BYTES = 32768
+
+
+def crc32(data, value=0, /):
+    """Return the CRC-32 of bytes, continuing from ``value``.
+
+    data      bytes-like, read only, not kept
+    value     CRC-32 of what came before, 0 … 2**32 − 1
+    returns   0 … 2**32 − 1, as ``zlib.crc32``; the GIL is released from 32 KiB on
+    RocketMQ  common/UtilAll.java ``crc32`` is this ``& 0x7fffffff``
+    """
+    cdef uint32_t state = value
+    cdef Py_buffer view
+    if PyBytes_CheckExact(data) and PyBytes_GET_SIZE(data) < RELEASE_BYTES:
+        return rc_crc32(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), state)
+    take_bytes(data, &view)
+    try:
+        if view.len < RELEASE_BYTES:
+            return rc_crc32(<const uint8_t*>view.buf, view.len, state)
+        with nogil:
+            state = rc_crc32(<const uint8_t*>view.buf, view.len, state)
+        return state
+    finally:
+        PyBuffer_Release(&view)
+
+
+def crc32_ranges(data, ranges, out):
+    """Write the CRC-32 of each range of ``data``.
+
+    data      bytes-like, read only, not kept
+    ranges    int64[n, 2]: start, length
+    out       int64[n], filled with 0 … 2**32 − 1
+    raises    ValueError if a range is not within ``data`` or the tables differ in length; nothing is written then
+    """
+    cdef Py_buffer source, table, results
+    cdef const uint8_t* base
+    cdef const int64_t* row
+    cdef int64_t* sums
+    cdef Py_ssize_t i, count
+    take_bytes(data, &source)
+    try:
+        take_rows(ranges, &table, 2, False)
+        try:
+            take_values(out, &results)
+            try:
+                count = table.shape[0]
+                if results.shape[0] != count:
+                    raise ValueError(f"{count} ranges but {results.shape[0]} places for their sums")
+                base = <const uint8_t*>source.buf
+                row = <const int64_t*>table.buf
+                sums = <int64_t*>results.buf
+                for i in range(count):
+                    if row[2 * i] < 0 or row[2 * i + 1] < 0 or row[2 * i] > source.len - row[2 * i + 1]:
+                        raise ValueError(f"range {i} is not within the {source.len} bytes of data")
+                with nogil:
+                    for i in range(count):
+                        sums[i] = rc_crc32(base + row[2 * i], row[2 * i + 1], 0)
+            finally:
+                PyBuffer_Release(&results)
+        finally:
+            PyBuffer_Release(&table)
+    finally:
+        PyBuffer_Release(&source)
+
+
+NAMES = ("portable", "pclmul", "vpclmul", "vpclmul-emulated")
+
+
+def available():
+    """Return the implementations that this CPU can run, for tests and benchmarks."""
+    return [name for name in NAMES if rc_crc32_named(name.encode()) != NULL]
+
+
+def implementation():
+    """Return the name of the implementation in use."""
+    for name in NAMES:
+        if rc_crc32_named(name.encode()) == rc_crc32_chosen:
+            return name
+    raise SystemError("the CRC-32 in use has no name")
+
+
+def crc32_with(str name, data, uint32_t value=0):
+    """Return the CRC-32 by one implementation of ``available()``; ValueError for any other name."""
+    cdef rc_crc32_function function = rc_crc32_named(name.encode())
+    cdef Py_buffer view
+    if function == NULL:
+        raise ValueError(f"no CRC-32 implementation {name!r} here; there are {', '.join(available())}")
+    take_bytes(data, &view)
+    try:
+        return function(<const uint8_t*>view.buf, view.len, value)
+    finally:
+        PyBuffer_Release(&view)

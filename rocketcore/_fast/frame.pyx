@@ -1,0 +1,120 @@
+"""Frame boundaries in a receive buffer, and the split of each frame into header and body.
+
+layout    totalLength i32 (bytes that follow) · serializeType u8 · headerLength u24 · header · body, big-endian
+limits    0 JSON or 1 binary header; headerLength ≤ totalLength − 4; totalLength + 4 ≤ limit
+RocketMQ  remoting/netty/NettyDecoder.java, remoting/protocol/RemotingCommand.java
+"""
+
+from cpython.buffer cimport PyBuffer_Release
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from rocketcore._fast.status cimport (
+    FRAME_TOO_LARGE,
+    FRAME_TOO_SHORT,
+    HEADER_PAST_FRAME,
+    INCOMPLETE,
+    OK,
+    SERIALIZE_TYPE_UNKNOWN,
+    Status,
+    fail,
+)
+from rocketcore._fast.table cimport take_bytes, take_range, take_rows
+
+
+cdef extern from "rc_bytes.h" nogil:
+    int32_t rc_get_i32(const uint8_t* at)
+    uint32_t rc_get_u24(const uint8_t* at)
+
+
+# The C enum owns these names in this file, so the Python ints go in by way of the module dict.
+globals().update({
+    "FRAME_START": <int>FRAME_START,
+    "HEADER_START": <int>HEADER_START,
+    "HEADER_LENGTH": <int>HEADER_LENGTH,
+    "BODY_START": <int>BODY_START,
+    "BODY_LENGTH": <int>BODY_LENGTH,
+    "SERIALIZE_TYPE": <int>SERIALIZE_TYPE,
+    "COLUMNS": <int>FRAME_COLUMNS,
+})
+
+
+cdef inline Status split(const uint8_t* data, int64_t at, int64_t end, int64_t limit, int64_t* row) noexcept nogil:
+    """Fill one row from the frame at ``at``; INCOMPLETE if it is not all there yet and nothing is wrong so far."""
+    cdef int64_t length, header_length
+    if end - at < 4:
+        return INCOMPLETE
+    length = rc_get_i32(data + at)
+    if length < 4:
+        return FRAME_TOO_SHORT
+    if length + 4 > limit:
+        return FRAME_TOO_LARGE
+    if end - at < 8:
+        return INCOMPLETE
+    if data[at + 4] > 1:
+        return SERIALIZE_TYPE_UNKNOWN
+    header_length = rc_get_u24(data + at + 5)
+    if header_length > length - 4:
+        return HEADER_PAST_FRAME
+    if length + 4 > end - at:
+        return INCOMPLETE
+    row[FRAME_START] = at
+    row[HEADER_START] = at + 8
+    row[HEADER_LENGTH] = header_length
+    row[BODY_START] = at + 8 + header_length
+    row[BODY_LENGTH] = length - 4 - header_length
+    row[SERIALIZE_TYPE] = data[at + 4]
+    return OK
+
+
+cdef Status scan_loop(
+    const uint8_t* data, int64_t start, int64_t end, int64_t limit, int64_t* rows, Py_ssize_t capacity,
+    Py_ssize_t* count, int64_t* position,
+) noexcept nogil:
+    cdef Status status = OK
+    cdef Py_ssize_t found = 0
+    cdef int64_t at = start
+    cdef int64_t* row = rows
+    while found < capacity:
+        status = split(data, at, end, limit, row)
+        if status != OK:
+            break
+        at = row[BODY_START] + row[BODY_LENGTH]
+        row += FRAME_COLUMNS
+        found += 1
+    count[0] = found
+    position[0] = at
+    return status
+
+
+def scan(data, Py_ssize_t start, Py_ssize_t end, rows, Py_ssize_t limit=16_777_216):
+    """Find the frames in ``data[start:end]``.
+
+    data      bytes-like, read only, not kept
+    rows      int64[k, 6], filled from row 0: FRAME_START HEADER_START HEADER_LENGTH BODY_START BODY_LENGTH
+              SERIALIZE_TYPE; positions are absolute in ``data``. The scan stops when the table is full
+    limit     most bytes of one frame, its length word included
+    returns   (count, position): rows filled, and the first byte not consumed: the start of an incomplete frame, or of
+              the first frame that found no row, or ``end``
+    raises    DecodeError or FrameTooLarge if the *first* frame is bad; good frames before a bad one are returned and
+              the error comes with the next call. A length word alone is enough to refuse a frame
+    RocketMQ  remoting/netty/NettyDecoder.java
+    """
+    cdef Py_buffer source, table
+    cdef Py_ssize_t count = 0
+    cdef int64_t position = start
+    cdef Status status
+    take_bytes(data, &source)
+    try:
+        take_range(&source, start, end)
+        take_rows(rows, &table, FRAME_COLUMNS, True)
+        try:
+            status = scan_loop(
+                <const uint8_t*>source.buf, start, end, limit, <int64_t*>table.buf, table.shape[0], &count, &position
+            )
+        finally:
+            PyBuffer_Release(&table)
+    finally:
+        PyBuffer_Release(&source)
+    if count == 0 and status != OK and status != INCOMPLETE:
+        raise fail(status, position)
+    return count, position

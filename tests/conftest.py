@@ -1,0 +1,10 @@
+"""The fixtures of all tests, one subject a file."""
+
+pytest_plugins = [
+    "tests.fixtures.vectors",
+    "tests.fixtures.spark",
+    "tests.fixtures.processes",
+    "tests.fixtures.apache",
+    "tests.fixtures.cluster",
+    "tests.fixtures.name_servers",
+]

@@ -1,0 +1,246 @@
+"""Header kernels against the oracle: valid headers of both forms, damaged ones, texts, property strings, sends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketcore._fast import frame, header
+from rocketcore.errors import DecodeError
+from tests.reference import frame as reference_frame
+from tests.reference import header as reference
+from tests.reference import properties as reference_properties
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+EXT = st.none() | st.dictionaries(TEXTS, TEXTS, max_size=8)
+HEADERS = st.builds(
+    reference.Header,
+    code=st.integers(-0x8000, 0x7FFF),
+    language=st.integers(0, 13),
+    version=st.integers(-0x8000, 0x7FFF),
+    opaque=st.integers(-(2**31), 2**31 - 1),
+    flag=st.integers(-(2**31), 2**31 - 1),
+    remark=st.none() | TEXTS,
+    ext=EXT,
+)
+# Bytes that matter to UTF-8 readers, and some that do not.
+RAW_TEXTS = st.binary(max_size=12) | st.lists(
+    st.sampled_from(b"A\x80\x8f\x90\x9f\xa0\xbf\xc2\xe0\xed\xef\xf0\xf4\xff"), max_size=10
+).map(bytes)
+
+
+def damage(data: bytes, changes: list[tuple[int, int]], cut: int) -> bytes:
+    changed = bytearray(data)
+    for at, value in changes:
+        if changed:
+            changed[at % len(changed)] = value
+    return bytes(changed[: len(changed) - cut % (len(changed) + 1)])
+
+
+DAMAGE = (
+    st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 255) | st.sampled_from(b'"\\{}:,0-n \xff')), max_size=3),
+    st.just(0) | st.integers(0, 30),
+)
+
+
+def peek(data: bytes, serialize_type: int) -> tuple[bytes, Any, Any]:
+    """The header as the only frame between other bytes, so that positions are not those of the buffer."""
+    start = reference_frame.frame(b"", b"..", 1)
+    whole = start + reference_frame.frame(data, b"body", serialize_type)
+    rows, heads = np.zeros((1, frame.COLUMNS), np.int64), np.zeros((1, header.HEAD_COLUMNS), np.int64)
+    assert frame.scan(whole, len(start), len(whole), rows) == (1, len(whole))
+    header.peek(whole, rows, 1, heads)
+    return whole, rows, heads
+
+
+def compare(data: bytes, serialize_type: int, want: reference.Header | None) -> None:
+    """Compare peek, read and find_ext with what the oracle read."""
+    whole, rows, heads = peek(data, serialize_type)
+    assert heads[0][header.STATUS] == (1 if want is None else 0)
+    if want is None:
+        return
+    assert header.read(whole, rows[0][frame.HEADER_START], len(data), serialize_type) == want
+    columns = [header.CODE, header.LANGUAGE, header.VERSION, header.OPAQUE, header.FLAG]
+    assert heads[0][columns].tolist() == [want.code, want.language, want.version, want.opaque, want.flag]
+    for key, value in (want.ext or {}).items():
+        if "\ufffd" not in key:  # a key that was not UTF-8 is found by its bytes
+            found = header.find_ext(whole, rows, heads, 0, key.encode())
+            assert found is not None
+            assert reference.java_text(found) == value
+
+
+@given(want=HEADERS, body=st.binary(max_size=20))
+def test_json_is_written_as_the_oracle_and_read_back(want: reference.Header, body: bytes) -> None:
+    text = reference.write_json(want)
+    assert header.encode_frame(*want, body, 0) == reference_frame.frame(text, body, 0)
+    compare(text, 0, want)
+
+
+@given(want=HEADERS, body=st.binary(max_size=20))
+def test_binary_is_written_as_the_oracle_and_read_back(want: reference.Header, body: bytes) -> None:
+    """An empty text is no text in a binary header, and an empty key cannot be written."""
+    ext = None if want.ext is None else {key: value for key, value in want.ext.items() if key}
+    want = want._replace(ext=ext)
+    data = reference.write_binary(want)
+    assert header.encode_frame(*want, body, 1) == reference_frame.frame(data, body, 1)
+    left = {key: value for key, value in (ext or {}).items() if value}
+    compare(data, 1, want._replace(remark=want.remark or None, ext=left if ext else None))
+
+
+@given(
+    want=HEADERS,
+    indent=st.sampled_from([None, 0, 1, "\t"]),
+    ascii_only=st.booleans(),
+    order=st.randoms(use_true_random=False),
+)
+def test_json_of_any_writer(want: reference.Header, indent: Any, ascii_only: bool, order: Any) -> None:
+    """Keys in any order, white space, escapes: still standard JSON."""
+    items = list(json.loads(reference.write_json(want)).items())
+    order.shuffle(items)
+    text = json.dumps(dict(items), indent=indent, ensure_ascii=ascii_only)
+    compare(text.encode(), 0, want)
+
+
+@given(want=HEADERS, ascii_only=st.booleans(), changes=DAMAGE[0], cut=DAMAGE[1])
+def test_damaged_json(want: reference.Header, ascii_only: bool, changes: list[tuple[int, int]], cut: int) -> None:
+    text = json.dumps(json.loads(reference.write_json(want)), ensure_ascii=ascii_only, separators=(",", ":")).encode()
+    data = damage(text, changes, cut)
+    compare(data, 0, reference.read_json(data))
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
+    lambda inner: st.lists(inner, max_size=2),
+    max_leaves=3,
+)
+
+
+@given(
+    fields=st.dictionaries(
+        st.sampled_from([*sorted(reference.KEYS), "body"]),
+        JSON_VALUES | st.integers(-(2**31), 2**31 - 1) | st.sampled_from(["JAVA", "java", "PYTHON", "3"])
+        | st.dictionaries(TEXTS, TEXTS | JSON_VALUES, max_size=3),
+    )
+)  # fmt: skip
+def test_json_of_other_types(fields: dict[str, Any]) -> None:
+    data = json.dumps(fields).encode()
+    compare(data, 0, reference.read_json(data))
+
+
+@given(want=HEADERS, changes=DAMAGE[0], cut=DAMAGE[1])
+def test_damaged_binary(want: reference.Header, changes: list[tuple[int, int]], cut: int) -> None:
+    check_binary(damage(reference.write_binary(want), changes, cut))
+
+
+@given(keys=st.lists(st.tuples(RAW_TEXTS, RAW_TEXTS), max_size=4), remark=RAW_TEXTS, slack=st.integers(-3, 3))
+def test_binary_of_any_bytes(keys: list[tuple[bytes, bytes]], remark: bytes, slack: int) -> None:
+    """Texts that are not UTF-8, keys that come twice, a length of the ext fields that is not that of its entries."""
+    entries = b"".join(len(k).to_bytes(2) + k + len(v).to_bytes(4) + v for k, v in keys)
+    length = (len(entries) + slack).to_bytes(4, signed=True)
+    check_binary(reference.FIXED.pack(1, 2, 3, 4, 5) + len(remark).to_bytes(4) + remark + length + entries)
+
+
+def check_binary(data: bytes) -> None:
+    try:
+        want = reference.read_binary(data)
+    except DecodeError:
+        compare(data, 1, None)
+        with pytest.raises(DecodeError) as caught:
+            header.read(data, 0, len(data), 1)
+        assert 0 <= caught.value.position <= len(data)
+    else:
+        compare(data, 1, want)
+
+
+NUMBERS = st.integers(-(2**31), 2**31 - 1).map(str)
+ODD = st.sampled_from(["", "x", "1.5", "2147483648", "-9223372036854775809", "true", "false", "TRUE", "\\", "é"])
+SEND_FIELDS = {
+    **dict.fromkeys("abcn", TEXTS),
+    **dict.fromkeys("defhjl", NUMBERS),
+    "g": st.integers(-(2**63), 2**63 - 1).map(str),
+    "i": st.text(st.sampled_from('ab\x01\x02é"\\😀\n'), max_size=60),
+    **dict.fromkeys("km", st.sampled_from(["true", "false"])),
+}
+
+
+@given(
+    ext=st.fixed_dictionaries(
+        {key: SEND_FIELDS[key] for key in "abcdefgh"}, optional={key: SEND_FIELDS[key] for key in "ijklmn"}
+    ),
+    odd=st.dictionaries(st.sampled_from(["a", "b", "d", "g", "i", "j", "m", "o", "bname", "ns"]), ODD, max_size=1),
+    missing=st.sets(st.sampled_from("abcdefgh"), max_size=1),
+    serialize_type=st.integers(0, 1),
+    changes=st.just([]) | DAMAGE[0],
+    cut=DAMAGE[1],
+)
+def test_sends(
+    ext: dict[str, str],
+    odd: dict[str, str],
+    missing: set[str],
+    serialize_type: int,
+    changes: list[tuple[int, int]],
+    cut: int,
+) -> None:
+    """A row that the fast reader fills says what the oracle says; the usual form is never left to the general path."""
+    usual = not odd and not missing and not changes and not cut and ext.get("k") != "true"
+    usual = usual and all(ext[key] and json.dumps(ext[key], ensure_ascii=False) == f'"{ext[key]}"' for key in "abc")
+    usual = usual and (ext.get("n", "x") != "" and '"' not in ext.get("n", "") and "\\" not in ext.get("n", ""))
+    usual = usual and ext.get("n", "").isprintable()
+    ext = {key: value for key, value in (ext | odd).items() if key not in missing}
+    command = reference.Header(310, 0, 407, 5, 0, None, ext)
+    data = (reference.write_binary if serialize_type else reference.write_json)(command)
+    whole, rows, heads = peek(damage(data, changes, cut), serialize_type)
+    out, scratch = np.zeros((1, header.SEND_COLUMNS), np.int64), bytearray(1000)
+    assert header.scan_send(whole, rows, heads, 0, 1, out, scratch) == 1
+    row = out[0]
+    if usual:
+        assert row[header.SEND_STATUS] == 0
+    if row[header.SEND_STATUS] == 0:
+        read = header.read(whole, *rows[0][[frame.HEADER_START, frame.HEADER_LENGTH, frame.SERIALIZE_TYPE]])
+        assert read is not None
+        want = reference.read_send(reference.Header(*read))
+        assert want is not None
+        for key, name in [("a", "GROUP"), ("b", "TOPIC"), ("c", "DEFAULT_TOPIC")]:
+            start, length = (row[getattr(header, f"SEND_{name}_{what}")] for what in ("START", "LENGTH"))
+            assert whole[start : start + length].decode() == want[key]
+        start, length = row[header.SEND_PROPERTIES_START], row[header.SEND_PROPERTIES_LENGTH]
+        assert scratch[start : start + length].decode() == want["i"]
+        numbers = {
+            "d": header.SEND_DEFAULT_QUEUES, "e": header.SEND_QUEUE_ID, "f": header.SEND_SYS_FLAG,
+            "g": header.SEND_BORN_TIMESTAMP, "h": header.SEND_MESSAGE_FLAG, "j": header.SEND_RECONSUME_TIMES,
+            "l": header.SEND_MAX_RECONSUME, "m": header.SEND_BATCH,
+        }  # fmt: skip
+        assert {key: int(row[column]) for key, column in numbers.items()} == {key: int(want[key]) for key in numbers}
+
+
+PROPERTY_TEXTS = st.text(st.sampled_from("ab\x01\x01\x02\x02é中😀"), max_size=30)
+
+
+@given(text=PROPERTY_TEXTS, name=st.sampled_from(["a", "b", "ab", "é", "中", "😀"]), before=st.binary(max_size=5))
+def test_properties(text: str, name: str, before: bytes) -> None:
+    want = reference_properties.decode(text)
+    data = text.encode()
+    assert header.decode_properties(data) == want
+    value = header.property_value(before + data + b"\x02a\x01z", len(before), len(data), name.encode())
+    assert value == (want[name].encode() if name in want else None)
+
+
+@given(properties=st.dictionaries(TEXTS, st.none() | TEXTS, max_size=6))
+def test_properties_are_written_as_the_oracle_does(properties: dict[str, str | None]) -> None:
+    assert header.encode_properties(properties) == reference_properties.encode(properties).encode()
+
+
+@given(data=RAW_TEXTS)
+def test_text_is_decoded_as_java_does(data: bytes) -> None:
+    assert header.decode_text(data) == reference.java_text(data)
+
+
+@given(text=st.text(st.characters(), max_size=20))
+def test_java_hash(text: str) -> None:
+    """With unpaired surrogates too, which a Java string can hold."""
+    assert header.java_hash(text) == reference.java_hash(text)

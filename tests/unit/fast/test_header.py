@@ -1,0 +1,437 @@
+"""Command headers against the frames that Apache RocketMQ's Java classes make, and the typed reader of sends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rocketcore._fast import frame, header
+from rocketcore.errors import DecodeError, LocalProtocolError
+from tests.fixtures.vectors import family, name_of
+from tests.reference import frame as reference_frame
+from tests.reference import header as reference
+
+TYPES = {"JSON": 0, "ROCKETMQ": 1}
+JSON, BINARY = 0, 1
+SEND = {
+    "a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1700000000000", "h": "0",
+    "i": "TAGS\x01TagA\x02", "j": "0", "k": "false", "m": "false", "n": "b-a",
+}  # fmt: skip
+
+
+class Tables:
+    """The frames of some bytes, peeked."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.rows = np.zeros((64, frame.COLUMNS), np.int64)
+        self.heads = np.full((64, header.HEAD_COLUMNS), -77, np.int64)
+        self.count, position = frame.scan(data, 0, len(data), self.rows)
+        assert position == len(data)
+        header.peek(data, self.rows, self.count, self.heads)
+
+    def read(self, index: int = 0) -> Any:
+        _, start, length, _, _, serialize_type = self.rows[index]
+        return header.read(self.data, start, length, serialize_type)
+
+    def send(self, scratch: int = 4096) -> tuple[list[dict[str, int]], bytearray]:
+        names = [name for name in dir(header) if name.startswith("SEND_") and name != "SEND_COLUMNS"]
+        out, room = np.full((64, header.SEND_COLUMNS), -77, np.int64), bytearray(scratch)
+        done = header.scan_send(self.data, self.rows, self.heads, 0, self.count, out, room)
+        return [{name[5:]: int(row[getattr(header, name)]) for name in names} for row in out[:done]], room
+
+
+def one(header_bytes: bytes, serialize_type: int = JSON, body: bytes = b"") -> Tables:
+    return Tables(reference_frame.frame(header_bytes, body, serialize_type))
+
+
+# Read as the newest release does.
+OLDER = {
+    "decode/JSON/language-NODE_JS@4.9.7", "decode/ROCKETMQ/language-13@4.9.7", "decode/JSON/at-type-ext@4.9.7",
+    "decode/JSON/at-type-ext@5.3.3",
+}  # fmt: skip
+
+
+def decodes(prefix: str) -> list[dict[str, Any]]:
+    return [vector for vector in family("frames.jsonl", prefix) if vector["name"] not in OLDER]
+
+
+def joined(text: str | None) -> str | None:
+    """Text of a vector, where a lone surrogate is written as such, as Java encodes it."""
+    return None if text is None else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def expected(decoded: dict[str, Any]) -> reference.Header:
+    language = decoded["language"]
+    ext = decoded["ext"]
+    return reference.Header(
+        decoded["code"],
+        -1 if language is None else reference.LANGUAGES.index(language),
+        decoded["version"],
+        decoded["opaque"],
+        decoded["flag"],
+        joined(decoded["remark"]),
+        None if ext is None else {key: joined(value) or "" for key, value in ext.items() if value is not None},
+    )
+
+
+@pytest.mark.parametrize("vector", family("frames.jsonl", "encode/") + family("frames.jsonl", "typed/"), ids=name_of)
+def test_reads_what_java_writes(vector: dict[str, Any]) -> None:
+    tables = Tables(bytes.fromhex(vector["hex"]))
+    if "error" in vector["decoded"]:  # Java cannot read everything it writes
+        with pytest.raises(DecodeError):
+            tables.read()
+        return
+    want = expected(vector["decoded"])
+    assert tables.read() == want
+    head = tables.heads[0]
+    assert head[header.STATUS] == 0
+    columns = [header.CODE, header.LANGUAGE, header.VERSION, header.OPAQUE, header.FLAG]
+    assert head[columns].tolist() == [want.code, want.language, want.version, want.opaque, want.flag]
+    for key, value in (want.ext or {}).items():
+        assert header.find_ext(tables.data, tables.rows, tables.heads, 0, key.encode()) == value.encode()
+    assert header.find_ext(tables.data, tables.rows, tables.heads, 0, b"absent") is None
+
+
+@pytest.mark.parametrize("vector", family("frames.jsonl", "encode/"), ids=name_of)
+def test_writes_what_java_writes(vector: dict[str, Any]) -> None:
+    given, serialize_type = vector["input"], TYPES[vector["input"]["serializeType"]]
+    body = bytes.fromhex(given["body"] or "")
+    command = (
+        given["code"], reference.LANGUAGES.index(given["language"]), given["version"], given["opaque"], given["flag"],
+        given["remark"], given["ext"], body, serialize_type,
+    )  # fmt: skip
+    if "error" in vector["decoded"]:
+        with pytest.raises(LocalProtocolError, match="key"):
+            header.encode_frame(*command)
+        return
+    written = header.encode_frame(*command)
+    if serialize_type == BINARY and not -0x8000 <= given["code"] <= 0x7FFF:
+        assert written[4] == JSON, "Java cuts the code to 16 bits"
+        assert Tables(written).read()[0] == given["code"]
+        return
+    java = bytes.fromhex(vector["hex"])
+    ours, theirs = Tables(written), Tables(java)
+    assert ours.read() == theirs.read()
+    assert written[ours.rows[0][frame.BODY_START] :] == body
+    if len(given["ext"] or {}) < 2 and (vector["java"] == "5.5.0" or serialize_type == BINARY):
+        assert written == java  # with more ext fields the order is that of Java's hash table
+
+
+@pytest.mark.parametrize("vector", decodes("decode/JSON/"), ids=name_of)
+def test_odd_json_is_read_as_java_does_or_left_to_the_general_reader(vector: dict[str, Any]) -> None:
+    tables = Tables(bytes.fromhex(vector["hex"]))
+    found = tables.read()
+    assert (found is None) == (tables.heads[0][header.STATUS] == 1)
+    if found is not None:
+        assert found == expected(vector["decoded"])
+
+
+USUAL = {
+    "standard", "whitespace", "code-negative", "ext-null", "ext-empty", "remark-null", "escapes", "raw-unicode",
+    "go-style", "serialize-type-name", "language-JAVA", "language-GO",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("vector", decodes("decode/JSON/"), ids=name_of)
+def test_usual_json_needs_no_general_reader(vector: dict[str, Any]) -> None:
+    case = vector["name"].split("@")[0].split("/")[-1]
+    if case in USUAL:
+        assert Tables(bytes.fromhex(vector["hex"])).read() is not None
+    if case in {"duplicate-keys", "unknown-keys", "opaque-missing", "invalid-utf8", "bom", "escape-lone-surrogate"}:
+        assert Tables(bytes.fromhex(vector["hex"])).read() is None
+
+
+@pytest.mark.parametrize("vector", decodes("decode/ROCKETMQ/"), ids=name_of)
+def test_odd_binary_headers(vector: dict[str, Any]) -> None:
+    tables = Tables(bytes.fromhex(vector["hex"]))
+    if "error" in vector["decoded"]:
+        assert tables.heads[0][header.STATUS] == 1
+        with pytest.raises(DecodeError) as caught:
+            tables.read()
+        assert 8 <= caught.value.position <= len(tables.data)
+    else:
+        assert tables.heads[0][header.STATUS] == 0
+        assert tables.read() == expected(vector["decoded"])
+
+
+def test_specification_example_json() -> None:
+    text = (
+        b'{"code":105,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":7,'
+        b'"serializeTypeCurrentRPC":"JSON","version":479}'
+    )
+    written = header.encode_frame(105, 0, 479, 7, 0, None, {"topic": "T"}, b"", JSON)
+    assert written == bytes.fromhex("0000007f0000007b") + text
+
+
+def test_specification_example_binary() -> None:
+    written = header.encode_frame(105, 0, 479, 7, 0, None, {"topic": "T"}, b"ab", BINARY)
+    want = "00000027 01000021 0069 00 01df 00000007 00000000 00000000 0000000c 0005 746f706963 00000001 54 6162"
+    assert written == bytes.fromhex(want)
+
+
+def test_one_bad_header_spoils_no_other() -> None:
+    good = header.encode_frame(105, 0, 479, 7, 0, None, {"topic": "T"}, b"ab", BINARY)
+    bad = reference_frame.frame(b"\x00" * 5, b"", BINARY)
+    tables = Tables(good + bad + good)
+    assert tables.heads[:3, header.STATUS].tolist() == [0, 1, 0]
+    assert tables.read(2)[3] == 7
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
+def test_values_are_texts_of_any_kind(serialize_type: int) -> None:
+    ext = {"é\x01": '\x00\x1f\x7f"\\/\u2028😀', "b" * 300: "x" * 5000, "c": " "}
+    tables = Tables(header.encode_frame(-5, 3, -1, -(2**31), 2**31 - 1, "中\n", ext, b"body", serialize_type))
+    assert tables.read() == (-5, 3, -1, -(2**31), 2**31 - 1, "中\n", ext)
+    for key, value in ext.items():
+        assert header.find_ext(tables.data, tables.rows, tables.heads, 0, key.encode()) == value.encode()
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
+def test_many_ext_fields(serialize_type: int) -> None:
+    ext = {f"key{i}": str(i) for i in range(1000)}
+    assert Tables(header.encode_frame(1, 3, 0, 0, 0, None, ext, b"", serialize_type)).read()[6] == ext
+
+
+def test_none_is_not_written() -> None:
+    written = header.encode_frame(1, 3, 0, 0, 0, None, {"a": None, "b": "1"}, b"", JSON)
+    assert Tables(written).read()[5:] == (None, {"b": "1"})
+
+
+def test_unpaired_surrogates_become_question_marks() -> None:
+    ext = {"k\udc00": "\ud83d\ude00 \ud83d", "n": None}
+    frame_bytes = header.encode_frame(1, 3, 0, 0, 0, "\udfff", ext, b"", JSON)
+    assert Tables(frame_bytes).read()[5:] == ("?", {"k?": "😀 ?"})
+    answer = header.encode_pull_response_header(0, 1, 2, "\udfff", 0, 0, 0, 0, 0, JSON)
+    assert Tables(answer).read()[5] == "?"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"ext_fields": {"a": 1}}, TypeError),
+        ({"ext_fields": {1: "a"}}, TypeError),
+        ({"ext_fields": {"k" * 32768: "v"}, "serialize_type": BINARY}, LocalProtocolError),
+        ({"remark": "x" * 17_000_000}, LocalProtocolError),
+        ({"remark": 5}, TypeError),
+        ({"language": 14}, ValueError),
+        ({"language": -1}, ValueError),
+        ({"serialize_type": 2}, ValueError),
+        ({"opaque": 1 << 31}, OverflowError),
+        ({"code": 1 << 31}, OverflowError),
+        ({"body": "text"}, TypeError),
+    ],
+)
+def test_what_is_not_a_command(arguments: dict[str, Any], error: type[Exception]) -> None:
+    good: dict[str, Any] = {
+        "code": 1, "language": 3, "version": 0, "opaque": 0, "flag": 0, "remark": None, "ext_fields": None, "body": b"",
+        "serialize_type": JSON,
+    }  # fmt: skip
+    header.encode_frame(**good)
+    with pytest.raises(error):
+        header.encode_frame(**(good | arguments))
+
+
+# ---- sends
+
+
+@pytest.mark.parametrize("vector", family("frames.jsonl", "typed/"), ids=name_of)
+def test_sends_of_java(vector: dict[str, Any]) -> None:
+    """A hook's ext field is one this reader does not know; without it the request is read."""
+    tables = Tables(bytes.fromhex(vector["hex"]))
+    rows, _ = tables.send()
+    assert rows[0]["STATUS"] == 1
+    code, language, version, opaque, flag, remark, ext = tables.read()
+    ext = {key: value for key, value in ext.items() if key != "extra"}
+    body = tables.data[tables.rows[0][frame.BODY_START] :]
+    serialize_type = TYPES[vector["input"]["serializeType"]]
+    plain = Tables(header.encode_frame(code, language, version, opaque, flag, remark, ext, body, serialize_type))
+    [row], scratch = plain.send()
+    assert row["STATUS"] == (0 if "/send-v2@" in vector["name"] else 1)
+    if row["STATUS"] == 0:
+        check_send(plain, 0, row, scratch)
+
+
+def check_send(tables: Tables, index: int, row: dict[str, int], scratch: bytearray) -> None:
+    """Compare a send row with the reference, field by field."""
+
+    def cut(name: str) -> str:
+        return tables.data[row[f"{name}_START"] :][: row[f"{name}_LENGTH"]].decode()
+
+    command = reference.Header(*tables.read(index))
+    fields = reference.read_send(command)
+    assert fields is not None
+    start = row["PROPERTIES_START"]
+    found = {
+        "a": cut("GROUP"), "b": cut("TOPIC"), "c": cut("DEFAULT_TOPIC"), "d": row["DEFAULT_QUEUES"],
+        "e": row["QUEUE_ID"], "f": row["SYS_FLAG"], "g": row["BORN_TIMESTAMP"], "h": row["MESSAGE_FLAG"],
+        "j": row["RECONSUME_TIMES"], "l": row["MAX_RECONSUME"], "m": bool(row["BATCH"]), "k": False,
+        "i": scratch[start : start + row["PROPERTIES_LENGTH"]].decode(),
+    }  # fmt: skip
+    assert found == {key: value for key, value in fields.items() if key != "n"}
+    assert (row["OPAQUE"], row["FLAG_BITS"], row["CODE"], row["VERSION"]) == (
+        command.opaque, command.flag, command.code, command.version,
+    )  # fmt: skip
+    frame_row = tables.rows[index]
+    assert row["SERIALIZE_TYPE"] == frame_row[frame.SERIALIZE_TYPE]
+    assert (row["BODY_START"], row["BODY_LENGTH"]) == (frame_row[frame.BODY_START], frame_row[frame.BODY_LENGTH])
+
+
+def send_frame(
+    serialize_type: int, changes: dict[str, str | None] | None = None, code: int = 310, flag: int = 0
+) -> bytes:
+    return header.encode_frame(code, 3, 407, 9, flag, None, SEND | (changes or {}), b"hi", serialize_type)
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"i": None, "j": None, "k": None, "l": None, "m": None, "n": None},
+        {"m": "true", "l": "16", "j": "3"},
+        {"d": "-1", "e": "-2147483648", "f": "2147483647", "g": "-9223372036854775808", "h": "-0"},
+        {"g": "9223372036854775807"},
+        {"i": 'é\x01中😀\x02"\\/\x1f', "bname": "b-a"},
+        {"a": "gröup", "b": "t" * 200},
+    ],
+)
+def test_sends_on_the_fast_path(serialize_type: int, changes: dict[str, str | None]) -> None:
+    tables = Tables(send_frame(serialize_type, changes) + send_frame(serialize_type, code=320, flag=2))
+    rows, scratch = tables.send()
+    assert [row["STATUS"] for row in rows] == [0, 0]
+    for index, row in enumerate(rows):
+        check_send(tables, index, row, scratch)
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({key: None} for key in "abcdefgh"),
+        *({key: ""} for key in "abcdefgh"),
+        *({key: bad} for key in "defhjl" for bad in ("x", "1.5", "+1", " 1", "2147483648", "-2147483649", "-")),
+        {"g": "9223372036854775808"},
+        {"g": "-9223372036854775809"},
+        {"k": "true"},
+        {"m": "TRUE"},
+        {"m": "1"},
+        {"o": "x"},
+        {"AccessKey": "ak"},
+        {"ns": "x"},
+        {"i": "x" * 5000},
+    ],
+    ids=str,
+)
+def test_sends_for_the_general_path(serialize_type: int, changes: dict[str, str | None]) -> None:
+    """The row after it is read all the same."""
+    tables = Tables(send_frame(serialize_type, changes) + send_frame(serialize_type))
+    rows, scratch = tables.send()
+    assert [row["STATUS"] for row in rows] == [1, 0]
+    check_send(tables, 1, rows[1], scratch)
+
+
+@pytest.mark.parametrize(("code", "flag"), [(10, 0), (325, 0), (310, 1), (320, 3)])
+def test_other_commands_are_no_sends(code: int, flag: int) -> None:
+    rows, _ = Tables(send_frame(JSON, code=code, flag=flag)).send()
+    assert rows[0]["STATUS"] == 1
+
+
+def test_invalid_utf8_in_a_binary_send_is_for_the_general_path() -> None:
+    data = send_frame(BINARY).replace(b"TagA", b"Tag\xff")
+    assert Tables(data).send()[0][0]["STATUS"] == 1
+
+
+def test_send_stops_when_scratch_is_full() -> None:
+    text = SEND["i"]
+    tables = Tables(send_frame(BINARY) * 5)
+    rows, scratch = tables.send(scratch=2 * len(text) + 1)
+    assert len(rows) == 2
+    assert scratch == (text * 2).encode() + b"\0"
+    assert Tables(send_frame(BINARY)).send(scratch=len(text) - 1)[0][0]["STATUS"] == 1
+
+
+def test_send_stops_when_the_table_is_full() -> None:
+    tables = Tables(send_frame(JSON) * 5)
+    out = np.zeros((3, header.SEND_COLUMNS), np.int64)
+    assert header.scan_send(tables.data, tables.rows, tables.heads, 1, 5, out, bytearray(1000)) == 3
+    assert out[0][header.SEND_BODY_START] == tables.rows[1][frame.BODY_START]
+
+
+def test_tables_that_do_not_fit_the_data_are_refused() -> None:
+    tables = Tables(send_frame(JSON))
+    out = np.zeros((1, header.SEND_COLUMNS), np.int64)
+    short = tables.data[:-1]
+    with pytest.raises(ValueError, match="not within"):
+        header.peek(short, tables.rows, 1, tables.heads)
+    with pytest.raises(ValueError, match="not within"):
+        header.scan_send(short, tables.rows, tables.heads, 0, 1, out, bytearray(100))
+    with pytest.raises(ValueError, match="not of this data"):
+        header.find_ext(short, tables.rows, tables.heads, 0, b"a")
+    with pytest.raises(ValueError, match="65 rows"):
+        header.peek(tables.data, tables.rows, 65, tables.heads)
+    with pytest.raises(IndexError):
+        header.find_ext(tables.data, tables.rows, tables.heads, 64, b"a")
+    tables.heads[0][header.EXT_END] = len(tables.data) + 1
+    with pytest.raises(ValueError, match="not of this data"):
+        header.find_ext(tables.data, tables.rows, tables.heads, 0, b"a")
+    assert header.scan_send(tables.data, tables.rows, tables.heads, 0, 1, out, bytearray(100)) == 1
+    assert out[0][header.SEND_STATUS] == 1
+
+
+@pytest.mark.parametrize(("start", "length"), [(-1, 5), (0, -1), (5, 100)])
+def test_read_outside_the_data(start: int, length: int) -> None:
+    with pytest.raises(ValueError, match="not within"):
+        header.read(b"0123456789", start, length, JSON)
+
+
+def test_read_of_an_unknown_type() -> None:
+    with pytest.raises(ValueError, match="serialize type 2"):
+        header.read(b"{}", 0, 2, 2)
+
+
+# ---- answers
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
+@pytest.mark.parametrize("transaction_id", [None, b"0A000009", 'q"\x01é'.encode()])
+def test_send_response(serialize_type: int, transaction_id: bytes | None) -> None:
+    msg_id = b",".join([b"0A00000100002A9F0000000000000064"] * 40)
+    region = b"DefaultRegion"
+    answer = header.encode_send_response(-9, 479, 3, 2**63 - 1, msg_id, transaction_id, serialize_type, region)
+    want = {
+        "msgId": msg_id.decode(), "queueId": "3", "queueOffset": str(2**63 - 1), "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+    }  # fmt: skip
+    if transaction_id is not None:
+        want["transactionId"] = transaction_id.decode()
+    assert Tables(answer).read() == (0, 3, 479, -9, 1, None, want)
+    if serialize_type == JSON:
+        json.loads(answer[8:])
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
+def test_pull_response_header(serialize_type: int) -> None:
+    body = bytes(3000)
+    start = header.encode_pull_response_header(19, 4, 479, "näh", 1, 2**63 - 1, -1, 0, len(body), serialize_type)
+    tables = Tables(start + body)
+    ext = {
+        "suggestWhichBrokerId": "1", "nextBeginOffset": str(2**63 - 1), "minOffset": "-1", "maxOffset": "0",
+    }  # fmt: skip
+    assert tables.read() == (19, 3, 479, 4, 1, "näh", ext)
+    assert tables.rows[0][frame.BODY_START] == len(start)
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
+def test_body_response_header(serialize_type: int) -> None:
+    start = header.encode_body_response_header(4, 479, 5, serialize_type)
+    tables = Tables(start + b"route")
+    assert tables.read() == (0, 3, 479, 4, 1, None, None)
+    assert tables.heads[0][[header.EXT_START, header.EXT_END]].tolist() == [0, 0]
+    with pytest.raises(ValueError, match="negative"):
+        header.encode_body_response_header(4, 479, -1, serialize_type)
+    with pytest.raises(LocalProtocolError):
+        header.encode_body_response_header(4, 479, 2**31 - 1, serialize_type)
