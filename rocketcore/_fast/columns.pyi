@@ -1,0 +1,68 @@
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias, final
+
+import numpy
+import numpy.typing
+from typing_extensions import Buffer
+
+_Int64Array: TypeAlias = Buffer | numpy.typing.NDArray[numpy.int64]
+
+class _ArrowColumn(Protocol):
+    """What pyarrow.Array is: an exporter of the Arrow PyCapsule Interface."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+COLUMNS: tuple[str, ...]
+
+@final
+class BatchEncoder:
+    def __init__(
+        self,
+        *,
+        write_id: int,
+        partition: int,
+        tags: bytes = b"",
+        keys: bytes = b"",
+        properties: bytes = b"",
+        wait: bool = True,
+        max_body: int = 4194304,
+    ) -> None: ...
+    def encode(
+        self,
+        out: Buffer,
+        max_bytes: int,
+        first: int,
+        last: int,
+        row_base: int,
+        *,
+        body: _ArrowColumn,
+        rows: _Int64Array | None = None,
+        tags: _ArrowColumn | None = None,
+        keys: _ArrowColumn | None = None,
+        properties: _ArrowColumn | None = None,
+        msg_id: _ArrowColumn | None = None,
+        flag: _ArrowColumn | None = None,
+    ) -> tuple[int, int]: ...
+
+@final
+class ColumnBuffer:
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+ColumnBuffers: TypeAlias = tuple[ColumnBuffer | None, ...]
+
+@final
+class StoredColumns:
+    def __init__(self, columns: Sequence[str]) -> None: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def byte_count(self) -> int: ...
+    @property
+    def last_queue_offset(self) -> int: ...
+    @property
+    def compressed(self) -> list[tuple[int, int]]: ...
+    def append(
+        self, data: Buffer, start: int, end: int, limit_offset: int | None = None, check_crc: bool = False
+    ) -> tuple[int, int]: ...
+    def finish(self) -> dict[str, ColumnBuffers]: ...

@@ -1,0 +1,33 @@
+from typing import TypeAlias
+
+import numpy
+import numpy.typing
+from typing_extensions import Buffer
+
+_Int64Array: TypeAlias = Buffer | numpy.typing.NDArray[numpy.int64]
+
+COLUMNS: int
+PHYSICAL_OFFSET: int
+SIZE: int
+TAGS_CODE: int
+QUEUE_ID: int
+QUEUE_OFFSET: int
+STORE_TIMESTAMP: int
+TOPIC_START: int
+TOPIC_LENGTH: int
+SYS_FLAG: int
+PROPERTIES_START: int
+PROPERTIES_LENGTH: int
+DELAY_LEVEL: int
+
+END_OF_DATA: int
+FILLER: int
+END_OF_LOG: int
+FULL: int
+
+FILLER_SIZE: int
+
+def walk(
+    data: Buffer, start: int, end: int, base_offset: int, rows: _Int64Array, check_crc: bool = True
+) -> tuple[int, int, int]: ...
+def encode_filler(left: int) -> bytes: ...

@@ -1,0 +1,221 @@
+"""Walk a segment of the commit log: the rows that dispatch needs, the end of a file, the end of the log.
+
+layout    stored messages (record.pxd) back to back; a record never crosses a file. Where the next one does not fit, a
+          filler of left i32 · magic 0xCBD43194 ends the file. Bytes never written are zero
+RocketMQ  store/CommitLog.java (checkMessageAndReturnSize, recoverAbnormally), 5.5.0
+"""
+
+from cpython.buffer cimport PyBuffer_Release
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+
+from rocketcore._fast.record cimport (
+    FIXED_SIZE,
+    MAGIC_FILLER,
+    MAGIC_V1,
+    MAGIC_V2,
+    check_body,
+    named,
+    rc_get_i32,
+    rc_java_hash_utf8,
+    rc_next_property,
+    rc_property,
+    rc_property_reader,
+    rc_put_32,
+    rc_read_properties,
+    read_record,
+)
+from rocketcore._fast.record cimport PHYSICAL_OFFSET as RECORD_PHYSICAL_OFFSET
+from rocketcore._fast.record cimport PROPERTIES_LENGTH as RECORD_PROPERTIES_LENGTH
+from rocketcore._fast.record cimport PROPERTIES_START as RECORD_PROPERTIES_START
+from rocketcore._fast.record cimport QUEUE_ID as RECORD_QUEUE_ID
+from rocketcore._fast.record cimport QUEUE_OFFSET as RECORD_QUEUE_OFFSET
+from rocketcore._fast.record cimport STORE_TIMESTAMP as RECORD_STORE_TIMESTAMP
+from rocketcore._fast.record cimport STORED_COLUMNS
+from rocketcore._fast.record cimport SYS_FLAG as RECORD_SYS_FLAG
+from rocketcore._fast.record cimport TOPIC_LENGTH as RECORD_TOPIC_LENGTH
+from rocketcore._fast.record cimport TOPIC_START as RECORD_TOPIC_START
+from rocketcore._fast.status cimport OK
+from rocketcore._fast.table cimport take_bytes, take_range, take_rows
+
+cdef enum:
+    PHYSICAL_OFFSET
+    SIZE
+    TAGS_CODE
+    QUEUE_ID
+    QUEUE_OFFSET
+    STORE_TIMESTAMP
+    TOPIC_START
+    TOPIC_LENGTH
+    SYS_FLAG
+    PROPERTIES_START
+    PROPERTIES_LENGTH
+    DELAY_LEVEL
+    COLUMNS
+
+cdef enum Walk:
+    END_OF_DATA
+    FILLER
+    END_OF_LOG
+    FULL
+
+cdef enum:
+    FILLER_SIZE = 8
+
+globals().update({
+    "PHYSICAL_OFFSET": <int>PHYSICAL_OFFSET,
+    "SIZE": <int>SIZE,
+    "TAGS_CODE": <int>TAGS_CODE,
+    "QUEUE_ID": <int>QUEUE_ID,
+    "QUEUE_OFFSET": <int>QUEUE_OFFSET,
+    "STORE_TIMESTAMP": <int>STORE_TIMESTAMP,
+    "TOPIC_START": <int>TOPIC_START,
+    "TOPIC_LENGTH": <int>TOPIC_LENGTH,
+    "SYS_FLAG": <int>SYS_FLAG,
+    "PROPERTIES_START": <int>PROPERTIES_START,
+    "PROPERTIES_LENGTH": <int>PROPERTIES_LENGTH,
+    "DELAY_LEVEL": <int>DELAY_LEVEL,
+    "COLUMNS": <int>COLUMNS,
+    "END_OF_DATA": <int>END_OF_DATA,
+    "FILLER": <int>FILLER,
+    "END_OF_LOG": <int>END_OF_LOG,
+    "FULL": <int>FULL,
+    "FILLER_SIZE": <int>FILLER_SIZE,
+})
+
+
+cdef inline int64_t delay_level(const uint8_t* text, int64_t length) noexcept nogil:
+    """Value of a DELAY property; 0 unless it is digits that make an int32."""
+    cdef int64_t level = 0
+    cdef int64_t i
+    for i in range(length):
+        if text[i] < 48 or text[i] > 57 or level > INT32_MAX // 10:
+            return 0
+        level = level * 10 + text[i] - 48
+    return level if level <= INT32_MAX else 0
+
+
+cdef inline void read_properties(const uint8_t* data, int64_t* row) noexcept nogil:
+    """Fill TAGS_CODE and DELAY_LEVEL; where a name occurs twice the last one counts."""
+    cdef rc_property_reader reader = rc_read_properties(data + row[PROPERTIES_START], row[PROPERTIES_LENGTH])
+    cdef rc_property found
+    cdef const uint8_t* tags = NULL
+    cdef int64_t tags_length = 0
+    row[TAGS_CODE] = 0
+    row[DELAY_LEVEL] = 0
+    while rc_next_property(&reader, &found):
+        if named(&found, b"TAGS", 4):
+            tags = found.value
+            tags_length = found.value_length
+        elif named(&found, b"DELAY", 5):
+            row[DELAY_LEVEL] = delay_level(found.value, found.value_length)
+    if tags != NULL:
+        row[TAGS_CODE] = rc_java_hash_utf8(tags, tags_length)
+
+
+cdef Walk walk_loop(
+    const uint8_t* data, int64_t start, int64_t end, int64_t base_offset, int64_t* rows, Py_ssize_t capacity,
+    bint check_crc, Py_ssize_t* count, int64_t* position,
+) noexcept nogil:
+    cdef int64_t record[STORED_COLUMNS]
+    cdef int64_t at = start
+    cdef int64_t size
+    cdef int32_t magic
+    cdef int64_t* row = rows
+    cdef Walk outcome = FULL
+    cdef Py_ssize_t found = 0
+    while True:
+        if end - at < FILLER_SIZE:
+            outcome = END_OF_DATA
+            break
+        size = rc_get_i32(data + at)
+        magic = rc_get_i32(data + at + 4)
+        if magic == MAGIC_FILLER:
+            outcome = FILLER
+            break
+        if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < FIXED_SIZE:
+            outcome = END_OF_LOG
+            break
+        if size > end - at:
+            outcome = END_OF_DATA
+            break
+        if found == capacity:
+            break
+        if (
+            read_record(data, at, end, record) != OK
+            or record[RECORD_PROPERTIES_START] + record[RECORD_PROPERTIES_LENGTH] != at + size
+            or record[RECORD_PHYSICAL_OFFSET] != base_offset + at
+            or (check_crc and check_body(data, record) != OK)
+        ):
+            outcome = END_OF_LOG
+            break
+        row[PHYSICAL_OFFSET] = base_offset + at
+        row[SIZE] = size
+        row[QUEUE_ID] = record[RECORD_QUEUE_ID]
+        row[QUEUE_OFFSET] = record[RECORD_QUEUE_OFFSET]
+        row[STORE_TIMESTAMP] = record[RECORD_STORE_TIMESTAMP]
+        row[TOPIC_START] = record[RECORD_TOPIC_START]
+        row[TOPIC_LENGTH] = record[RECORD_TOPIC_LENGTH]
+        row[SYS_FLAG] = record[RECORD_SYS_FLAG]
+        row[PROPERTIES_START] = record[RECORD_PROPERTIES_START]
+        row[PROPERTIES_LENGTH] = record[RECORD_PROPERTIES_LENGTH]
+        read_properties(data, row)
+        at += size
+        row += COLUMNS
+        found += 1
+    count[0] = found
+    position[0] = at
+    return outcome
+
+
+def walk(data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, bint check_crc=True):
+    """Walk the records of ``data[start:end]``, a piece of a log segment that begins at a record.
+
+    data         bytes-like, read only, not kept; it may be a read-only map of the segment
+    base_offset  physical offset of ``data[0]``
+    rows         int64[k, 12], filled from row 0: PHYSICAL_OFFSET SIZE TAGS_CODE QUEUE_ID QUEUE_OFFSET STORE_TIMESTAMP
+                 TOPIC_START TOPIC_LENGTH SYS_FLAG PROPERTIES_START PROPERTIES_LENGTH DELAY_LEVEL; …_START are positions
+                 in ``data``, TAGS_CODE is Java's hash of TAGS (0 without), DELAY_LEVEL the number in DELAY (0 without)
+    check_crc    compare bodies with their CRC
+    returns      (count, position, status): rows filled, the first byte not consumed, and why the walk stopped there.
+                 END_OF_DATA  fewer bytes left than the next record states, or fewer than 8: come back with more, and at
+                              the end of the file take it as END_OF_LOG
+                 FILLER       the rest of this file is not used, the log goes on in the next one
+                 END_OF_LOG   zero bytes, or anything that is not an undamaged record written for this very offset
+                 FULL         the table is full and another record or something like it follows
+    RocketMQ     store/CommitLog.java (checkMessageAndReturnSize)
+
+    A record is valid if its magic is known, its fields add up exactly to its size, its PHYSICALOFFSET is where it lies
+    and its CRC is right. Java does not compare the offset; it is what tells a record from bytes of an older file.
+    """
+    cdef Py_buffer source, table
+    cdef Py_ssize_t count = 0
+    cdef int64_t position = start
+    cdef Walk outcome
+    take_bytes(data, &source)
+    try:
+        take_range(&source, start, end)
+        take_rows(rows, &table, COLUMNS, True)
+        try:
+            with nogil:
+                outcome = walk_loop(
+                    <const uint8_t*>source.buf, start, end, base_offset, <int64_t*>table.buf, table.shape[0], check_crc,
+                    &count, &position,
+                )
+        finally:
+            PyBuffer_Release(&table)
+    finally:
+        PyBuffer_Release(&source)
+    return count, position, <int>outcome
+
+
+def encode_filler(int64_t left):
+    """Return the 8 bytes that end a file with ``left`` bytes unused.
+
+    raises    ValueError if ``left`` is below 8 or does not fit an int32
+    RocketMQ  store/CommitLog.java (doAppend, END_OF_FILE)
+    """
+    cdef uint8_t filler[FILLER_SIZE]
+    if left < FILLER_SIZE or left > INT32_MAX:
+        raise ValueError(f"a filler covers 8 to {INT32_MAX} bytes, got {left}")
+    rc_put_32(rc_put_32(filler, <int32_t>left), <int32_t>MAGIC_FILLER)
+    return (<char*>filler)[:FILLER_SIZE]

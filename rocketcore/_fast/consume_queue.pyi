@@ -1,0 +1,32 @@
+from typing import TypeAlias
+
+import numpy
+import numpy.typing
+from typing_extensions import Buffer
+
+_Int64Array: TypeAlias = Buffer | numpy.typing.NDArray[numpy.int64]
+
+UNIT_SIZE: int
+OUT_COLUMNS: int
+PHYSICAL_OFFSET: int
+SIZE: int
+INDEX: int
+
+def put_unit(out: Buffer, position: int, physical_offset: int, size: int, tags_code: int) -> int: ...
+def put_units(
+    out: Buffer, position: int, physical_offsets: _Int64Array, sizes: _Int64Array, tags_codes: _Int64Array
+) -> int: ...
+def put_blank(out: Buffer, position: int, count: int) -> int: ...
+def unit(units: Buffer, index: int) -> tuple[int, int, int]: ...
+def scan_units(
+    units: Buffer,
+    codes: _Int64Array | None,
+    max_count: int,
+    max_bytes: int,
+    out: _Int64Array,
+    disk_before: int = 0,
+    disk_max_count: int = 8,
+    disk_max_bytes: int = 65536,
+) -> tuple[int, int]: ...
+def recover(units: Buffer) -> int: ...
+def first_at_least(units: Buffer, physical_offset: int) -> int: ...

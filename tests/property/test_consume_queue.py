@@ -1,0 +1,87 @@
+"""Consume-queue units: kernel and reference agree on valid and on damaged units."""
+
+from __future__ import annotations
+
+import bisect
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketcore._fast import consume_queue
+from rocketcore.errors import DecodeError
+from tests.reference import consume_queue as reference
+from tests.reference.consume_queue import Unit
+
+OFFSETS = st.integers(0, 1 << 20) | st.integers(-(1 << 63), (1 << 63) - 1)
+SIZES = st.integers(91, 5000) | st.sampled_from([0, -1, reference.BLANK_SIZE])
+CODES = st.integers(-3, 3) | st.integers(-(1 << 63), (1 << 63) - 1)
+UNITS = st.lists(st.builds(Unit, OFFSETS, SIZES, CODES), max_size=40)
+SOUND = st.lists(st.builds(Unit, st.integers(0, 1 << 20), st.integers(91, 5000), st.integers(-9, 9)), max_size=60)
+
+
+@given(UNITS, st.integers(0, 7))
+def test_units_go_there_and_back(units: list[Unit], position: int) -> None:
+    data = reference.encode(units)
+    out = bytearray(position + len(data))
+    at = position
+    for item in units:
+        at = consume_queue.put_unit(out, at, *item)
+    assert bytes(out) == bytes(position) + data
+    assert [consume_queue.unit(data, i) for i in range(len(units))] == units == reference.decode(data)
+
+
+@settings(max_examples=300)
+@given(
+    UNITS | SOUND,
+    st.none() | st.lists(st.integers(-9, 9), max_size=30),
+    st.integers(0, 40),
+    st.integers(0, 60000),
+    st.integers(0, 12),
+    st.integers(0, 1 << 20),
+)
+def test_scan_is_the_references(
+    units: list[Unit], codes: list[int] | None, max_count: int, max_bytes: int, capacity: int, disk_before: int
+) -> None:
+    out = np.zeros((capacity, consume_queue.OUT_COLUMNS), np.int64)
+    wanted_codes = None if codes is None else np.array(sorted(codes), np.int64)
+    rows, examined = reference.scan(units, codes, max_count, max_bytes, capacity, disk_before, 5, 9000)
+    try:
+        matched, seen = consume_queue.scan_units(
+            reference.encode(units), wanted_codes, max_count, max_bytes, out, disk_before, 5, 9000
+        )
+    except DecodeError:
+        assert examined == 0
+        assert units[0].physical_offset < 0 or units[0].size < 0
+        return
+    assert (out[:matched].tolist(), seen) == ([list(row) for row in rows], examined)
+
+
+@given(SOUND, st.none() | st.lists(st.integers(-9, 9), max_size=4), st.integers(1, 8))
+def test_scans_one_after_the_other_find_what_one_scan_finds(
+    units: list[Unit], codes: list[int] | None, max_count: int
+) -> None:
+    wanted = [unit.physical_offset for unit in units if codes is None or unit.tags_code in codes]
+    filter_codes = None if codes is None else np.array(sorted(codes), np.int64)
+    out = np.zeros((8, consume_queue.OUT_COLUMNS), np.int64)
+    data = reference.encode(units)
+    found: list[int] = []
+    at = 0
+    while at < len(units):
+        matched, examined = consume_queue.scan_units(data[20 * at :], filter_codes, max_count, 20000, out)
+        found += out[:matched, consume_queue.PHYSICAL_OFFSET].tolist()
+        assert examined > 0
+        at += examined
+    assert found == wanted
+
+
+@given(UNITS)
+def test_recover_is_the_references(units: list[Unit]) -> None:
+    assert consume_queue.recover(reference.encode(units)) == reference.recover(units)
+
+
+@given(st.lists(st.integers(0, 1000), max_size=50), st.integers(-5, 1005))
+def test_first_at_least_is_bisect(offsets: list[int], wanted: int) -> None:
+    offsets.sort()
+    data = reference.encode([Unit(offset, 100, 0) for offset in offsets])
+    assert consume_queue.first_at_least(data, wanted) == bisect.bisect_left(offsets, wanted)

@@ -1,0 +1,74 @@
+"""The walk over a log segment, plainly."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from tests.reference.message import MAGIC_FILLER, MAGIC_V1, MAGIC_V2, Bad, Stored, decode, properties_of, tags_code
+
+END_OF_DATA, FILLER, END_OF_LOG, FULL = range(4)
+
+
+@dataclass(slots=True)
+class Walk:
+    records: list[Stored]
+    position: int
+    status: int
+
+
+def walk(data: bytes, start: int, end: int, base_offset: int, capacity: int, *, check_crc: bool = True) -> Walk:
+    records: list[Stored] = []
+    while True:
+        if end - start < 8:
+            return Walk(records, start, END_OF_DATA)
+        size, magic = struct.unpack_from(">iI", data, start)
+        if magic == MAGIC_FILLER:
+            return Walk(records, start, FILLER)
+        if magic not in (MAGIC_V1, MAGIC_V2) or size < 91:
+            return Walk(records, start, END_OF_LOG)
+        if size > end - start:
+            return Walk(records, start, END_OF_DATA)
+        if len(records) == capacity:
+            return Walk(records, start, FULL)
+        try:
+            record = decode(data, start, end, check_crc=check_crc)
+        except Bad:
+            return Walk(records, start, END_OF_LOG)
+        if fields_size(record) != size or record.physical_offset != base_offset + start:
+            return Walk(records, start, END_OF_LOG)
+        records.append(record)
+        start += size
+
+
+def fields_size(record: Stored) -> int:
+    return (
+        75
+        + len(record.born_host)
+        + len(record.store_host)
+        + len(record.body)
+        + len(record.topic)
+        + (record.magic == MAGIC_V2)
+        + len(record.properties)
+    )
+
+
+def delay_level(properties: bytes) -> int:
+    text = dict(properties_of(properties)).get(b"DELAY", b"0")
+    return int(text) if text.isdigit() and int(text) < 1 << 31 else 0
+
+
+def dispatch_row(record: Stored) -> dict[str, int | bytes]:
+    """What dispatch needs of a record, by column name; texts instead of ranges."""
+    return {
+        "PHYSICAL_OFFSET": record.physical_offset,
+        "SIZE": record.size,
+        "TAGS_CODE": tags_code(record.properties),
+        "QUEUE_ID": record.queue_id,
+        "QUEUE_OFFSET": record.queue_offset,
+        "STORE_TIMESTAMP": record.store_timestamp,
+        "SYS_FLAG": record.sys_flag,
+        "DELAY_LEVEL": delay_level(record.properties),
+        "TOPIC": record.topic,
+        "PROPERTIES": record.properties,
+    }

@@ -1,0 +1,134 @@
+"""Consume-queue units against the files of Apache RocketMQ's store, and the limits of one pull."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rocketcore._fast import consume_queue
+from rocketcore.errors import DecodeError
+from tests.fixtures.vectors import family
+from tests.reference import consume_queue as reference
+from tests.reference.consume_queue import Unit
+
+UNITS = [Unit(1000 * i, 100 + i, i % 3) for i in range(20)]
+
+
+def scan(units: list[Unit], codes: list[int] | None, *limits: int, capacity: int = 64, **disk: int) -> Any:
+    out = np.zeros((capacity, consume_queue.OUT_COLUMNS), np.int64)
+    wanted = None if codes is None else np.array(codes, np.int64)
+    max_count, max_bytes = limits or (1000, 1 << 40)
+    matched, examined = consume_queue.scan_units(reference.encode(units), wanted, max_count, max_bytes, out, **disk)
+    return [tuple(row) for row in out[:matched].tolist()], examined
+
+
+def test_units_are_those_of_the_java_store() -> None:
+    (record,) = family("layouts.jsonl", "consume-queue/entries")
+    wanted = bytes.fromhex(record["hex"])
+    units = [Unit(item["physicalOffset"], item["size"], item["tagsCode"]) for item in record["input"]["entries"]]
+    out = bytearray(len(wanted))
+    position = 0
+    for item in units:
+        position = consume_queue.put_unit(out, position, *item)
+    assert bytes(out) == wanted
+    assert position == len(wanted)
+    columns = np.array(units, np.int64)
+    at_once = bytearray(b"\xee" * (len(wanted) + 40))
+    assert consume_queue.put_units(at_once, 20, columns[:, 0], columns[:, 1], columns[:, 2]) == 20 + len(wanted)
+    assert at_once == b"\xee" * 20 + wanted + b"\xee" * 20
+    assert [consume_queue.unit(wanted, i) for i in range(4)] == units
+    assert consume_queue.recover(wanted) == 4
+
+
+def test_blanks_are_those_of_the_java_store() -> None:
+    (record,) = family("layouts.jsonl", "consume-queue/pre-blank")
+    given = record["input"]
+    wanted = bytes.fromhex(record["hex"])
+    blanks = given["queueOffset"] - int(record["files"][0]) // 20
+    out = bytearray(len(wanted))
+    position = consume_queue.put_blank(out, 0, blanks)
+    consume_queue.put_unit(out, position, given["physicalOffset"], given["size"], given["tagsCode"])
+    assert out == wanted
+    table = np.zeros((9, 3), np.int64)
+    assert consume_queue.scan_units(wanted[:80], None, 32, 1 << 20, table) == (1, 4)
+    assert consume_queue.recover(wanted) == record["maxOffsetInQueue"] - 10
+
+
+@pytest.mark.parametrize("position", [-1, 1, 21])
+def test_a_unit_that_does_not_fit_is_refused(position: int) -> None:
+    out = bytearray(20)
+    ones = np.ones(1, np.int64)
+    with pytest.raises(ValueError, match="do not fit"):
+        consume_queue.put_unit(out, position, 0, 1, 0)
+    with pytest.raises(ValueError, match="do not fit"):
+        consume_queue.put_units(out, position, ones, ones, ones)
+    with pytest.raises(ValueError, match="do not fit"):
+        consume_queue.put_blank(out, position, 1)
+    assert out == bytes(20)
+
+
+def test_put_units_refuses_columns_that_do_not_go_together() -> None:
+    out = bytearray(100)
+    two, one = np.ones(2, np.int64), np.ones(1, np.int64)
+    with pytest.raises(ValueError, match="same length"):
+        consume_queue.put_units(out, 0, two, one, two)
+    with pytest.raises(ValueError, match="unit 1: size"):
+        consume_queue.put_units(out, 0, two, np.array([1, 1 << 31]), two)
+
+
+def test_scan_without_a_filter_and_with_tags() -> None:
+    assert scan(UNITS, None) == ([(u.physical_offset, u.size, i) for i, u in enumerate(UNITS)], 20)
+    rows, examined = scan(UNITS, [2])
+    assert ([row[2] for row in rows], examined) == ([2, 5, 8, 11, 14, 17], 20)
+    assert scan(UNITS, []) == ([], 20)
+    many = sorted(range(-50, 50, 2))
+    assert scan(UNITS, many) == reference.scan(UNITS, many, 1000, 1 << 40, 64)
+    assert scan([], None) == ([], 0)
+
+
+def test_scan_stops_at_each_limit() -> None:
+    """broker.md 14.2: limits come before the filter, and never stop the first message."""
+    assert scan(UNITS, None, 5, 1 << 20)[1] == 5
+    assert scan(UNITS, [1], 2, 1 << 20) == ([(1000, 101, 1), (4000, 104, 4)], 5)
+    assert scan(UNITS, None, 100, 303)[1] == 3
+    assert scan(UNITS, None, 100, 302)[1] == 2
+    assert scan(UNITS, None, 0, 0)[1] == 1
+    assert scan(UNITS, None, capacity=4)[1] == 4
+    assert scan(UNITS, None, disk_before=3000, disk_max_count=2)[1] == 2
+    assert scan(UNITS, None, disk_before=2000, disk_max_count=2)[1] == 20
+    assert scan(UNITS, None, disk_before=10000, disk_max_bytes=250)[1] == 2
+
+
+def test_scan_reports_a_broken_unit_after_the_good_ones() -> None:
+    assert scan([*UNITS[:3], Unit(-1, 5, 0)], None)[1] == 3
+    with pytest.raises(DecodeError, match="negative offset"):
+        scan([Unit(-1, 5, 0)], None)
+    with pytest.raises(DecodeError, match="negative size"):
+        scan([Unit(1, -5, 0)], None)
+
+
+def test_recover_ends_at_the_first_unit_that_is_not_one() -> None:
+    for bad in (Unit(0, 0, 0), Unit(-1, 10, 0), Unit(5, -1, 0)):
+        assert consume_queue.recover(reference.encode([*UNITS[:7], bad, *UNITS[7:]])) == 7
+    assert consume_queue.recover(b"") == 0
+
+
+def test_first_at_least() -> None:
+    data = reference.encode([Unit(0, reference.BLANK_SIZE, 0), *UNITS[1:]])
+    for offset, index in ((-5, 0), (0, 0), (1, 1), (1000, 1), (1001, 2), (19000, 19), (19001, 20)):
+        assert consume_queue.first_at_least(data, offset) == index
+    assert consume_queue.first_at_least(b"", 0) == 0
+
+
+def test_wrong_lengths() -> None:
+    table = np.zeros((1, 3), np.int64)
+    with pytest.raises(ValueError, match="whole number"):
+        consume_queue.scan_units(bytes(19), None, 1, 1, table)
+    with pytest.raises(ValueError, match="whole number"):
+        consume_queue.recover(bytes(21))
+    with pytest.raises(IndexError):
+        consume_queue.unit(bytes(20), 1)
+    with pytest.raises(IndexError):
+        consume_queue.unit(bytes(20), -1)
