@@ -1,0 +1,67 @@
+"""Filter expressions: parsed once, asked per message.
+
+A tag expression names tags separated by ``||``; empty or ``*`` takes everything. Brokers compare the 32-bit Java hash
+of a message's tag, so a client compares the tag itself again.
+
+RocketMQ: ``FilterAPI``, ``ExpressionType``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rocketcore.errors import ConfigError
+
+__all__ = ["SQL92", "SUBSCRIBE_ALL", "TAG", "TagFilter", "parse_tags", "tag_code"]
+
+SUBSCRIBE_ALL: Final = "*"
+TAG: Final = "TAG"
+SQL92: Final = "SQL92"
+
+
+def tag_code(tag: str) -> int:
+    """Return the Java hash of a tag (``String.hashCode``), an int32; 0 for the empty text."""
+    units = tag.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for position in range(0, len(units), 2):
+        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+@dataclass(frozen=True, slots=True)
+class TagFilter:
+    """A parsed tag expression; ``codes`` are sorted, both are empty where everything is taken."""
+
+    expression: str
+    tags: frozenset[str]
+    codes: tuple[int, ...]
+
+    @property
+    def takes_all(self) -> bool:
+        return not self.tags
+
+    def matches_code(self, code: int) -> bool:
+        """Whether a message whose tag has this hash may match."""
+        return not self.codes or code in self.codes
+
+    def matches(self, tag: str | None) -> bool:
+        """Whether a message with this tag matches."""
+        return not self.tags or tag in self.tags
+
+
+_ALL: Final = TagFilter(SUBSCRIBE_ALL, frozenset(), ())
+
+
+def parse_tags(expression: str | None) -> TagFilter:
+    """Parse a tag expression; one of blanks takes everything, as in Java.
+
+    raises  ConfigError where there is nothing but separators
+    """
+    if not expression or expression == SUBSCRIBE_ALL:
+        return _ALL
+    parts = expression.split("||")
+    if not any(parts):
+        raise ConfigError(f"tag expression {expression!r} names no tag")
+    tags = frozenset(tag for tag in map(str.strip, parts) if tag)
+    return TagFilter(expression, tags, tuple(sorted({tag_code(tag) for tag in tags})))

@@ -1,0 +1,160 @@
+"""POP consumption and queue assignment by the broker [5.x]. Times are milliseconds."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from rocketcore.errors import DecodeError
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.bodies.base import Body, wire
+from rocketcore.protocol.bodies.heartbeat import MessageModel
+
+__all__ = [
+    "AckMsg",
+    "BatchAck",
+    "BatchAckMessageRequestBody",
+    "BatchAckMsg",
+    "MessageQueueAssignment",
+    "MessageRequestMode",
+    "PopCheckPoint",
+    "QueryAssignmentRequestBody",
+    "QueryAssignmentResponseBody",
+    "SetMessageRequestModeRequestBody",
+]
+
+
+class MessageRequestMode(Enum):
+    """Whether a queue is read by pull or by POP."""
+
+    PULL = "PULL"
+    POP = "POP"
+
+
+@dataclass(slots=True)
+class QueryAssignmentRequestBody(Body):
+    """Body of QUERY_ASSIGNMENT (400)."""
+
+    topic: str = ""
+    consumer_group: str = ""
+    client_id: str = ""
+    strategy_name: str = ""
+    message_model: MessageModel | None = None
+
+
+@dataclass(slots=True)
+class MessageQueueAssignment(Body):
+    """One queue that a client gets, and how it reads it."""
+
+    message_queue: MessageQueue | None = None
+    mode: MessageRequestMode | None = MessageRequestMode.PULL
+    attachments: dict[str, str] | None = None
+
+
+@dataclass(slots=True)
+class QueryAssignmentResponseBody(Body):
+    """Answer to QUERY_ASSIGNMENT (400); None means: leave things as they are this time."""
+
+    message_queue_assignments: list[MessageQueueAssignment] | None = None
+
+
+@dataclass(slots=True)
+class SetMessageRequestModeRequestBody(Body):
+    """Body of SET_MESSAGE_REQUEST_MODE (401)."""
+
+    topic: str = ""
+    consumer_group: str = ""
+    mode: MessageRequestMode | None = MessageRequestMode.PULL
+    pop_share_queue_num: int = 0
+
+
+@dataclass(slots=True)
+class BatchAck(Body):
+    """Acknowledged messages of one POP: the bit i of ``bit_set`` is the message ``start_offset`` index i.
+
+    On the wire the bits are base64 of bytes, bit 0 being the lowest of the first byte, without zero bytes at the end.
+    """
+
+    consumer_group: str = field(default="", metadata=wire("c"))
+    topic: str = field(default="", metadata=wire("t"))
+    retry: str = field(default="0", metadata=wire("r"))
+    start_offset: int = field(default=0, metadata=wire("so"))
+    queue_id: int = field(default=0, metadata=wire("q"))
+    revive_queue_id: int = field(default=0, metadata=wire("rq"))
+    pop_time: int = field(default=0, metadata=wire("pt"))
+    invisible_time: int = field(default=0, metadata=wire("it"))
+    bits: str = field(default="", metadata=wire("b"))
+
+    @property
+    def bit_set(self) -> set[int]:
+        """Indexes of the bits that are set; raises DecodeError where the text is not base64."""
+        try:
+            data = base64.b64decode(self.bits, validate=True)
+        except binascii.Error as error:
+            raise DecodeError(f"BatchAck.b: {error}") from None
+        return {8 * index + bit for index, byte in enumerate(data) for bit in range(8) if byte >> bit & 1}
+
+    @staticmethod
+    def encode_bits(bit_set: set[int]) -> str:
+        """Return the wire form of a set of bit indexes."""
+        value = sum(1 << bit for bit in bit_set)
+        return base64.b64encode(value.to_bytes((value.bit_length() + 7) // 8, "little")).decode()
+
+
+@dataclass(slots=True)
+class BatchAckMessageRequestBody(Body):
+    """Body of BATCH_ACK_MESSAGE (200151)."""
+
+    broker_name: str = ""
+    acks: list[BatchAck] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PopCheckPoint(Body):
+    """A POP that awaits its acknowledgements, as a broker stores it."""
+
+    start_offset: int = field(default=0, metadata=wire("so"))
+    pop_time: int = field(default=0, metadata=wire("pt"))
+    invisible_time: int = field(default=0, metadata=wire("it"))
+    bit_map: int = field(default=0, metadata=wire("bm"))
+    num: int = field(default=0, metadata=wire("n"))
+    queue_id: int = field(default=0, metadata=wire("q"))
+    topic: str = field(default="", metadata=wire("t"))
+    cid: str = field(default="", metadata=wire("c"))
+    revive_offset: int = field(default=0, metadata=wire("ro"))
+    queue_offset_diff: list[int] | None = field(default=None, metadata=wire("d"))
+    broker_name: str | None = field(default=None, metadata=wire("bn"))
+    re_put_times: str | None = field(default=None, metadata=wire("rp"))
+    suspend: bool = field(default=False, metadata=wire("sp"))
+
+    @property
+    def revive_time(self) -> int:
+        """When the messages become visible again."""
+        return self.pop_time + self.invisible_time
+
+    def to_json(self) -> dict[str, Any]:
+        # Java writes the derived time as well; Body.to_json is named because slots=True makes super() lose its class.
+        return {**Body.to_json(self), "reviveTime": self.revive_time}
+
+
+@dataclass(slots=True)
+class AckMsg(Body):
+    """One acknowledgement, as a broker stores it."""
+
+    ack_offset: int = field(default=0, metadata=wire("ao"))
+    start_offset: int = field(default=0, metadata=wire("so"))
+    consumer_group: str = field(default="", metadata=wire("c"))
+    topic: str = field(default="", metadata=wire("t"))
+    queue_id: int = field(default=0, metadata=wire("q"))
+    pop_time: int = field(default=0, metadata=wire("pt"))
+    broker_name: str | None = field(default=None, metadata=wire("bn"))
+
+
+@dataclass(slots=True)
+class BatchAckMsg(AckMsg):
+    """Several acknowledgements of one POP."""
+
+    ack_offset_list: list[int] = field(default_factory=list, metadata=wire("aol"))

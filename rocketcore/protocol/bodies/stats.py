@@ -1,0 +1,179 @@
+"""Offsets and statistics of topics, groups and brokers. Times are epoch milliseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.bodies.base import Body
+from rocketcore.protocol.bodies.heartbeat import SubscriptionData
+from rocketcore.protocol.bodies.topic import DataVersion
+
+__all__ = [
+    "BrokerStatsData",
+    "BrokerStatsItem",
+    "ConsumeQueueData",
+    "ConsumeStats",
+    "ConsumeStatsList",
+    "ConsumerOffsetSerializeWrapper",
+    "DelayOffsetSerializeWrapper",
+    "OffsetMovedEvent",
+    "OffsetSerializeWrapper",
+    "OffsetWrapper",
+    "QueryConsumeQueueResponseBody",
+    "QueryConsumeTimeSpanBody",
+    "QueryCorrectionOffsetBody",
+    "QueueTimeSpan",
+    "TopicOffset",
+    "TopicStatsTable",
+]
+
+
+@dataclass(slots=True)
+class OffsetWrapper(Body):
+    """Where a group is in one queue."""
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    pull_offset: int = 0
+    last_timestamp: int = 0
+
+
+@dataclass(slots=True)
+class ConsumeStats(Body):
+    """Answer to GET_CONSUME_STATS (208)."""
+
+    offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
+    consume_tps: float = 0.0
+
+    @property
+    def total_diff(self) -> int:
+        """Messages that the group has not consumed yet."""
+        return sum(each.broker_offset - each.consumer_offset for each in self.offset_table.values())
+
+
+@dataclass(slots=True)
+class ConsumeStatsList(Body):
+    """Answer to GET_BROKER_CONSUME_STATS (317)."""
+
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
+    broker_addr: str | None = None
+    total_diff: int = 0
+    total_inflight_diff: int = 0
+
+
+@dataclass(slots=True)
+class TopicOffset(Body):
+    """The bounds of one queue."""
+
+    min_offset: int = 0
+    max_offset: int = 0
+    last_update_timestamp: int = 0
+
+
+@dataclass(slots=True)
+class TopicStatsTable(Body):
+    """Answer to GET_TOPIC_STATS_INFO (202)."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
+    topic_put_tps: float = 0.0
+
+
+@dataclass(slots=True)
+class BrokerStatsItem(Body):
+    """One counter over one span."""
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+@dataclass(slots=True)
+class BrokerStatsData(Body):
+    """Answer to VIEW_BROKER_STATS_DATA (315)."""
+
+    stats_minute: BrokerStatsItem | None = None
+    stats_hour: BrokerStatsItem | None = None
+    stats_day: BrokerStatsItem | None = None
+
+
+@dataclass(slots=True)
+class QueueTimeSpan(Body):
+    """Store times of the first, the last and the next message of a group in one queue."""
+
+    message_queue: MessageQueue | None = None
+    min_time_stamp: int = 0
+    max_time_stamp: int = 0
+    consume_time_stamp: int = 0
+    delay_time: int = 0
+
+
+@dataclass(slots=True)
+class QueryConsumeTimeSpanBody(Body):
+    """Answer to QUERY_CONSUME_TIME_SPAN (303)."""
+
+    consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ConsumeQueueData(Body):
+    """One unit of a consume queue, and whether the group's filter takes it."""
+
+    physic_offset: int = 0
+    physic_size: int = 0
+    tags_code: int = 0
+    eval: bool = False
+    extend_data_json: str | None = None
+    bit_map: str | None = None
+    msg: str | None = None
+
+
+@dataclass(slots=True)
+class QueryConsumeQueueResponseBody(Body):
+    """Answer to QUERY_CONSUME_QUEUE (321)."""
+
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
+    queue_data: list[ConsumeQueueData] = field(default_factory=list)
+    max_queue_index: int = 0
+    min_queue_index: int = 0
+
+
+@dataclass(slots=True)
+class QueryCorrectionOffsetBody(Body):
+    """Answer to QUERY_CORRECTION_OFFSET (308): offset by queue id."""
+
+    correction_offsets: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ConsumerOffsetSerializeWrapper(Body):
+    """Answer to GET_ALL_CONSUMER_OFFSET (43), also consumerOffset.json: ``topic@group`` to offset by queue id."""
+
+    offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+
+
+@dataclass(slots=True)
+class DelayOffsetSerializeWrapper(Body):
+    """Answer to GET_ALL_DELAY_OFFSET (45), also delayOffset.json: offset by delay level."""
+
+    offset_table: dict[int, int] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+
+
+@dataclass(slots=True)
+class OffsetSerializeWrapper(Body):
+    """A broadcasting consumer's offsets.json."""
+
+    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class OffsetMovedEvent(Body):
+    """Body of a message of topic OFFSET_MOVED_EVENT."""
+
+    consumer_group: str = ""
+    message_queue: MessageQueue | None = None
+    offset_request: int = 0
+    offset_new: int = 0

@@ -1,0 +1,255 @@
+"""Topic configurations, and how a broker registers them with a name server."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Self
+
+from rocketcore.codes import FRAME_MAX_BYTES, Version
+from rocketcore.errors import DecodeError
+from rocketcore.protocol import fastjson
+from rocketcore.protocol.bodies.base import Body
+from rocketcore.protocol.bodies.route import TopicQueueMappingInfo
+
+__all__ = [
+    "CreateTopicListRequestBody",
+    "DataVersion",
+    "GroupList",
+    "KVTable",
+    "LogicQueueMappingItem",
+    "RegisterBrokerBody",
+    "TopicConfig",
+    "TopicConfigAndMappingSerializeWrapper",
+    "TopicConfigAndQueueMapping",
+    "TopicConfigSerializeWrapper",
+    "TopicFilterType",
+    "TopicList",
+    "TopicQueueMappingDetail",
+]
+
+MAX_INFLATED_BYTES = 4 * FRAME_MAX_BYTES
+"""What a compressed registration may inflate to."""
+
+
+class TopicFilterType(Enum):
+    """Whether messages of a topic carry one tag or several."""
+
+    SINGLE_TAG = 0
+    MULTI_TAG = 1
+
+
+@dataclass(slots=True)
+class DataVersion(Body):
+    """Version of a table; two are equal where all three numbers are. Times are epoch milliseconds."""
+
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+    def next_version(self, now_millis: int, state_version: int | None = None) -> None:
+        """Count up, as every change of the table does."""
+        self.timestamp = now_millis
+        if state_version is not None:
+            self.state_version = state_version
+        self.counter += 1
+
+    def copy(self) -> DataVersion:
+        return DataVersion(self.state_version, self.timestamp, self.counter)
+
+
+@dataclass(slots=True)
+class TopicConfig(Body):
+    """A topic on a broker."""
+
+    topic_name: str = ""
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = 6
+    topic_filter_type: TopicFilterType | None = TopicFilterType.SINGLE_TAG
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LogicQueueMappingItem(Body):
+    """One stretch of a logical queue of a static topic [5.x]."""
+
+    gen: int = 0
+    queue_id: int = 0
+    bname: str = ""
+    logic_offset: int = 0
+    start_offset: int = 0
+    end_offset: int = -1
+    time_of_start: int = -1
+    time_of_end: int = -1
+
+
+@dataclass(slots=True)
+class TopicQueueMappingDetail(TopicQueueMappingInfo):
+    """The same with the stretches of the queues that the broker hosts [5.x]."""
+
+    hosted_queues: dict[int, list[LogicQueueMappingItem]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class TopicConfigSerializeWrapper(Body):
+    """All topics of a broker (4.9 form), also the broker's topics.json."""
+
+    topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+
+
+@dataclass(slots=True)
+class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
+    """The 5.x form: with the mappings of static topics."""
+
+    topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)
+    topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] = field(default_factory=dict)
+    mapping_data_version: DataVersion = field(default_factory=DataVersion)
+
+
+@dataclass(slots=True)
+class TopicConfigAndQueueMapping(TopicConfig):
+    """Answer to GET_TOPIC_CONFIG (351) [5.x]."""
+
+    mapping_detail: TopicQueueMappingDetail | None = None
+
+
+@dataclass(slots=True)
+class CreateTopicListRequestBody(Body):
+    """Body of UPDATE_AND_CREATE_TOPIC_LIST (18) [5.3]."""
+
+    topic_config_list: list[TopicConfig] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class RegisterBrokerBody(Body):
+    """Body of REGISTER_BROKER (103), plain as JSON or compressed in a form of its own.
+
+    compressed  zlib of: length i32, data version JSON · count i32, per topic length i32 and text · length i32, filter
+                servers JSON · from 5.0.0 on: count i32, per mapping length i32 and JSON
+    topic text  name, read queues, write queues, perm, filter type, separated by one space; from 5.0.0 on the attributes
+                as JSON after one more. System flag and order are not carried.
+    """
+
+    topic_config_serialize_wrapper: TopicConfigAndMappingSerializeWrapper = field(
+        default_factory=TopicConfigAndMappingSerializeWrapper
+    )
+    filter_server_list: list[str] = field(default_factory=list)
+
+    def encode_compressed(self, version: int = Version.V4_9_7) -> bytes:
+        """Return the compressed form that name servers of ``version`` read."""
+        wrapper = self.topic_config_serialize_wrapper
+        with_mappings = version >= Version.V5_0_0
+        data_version = wrapper.data_version.to_json()
+        if not with_mappings:
+            del data_version["stateVersion"]
+        parts = [_sized(fastjson.dumps(data_version)), len(wrapper.topic_config_table).to_bytes(4, "big")]
+        for config in wrapper.topic_config_table.values():
+            kind = config.topic_filter_type or TopicFilterType.SINGLE_TAG
+            text = f"{config.topic_name} {config.read_queue_nums} {config.write_queue_nums} {config.perm} {kind.name}"
+            if with_mappings:
+                text += " " + fastjson.dumps(config.attributes).decode()
+            parts.append(_sized(text.encode()))
+        parts.append(_sized(fastjson.dumps(self.filter_server_list)))
+        if with_mappings:
+            mappings = wrapper.topic_queue_mapping_info_map.values()
+            parts.append(len(mappings).to_bytes(4, "big"))
+            parts.extend(_sized(mapping.encode()) for mapping in mappings)
+        return zlib.compress(b"".join(parts))
+
+    @classmethod
+    def decode_compressed(cls, data: bytes, version: int) -> Self:
+        """Read the compressed form of a sender of ``version``; raises DecodeError."""
+        inflater = zlib.decompressobj()
+        try:
+            inflated = inflater.decompress(data, MAX_INFLATED_BYTES)
+        except zlib.error as error:
+            raise DecodeError(f"RegisterBrokerBody: {error}") from None
+        if inflater.unconsumed_tail or not inflater.eof:
+            raise DecodeError("RegisterBrokerBody: the compressed data is cut, or inflates too far")
+        source = _Source(inflated)
+        wrapper = TopicConfigAndMappingSerializeWrapper(data_version=DataVersion.decode(source.sized()))
+        for _ in range(source.count()):
+            config = _parse_topic(source.sized())
+            wrapper.topic_config_table[config.topic_name] = config
+        filter_servers = fastjson.loads(source.sized())
+        if not isinstance(filter_servers, list):
+            raise DecodeError("RegisterBrokerBody: the filter servers are not a list")
+        if version >= Version.V5_0_0:
+            for _ in range(source.count()):
+                mapping = TopicQueueMappingInfo.decode(source.sized())
+                wrapper.topic_queue_mapping_info_map[mapping.topic] = mapping
+        return cls(wrapper, [str(server) for server in filter_servers])
+
+
+def _sized(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+class _Source:
+    """Reads the lengths and parts of the compressed form."""
+
+    __slots__ = ("_data", "_position")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def count(self) -> int:
+        end = self._position + 4
+        if end > len(self._data):
+            raise DecodeError("RegisterBrokerBody: it ends within a length", self._position)
+        value = int.from_bytes(self._data[self._position : end], "big", signed=True)
+        if value < 0 or value > len(self._data) - end:
+            raise DecodeError(f"RegisterBrokerBody: a length of {value}", self._position)
+        self._position = end
+        return value
+
+    def sized(self) -> bytes:
+        length = self.count()
+        start = self._position
+        self._position += length
+        return self._data[start : self._position]
+
+
+def _parse_topic(data: bytes) -> TopicConfig:
+    tokens = data.decode(errors="replace").split(" ")
+    if len(tokens) < 5:
+        raise DecodeError(f"RegisterBrokerBody: a topic of {len(tokens)} words")
+    try:
+        config = TopicConfig(
+            tokens[0], int(tokens[1]), int(tokens[2]), int(tokens[3]), TopicFilterType.__members__.get(tokens[4])
+        )
+    except ValueError:
+        raise DecodeError(f"RegisterBrokerBody: topic {tokens[0][:80]!r} with a number that is none") from None
+    if len(tokens) > 5:
+        attributes = fastjson.loads(" ".join(tokens[5:]).encode())
+        if isinstance(attributes, dict):
+            config.attributes = {str(key): str(value) for key, value in attributes.items()}
+    return config
+
+
+@dataclass(slots=True)
+class TopicList(Body):
+    """Answer to the topic list requests of name servers (206, 224, 304, 311 to 313) and brokers (305, 343)."""
+
+    topic_list: list[str] = field(default_factory=list)
+    broker_addr: str | None = None
+
+
+@dataclass(slots=True)
+class KVTable(Body):
+    """Texts by text: order configuration (103), a namespace (219), run-time information of a broker (28)."""
+
+    table: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class GroupList(Body):
+    """Answer to QUERY_TOPIC_CONSUME_BY_WHO (300)."""
+
+    group_list: list[str] = field(default_factory=list)

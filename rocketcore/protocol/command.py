@@ -1,0 +1,201 @@
+"""RemotingCommand: one request or one answer.
+
+frame   total length i32 (of what follows) · type u8, header length u24 · header · body; big-endian
+header  JSON object (type 0) or ROCKETMQ binary (type 1); both carry code, language, version, opaque, flag, remark and
+        ext fields, text to text
+
+RocketMQ: ``org.apache.rocketmq.remoting.protocol.RemotingCommand``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from rocketcore._fast import header as header_kernel
+from rocketcore.codes import (
+    CURRENT_VERSION,
+    FRAME_MAX_BYTES,
+    LanguageCode,
+    RemotingFlag,
+    RequestCode,
+    ResponseCode,
+    SerializeType,
+)
+from rocketcore.errors import BrokerError, LocalProtocolError
+from rocketcore.protocol.json_header import HeaderValues, read_json_header
+
+if TYPE_CHECKING:
+    from rocketcore.protocol.schema import Header
+
+__all__ = ["RemotingCommand", "decode_command", "next_opaque", "request_name"]
+
+H = TypeVar("H", bound="Header")
+
+_RESPONSE: Final = int(RemotingFlag.RESPONSE)
+_ONEWAY: Final = int(RemotingFlag.ONEWAY)
+_PYTHON: Final = int(LanguageCode.PYTHON)
+_JSON: Final = int(SerializeType.JSON)
+_MAX_BINARY_CODE: Final = 32767
+
+_opaque: Final = itertools.count()
+
+
+def next_opaque() -> int:
+    """Return the next correlation id of this process: 0 to 2³¹ − 1, then again from 0."""
+    return next(_opaque) & 0x7FFFFFFF
+
+
+def request_name(code: int) -> str:
+    """Name of a request code for messages, ``CODE_n`` where it has none."""
+    try:
+        return RequestCode(code).name
+    except ValueError:
+        return f"CODE_{code}"
+
+
+class RemotingCommand:
+    """A request or an answer, with the header fields as text until ``header()`` reads them.
+
+    ``language`` is an ordinal of ``LanguageCode``, −1 where the sender named one that we do not know; ``body`` is empty
+    where there is none; ``ext_fields`` is empty or None where there are none.
+    """
+
+    __slots__ = ("body", "code", "ext_fields", "flag", "language", "opaque", "remark", "serialize_type", "version")
+
+    def __init__(
+        self,
+        code: int,
+        *,
+        language: int = _PYTHON,
+        version: int = CURRENT_VERSION,
+        opaque: int = 0,
+        flag: int = 0,
+        remark: str | None = None,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes = b"",
+        serialize_type: int = _JSON,
+    ) -> None:
+        self.code = code
+        self.language = language
+        self.version = version
+        self.opaque = opaque
+        self.flag = flag
+        self.remark = remark
+        self.ext_fields = ext_fields
+        self.body = body
+        self.serialize_type = serialize_type
+
+    @classmethod
+    def request(
+        cls,
+        code: int,
+        header: Header | None = None,
+        body: bytes | bytearray | memoryview = b"",
+        *,
+        oneway: bool = False,
+        serialize_type: int = _JSON,
+    ) -> RemotingCommand:
+        """Make a request with a fresh opaque; a code beyond 16 bits is sent with a JSON header whatever was asked."""
+        return cls(
+            int(code),
+            opaque=next_opaque(),
+            flag=_ONEWAY if oneway else 0,
+            ext_fields=header.to_ext_fields() if header is not None else None,
+            body=bytes(body),
+            serialize_type=int(serialize_type) if code <= _MAX_BINARY_CODE else _JSON,
+        )
+
+    @classmethod
+    def response(
+        cls,
+        request: RemotingCommand,
+        code: int = 0,
+        remark: str | None = None,
+        header: Header | None = None,
+        body: bytes | bytearray | memoryview = b"",
+    ) -> RemotingCommand:
+        """Make the answer to a request: its opaque, its type of header."""
+        return cls(
+            int(code),
+            opaque=request.opaque,
+            flag=_RESPONSE,
+            remark=remark,
+            ext_fields=header.to_ext_fields() if header is not None else None,
+            body=bytes(body),
+            serialize_type=request.serialize_type,
+        )
+
+    @property
+    def is_response(self) -> bool:
+        return bool(self.flag & _RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        return bool(self.flag & _ONEWAY)
+
+    def header(self, cls: type[H]) -> H:
+        """Read the ext fields as a header; raises DecodeError naming the field that is missing or ill-typed."""
+        return cls.from_ext_fields(self.ext_fields)
+
+    def add_ext_field(self, name: str, value: str) -> None:
+        """Set one ext field beside those of the header."""
+        if self.ext_fields is None:
+            self.ext_fields = {}
+        self.ext_fields[name] = value
+
+    def encode(self) -> bytes:
+        """Return the whole frame; raises LocalProtocolError where it is longer than any peer accepts."""
+        frame = header_kernel.encode_frame(
+            self.code,
+            self.language if self.language >= 0 else int(LanguageCode.OTHER),
+            self.version,
+            self.opaque,
+            self.flag,
+            self.remark,
+            self.ext_fields,
+            self.body,
+            self.serialize_type,
+        )
+        if len(frame) > FRAME_MAX_BYTES:
+            what = "answer" if self.is_response else request_name(self.code)
+            raise LocalProtocolError(f"{what}: a frame of {len(frame)} bytes, {FRAME_MAX_BYTES} are allowed")
+        return frame
+
+    def raise_for_code(self, address: str = "", what: str = "", accept: Container[int] = ()) -> None:
+        """Raise the ``BrokerError`` of this answer's code, unless it is SUCCESS or in ``accept``."""
+        if self.code != ResponseCode.SUCCESS and self.code not in accept:
+            raise BrokerError.of(self.code, self.remark, address, what)
+
+    def __repr__(self) -> str:
+        if self.is_response:
+            what = f"answer {self.code}"
+        else:
+            what = f"{'one-way ' if self.is_oneway else ''}{request_name(self.code)} ({self.code})"
+        remark = f" remark={self.remark!r}" if self.remark else ""
+        return f"<RemotingCommand {what} opaque={self.opaque}{remark} ext={self.ext_fields} body={len(self.body)}>"
+
+
+def decode_command(
+    data: bytes, header_start: int, header_length: int, body_start: int, body_length: int, serialize_type: int
+) -> RemotingCommand:
+    """Build the command of one row of ``_fast.frame.scan``; the body is copied.
+
+    raises  DecodeError with the position in ``data``
+    """
+    values: HeaderValues | None = header_kernel.read(data, header_start, header_length, serialize_type)
+    if values is None:
+        values = read_json_header(data[header_start : header_start + header_length], header_start)
+    code, language, version, opaque, flag, remark, ext_fields = values
+    return RemotingCommand(
+        code,
+        language=language,
+        version=version,
+        opaque=next_opaque() if opaque is None else opaque,
+        flag=flag,
+        remark=remark,
+        ext_fields=ext_fields,
+        body=data[body_start : body_start + body_length],
+        serialize_type=serialize_type,
+    )

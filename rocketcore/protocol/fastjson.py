@@ -1,0 +1,328 @@
+"""JSON as Java's fastjson reads and writes it.
+
+Bodies are standard JSON except where a map's keys are not texts: fastjson writes numbers bare (``{0:"a"}``) and objects
+as objects (``{{"brokerName":"b","queueId":0,"topic":"T"}:7}``). It may also write ``{"$ref":"$.a"}`` for an object that
+it has written before, and reads comments, single quotes, bare names, a trailing comma and more.
+
+``loads`` parses standard JSON at C speed and falls back to a reader of this dialect. A key that is a number becomes an
+int, one that is a message queue becomes a ``MessageQueue``, another object the JSON text of it.
+
+RocketMQ: ``RemotingSerializable`` over fastjson 1.2 (4.9, 5.0 to 5.3) and fastjson2 (from 5.4).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from json.encoder import encode_basestring
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from rocketcore.errors import DecodeError
+from rocketcore.message import MessageQueue
+
+__all__ = ["dumps", "dumps_plain", "loads"]
+
+MAX_DEPTH: Final = 256
+"""Nesting that the reader of the dialect follows; it takes two Python frames a level."""
+
+_decode: Final = msgspec.json.Decoder().decode
+_REFERENCE: Final = b'"$ref"'
+
+
+def loads(data: bytes | bytearray | memoryview) -> Any:
+    """Parse a body; raises DecodeError."""
+    raw = bytes(data)
+    if _REFERENCE not in raw:
+        try:
+            return _decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+    return _Reader(raw.decode(errors="replace").removeprefix("\ufeff")).document()
+
+
+def dumps(value: Any) -> bytes:
+    """Write standard JSON as compact as Java does: keys sorted, text not escaped beyond need, number keys quoted."""
+    return _utf8(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+
+
+def dumps_plain(value: Any) -> bytes:
+    """Write the dialect: keys sorted, an int key bare, a ``MessageQueue`` key as an object."""
+    parts: list[str] = []
+    _write(value, parts)
+    return _utf8("".join(parts))
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace")
+
+
+def _write(value: Any, parts: list[str]) -> None:
+    if isinstance(value, dict):
+        comma = "{"
+        for key in sorted(value, key=_sort_key):
+            parts.append(comma)
+            comma = ","
+            if isinstance(key, str):
+                parts.append(encode_basestring(key))
+            elif isinstance(key, MessageQueue):
+                parts.append(_queue_text(key))
+            else:
+                parts.append(int.__repr__(key))
+            parts.append(":")
+            _write(value[key], parts)
+        parts.append("}" if comma == "," else "{}")
+    elif isinstance(value, (list, tuple)):
+        comma = "["
+        for item in value:
+            parts.append(comma)
+            comma = ","
+            _write(item, parts)
+        parts.append("]" if comma == "," else "[]")
+    elif isinstance(value, str):
+        parts.append(encode_basestring(value))
+    elif isinstance(value, float):
+        parts.append(_double_text(value))
+    else:
+        parts.append(json.dumps(value))
+
+
+def _double_text(value: float) -> str:
+    """Return a number as ``Double.toString`` does: plain from 10⁻³ to 10⁷, else like ``1.0E-7``."""
+    if value == 0 or not math.isfinite(value) or 1e-3 <= abs(value) < 1e7:
+        return repr(value) if math.isfinite(value) else "null"
+    mantissa, _, power = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    if whole == "0":
+        digits = fraction.lstrip("0")
+        exponent = len(digits) - len(fraction) - 1
+    else:
+        digits = (whole + fraction).rstrip("0")
+        exponent = int(power or 0) + len(whole) - 1
+    return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{exponent}"
+
+
+def _sort_key(key: str | int | MessageQueue) -> tuple[int, Any]:
+    if isinstance(key, str):
+        return 0, key
+    return (1, key) if isinstance(key, int) else (2, key)
+
+
+def _queue_text(queue: MessageQueue) -> str:
+    broker, topic = encode_basestring(queue.broker), encode_basestring(queue.topic)
+    return f'{{"brokerName":{broker},"queueId":{queue.queue_id},"topic":{topic}}}'
+
+
+_TOKEN: Final = re.compile(
+    r"""(?P<space>(?:[\s\0]|/\*.*?\*/|//[^\n]*)+)
+      | (?P<punctuation>[{}\[\],:])
+      | (?P<string>"[^"\\]*"|'[^'\\]*')
+      | (?P<escaped>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+      | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[LSBFD]?)
+      | (?P<name>[A-Za-z_$][\w$]*)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|(.))", re.DOTALL)
+_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0", "F": "\f"}
+_WORDS: Final = {"true": True, "false": False, "null": None, "NaN": math.nan, "undefined": None}
+_PATH_STEP: Final = re.compile(r"\.((?:\\.|[^.\[\\])+)|\[(\d+)\]")
+_SURROGATE_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+class _Reference:
+    """A ``$ref`` seen while parsing, to be put right when the whole document is known."""
+
+    __slots__ = ("holders", "path")
+
+    def __init__(self, path: str, holders: tuple[Any, ...]) -> None:
+        self.path = path
+        self.holders = holders
+
+
+class _Reader:
+    """A recursive reader of the dialect over one text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self._references: list[tuple[Any, Any, _Reference]] = []
+        self._holders: list[Any] = []
+
+    def document(self) -> Any:
+        kind, token = self._next()
+        value = self._value(kind, token)
+        kind, token = self._next()
+        if kind != "end":
+            self._fail(f"text after the value: {token[:20]!r}")
+        for container, key, reference in self._references:
+            container[key] = self._resolve(value, reference)
+        return value
+
+    def _fail(self, reason: str) -> NoReturn:
+        raise DecodeError(f"JSON: {reason}", self._position)
+
+    def _next(self) -> tuple[str, str]:
+        while True:
+            match = _TOKEN.match(self._text, self._position)
+            if match is None:
+                if self._position == len(self._text):
+                    return "end", ""
+                self._fail(f"unexpected {self._text[self._position : self._position + 20]!r}")
+            self._position = match.end()
+            kind = match.lastgroup
+            if kind != "space":
+                return kind or "", match[0]
+
+    def _value(self, kind: str, token: str) -> Any:
+        if kind == "string":
+            return token[1:-1]
+        if kind == "number":
+            return self._number(token)
+        if kind == "escaped":
+            return _unescape(token[1:-1])
+        if token == "{":
+            return self._object()
+        if token == "[":
+            return self._array()
+        if kind == "name" and token in _WORDS:
+            return _WORDS[token]
+        return self._fail(f"unexpected {token[:20]!r}" if token else "it ends too early")
+
+    def _number(self, token: str) -> int | float:
+        digits = token.rstrip("LSBFD")
+        try:
+            return float(digits) if any(mark in digits for mark in ".eE") else int(digits)
+        except ValueError:
+            return self._fail(f"a number of {len(digits)} digits")
+
+    def _enter(self, container: Any) -> None:
+        self._holders.append(container)
+        if len(self._holders) > MAX_DEPTH:
+            self._fail(f"nested deeper than {MAX_DEPTH}")
+
+    def _object(self) -> Any:
+        result: dict[Any, Any] = {}
+        self._enter(result)
+        while True:
+            kind, token = self._next()
+            if token == "}" and kind == "punctuation":
+                break
+            if kind in ("string", "escaped"):
+                key: Any = self._value(kind, token)
+            elif kind == "name":
+                key = token
+            elif kind == "number" or token == "{":
+                key = _as_key(self._value(kind, token))
+            else:
+                self._fail(f"unexpected {token[:20]!r} for a key" if token else "it ends within an object")
+            if self._next()[1] != ":":
+                self._fail("a key without ':'")
+            self._store(result, key, self._value(*self._next()))
+            token = self._next()[1]
+            if token == "}":
+                break
+            if token != ",":
+                self._fail("a member without ',' or '}' after it")
+        self._holders.pop()
+        if len(result) == 1 and isinstance(path := result.get("$ref"), str):
+            return _Reference(path, tuple(self._holders))
+        return result
+
+    def _array(self) -> list[Any]:
+        result: list[Any] = []
+        self._enter(result)
+        while True:
+            kind, token = self._next()
+            if token == "]" and kind == "punctuation":
+                break
+            result.append(None)
+            self._store(result, len(result) - 1, self._value(kind, token))
+            token = self._next()[1]
+            if token == "]":
+                break
+            if token != ",":
+                self._fail("an item without ',' or ']' after it")
+        self._holders.pop()
+        return result
+
+    def _store(self, container: Any, key: Any, value: Any) -> None:
+        if isinstance(value, _Reference):
+            self._references.append((container, key, value))
+            value = None
+        container[key] = value
+
+    def _resolve(self, root: Any, reference: _Reference) -> Any:
+        """Follow ``$``, ``$.path``, ``@`` and ``..``; what leads nowhere is None."""
+        path = reference.path
+        if path == "@":
+            return reference.holders[-1] if reference.holders else None
+        if path == "..":
+            return reference.holders[-2] if len(reference.holders) > 1 else None
+        if not path.startswith("$"):
+            return None
+        found = root
+        position = 1
+        while position < len(path):
+            step = _PATH_STEP.match(path, position)
+            if step is None:
+                return None
+            position = step.end()
+            name = re.sub(r"\\(.)", r"\1", step[1]) if step[1] else step[2]
+            found = _member(found, name)
+        return found
+
+
+def _member(holder: Any, name: str) -> Any:
+    if isinstance(holder, list):
+        return holder[int(name)] if name.isdigit() and int(name) < len(holder) else None
+    if not isinstance(holder, dict):
+        return None
+    for key, value in holder.items():
+        if isinstance(key, MessageQueue):
+            key = f"MessageQueue [topic={key.topic}, brokerName={key.broker}, queueId={key.queue_id}]"
+        if str(key) == name:
+            return value
+    return None
+
+
+def _as_key(value: Any) -> Any:
+    if isinstance(value, dict):
+        return message_queue(value) or dumps(value).decode()
+    return value
+
+
+def message_queue(value: Any) -> MessageQueue | None:
+    """Return the queue that an object of Java's form names, or None where it is not one."""
+    if isinstance(value, MessageQueue):
+        return value
+    if isinstance(value, str) and value.startswith("{"):
+        value = loads(value.encode(errors="replace"))
+    if not isinstance(value, dict) or not value.keys() <= {"topic", "brokerName", "queueId"}:
+        return None
+    topic, broker, queue_id = value.get("topic"), value.get("brokerName"), value.get("queueId", 0)
+    if isinstance(queue_id, str) and queue_id.lstrip("-").isdigit():
+        queue_id = int(queue_id)
+    if not isinstance(queue_id, int):
+        return None
+    return MessageQueue(str(topic or ""), str(broker or ""), queue_id)
+
+
+def _unescape(text: str) -> str:
+    def replace(match: re.Match[str]) -> str:
+        code = match[1] or match[2]
+        if code:
+            return chr(int(code, 16))
+        return _ESCAPES.get(match[3], match[3])
+
+    return _SURROGATE_PAIR.sub(_join_surrogates, _ESCAPE.sub(replace, text))
+
+
+def _join_surrogates(match: re.Match[str]) -> str:
+    pair = match[0]
+    return chr(0x10000 + ((ord(pair[0]) - 0xD800) << 10) + ord(pair[1]) - 0xDC00)

@@ -1,0 +1,170 @@
+"""Frames out of a stream: boundaries and heads of everything that one read brought, found before Python looks at any.
+
+``FrameDecoder`` is for whoever wants commands. A transport works with ``Assembler`` and ``ChunkReader``, which give it
+the rows of a chunk: most of what arrives on a hot path is answered from the rows alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rocketcore._fast import frame as frame_kernel
+from rocketcore._fast import header as header_kernel
+from rocketcore.codes import FRAME_MAX_BYTES
+from rocketcore.errors import DecodeError
+from rocketcore.protocol.command import RemotingCommand, decode_command
+
+__all__ = ["Assembler", "Chunk", "ChunkReader", "FrameDecoder"]
+
+ROWS: Final = 256
+"""Frames looked at in one go; a chunk with more is read in several."""
+
+_HEADER_START: Final = frame_kernel.HEADER_START
+_HEADER_LENGTH: Final = frame_kernel.HEADER_LENGTH
+_BODY_START: Final = frame_kernel.BODY_START
+_BODY_LENGTH: Final = frame_kernel.BODY_LENGTH
+_SERIALIZE_TYPE: Final = frame_kernel.SERIALIZE_TYPE
+
+
+def _table(rows: int, columns: int) -> memoryview:
+    return memoryview(bytearray(rows * columns * 8)).cast("q", (rows, columns))
+
+
+class Chunk:
+    """Some frames of one connection: their bytes, and a row per frame.
+
+    data   what was received
+    rows   int64[count, 6], ``_fast.frame`` columns      heads   int64[count, 8], ``_fast.header`` columns
+
+    Both tables belong to the reader and are overwritten by the next chunk: a handler takes what it needs from them
+    before it returns. ``data`` may be kept.
+    """
+
+    __slots__ = ("count", "data", "heads", "rows")
+
+    def __init__(self, capacity: int) -> None:
+        self.data = b""
+        self.count = 0
+        self.rows = _table(capacity, frame_kernel.COLUMNS)
+        self.heads = _table(capacity, header_kernel.HEAD_COLUMNS)
+
+    def command(self, index: int) -> RemotingCommand:
+        """Build the command of a row; raises DecodeError."""
+        rows = self.rows
+        return decode_command(
+            self.data,
+            rows[index, _HEADER_START],
+            rows[index, _HEADER_LENGTH],
+            rows[index, _BODY_START],
+            rows[index, _BODY_LENGTH],
+            rows[index, _SERIALIZE_TYPE],
+        )
+
+
+class ChunkReader:
+    """Scans received bytes into one reused ``Chunk``; all connections of a loop share one."""
+
+    __slots__ = ("chunk", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int = FRAME_MAX_BYTES, capacity: int = ROWS) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self.chunk = Chunk(capacity)
+
+    def scan(self, data: bytes, position: int) -> int:
+        """Read frames from ``position`` on into ``self.chunk`` and return where the first unread byte is.
+
+        raises  DecodeError if the first frame is bad, also FrameTooLarge
+        """
+        chunk = self.chunk
+        chunk.data = data
+        chunk.count, position = frame_kernel.scan(data, position, len(data), chunk.rows, self.max_frame_bytes)
+        if chunk.count:
+            header_kernel.peek(data, chunk.rows, chunk.count, chunk.heads)
+        return position
+
+
+class Assembler:
+    """Keeps the incomplete frame at the end of what one connection received, without copying it again and again."""
+
+    __slots__ = ("_missing", "_parts", "_size")
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._missing = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of the frame that is not complete yet."""
+        return self._size
+
+    def feed(self, data: bytes) -> bytes | None:
+        """Return the bytes to scan now, or None while the frame at hand is not complete."""
+        if not self._parts:
+            return data
+        self._parts.append(data)
+        self._size += len(data)
+        if len(data) < self._missing:
+            self._missing -= len(data)
+            return None
+        joined = b"".join(self._parts)
+        self._parts.clear()
+        self._size = 0
+        return joined
+
+    def keep(self, data: bytes, position: int) -> None:
+        """Keep what follows ``position``: less than one frame, whose length a scan has checked where it is known."""
+        left = len(data) - position
+        if left <= 0:
+            return
+        self._parts.append(data[position:] if position else data)
+        self._size = left
+        length = int.from_bytes(data[position : position + 4], "big") if left >= 4 else 0
+        self._missing = 4 + length - left
+
+
+class FrameDecoder:
+    """Feed bytes, get commands.
+
+    Bad bytes do not cost the commands before them: those are returned first, and the next ``feed``, with more bytes or
+    with none, raises. After that the decoder is of no use.
+    """
+
+    __slots__ = ("_assembler", "_error", "_reader")
+
+    def __init__(self, max_frame_bytes: int = FRAME_MAX_BYTES) -> None:
+        self._assembler = Assembler()
+        self._reader = ChunkReader(max_frame_bytes, 16)
+        self._error: DecodeError | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the next ``feed`` raises."""
+        return self._error is not None
+
+    def feed(self, data: bytes) -> list[RemotingCommand]:
+        """Return the commands that ``data`` completes; raises DecodeError, also FrameTooLarge."""
+        if self._error is not None:
+            raise self._error
+        commands: list[RemotingCommand] = []
+        whole = self._assembler.feed(data)
+        if whole is None:
+            return commands
+        position = 0
+        chunk = self._reader.chunk
+        try:
+            while True:
+                position = self._reader.scan(whole, position)
+                for index in range(chunk.count):
+                    commands.append(chunk.command(index))
+                if chunk.count == 0 or position == len(whole):
+                    break
+        except DecodeError as error:
+            self._error = error
+            if not commands:
+                raise
+            return commands
+        finally:
+            chunk.data = b""
+        self._assembler.keep(whole, position)
+        return commands

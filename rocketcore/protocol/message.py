@@ -1,0 +1,188 @@
+"""Stored messages as a consumer gets them, and the property text of what a producer sends.
+
+The layouts are in ``rocketcore._fast.message``; this module makes ``ReceivedMessage`` objects of its rows.
+
+RocketMQ: ``MessageDecoder``.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from rocketcore._fast import message as kernel
+from rocketcore._fast.header import decode_properties, encode_properties
+from rocketcore.codes import MAX_MESSAGE_BYTES, RETRY_TOPIC_PREFIX, MessageSysFlag
+from rocketcore.errors import DecodeError
+from rocketcore.message import RETRY_TOPIC, UNIQ_KEY, Message, MessageQueue, ReceivedMessage
+from rocketcore.protocol.compression import decompress as decompress_body
+
+__all__ = ["decode_message", "decode_messages", "encode_host", "host_text", "message_properties"]
+
+_ROWS: Final = 64
+_COLUMNS: Final = kernel.COLUMNS
+_COMPRESSED: Final = int(MessageSysFlag.COMPRESSED)
+_BORN_HOST_V6: Final = int(MessageSysFlag.BORN_HOST_V6)
+_STORE_HOST_V6: Final = int(MessageSysFlag.STORE_HOST_V6)
+_INNER_BATCH: Final = int(MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP)
+_BATCH_ELEMENT_BYTES: Final = 22
+"""Shortest element of a batch."""
+
+
+@lru_cache(maxsize=1024)
+def host_text(host: bytes) -> str:
+    """Return ``ip:port`` of a host field: 4 or 16 address bytes, port i32; IPv6 in brackets."""
+    port = int.from_bytes(host[-4:], "big")
+    if len(host) == 8:
+        return f"{socket.inet_ntop(socket.AF_INET, host[:4])}:{port}"
+    return f"[{socket.inet_ntop(socket.AF_INET6, host[:16])}]:{port}"
+
+
+def encode_host(address: str) -> bytes:
+    """Return the host field of ``ip:port``; raises ValueError for anything else."""
+    ip, _, port = address.rpartition(":")
+    ip = ip.removeprefix("[").removesuffix("]")
+    packed = socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
+    return packed + int(port).to_bytes(4, "big")
+
+
+def message_properties(message: Message) -> bytes:
+    """Return a message's properties as the text that a send header and a batch element carry."""
+    return encode_properties(message.properties)
+
+
+def decode_messages(
+    data: bytes,
+    broker_name: str,
+    *,
+    check_crc: bool = True,
+    decompress: bool = True,
+    max_body_bytes: int = MAX_MESSAGE_BYTES,
+) -> list[ReceivedMessage]:
+    """Decode records that lie back to back, as in the answer to a pull.
+
+    A message of a retry topic gets the topic it was sent to; its ``queue`` stays the one it was read from. Inner
+    batches are unwrapped.
+
+    raises  DecodeError for a record that is cut, does not decode or does not decompress, BadMagic, BadChecksum
+    """
+    table = bytearray(_ROWS * _COLUMNS * 8)
+    flat = memoryview(table).cast("q")
+    rows = memoryview(table).cast("q", (_ROWS, _COLUMNS))
+    messages: list[ReceivedMessage] = []
+    position = 0
+    while position < len(data):
+        count, position = kernel.scan_stored(data, position, len(data), rows, check_crc)
+        if count == 0:
+            raise DecodeError("a message record is cut", position)
+        for start in range(0, count * _COLUMNS, _COLUMNS):
+            message = _received(data, flat[start : start + _COLUMNS].tolist(), broker_name)
+            if decompress and message.sys_flag & _COMPRESSED:
+                message = _decompressed(message, max_body_bytes)
+            if message.sys_flag & _INNER_BATCH == _INNER_BATCH:
+                messages.extend(_unwrapped(message))
+            else:
+                messages.append(message)
+    return messages
+
+
+def decode_message(data: bytes, broker_name: str = "", *, check_crc: bool = True) -> ReceivedMessage:
+    """Decode one record, as in the answer to VIEW_MESSAGE_BY_ID; raises as ``decode_messages``."""
+    messages = decode_messages(data, broker_name, check_crc=check_crc)
+    if len(messages) != 1:
+        raise DecodeError(f"{len(messages)} messages in place of one")
+    return messages[0]
+
+
+def _received(data: bytes, row: list[int], broker_name: str) -> ReceivedMessage:
+    (
+        _,
+        size,
+        _,
+        body_crc,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        born_timestamp,
+        born_host,
+        store_timestamp,
+        store_host,
+        reconsume_times,
+        prepared_offset,
+        body_start,
+        body_length,
+        topic_start,
+        topic_length,
+        properties_start,
+        properties_length,
+        *_,
+    ) = row
+    stored_topic = data[topic_start : topic_start + topic_length].decode(errors="replace")
+    properties = decode_properties(data[properties_start : properties_start + properties_length])
+    topic = stored_topic
+    if stored_topic.startswith(RETRY_TOPIC_PREFIX):
+        topic = properties.get(RETRY_TOPIC, stored_topic)
+    host = data[store_host : store_host + (20 if sys_flag & _STORE_HOST_V6 else 8)]
+    offset_msg_id = kernel.offset_msg_id(host, physical_offset).decode()
+    return ReceivedMessage(
+        topic,
+        data[body_start : body_start + body_length],
+        _queue(stored_topic, broker_name, queue_id),
+        queue_offset,
+        properties.get(UNIQ_KEY, offset_msg_id),
+        offset_msg_id,
+        properties,
+        flag,
+        sys_flag,
+        body_crc,
+        born_timestamp,
+        store_timestamp,
+        host_text(data[born_host : born_host + (20 if sys_flag & _BORN_HOST_V6 else 8)]),
+        host_text(host),
+        physical_offset,
+        size,
+        reconsume_times,
+        prepared_offset,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _queue(topic: str, broker_name: str, queue_id: int) -> MessageQueue:
+    return MessageQueue(topic, broker_name, queue_id)
+
+
+def _decompressed(message: ReceivedMessage, max_body_bytes: int) -> ReceivedMessage:
+    try:
+        body = decompress_body(message.body, message.sys_flag, max_body_bytes)
+    except DecodeError as error:
+        raise DecodeError(f"message {message.msg_id} of {message.queue}: {error.reason}", error.position) from None
+    # As Java: the type bits stay.
+    return replace(message, body=body, sys_flag=message.sys_flag & ~_COMPRESSED)
+
+
+def _unwrapped(outer: ReceivedMessage) -> list[ReceivedMessage]:
+    """Take an inner batch apart [5.x]: elements at consecutive queue offsets, all else is the outer message's."""
+    body = outer.body
+    capacity = max(1, len(body) // _BATCH_ELEMENT_BYTES)
+    table = bytearray(capacity * kernel.BATCH_COLUMNS * 8)
+    rows = memoryview(table).cast("q", (capacity, kernel.BATCH_COLUMNS))
+    messages = []
+    for index in range(kernel.scan_batch(body, 0, len(body), rows)):
+        start = rows[index, kernel.BATCH_BODY_START]
+        text_start = rows[index, kernel.BATCH_PROPERTIES_START]
+        properties = decode_properties(body[text_start : text_start + rows[index, kernel.BATCH_PROPERTIES_LENGTH]])
+        messages.append(
+            replace(
+                outer,
+                body=body[start : start + rows[index, kernel.BATCH_BODY_LENGTH]],
+                offset=outer.offset + index,
+                msg_id=properties.get(UNIQ_KEY, outer.offset_msg_id),
+                properties=properties,
+                flag=rows[index, kernel.BATCH_FLAG],
+            )
+        )
+    return messages

@@ -1,0 +1,203 @@
+"""The JSON dialect: reading what fastjson writes and accepts, writing what it reads."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketcore.errors import DecodeError
+from rocketcore.message import MessageQueue
+from rocketcore.protocol import fastjson
+from tests.fixtures.vectors import family, name_of
+
+QUEUE = MessageQueue("T", "b", 0)
+QUEUE_TEXT = '{"brokerName":"b","queueId":0,"topic":"T"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{0:"a",-1:"b"}', {0: "a", -1: "b"}),
+        ('{ 0 : "a" }', {0: "a"}),
+        (f"{{{QUEUE_TEXT}:5}}", {QUEUE: 5}),
+        ('{{"topic":"T","queueId":0,"brokerName":"b"}:5}', {QUEUE: 5}),
+        ('{{"other":1}:5}', {'{"other":1}': 5}),
+        ('{{"other":1},:5}', None),
+        ("{'a':'b\\'c'}", {"a": "b'c"}),
+        ("{a:1,$b:2}", {"a": 1, "$b": 2}),
+        ('{"a":1,}', {"a": 1}),
+        ("[1,2,]", [1, 2]),
+        ('/*c*/{"a"://x\n1}', {"a": 1}),
+        ('{"a":"b\\x41\\v\\0\\/"}', {"a": "bA\v\0/"}),
+        ('{x:"\\ud83d\\ude80"}', {"x": "🚀"}),
+        ('{x:"a\x01\n"}', {"x": "a\x01\n"}),
+        ("{x:1L,y:.5,z:-1.5E-3D,w:+2}", {"x": 1, "y": 0.5, "z": -0.0015, "w": 2}),
+        ("{x:true,y:false,z:null}", {"x": True, "y": False, "z": None}),
+        ('\ufeff{"a":1}', {"a": 1}),
+        ("{}", {}),
+        ("{x:[]}", {"x": []}),
+        ("{x:9223372036854775807}", {"x": 2**63 - 1}),
+    ],
+)
+def test_dialect(text: str, value: Any) -> None:
+    if value is None:
+        with pytest.raises(DecodeError):
+            fastjson.loads(text.encode())
+    else:
+        assert fastjson.loads(text.encode()) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "{",
+        "[",
+        '{"a"',
+        '{"a":',
+        '{"a":1',
+        "{a}",
+        "{:1}",
+        "[1 2]",
+        '{"a":1 "b":2}',
+        "{,}",
+        "hello",
+        '{"a":1}x',
+        '"',
+        "'a",
+        "{[]:1}",
+        "{x:@}",
+        "{x:" + "9" * 5000 + "}",
+    ],
+)
+def test_refused(text: str) -> None:
+    with pytest.raises(DecodeError):
+        fastjson.loads(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a":{"b":1},"c":{"$ref":"$.a"}}', {"a": {"b": 1}, "c": {"b": 1}}),
+        ('{"a":[{"b":1}],"c":{"$ref":"$.a[0]"}}', {"a": [{"b": 1}], "c": {"b": 1}}),
+        ('{"a":{"b.c":{"d":1}},"c":{"$ref":"$.a.b\\\\.c"}}', {"a": {"b.c": {"d": 1}}, "c": {"d": 1}}),
+        ('{"c":{"$ref":"$.x.y"}}', {"c": None}),
+        ('{"a":[1],"c":{"$ref":"$.a[7]"}}', {"a": [1], "c": None}),
+        ('{"c":{"$ref":"nonsense"}}', {"c": None}),
+        ('{"c":{"$ref":"$?"}}', {"c": None}),
+        ('{"c":{"$ref":5}}', {"c": {"$ref": 5}}),
+        ('[{"a":1},{"$ref":"$[0]"}]', [{"a": 1}, {"a": 1}]),
+    ],
+)
+def test_references(text: str, value: Any) -> None:
+    assert fastjson.loads(text.encode()) == value
+
+
+def test_reference_behind_a_queue_key() -> None:
+    path = "$.t.MessageQueue\\\\ \\\\[topic\\\\=T\\\\,\\\\ brokerName\\\\=b\\\\,\\\\ queueId\\\\=0\\\\]"
+    value = fastjson.loads(f'{{"t":{{{QUEUE_TEXT}:{{"x":1}}}},"c":{{"$ref":"{path}"}}}}'.encode())
+    assert value["c"] == {"x": 1}
+
+
+def test_reference_to_the_holder() -> None:
+    value = fastjson.loads(b'{"a":{"self":{"$ref":"@"},"up":{"$ref":".."},"root":{"$ref":"$"}}}')
+    assert value["a"]["self"] is value["a"]
+    assert value["a"]["up"] is value
+    assert value["a"]["root"] is value
+
+
+def test_nesting_is_bounded() -> None:
+    deep = b"[" * 600 + b"1," + b"]" * 600
+    with pytest.raises(DecodeError, match="nested deeper than 256"):
+        fastjson.loads(deep)
+    with pytest.raises(DecodeError):
+        fastjson.loads(b"[" * 100_000)
+    assert fastjson.loads(b"{x:" + b"[" * 200 + b"]" * 200 + b"}")
+
+
+def test_many_comments_and_blanks_take_linear_time() -> None:
+    assert fastjson.loads(b"/**/ " * 50_000 + b"[1,]") == [1]
+    with pytest.raises(DecodeError):
+        fastjson.loads(b"/* " * 50_000)
+
+
+def test_writers() -> None:
+    value = {"b": [1, 2.5, None, True], "a": {1: "x", 0: "y"}, "q": 'é/\x01\x7f"\\'}
+    assert fastjson.dumps(value) == b'{"a":{"0":"y","1":"x"},"b":[1,2.5,null,true],"q":"\xc3\xa9/\\u0001\x7f\\"\\\\"}'
+    assert fastjson.dumps_plain(value) == fastjson.dumps(value).replace(b'"0"', b"0").replace(b'"1"', b"1")
+    assert fastjson.dumps_plain({QUEUE: {}, "x": []}) == f'{{"x":[],{QUEUE_TEXT}:{{}}}}'.encode()
+    assert fastjson.dumps({"a": "\ud83d"}) == b'{"a":"?"}'
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0"),
+        (1e-7, "1.0E-7"),
+        (1e21, "1.0E21"),
+        (12345678.0, "1.2345678E7"),
+        (0.001, "0.001"),
+        (0.00025, "2.5E-4"),
+        (1e7, "1.0E7"),
+        (123456789012.5, "1.234567890125E11"),
+        (-1e-4, "-1.0E-4"),
+        (9999999.0, "9999999.0"),
+        (math.inf, "null"),
+        (1.5e300, "1.5E300"),
+    ],
+)
+def test_doubles_as_java_writes_them(value: float, text: str) -> None:
+    assert fastjson.dumps_plain(value) == text.encode()
+
+
+def test_queues_as_text_or_object() -> None:
+    assert fastjson.message_queue(QUEUE_TEXT) == fastjson.message_queue(json.loads(QUEUE_TEXT)) == QUEUE
+    assert fastjson.message_queue({"topic": "T", "queueId": "3"}) == MessageQueue("T", "", 3)
+    assert fastjson.message_queue({"topic": "T", "x": 1}) is None
+    assert fastjson.message_queue({"topic": "T", "queueId": "x"}) is None
+    assert fastjson.message_queue("T") is None
+
+
+@pytest.mark.parametrize("record", family("bodies.jsonl", "encode/text/"), ids=name_of)
+def test_texts_of_java(record: dict[str, Any]) -> None:
+    java = fastjson.loads(record["expected"].encode(errors="replace"))
+    assert java == fastjson.loads(fastjson.dumps(java))
+    if record["java"] == "5.5.0":
+        assert fastjson.dumps(java).decode() == record["expected"]
+
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.text(st.characters(exclude_categories=["Cs"])).filter(lambda key: key != "$ref"), inner, max_size=4
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(JSON_VALUES)
+def test_writing_and_reading_again(value: Any) -> None:
+    assert fastjson.loads(fastjson.dumps(value)) == value
+    assert fastjson.loads(fastjson.dumps_plain(value)) == value
+    # A bare name in front forces the reader of the dialect: it agrees with the one for standard JSON.
+    assert fastjson.loads(b"{x:" + fastjson.dumps(value) + b"}") == {"x": value}
+
+
+@given(st.binary(max_size=60) | st.text("{}[]:,\"'\\/*0123456789.eE-+LuxN$ref ab", max_size=60).map(str.encode))
+def test_arbitrary_bytes_raise_nothing_else(data: bytes) -> None:
+    with contextlib.suppress(DecodeError):
+        fastjson.loads(data)

@@ -1,0 +1,146 @@
+"""Stored messages to ``ReceivedMessage``, against Java's decoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rocketcore._fast import message as kernel
+from rocketcore._fast.header import encode_properties
+from rocketcore.errors import BadChecksum, BadMagic, DecodeError
+from rocketcore.message import Message, MessageQueue, ReceivedMessage
+from rocketcore.protocol.message import decode_message, decode_messages, encode_host, host_text, message_properties
+from tests.fixtures.vectors import family, name_of
+
+STORED = [
+    record
+    for prefix in ("append/", "append-crc/", "encode/")
+    for record in family("stored_messages.jsonl", prefix)
+    if record.get("decoded")
+]
+
+
+def check(message: ReceivedMessage, java: dict[str, Any]) -> None:
+    assert message.queue == MessageQueue(java["topic"], "b", java["queueId"])
+    assert message.offset == java["queueOffset"]
+    assert message.physical_offset == java["commitLogOffset"]
+    assert message.store_size == java["storeSize"]
+    assert (message.flag, message.sys_flag, message.body_crc) == (java["flag"], java["sysFlag"], java["bodyCRC"])
+    assert (message.born_timestamp, message.store_timestamp) == (java["bornTimestamp"], java["storeTimestamp"])
+    assert message.body.hex() == (java["body"] or "")
+    assert message.reconsume_times == java["reconsumeTimes"]
+    assert message.prepared_transaction_offset == java["preparedTransactionOffset"]
+    assert dict(message.properties) == (java["properties"] or {})
+    # Java writes an IPv6 address without brackets and shortens nothing.
+    for ours, theirs in ((message.born_host, java["bornHost"]), (message.store_host, java["storeHost"])):
+        assert encode_host(ours) == encode_host(theirs)
+
+
+@pytest.mark.parametrize("record", STORED, ids=name_of)
+def test_what_java_decodes(record: dict[str, Any]) -> None:
+    message = decode_message(bytes.fromhex(record["hex"]), "b")
+    check(message, record["decoded"])
+    if "client" in record:
+        assert message.msg_id == record["client"]["msgId"]
+        assert message.offset_msg_id == record["client"]["offsetMsgId"]
+
+
+@pytest.mark.parametrize("record", family("stored_messages.jsonl", "decode/"), ids=name_of)
+def test_broken_records(record: dict[str, Any]) -> None:
+    data, java = bytes.fromhex(record["hex"]), record["decoded"]
+    name = record["name"].split("@")[0]
+    if name == "decode/empty":
+        assert decode_messages(data, "b") == []
+    elif name == "decode/wrong-crc":
+        check(decode_message(data, "b", check_crc=False), java)
+        with pytest.raises(BadChecksum):
+            decode_message(data, "b")
+    elif name in ("decode/no-last-separator", "decode/properties-negative"):
+        check(decode_message(data, "b"), java)
+    elif name == "decode/two-records":
+        # Zero bytes follow, at which Java stops without a word.
+        messages = decode_messages(data[:204], "b")
+        for message, expected in zip(messages, java, strict=True):
+            check(message, expected)
+        with pytest.raises(BadMagic):
+            decode_messages(data, "b")
+    else:
+        # Java stops at the first broken record; here it is an error.
+        with pytest.raises(DecodeError):
+            decode_messages(data, "b")
+
+
+def test_magic_and_count() -> None:
+    data = stored()
+    with pytest.raises(BadMagic):
+        decode_messages(data[:4] + b"\x00\x00\x00\x01" + data[8:], "b")
+    with pytest.raises(DecodeError, match="2 messages in place of one"):
+        decode_message(data + data)
+    with pytest.raises(DecodeError):
+        decode_messages(data + data[:30], "b")
+
+
+def stored(body: bytes = b"hi", topic: str = "T", sys_flag: int = 0, **properties: str) -> bytes:
+    return kernel.encode_stored(
+        topic=topic.encode(),
+        queue_id=1,
+        flag=0,
+        queue_offset=40,
+        physical_offset=100,
+        sys_flag=sys_flag,
+        born_timestamp=1700000000000,
+        born_host=encode_host("10.0.0.9:50000"),
+        store_timestamp=1700000000001,
+        store_host=encode_host("10.0.0.1:10911"),
+        reconsume_times=0,
+        prepared_offset=0,
+        body=body,
+        properties=encode_properties(properties),
+    )
+
+
+def test_more_records_than_one_table_holds() -> None:
+    messages = decode_messages(stored() * 200, "b")
+    assert len(messages) == 200
+    assert messages[0] is not messages[199]
+    assert messages[199].body == b"hi"
+
+
+def test_retried_message_has_the_topic_it_was_sent_to() -> None:
+    message = decode_message(stored(topic="%RETRY%G", RETRY_TOPIC="T"), "b")
+    assert (message.topic, message.queue.topic) == ("T", "%RETRY%G")
+    assert decode_message(stored(topic="%RETRY%G"), "b").topic == "%RETRY%G"
+    assert decode_message(stored(topic="U", RETRY_TOPIC="T"), "b").topic == "U"
+
+
+def test_a_body_that_does_not_decompress_names_the_message() -> None:
+    data = stored(b"not zlib", sys_flag=0x301, UNIQ_KEY="KEY")
+    with pytest.raises(DecodeError, match=r"message KEY of MessageQueue\(topic='T'"):
+        decode_messages(data, "b")
+    (raw,) = decode_messages(data, "b", decompress=False)
+    assert (raw.body, raw.sys_flag) == (b"not zlib", 0x301)
+
+
+@pytest.mark.parametrize("record", family("batches.jsonl", "inner/"), ids=name_of)
+def test_inner_batch(record: dict[str, Any]) -> None:
+    outer = record["input"]["outer"]
+    data = stored(bytes.fromhex(outer["body"]), sys_flag=outer["sysFlag"], INNER_NUM="2", INNER_BASE="40")
+    messages = decode_messages(data, "b")
+    assert [(m.body.hex(), m.offset, m.flag, m.msg_id, dict(m.properties)) for m in messages] == [
+        (java["body"], java["queueOffset"], java["flag"], java["msgId"], java["properties"])
+        for java in record["decoded"]
+    ]
+
+
+def test_hosts() -> None:
+    assert host_text(bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])) == "127.0.0.1:10911"
+    assert host_text(encode_host("[fe80::1]:9")) == "[fe80::1]:9"
+    assert len(encode_host("[::1]:1")) == 20
+    with pytest.raises((ValueError, OSError)):
+        encode_host("nonsense")
+
+
+def test_message_properties() -> None:
+    message = Message("T", b"x", tag="TagA", keys=["a", "b"], properties={"k": "v"})
+    assert message_properties(message) == b"k\x01v\x02TAGS\x01TagA\x02KEYS\x01a b\x02"

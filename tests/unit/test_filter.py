@@ -1,0 +1,47 @@
+"""Tag expressions against Java's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rocketcore.errors import ConfigError
+from rocketcore.filter import parse_tags, tag_code
+from tests.fixtures.vectors import family, name_of
+
+TEXTS = [record for record in family("hash.jsonl", "string/") if record["input"]["text"] is not None]
+
+
+@pytest.mark.parametrize("record", TEXTS, ids=name_of)
+def test_tag_code_is_the_java_hash(record: dict[str, Any]) -> None:
+    assert tag_code(record["input"]["text"]) == record["hashCode"]
+
+
+@pytest.mark.parametrize("record", family("hash.jsonl", "subscription/"), ids=name_of)
+def test_expressions(record: dict[str, Any]) -> None:
+    expected = record["expected"]
+    if "error" in expected:
+        with pytest.raises(ConfigError, match="names no tag"):
+            parse_tags(record["input"]["expression"])
+        return
+    found = parse_tags(record["input"]["expression"])
+    assert found.expression == expected["subString"]
+    assert found.tags == set(expected["tagsSet"])
+    assert set(found.codes) == set(expected["codeSet"])
+    assert list(found.codes) == sorted(found.codes)
+
+
+def test_matching() -> None:
+    found = parse_tags("TagA || Aa")
+    assert found.matches("TagA")
+    assert not found.matches("BB")
+    assert not found.matches(None)
+    # Two tags of one hash: the broker lets both through, the client only the right one.
+    assert found.matches_code(tag_code("BB"))
+    assert not found.matches_code(tag_code("TagB"))
+    assert not found.takes_all
+    everything = parse_tags("*")
+    assert everything.takes_all
+    assert everything.matches(None)
+    assert everything.matches_code(0)

@@ -1,0 +1,101 @@
+"""Clocks, deadlines, intervals and supervised tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+
+import pytest
+
+from rocketcore.service import Backoff, Deadline, ManualClock, PeriodicTask, PeriodicThread
+
+
+def test_a_deadline_follows_its_clock() -> None:
+    clock = ManualClock()
+    deadline = Deadline(2.0, clock)
+    clock.advance(1.5)
+    assert deadline.remaining() == pytest.approx(0.5)
+    assert not deadline.expired
+    clock.advance(1.0)
+    assert deadline.remaining() == 0.0
+    assert deadline.expired
+
+
+def test_the_wall_clock_may_jump_without_moving_a_deadline() -> None:
+    clock = ManualClock()
+    deadline = Deadline(2.0, clock)
+    clock.set_wall(0)
+    assert clock.time_millis() == 0
+    assert deadline.remaining() == 2.0
+
+
+def test_backoff_grows_to_its_maximum_and_starts_over() -> None:
+    backoff = Backoff(1.0, 4.0, rng=random.Random(1))
+    for limit in (1.0, 2.0, 4.0, 4.0):
+        assert limit / 2 <= backoff.next() <= limit
+    backoff.reset()
+    assert backoff.next() <= 1.0
+
+
+def test_a_task_outlives_its_failures_and_is_woken() -> None:
+    async def run() -> None:
+        rounds: asyncio.Queue[int] = asyncio.Queue()
+        count = 0
+
+        def work() -> None:
+            nonlocal count
+            count += 1
+            rounds.put_nowait(count)
+            if count == 1:
+                raise RuntimeError("once")
+
+        task = PeriodicTask("test", work, 3600.0, initial_delay=0.0)
+        task.start()
+        async with asyncio.timeout(5):
+            assert await rounds.get() == 1
+            task.wake()
+            assert await rounds.get() == 2
+        assert task.failures == 1
+        await task.stop()
+        await task.stop()
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_caller_can_still_stop_a_task() -> None:
+    async def run() -> bool:
+        task = PeriodicTask("test", lambda: None, 3600.0)
+        stopped = asyncio.Event()
+
+        async def owner() -> None:
+            task.start()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await task.stop()
+                stopped.set()
+
+        running = asyncio.create_task(owner())
+        await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running])
+        return stopped.is_set()
+
+    assert asyncio.run(run())
+
+
+def test_a_thread_outlives_its_failures_and_ends() -> None:
+    ran = threading.Semaphore(0)
+
+    def work() -> None:
+        ran.release()
+        raise RuntimeError("always")
+
+    thread = PeriodicThread("test", work, 3600.0, initial_delay=0.0)
+    thread.start()
+    assert ran.acquire(timeout=5)
+    thread.wake()
+    assert ran.acquire(timeout=5)
+    thread.stop()
+    assert thread.failures == 2
