@@ -1,0 +1,315 @@
+"""Settings from one declaration: defaults, RocketMQ ``.properties`` or TOML files, environment, command line.
+
+A configuration is a frozen, keyword-only dataclass. Every field carries metadata: ``help``, ``unit`` and ``property``,
+RocketMQ's name for it (the camelCase of the field name where it is left out). All sources are read into one mapping of
+property name to text; ``load_config`` picks from it what a class declares. What no class declares stays in the mapping,
+because a server shows it again (GET_BROKER_CONFIG, GET_NAMESRV_CONFIG).
+
+Mapping rules as in ``MixAll.properties2Object``: values are trimmed, a boolean is true only when it reads ``true``, and
+a value that does not parse leaves the default. The original is silent about that; here it is one log line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, field, fields, replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rocketcore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    ConfigT = TypeVar("ConfigT", bound=DataclassInstance)
+else:
+    ConfigT = TypeVar("ConfigT")
+
+__all__ = [
+    "config_properties",
+    "environment_properties",
+    "format_properties",
+    "load_config",
+    "parse_properties",
+    "print_config",
+    "property_name",
+    "read_properties",
+    "replace_file",
+    "setting",
+    "update_config",
+    "write_properties",
+]
+
+ENVIRONMENT_PREFIX = "ROCKETCORE_"
+_HIDDEN = "******"
+
+logger = logging.getLogger(__name__)
+
+
+def setting(
+    default: Any = MISSING,
+    help: str = "",
+    *,
+    unit: str = "",
+    property: str = "",
+    default_factory: Any = MISSING,
+    secret: bool = False,
+) -> Any:
+    """Declare a field of a configuration class.
+
+    help      one sentence for ``--help`` and the documentation
+    unit      ``ms``, ``bytes``, ``count`` …, empty for none
+    property  RocketMQ's name; empty: the camelCase of the field name
+    secret    the value is never printed
+    """
+    metadata = {"help": help, "unit": unit, "property": property, "secret": secret}
+    if default_factory is not MISSING:
+        return field(default_factory=default_factory, metadata=metadata, repr=not secret)
+    return field(default=default, metadata=metadata, repr=not secret)
+
+
+def property_name(declared: Field[Any]) -> str:
+    """Return RocketMQ's property name of a field."""
+    named = declared.metadata.get("property")
+    if named:
+        return str(named)
+    first, *rest = declared.name.split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in rest)
+
+
+def load_config(cls: type[ConfigT], properties: Mapping[str, str]) -> ConfigT:
+    """Build a configuration from its defaults and the properties that it declares; others are left alone.
+
+    raises  ConfigError where the class itself refuses a value (its ``__post_init__``)
+    """
+    return cls(**_declared_values(cls, properties))
+
+
+def update_config(config: ConfigT, properties: Mapping[str, str]) -> ConfigT:
+    """Return a copy of ``config`` with the properties that it declares."""
+    return replace(config, **_declared_values(type(config), properties))
+
+
+def _declared_values(cls: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls)
+    values = {}
+    for declared in fields(cls):
+        text = properties.get(property_name(declared))
+        if text is None or not declared.init:
+            continue
+        try:
+            values[declared.name] = _parse(text.strip(), hints[declared.name])
+        except ValueError as error:
+            shown = _HIDDEN if declared.metadata.get("secret") else repr(text)
+            logger.warning("setting ignored name=%s value=%s reason=%s", property_name(declared), shown, error)
+    return values
+
+
+def _parse(text: str, kind: Any) -> Any:
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        options = [option for option in typing.get_args(kind) if option is not type(None)]
+        return None if not text else _parse(text, options[0])
+    if kind is bool:
+        return text.lower() == "true"
+    if kind is int:
+        if not re.fullmatch(r"[+-]?[0-9]+", text):
+            raise ValueError("not an integer")
+        return int(text)
+    if kind is float:
+        return float(text)
+    if kind is Path:
+        return Path(text)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        for member in kind:
+            if text in (member.name, str(member.value)):
+                return member
+        raise ValueError(f"not one of {', '.join(member.name for member in kind)}")
+    if typing.get_origin(kind) is tuple:
+        return tuple(item.strip() for item in text.split(";") if item.strip())
+    if typing.get_origin(kind) is typing.Literal:
+        allowed = typing.get_args(kind)
+        if text not in allowed:
+            raise ValueError(f"not one of {', '.join(map(str, allowed))}")
+    return text
+
+
+def config_properties(*configs: DataclassInstance, reveal: bool = False) -> dict[str, str]:
+    """Return every field of the configurations as property name → text, in order of declaration."""
+    result = {}
+    for config in configs:
+        for declared in fields(config):
+            value = getattr(config, declared.name)
+            secret = bool(declared.metadata.get("secret")) and not reveal
+            result[property_name(declared)] = _HIDDEN if secret and value else _text(value)
+    return result
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, (tuple, list)):
+        return ";".join(map(_text, value))
+    return str(value)
+
+
+def print_config(*configs: DataclassInstance) -> str:
+    """Return the configurations as ``name=value`` lines; values are shown as they are, secrets are not."""
+    return format_properties(config_properties(*configs))
+
+
+def environment_properties(
+    classes: Iterable[type[DataclassInstance]], environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the properties set by variables: field ``listen_port`` is ``ROCKETCORE_LISTEN_PORT``."""
+    variables = os.environ if environ is None else environ
+    result = {}
+    for cls in classes:
+        for declared in fields(cls):
+            value = variables.get(ENVIRONMENT_PREFIX + declared.name.upper())
+            if value is not None:
+                result[property_name(declared)] = value
+    return result
+
+
+def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Read a ``.properties`` file (any suffix), or a TOML file of plain values under property names (``.toml``).
+
+    raises  ConfigError when the file cannot be read or does not parse
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {os.fspath(path)}: {error.strerror}") from error
+    if os.fspath(path).endswith(".toml"):
+        try:
+            table = tomllib.loads(data.decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{os.fspath(path)}: {error}") from error
+        return {name: _text(value) for name, value in table.items() if not isinstance(value, dict)}
+    # Java reads these files as ISO-8859-1; UTF-8 is what people write. Text that is not UTF-8 is read Java's way.
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    return parse_properties(text)
+
+
+_KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
+_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Parse Java ``.properties`` text: comments, continued lines, escapes; the last of equal keys wins.
+
+    raises  ConfigError on an escape ``\\u`` without four hexadecimal digits
+    """
+    result = {}
+    for line in _logical_lines(text):
+        key = _KEY.match(line)
+        assert key is not None, "the pattern matches the empty text"
+        separator = _SEPARATOR.match(line, key.end())
+        assert separator is not None, "the pattern matches the empty text"
+        result[_unescape(key.group())] = _unescape(line[separator.end() :])
+    return result
+
+
+def _logical_lines(text: str) -> Iterable[str]:
+    pending = ""
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(" \t\f")
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            pending += line[:-1]
+            continue
+        if pending or line:
+            yield pending + line
+        pending = ""
+    if pending:
+        yield pending
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+
+    def one(match: re.Match[str]) -> str:
+        escape = match.group(1)
+        if len(escape) == 5:
+            return chr(int(escape[1:], 16))
+        if escape == "u":
+            raise ConfigError("malformed \\uxxxx escape")
+        return _ESCAPED.get(escape, escape)
+
+    unescaped = _ESCAPE.sub(one, text)
+    return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if "\\u" in text else unescaped
+
+
+def write_properties(path: Path, properties: Mapping[str, str]) -> None:
+    """Save properties so that ``read_properties`` reads them back, atomically; TOML where the name says so."""
+    if path.suffix == ".toml":
+        lines = [f"{_toml_text(name)} = {_toml_text(value)}\n" for name, value in properties.items()]
+    else:
+        lines = [f"{_escape(name, ' :=#!')}={_escape(value, '')}\n" for name, value in properties.items()]
+    replace_file(path, "".join(lines).encode("utf-8", "replace"))
+
+
+def _toml_text(text: str) -> str:
+    """Quote as JSON does, whose escapes TOML shares; only DEL has to be escaped in TOML and not in JSON."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _escape(text: str, special: str) -> str:
+    for character, escaped in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\f", "\\f")):
+        text = text.replace(character, escaped)
+    for character in special:
+        text = text.replace(character, "\\" + character)
+    return "\\" + text if text.startswith(" ") else text
+
+
+def format_properties(properties: Mapping[str, str]) -> str:
+    """Return ``name=value`` lines, values as they are (RocketMQ's form on the wire and with ``-p``)."""
+    return "".join(f"{name}={value}\n" for name, value in properties.items())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file atomically and durably; the previous content stays beside it as ``<name>.bak``.
+
+    At any crash the path holds the old or the new content, whole. The folder is created where it is missing.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if path.exists():
+        previous = path.with_name(path.name + ".bak.tmp")
+        previous.unlink(missing_ok=True)
+        try:
+            os.link(path, previous)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(path, previous)
+        os.replace(previous, path.with_name(path.name + ".bak"))
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,1 @@
+"""Connections: the asyncio server and client, and a client for blocking callers."""

@@ -1,0 +1,306 @@
+"""A client for blocking callers, without a loop and without a hop between threads.
+
+Threads write their requests and read their answers themselves, see ``blocking_channel``. Requests that a server
+sends to us are served by one thread of the client, which also looks at connections that nobody is reading; it exists
+only where a handler is registered.
+
+RocketMQ: ``NettyRemotingClient.invokeSync`` has the same contract.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from rocketcore.codes import ResponseCode
+from rocketcore.errors import (
+    BrokerError,
+    ClientClosed,
+    ConnectError,
+    RequestTimeout,
+    TransportError,
+)
+from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
+from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicThread
+from rocketcore.transport.blocking_channel import BlockingChannel, PendingAnswer
+from rocketcore.transport.channel import ChannelLimits
+from rocketcore.transport.client import Signer, split_address
+
+__all__ = [
+    "BlockingChannel",
+    "BlockingChannelAdapter",
+    "BlockingHandler",
+    "BlockingRemotingClient",
+    "PendingAnswer",
+    "run_sync",
+]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_SERVE_INTERVAL: Final = 0.1
+"""Seconds between two looks at connections that nobody is reading."""
+
+BlockingHandler = Callable[[BlockingChannel, RemotingCommand], Any]
+"""Serves one request of a server; returns the answer, None, or a coroutine that needs no loop."""
+
+
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine whose awaitables are all ready, as they are over a ``BlockingChannelAdapter``."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    coroutine.close()
+    raise RuntimeError(f"{coroutine!r} waits for something that only an event loop can give")
+
+
+class _Slot:
+    """The connection to one address, and the lock under which it is made."""
+
+    __slots__ = ("channel", "lock")
+
+    def __init__(self) -> None:
+        self.channel: BlockingChannel | None = None
+        self.lock = threading.Lock()
+
+
+class BlockingRemotingClient:
+    """The blocking twin of ``RemotingClient``: same names, for any number of threads.
+
+    After ``fork()`` the child makes connections of its own; the parent's are left alone. Arguments as
+    ``RemotingClient``; of ``limits`` the write high-water mark has no meaning here, since a full socket blocks.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect_timeout: float = 3.0,
+        idle_timeout: float = 120.0,
+        signer: Signer | None = None,
+        address_map: Mapping[str, str] | None = None,
+        limits: ChannelLimits | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        name: str = "client",
+    ) -> None:
+        self.clock = clock
+        self.limits = limits or ChannelLimits(idle_timeout=idle_timeout)
+        self.name = name
+        self._connect_timeout = connect_timeout
+        self._signer = signer
+        self._address_map = address_map or {}
+        self._handlers: dict[int, BlockingHandler] = {}
+        self._closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set up what belongs to one process: nothing of it survives a fork."""
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._slots: dict[str, _Slot] = {}
+        self._requests: deque[tuple[BlockingChannel, RemotingCommand]] = deque()
+        self._server: PeriodicThread | None = None
+
+    def __enter__(self) -> BlockingRemotingClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def register(self, code: int, handler: BlockingHandler) -> None:
+        """Serve a request that servers send to us; unknown ones are answered with code 3."""
+        self._handlers[int(code)] = handler
+        self._start_server()
+
+    def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        """Ask and return the answer, whatever its code.
+
+        raises  ConnectError, ConnectionLost, RequestTimeout after ``timeout`` seconds, Overloaded, ClientClosed
+        """
+        deadline = self.clock.monotonic() + timeout
+        channel = self.connect(address, timeout, request_name(command.code))
+        if self._signer is not None:
+            self._signer(command)
+        response = channel.invoke(command, max(0.0, deadline - self.clock.monotonic()))
+        if response.code != ResponseCode.GO_AWAY:
+            return response
+        self._retire(address, channel)
+        left = deadline - self.clock.monotonic()
+        if left <= 0:
+            raise RequestTimeout(f"{request_name(command.code)} at {address}: the server goes away, no time is left")
+        channel = self.connect(address, left, request_name(command.code))
+        command.opaque = next_opaque()
+        return channel.invoke(command, max(0.0, deadline - self.clock.monotonic()))
+
+    def invoke_nowait(self, address: str, command: RemotingCommand, timeout: float = 3.0) -> PendingAnswer:
+        """Send a request and return its outstanding answer; GO_AWAY is left to the caller."""
+        deadline = self.clock.monotonic() + timeout
+        channel = self.connect(address, timeout, request_name(command.code))
+        if self._signer is not None:
+            self._signer(command)
+        return channel.invoke_nowait(command, max(0.0, deadline - self.clock.monotonic()))
+
+    def invoke_oneway(self, address: str, command: RemotingCommand, timeout: float) -> None:
+        """Send a request that has no answer; done when the socket has taken it."""
+        deadline = self.clock.monotonic() + timeout
+        channel = self.connect(address, timeout, request_name(command.code))
+        if self._signer is not None:
+            self._signer(command)
+        channel.invoke_oneway(command, max(0.0, deadline - self.clock.monotonic()))
+
+    def connect(self, address: str, timeout: float | None = None, what: str = "connect") -> BlockingChannel:
+        """Return the open connection to an address, making it where there is none.
+
+        raises  ConnectError, RequestTimeout where another thread's attempt takes too long, ClientClosed
+        """
+        if os.getpid() != self._pid:
+            self._after_fork()
+        slot = self._slots.get(address)
+        if slot is not None:
+            channel = slot.channel
+            if channel is not None and channel.is_usable():
+                return channel
+        if self._closed:
+            raise ClientClosed(f"{what} at {address}: the client is closed")
+        with self._lock:
+            slot = self._slots.setdefault(address, _Slot())
+        limit = self._connect_timeout if timeout is None else min(self._connect_timeout, max(0.0, timeout))
+        if not slot.lock.acquire(timeout=limit):
+            raise RequestTimeout(f"{what} at {address}: no connection within {limit:g} s")
+        try:
+            if slot.channel is None or slot.channel.closed:
+                slot.channel = BlockingChannel(self, self._open(address, limit, what), address)
+            channel = slot.channel
+        finally:
+            slot.lock.release()
+        if self._closed:
+            channel.close()
+            raise ClientClosed(f"{what} at {address}: the client is closed")
+        if self._handlers:
+            self._start_server()
+        return channel
+
+    def close_channel(self, address: str) -> None:
+        """Close the connection to an address, if there is one; its outstanding requests fail."""
+        slot = self._slots.get(address)
+        if slot is not None and slot.channel is not None:
+            slot.channel.close()
+
+    def close(self) -> None:
+        """Close all connections; outstanding requests fail with ConnectionLost."""
+        if os.getpid() != self._pid:
+            self._after_fork()
+        self._closed = True
+        if self._server is not None:
+            self._server.stop()
+        for channel in self._open_channels():
+            channel.close()
+
+    def serve_later(self, channel: BlockingChannel, command: RemotingCommand) -> None:
+        """Leave a server's request to the thread that serves them; called by whoever has read it."""
+        if not self._handlers:
+            self._answer(channel, command, self._not_supported(command))
+            return
+        self._requests.append((channel, command))
+        self._start_server()
+        server = self._server
+        if server is not None:
+            server.wake()
+
+    def _retire(self, address: str, channel: BlockingChannel) -> None:
+        """Let a new connection take the place of one whose server goes away; what it still owes may arrive."""
+        with self._lock:
+            slot = self._slots.get(address)
+            if slot is not None and slot.channel is channel:
+                self._slots[address] = _Slot()
+        if not channel.has_pending:
+            channel.close()
+
+    def _open(self, address: str, timeout: float, what: str) -> socket.socket:
+        host, port = split_address(self._address_map.get(address, address))
+        try:
+            sock = socket.create_connection((host, port), timeout=max(0.001, timeout))
+        except TimeoutError as error:
+            raise ConnectError(f"{what} at {address}: no connection within {timeout:g} s") from error
+        except OSError as error:
+            raise ConnectError(f"{what} at {address}: {error.strerror or error}") from error
+        sock.settimeout(None)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+    def _open_channels(self) -> list[BlockingChannel]:
+        with self._lock:
+            return [slot.channel for slot in self._slots.values() if slot.channel is not None]
+
+    def _after_fork(self) -> None:
+        for slot in self._slots.values():
+            if slot.channel is not None:
+                slot.channel.abandon()
+        self._begin()
+
+    def _start_server(self) -> None:
+        with self._lock:
+            if self._server is None and not self._closed:
+                self._server = PeriodicThread(f"{self.name}-requests", self._serve_round, _SERVE_INTERVAL)
+                self._server.start()
+
+    def _serve_round(self) -> None:
+        for channel in self._open_channels():
+            channel.look()
+        while self._requests:
+            channel, command = self._requests.popleft()
+            self._serve(channel, command)
+
+    def _serve(self, channel: BlockingChannel, command: RemotingCommand) -> None:
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            self._answer(channel, command, self._not_supported(command))
+            return
+        try:
+            result = handler(channel, command)
+            if inspect.iscoroutine(result):
+                result = run_sync(result)
+        except BrokerError as error:
+            result = RemotingCommand.response(command, error.code, error.remark)
+        except Exception as error:
+            logger.exception("request failed remote=%s request=%s", channel.remote_address, request_name(command.code))
+            result = RemotingCommand.response(command, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        if isinstance(result, RemotingCommand):
+            self._answer(channel, command, result)
+
+    def _not_supported(self, command: RemotingCommand) -> RemotingCommand:
+        remark = f" request type {command.code} not supported"
+        return RemotingCommand.response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+
+    def _answer(self, channel: BlockingChannel, command: RemotingCommand, response: RemotingCommand) -> None:
+        if command.is_oneway:
+            return
+        with contextlib.suppress(TransportError):
+            channel.send(response, self._connect_timeout)
+
+
+class BlockingChannelAdapter:
+    """A blocking client as a ``Remoting``: its coroutines are done when they first return, see ``run_sync``."""
+
+    __slots__ = ("client",)
+
+    def __init__(self, client: BlockingRemotingClient) -> None:
+        self.client = client
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        return self.client.invoke(address, command, timeout)
+
+    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout: float) -> None:
+        self.client.invoke_oneway(address, command, timeout)
+
+    def close_channel(self, address: str) -> None:
+        self.client.close_channel(address)

@@ -1,0 +1,392 @@
+"""One connection of blocking callers, shared by threads.
+
+The calling thread writes its request. If nobody reads the connection at that moment it reads itself until its answer is
+there, and hands the answers of others to them; otherwise it sleeps until it is given its answer, or the reading. So one
+caller alone pays two system calls, and many callers share each read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import select
+import socket
+import struct
+import threading
+from typing import Final, Protocol
+
+from rocketcore.codes import RemotingFlag
+from rocketcore.errors import ConnectionLost, DecodeError, Overloaded, RequestTimeout, TransportError
+from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
+from rocketcore.protocol.frame import FrameDecoder
+from rocketcore.service import Clock
+from rocketcore.transport.channel import ChannelLimits, address_text
+
+__all__ = ["BlockingChannel", "ChannelOwner", "PendingAnswer"]
+
+_RECEIVE_BYTES: Final = 1 << 16
+_LONGEST_READ: Final = 1.0
+"""Seconds that one read blocks at most; the deadline is looked at in between."""
+_PROBE_AFTER: Final = 1.0
+"""Seconds without traffic after which a connection is looked at before it is used."""
+_WRITE_TURN_MILLIS: Final = 50
+
+
+class ChannelOwner(Protocol):
+    """What a connection needs of the client that made it."""
+
+    clock: Clock
+    limits: ChannelLimits
+
+    def serve_later(self, channel: BlockingChannel, command: RemotingCommand) -> None:
+        """Take a request of the server."""
+
+
+class PendingAnswer:
+    """An outstanding request; ``result()`` waits for its answer."""
+
+    __slots__ = ("_channel", "answer", "code", "deadline", "error", "opaque", "sleeping", "timeout", "wake")
+
+    def __init__(self, channel: BlockingChannel, code: int, opaque: int, timeout: float, deadline: float) -> None:
+        self._channel = channel
+        self.code = code
+        self.opaque = opaque
+        self.timeout = timeout
+        self.deadline = deadline
+        self.answer: RemotingCommand | None = None
+        self.error: TransportError | None = None
+        self.sleeping = False
+        self.wake: threading.Lock | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.answer is not None or self.error is not None
+
+    def result(self) -> RemotingCommand:
+        """Return the answer; raises RequestTimeout at the request's deadline, ConnectionLost."""
+        return self._channel.wait(self)
+
+
+class BlockingChannel:
+    """One connection, shared by threads.
+
+    _mutex guards the tables and who reads, and is held for moments only; _write_lock is held by the thread that writes.
+    A thread that holds _write_lock may take _mutex, not the other way round.
+    """
+
+    def __init__(self, owner: ChannelOwner, sock: socket.socket, address: str) -> None:
+        self._owner = owner
+        self._socket = sock
+        self._clock = owner.clock
+        self._decoder = FrameDecoder(owner.limits.max_frame_bytes)
+        self._mutex = threading.Lock()
+        self._write_lock = threading.Lock()
+        self._pending: dict[int, PendingAnswer] = {}
+        self._sleepers: dict[int, PendingAnswer] = {}
+        self._reading = False
+        self._error: TransportError | None = None
+        self._read_slice = 0.0
+        self.last_read = self.last_used = self._clock.monotonic()
+        self.remote_address = address
+        self.local_address = address_text(sock.getsockname())
+
+    @property
+    def closed(self) -> bool:
+        return self._error is not None
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether requests of ours wait for an answer."""
+        return bool(self._pending)
+
+    # Asking
+
+    def invoke(self, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        """Ask and return the answer, whatever its code; raises RequestTimeout, ConnectionLost, Overloaded."""
+        return self.wait(self.invoke_nowait(command, timeout))
+
+    def invoke_nowait(self, command: RemotingCommand, timeout: float) -> PendingAnswer:
+        """Send a request; raises ConnectionLost, RequestTimeout where it could not be written, Overloaded."""
+        now = self._clock.monotonic()
+        with self._mutex:
+            if self._error is not None:
+                raise ConnectionLost(f"{self._asked(command.code)}: {self._error}")
+            if len(self._pending) >= self._owner.limits.max_in_flight:
+                self._forget_expired(now)
+            if command.opaque in self._pending:
+                command.opaque = next_opaque()
+            pending = PendingAnswer(self, command.code, command.opaque, timeout, now + timeout)
+            self._pending[command.opaque] = pending
+        try:
+            self._write(command.encode(), pending.deadline, command.code, timeout)
+        except BaseException:
+            with self._mutex:
+                self._pending.pop(command.opaque, None)
+            raise
+        return pending
+
+    def invoke_oneway(self, command: RemotingCommand, timeout: float) -> None:
+        """Send a request that has no answer; done when the socket has taken it."""
+        if self._error is not None:
+            raise ConnectionLost(f"{self._asked(command.code)}: {self._error}")
+        command.flag |= RemotingFlag.ONEWAY
+        self._write(command.encode(), self._clock.monotonic() + timeout, command.code, timeout)
+
+    def send(self, command: RemotingCommand, timeout: float) -> None:
+        """Send a command as it is, for example an answer."""
+        self._write(command.encode(), self._clock.monotonic() + timeout, command.code, timeout)
+
+    def wait(self, pending: PendingAnswer) -> RemotingCommand:
+        """Return the answer of an outstanding request; the calling thread may do the reading meanwhile."""
+        while not pending.done:
+            with self._mutex:
+                if pending.done:
+                    break
+                lead = not self._reading
+                if lead:
+                    self._reading = True
+                else:
+                    if pending.wake is None:
+                        pending.wake = threading.Lock()
+                        pending.wake.acquire()
+                    pending.sleeping = True
+                    self._sleepers[pending.opaque] = pending
+            if lead:
+                try:
+                    self._read_for(pending)
+                finally:
+                    self._resign()
+            else:
+                self._sleep(pending)
+            if not pending.done and self._clock.monotonic() >= pending.deadline:
+                self._give_up(pending)
+        if pending.answer is not None:
+            return pending.answer
+        error = pending.error
+        assert error is not None
+        raise error
+
+    def _asked(self, code: int) -> str:
+        return f"{request_name(code)} at {self.remote_address}"
+
+    def _forget_expired(self, now: float) -> None:
+        for opaque in [each.opaque for each in self._pending.values() if each.deadline <= now and not each.sleeping]:
+            del self._pending[opaque]
+        if len(self._pending) >= self._owner.limits.max_in_flight:
+            raise Overloaded(f"{self.remote_address}: {len(self._pending)} requests are outstanding")
+
+    def _sleep(self, pending: PendingAnswer) -> None:
+        assert pending.wake is not None
+        if pending.wake.acquire(timeout=max(0.0, pending.deadline - self._clock.monotonic())):
+            return
+        with self._mutex:
+            if pending.sleeping:
+                pending.sleeping = False
+                self._sleepers.pop(pending.opaque, None)
+                return
+        # Someone was about to wake this thread when its time ran out: take the wake-up, it may mean to read.
+        pending.wake.acquire()
+
+    def _give_up(self, pending: PendingAnswer) -> None:
+        with self._mutex:
+            self._pending.pop(pending.opaque, None)
+            if pending.done:
+                return
+            pending.error = RequestTimeout(f"{self._asked(pending.code)}: no answer within {pending.timeout:g} s")
+            if not self._reading:
+                # This thread may have been woken to read: somebody else has to.
+                self._wake_next()
+        began = pending.deadline - pending.timeout
+        silent = self._clock.monotonic() - began
+        if self.last_read < began and silent >= self._owner.limits.silent_timeout:
+            self.fail(ConnectionLost(f"{self.remote_address}: silent for {silent:.1f} s"))
+
+    # Reading
+
+    def _read_for(self, pending: PendingAnswer) -> None:
+        """Read until the answer is there or its time is over."""
+        while not pending.done:
+            left = pending.deadline - self._clock.monotonic()
+            if left <= 0:
+                return
+            self._set_read_slice(left)
+            self._receive(0)
+
+    def _set_read_slice(self, left: float) -> None:
+        wanted = min(left, _LONGEST_READ)
+        if self._read_slice > left or self._read_slice < wanted / 4:
+            self._read_slice = max(wanted, 0.001)
+            seconds = int(self._read_slice)
+            micros = int((self._read_slice - seconds) * 1e6)
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, micros))
+
+    def _receive(self, flags: int) -> bool:
+        """Read once and hand out what came; False where nothing did."""
+        try:
+            data = self._socket.recv(_RECEIVE_BYTES, flags)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self.fail(ConnectionLost(f"{self.remote_address}: the connection broke: {error.strerror or error}"))
+            return False
+        if not data:
+            self.fail(ConnectionLost(f"{self.remote_address}: the server closed the connection"))
+            return False
+        self.last_read = self.last_used = self._clock.monotonic()
+        try:
+            self._hand_out(self._decoder.feed(data))
+            if self._decoder.failed:
+                self._decoder.feed(b"")
+        except DecodeError as error:
+            self.fail(ConnectionLost(f"{self.remote_address}: it sent what is no frame: {error}"))
+            return False
+        return True
+
+    def _hand_out(self, commands: list[RemotingCommand]) -> None:
+        requests = []
+        with self._mutex:
+            for command in commands:
+                if not command.is_response:
+                    requests.append(command)
+                    continue
+                pending = self._pending.pop(command.opaque, None)
+                if pending is not None:
+                    pending.answer = command
+                    self._wake(pending)
+        for command in requests:
+            self._owner.serve_later(self, command)
+
+    def _wake(self, pending: PendingAnswer) -> None:
+        """Wake a sleeping thread; called with the mutex held."""
+        if pending.sleeping and pending.wake is not None:
+            pending.sleeping = False
+            self._sleepers.pop(pending.opaque, None)
+            pending.wake.release()
+
+    def _wake_next(self) -> None:
+        if self._sleepers:
+            self._wake(next(iter(self._sleepers.values())))
+
+    def _resign(self) -> None:
+        """Stop reading and let one of the sleeping threads go on with it."""
+        with self._mutex:
+            self._reading = False
+            self._wake_next()
+        if self._error is not None:
+            self._close_socket()
+
+    def look(self) -> None:
+        """Read what has come if nobody else reads; called for connections that are not in use."""
+        with self._mutex:
+            if self._reading or self._error is not None:
+                return
+            self._reading = True
+        try:
+            while self._receive(socket.MSG_DONTWAIT):
+                pass
+        finally:
+            self._resign()
+
+    # Writing
+
+    def _write(self, frame: bytes, deadline: float, code: int, timeout: float) -> None:
+        if not self._write_lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
+            raise RequestTimeout(f"{self._asked(code)}: not sent within {timeout:g} s, others write")
+        try:
+            try:
+                sent = self._socket.send(frame, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                sent = 0
+            if sent < len(frame):
+                self._write_rest(memoryview(frame), sent, deadline, code, timeout)
+            self.last_used = self._clock.monotonic()
+        except OSError as error:
+            lost = ConnectionLost(f"{self.remote_address}: the connection broke: {error.strerror or error}")
+            self.fail(lost)
+            raise ConnectionLost(f"{self._asked(code)}: {lost}") from error
+        finally:
+            self._write_lock.release()
+            if self._error is not None:
+                self._close_socket()
+
+    def _write_rest(self, frame: memoryview, sent: int, deadline: float, code: int, timeout: float) -> None:
+        """Write while the socket is full, and read meanwhile if nobody does: the server may wait for that."""
+        poller = select.poll()
+        while sent < len(frame):
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                late = f"{self._asked(code)}: not sent within {timeout:g} s, the server does not read"
+                if sent:
+                    # Half a frame is out: nothing else can follow it.
+                    self.fail(ConnectionLost(f"{self.remote_address}: a frame could not be sent whole"))
+                raise RequestTimeout(late)
+            with self._mutex:
+                lead = not self._reading and self._error is None
+                if lead:
+                    self._reading = True
+            try:
+                poller.register(self._socket, select.POLLOUT | (select.POLLIN if lead else 0))
+                events = poller.poll(min(left * 1000, _WRITE_TURN_MILLIS))
+                if lead and events and events[0][1] & select.POLLIN:
+                    self._receive(socket.MSG_DONTWAIT)
+            finally:
+                if lead:
+                    self._resign()
+            if self._error is not None:
+                raise OSError(errno.ECONNRESET, str(self._error))
+            try:
+                sent += self._socket.send(frame[sent:], socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                continue
+
+    # Ending
+
+    def is_usable(self) -> bool:
+        """Whether the connection is worth a request: open, not idle for too long, not closed by the server."""
+        if self._error is not None:
+            return False
+        idle = self._clock.monotonic() - self.last_used
+        if idle < _PROBE_AFTER or self._pending:
+            return True
+        if idle >= self._owner.limits.idle_timeout:
+            self.fail(ConnectionLost(f"{self.remote_address}: idle for {idle:.0f} s"))
+            return False
+        self.look()
+        return self._error is None
+
+    def fail(self, error: TransportError) -> None:
+        """Close the connection; all outstanding requests end with an error that says why."""
+        with self._mutex:
+            if self._error is not None:
+                return
+            self._error = error
+            for pending in self._pending.values():
+                pending.error = ConnectionLost(f"{self._asked(pending.code)}: {error}")
+                self._wake(pending)
+            self._pending.clear()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._close_socket()
+
+    def close(self) -> None:
+        self.fail(ConnectionLost(f"{self.remote_address}: the connection was closed"))
+
+    def _close_socket(self) -> None:
+        """Close the socket unless a thread is in a call on it: that thread comes here when it is done.
+
+        Closing under its feet could hand the descriptor's number to a new file while the call still runs.
+        """
+        if not self._write_lock.acquire(blocking=False):
+            return
+        try:
+            with self._mutex:
+                if not self._reading:
+                    self._socket.close()
+        finally:
+            self._write_lock.release()
+
+    def abandon(self) -> None:
+        """Close this process's copy of a parent's socket without a word to the server."""
+        self._error = ConnectionLost(f"{self.remote_address}: it belongs to the parent process")
+        self._socket.close()

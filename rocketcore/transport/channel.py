@@ -1,0 +1,589 @@
+"""One connection of an event loop: frames in, handlers and outstanding requests, frames out.
+
+What arrives in one read is looked at as a whole: the kernels find all frames and read all heads, then runs of one code
+go to a chunk handler, answers to whoever waits, and the rest to general handlers. What is to be written is collected
+and leaves in one write, at the end of the read that caused it or of the loop's turn.
+
+Both ends may ask. Opaques of the two directions are independent: the response bit is looked at first.
+
+RocketMQ: ``NettyRemotingAbstract``, ``NettyDecoder``, ``NettyEncoder``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rocketcore._fast import frame as frame_kernel
+from rocketcore._fast import header as header_kernel
+from rocketcore.codes import CURRENT_VERSION, FRAME_MAX_BYTES, LanguageCode, RemotingFlag, ResponseCode, Version
+from rocketcore.errors import (
+    BrokerError,
+    ConnectionLost,
+    DecodeError,
+    Overloaded,
+    RequestTimeout,
+    RocketError,
+    TransportError,
+)
+from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
+from rocketcore.protocol.frame import Assembler, Chunk, ChunkReader
+from rocketcore.service import SYSTEM_CLOCK, Clock
+
+__all__ = ["Channel", "ChannelLimits", "ChunkHandler", "Endpoint", "Handler", "address_text"]
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[["Channel", RemotingCommand], "RemotingCommand | Awaitable[RemotingCommand | None] | None"]
+"""Serves one request. None: no answer now, or none at all."""
+
+ChunkHandler = Callable[["Channel", Chunk, int, int], "bytes | list[bytes] | None"]
+"""Serves the rows ``first`` to ``last`` (exclusive) of a chunk, all of one code; returns the answers' bytes."""
+
+_CODE: Final = header_kernel.CODE
+_VERSION: Final = header_kernel.VERSION
+_OPAQUE: Final = header_kernel.OPAQUE
+_FLAG: Final = header_kernel.FLAG
+_STATUS: Final = header_kernel.STATUS
+_FRAME_START: Final = frame_kernel.FRAME_START
+_SERIALIZE_TYPE: Final = frame_kernel.SERIALIZE_TYPE
+_RESPONSE: Final = int(RemotingFlag.RESPONSE)
+_ONEWAY: Final = int(RemotingFlag.ONEWAY)
+_GO_AWAY_SINCE: Final = int(Version.V5_3_1)
+_JOIN_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelLimits:
+    """What one connection may cost, and all of them together.
+
+    max_frame_bytes        longest frame, length word included
+    max_in_flight          requests that wait for an answer, in each direction
+    write_high_water_bytes unsent bytes at which a server stops reading a connection and a client stops writing
+    idle_timeout           seconds without a read or a write after which the connection is closed
+    partial_frame_timeout  seconds that a frame may take to arrive
+    max_partial_bytes      bytes of incomplete frames of all connections; the one that goes beyond is closed
+    silent_timeout         seconds without a byte from the peer after which an overdue answer condemns the connection
+    """
+
+    max_frame_bytes: int = FRAME_MAX_BYTES
+    max_in_flight: int = 65_535
+    write_high_water_bytes: int = 8 << 20
+    idle_timeout: float = 120.0
+    partial_frame_timeout: float = 60.0
+    max_partial_bytes: int = 512 << 20
+    silent_timeout: float = 3.0
+
+
+class Endpoint:
+    """What all connections of one server or client share: handlers, limits, the reader's tables, running tasks."""
+
+    def __init__(
+        self, name: str, limits: ChannelLimits, *, clock: Clock = SYSTEM_CLOCK, stop_reading_when_full: bool
+    ) -> None:
+        self.name = name
+        self.limits = limits
+        self.clock = clock
+        self.stop_reading_when_full = stop_reading_when_full
+        self.reader = ChunkReader(limits.max_frame_bytes)
+        self.handlers: dict[int, Handler] = {}
+        self.chunk_handlers: dict[int, ChunkHandler] = {}
+        self.default_handler: Handler | None = None
+        self.close_callbacks: list[Callable[[Channel], None]] = []
+        self.channels: set[Channel] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.going_away = False
+        self.partial_bytes = 0
+
+    def sweep(self) -> None:
+        """Close the connections that were silent for too long; called from time to time."""
+        now = self.clock.monotonic()
+        for channel in list(self.channels):
+            channel.check_idle(now)
+
+
+def address_text(name: Any) -> str:
+    """Return ``ip:port`` of a socket name, IPv6 in brackets; empty where there is none."""
+    if not isinstance(name, tuple) or len(name) < 2:
+        return ""
+    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+
+
+class Channel(asyncio.Protocol):
+    """One connection.
+
+    ``attributes`` belongs to whoever uses the channel. Nothing here may be called from another thread.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_assembler",
+        "_attributes",
+        "_closed",
+        "_corked",
+        "_drained",
+        "_endpoint",
+        "_flush_planned",
+        "_loop",
+        "_out",
+        "_out_bytes",
+        "_partial_bytes",
+        "_partial_since",
+        "_pending",
+        "_serving",
+        "_transport",
+        "_write_paused",
+        "last_read",
+        "last_written",
+        "local_address",
+        "remote_address",
+    )
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._assembler = Assembler()
+        self._attributes: dict[str, Any] | None = None
+        self._closed = False
+        self._corked = False
+        self._drained: asyncio.Future[None] | None = None
+        self._flush_planned = False
+        self._loop = asyncio.get_running_loop()
+        self._out: list[bytes | memoryview] = []
+        self._out_bytes = 0
+        self._partial_bytes = 0
+        self._partial_since = 0.0
+        self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle, int, float]] = {}
+        self._serving = 0
+        self._transport: Any = None
+        self._write_paused = False
+        self.last_read = self.last_written = endpoint.clock.monotonic()
+        self.local_address = ""
+        self.remote_address = ""
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.local_address} → {self.remote_address}{' closed' if self._closed else ''}>"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        if self._attributes is None:
+            self._attributes = {}
+        return self._attributes
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def in_flight(self) -> int:
+        """Requests of ours that wait for an answer."""
+        return len(self._pending)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self.remote_address = address_text(transport.get_extra_info("peername"))
+        self.local_address = address_text(transport.get_extra_info("sockname"))
+        self._transport.set_write_buffer_limits(high=self._endpoint.limits.write_high_water_bytes)
+        self._endpoint.channels.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        self._out.clear()
+        self._endpoint.channels.discard(self)
+        self._endpoint.partial_bytes -= self._partial_bytes
+        cause = "the connection was closed" if exc is None else f"the connection broke: {exc}"
+        self._fail_pending(lambda code: ConnectionLost(f"{request_name(code)} at {self.remote_address}: {cause}"))
+        self._wake_writers()
+        for callback in self._endpoint.close_callbacks:
+            try:
+                callback(self)
+            except Exception:
+                logger.exception("close callback failed endpoint=%s channel=%s", self._endpoint.name, self)
+
+    def data_received(self, data: bytes) -> None:
+        self.last_read = self._endpoint.clock.monotonic()
+        whole = self._assembler.feed(data)
+        if whole is not None:
+            self._read(whole)
+        if self._partial_bytes or self._assembler.pending_bytes:
+            self._count_partial()
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        if self._endpoint.stop_reading_when_full and not self._closed:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._wake_writers()
+        if self._endpoint.stop_reading_when_full and not self._closed:
+            self._transport.resume_reading()
+            # Frames that were read but not looked at yet; there may be no further read to bring them up.
+            if self._assembler.pending_bytes:
+                self._loop.call_soon(self._read_kept)
+
+    # Reading
+
+    def _read_kept(self) -> None:
+        if not self._closed and not self._write_paused and (whole := self._assembler.feed(b"")) is not None:
+            self._read(whole)
+
+    def _read(self, whole: bytes) -> None:
+        reader = self._endpoint.reader
+        chunk = reader.chunk
+        position = 0
+        self._corked = True
+        try:
+            while not self._closed:
+                end = reader.scan(whole, position)
+                served = self._dispatch(chunk)
+                if served < chunk.count:
+                    position = chunk.rows[served, _FRAME_START]
+                    break
+                position = end
+                if chunk.count == 0 or position == len(whole):
+                    break
+        except DecodeError as error:
+            self._log_closing(str(error))
+            self._corked = False
+            self.close()
+            return
+        finally:
+            self._corked = False
+            chunk.data = b""
+            self.flush()
+        if position < len(whole):
+            self._assembler.keep(whole, position)
+            self._partial_since = self.last_read
+
+    def _count_partial(self) -> None:
+        endpoint = self._endpoint
+        pending = self._assembler.pending_bytes
+        endpoint.partial_bytes += pending - self._partial_bytes
+        self._partial_bytes = pending
+        if endpoint.partial_bytes > endpoint.limits.max_partial_bytes and not self._closed:
+            self._log_closing(f"{endpoint.partial_bytes} bytes of incomplete frames are held")
+            self.abort()
+
+    def _dispatch(self, chunk: Chunk) -> int:
+        """Serve the rows of a chunk; returns how many, all of them unless the peer does not read its answers."""
+        endpoint = self._endpoint
+        heads, count = chunk.heads, chunk.count
+        high_water = endpoint.limits.write_high_water_bytes
+        index = 0
+        while index < count and not self._closed:
+            if heads[index, _STATUS]:
+                self._serve(chunk.command(index))
+                index += 1
+            elif heads[index, _FLAG] & _RESPONSE:
+                self._take_answer(chunk, index)
+                index += 1
+            else:
+                code = heads[index, _CODE]
+                handler = endpoint.chunk_handlers.get(code)
+                if handler is None or endpoint.going_away:
+                    self._serve_row(chunk, index, code)
+                    index += 1
+                else:
+                    last = index + 1
+                    while (
+                        last < count
+                        and heads[last, _CODE] == code
+                        and not heads[last, _STATUS]
+                        and not heads[last, _FLAG] & _RESPONSE
+                    ):
+                        last += 1
+                    self._serve_run(handler, chunk, index, last)
+                    index = last
+            if self._out_bytes > high_water:
+                self.flush()
+                if self._write_paused and endpoint.stop_reading_when_full:
+                    return index
+        return count
+
+    def _take_answer(self, chunk: Chunk, index: int) -> None:
+        pending = self._pending.pop(chunk.heads[index, _OPAQUE], None)
+        if pending is None:
+            logger.debug("late answer remote=%s opaque=%d", self.remote_address, chunk.heads[index, _OPAQUE])
+            return
+        future, timer, _, _ = pending
+        timer.cancel()
+        if not future.done():
+            future.set_result(chunk.command(index))
+
+    # Serving
+
+    def _serve_run(self, handler: ChunkHandler, chunk: Chunk, first: int, last: int) -> None:
+        try:
+            reply = handler(self, chunk, first, last)
+        except Exception as error:
+            logger.exception("chunk handler failed endpoint=%s remote=%s", self._endpoint.name, self.remote_address)
+            for index in range(first, last):
+                self._reply_to_row(chunk, index, ResponseCode.SYSTEM_ERROR, _failure_text(error))
+            return
+        if reply:
+            self.write(reply)
+
+    def _serve_row(self, chunk: Chunk, index: int, code: int) -> None:
+        endpoint = self._endpoint
+        if endpoint.going_away and chunk.heads[index, _VERSION] > _GO_AWAY_SINCE:
+            self._reply_to_row(chunk, index, ResponseCode.GO_AWAY, "please go away")
+        elif code not in endpoint.handlers and endpoint.default_handler is None:
+            self._reply_to_row(chunk, index, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _not_supported(code))
+        else:
+            self._serve(chunk.command(index))
+
+    def _reply_to_row(self, chunk: Chunk, index: int, code: int, remark: str) -> None:
+        """Answer without building the request's command."""
+        heads = chunk.heads
+        if not heads[index, _FLAG] & _ONEWAY:
+            self.write(
+                header_kernel.encode_frame(
+                    int(code),
+                    int(LanguageCode.PYTHON),
+                    CURRENT_VERSION,
+                    heads[index, _OPAQUE],
+                    _RESPONSE,
+                    remark,
+                    None,
+                    b"",
+                    chunk.rows[index, _SERIALIZE_TYPE],
+                )
+            )
+
+    def serve(self, command: RemotingCommand) -> None:
+        """Serve a request by its general handler; for a chunk handler that meets an unusual one."""
+        self._serve(command)
+
+    def _serve(self, command: RemotingCommand) -> None:
+        """Serve one command by the general path."""
+        if command.is_response:
+            self._resolve(command)
+            return
+        endpoint = self._endpoint
+        handler = endpoint.handlers.get(command.code, endpoint.default_handler)
+        if endpoint.going_away and command.version > _GO_AWAY_SINCE:
+            self._reply(command, RemotingCommand.response(command, ResponseCode.GO_AWAY, "please go away"))
+            return
+        if handler is None:
+            code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            self._reply(command, RemotingCommand.response(command, code, _not_supported(command.code)))
+            return
+        if self._serving >= endpoint.limits.max_in_flight:
+            remark = f"[OVERLOAD]{self._serving} requests in progress, start flow control for a while"
+            self._reply(command, RemotingCommand.response(command, ResponseCode.SYSTEM_BUSY, remark))
+            return
+        try:
+            result = handler(self, command)
+        except Exception as error:
+            self._reply(command, self._failure(command, error))
+            return
+        if result is None or isinstance(result, RemotingCommand):
+            self._reply(command, result)
+            return
+        self._serving += 1
+        task = self._loop.create_task(self._serve_later(command, result), name=f"{endpoint.name}-{command.code}")
+        endpoint.tasks.add(task)
+        task.add_done_callback(endpoint.tasks.discard)
+
+    async def _serve_later(self, command: RemotingCommand, result: Awaitable[RemotingCommand | None]) -> None:
+        try:
+            response = await result
+        except Exception as error:
+            response = self._failure(command, error)
+        finally:
+            self._serving -= 1
+        self._reply(command, response)
+
+    def _failure(self, command: RemotingCommand, error: Exception) -> RemotingCommand:
+        if isinstance(error, BrokerError):
+            return RemotingCommand.response(command, error.code, error.remark)
+        if not isinstance(error, RocketError):
+            logger.error(
+                "request failed endpoint=%s remote=%s request=%s",
+                self._endpoint.name,
+                self.remote_address,
+                request_name(command.code),
+                exc_info=error,
+            )
+        return RemotingCommand.response(command, ResponseCode.SYSTEM_ERROR, _failure_text(error))
+
+    def _reply(self, request: RemotingCommand, response: RemotingCommand | None) -> None:
+        if response is None or request.is_oneway or self._closed:
+            return
+        response.opaque = request.opaque
+        response.flag |= _RESPONSE
+        try:
+            frame = response.encode()
+        except RocketError as error:
+            frame = RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, _failure_text(error)).encode()
+        self.write(frame)
+
+    # Writing
+
+    def write(self, data: bytes | memoryview | list[bytes]) -> None:
+        """Send bytes, together with what else is written in this turn of the loop; nothing on a closed channel."""
+        if self._closed:
+            return
+        if isinstance(data, list):
+            self._out.extend(data)
+            self._out_bytes += sum(map(len, data))
+        else:
+            self._out.append(data)
+            self._out_bytes += len(data)
+        if not self._corked and not self._flush_planned:
+            self._flush_planned = True
+            self._loop.call_soon(self._planned_flush)
+
+    def _planned_flush(self) -> None:
+        self._flush_planned = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand everything written so far to the socket now."""
+        out = self._out
+        if not out or self._closed:
+            return
+        self.last_written = self._endpoint.clock.monotonic()
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif self._out_bytes <= _JOIN_BYTES:
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(out)
+        self._out = []
+        self._out_bytes = 0
+
+    def send(self, command: RemotingCommand) -> None:
+        """Send a command, for example an answer that was held back."""
+        self.write(command.encode())
+
+    async def drain(self) -> None:
+        """Wait until the peer has taken enough of what was written."""
+        while self._write_paused and not self._closed:
+            if self._drained is None:
+                self._drained = self._loop.create_future()
+            await asyncio.shield(self._drained)
+
+    def _wake_writers(self) -> None:
+        if self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
+
+    # Asking
+
+    def invoke_nowait(self, command: RemotingCommand, timeout: float) -> asyncio.Future[RemotingCommand]:
+        """Send a request and return the future of its answer, which fails with RequestTimeout or ConnectionLost.
+
+        raises  ConnectionLost on a closed channel, Overloaded where too many requests or bytes are outstanding
+        """
+        self._check_room(command)
+        if len(self._pending) >= self._endpoint.limits.max_in_flight:
+            raise Overloaded(f"{self.remote_address}: {len(self._pending)} requests are outstanding")
+        if command.opaque in self._pending:
+            command.opaque = next_opaque()
+        frame = command.encode()
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        timer = self._loop.call_later(timeout, self._expire, command.opaque, timeout)
+        self._pending[command.opaque] = future, timer, command.code, self._endpoint.clock.monotonic()
+        self.write(frame)
+        return future
+
+    async def invoke(self, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        """Send a request and return its answer, whatever its code; raises as ``invoke_nowait`` and its future."""
+        if self._write_paused:
+            began = self._loop.time()
+            try:
+                async with asyncio.timeout(timeout):
+                    await self.drain()
+            except TimeoutError:
+                what = f"{request_name(command.code)} at {self.remote_address}"
+                raise RequestTimeout(f"{what}: not sent within {timeout:g} s, the peer does not read") from None
+            timeout = max(0.0, timeout - (self._loop.time() - began))
+        return await self.invoke_nowait(command, timeout)
+
+    def invoke_oneway(self, command: RemotingCommand) -> None:
+        """Send a request that has no answer; raises ConnectionLost on a closed channel, Overloaded."""
+        self._check_room(command)
+        command.flag |= _ONEWAY
+        self.write(command.encode())
+
+    def _check_room(self, command: RemotingCommand) -> None:
+        if self._closed:
+            raise ConnectionLost(f"{request_name(command.code)} at {self.remote_address}: the connection is closed")
+        if self._write_paused:
+            unsent = self._transport.get_write_buffer_size()
+            if unsent > 2 * self._endpoint.limits.write_high_water_bytes:
+                what = f"{request_name(command.code)} at {self.remote_address}"
+                raise Overloaded(f"{what}: {unsent} bytes are not sent yet")
+
+    def _resolve(self, command: RemotingCommand) -> None:
+        pending = self._pending.pop(command.opaque, None)
+        if pending is not None:
+            pending[1].cancel()
+            if not pending[0].done():
+                pending[0].set_result(command)
+
+    def _expire(self, opaque: int, timeout: float) -> None:
+        pending = self._pending.pop(opaque, None)
+        if pending is None:
+            return
+        future, _, code, began = pending
+        if not future.done():
+            what = f"{request_name(code)} at {self.remote_address}"
+            future.set_exception(RequestTimeout(f"{what}: no answer within {timeout:g} s"))
+        silent = self._endpoint.clock.monotonic() - max(began, self.last_read)
+        if self.last_read < began and silent >= self._endpoint.limits.silent_timeout:
+            self._log_closing(f"silent for {silent:.1f} s")
+            self.abort()
+
+    def _fail_pending(self, error: Callable[[int], TransportError]) -> None:
+        pending, self._pending = self._pending, {}
+        for future, timer, code, _ in pending.values():
+            timer.cancel()
+            if not future.done():
+                future.set_exception(error(code))
+
+    # Ending
+
+    def close(self) -> None:
+        """Send what was written, then close."""
+        if not self._closed:
+            self._corked = False
+            self.flush()
+            self._closed = True
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; what was not sent is lost."""
+        self._closed = True
+        self._out.clear()
+        self._transport.abort()
+
+    def check_idle(self, now: float) -> None:
+        """Close the connection where it was silent for too long, or a frame takes too long to arrive."""
+        limits = self._endpoint.limits
+        if now - max(self.last_read, self.last_written) >= limits.idle_timeout:
+            reason = "idle"
+        elif self._assembler.pending_bytes and now - self._partial_since >= limits.partial_frame_timeout:
+            reason = "a frame did not arrive in time"
+        else:
+            return
+        self._log_closing(reason)
+        self.abort()
+
+    def _log_closing(self, reason: str) -> None:
+        name = self._endpoint.name
+        logger.info("connection closed endpoint=%s remote=%s reason=%s", name, self.remote_address, reason)
+
+
+def _failure_text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _not_supported(code: int) -> str:
+    return f" request type {code} not supported"

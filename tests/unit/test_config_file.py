@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketcore.config_file import (
+    config_properties,
+    environment_properties,
+    load_config,
+    parse_properties,
+    print_config,
+    property_name,
+    read_properties,
+    replace_file,
+    setting,
+    update_config,
+    write_properties,
+)
+from rocketcore.errors import ConfigError
+
+
+class Flush(Enum):
+    SYNC = 0
+    ASYNC = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    listen_port: int = setting(9876, "port")
+    broker_ip1: str = setting("", "address", property="brokerIP1")
+    ratio: float = setting(0.5)
+    enabled: bool = setting(True)
+    folder: Path | None = setting(None, "folder")
+    flush: Flush = setting(Flush.SYNC, "mode")
+    names: tuple[str, ...] = setting(("a",))
+    kind: Literal["x", "y"] = setting("x")
+    secret_key: str = setting("", secret=True)
+
+    def __post_init__(self) -> None:
+        if self.listen_port < 0:
+            raise ConfigError("listenPort is negative")
+
+
+def test_property_names_are_camel_case_or_declared() -> None:
+    names = list(config_properties(Settings()))
+    assert names[:3] == ["listenPort", "brokerIP1", "ratio"]
+    assert property_name(next(iter(Settings.__dataclass_fields__.values()))) == "listenPort"
+
+
+def test_every_type_is_read() -> None:
+    config = load_config(
+        Settings,
+        {
+            "listenPort": " 1 ", "brokerIP1": "10.0.0.1", "ratio": "0.25", "enabled": "FALSE", "folder": "/x",
+            "flush": "ASYNC", "names": "a; b;;", "kind": "y", "unknown": "kept by the caller",
+        },
+    )  # fmt: skip
+    assert config == Settings(
+        listen_port=1, broker_ip1="10.0.0.1", ratio=0.25, enabled=False, folder=Path("/x"), flush=Flush.ASYNC,
+        names=("a", "b"), kind="y",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("listenPort", "9 876"), ("listenPort", "0x10"), ("listenPort", "1_0"), ("ratio", "much"), ("flush", "sync"),
+        ("kind", "z"),
+    ],
+)
+def test_what_does_not_parse_leaves_the_default_and_a_log_line(
+    name: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert load_config(Settings, {name: text}) == Settings()
+    assert name in caplog.text
+
+
+def test_secrets_are_neither_printed_nor_logged(caplog: pytest.LogCaptureFixture) -> None:
+    config = load_config(Settings, {"secretKey": "hunter2"})
+    assert "hunter2" not in print_config(config)
+    assert config_properties(config, reveal=True)["secretKey"] == "hunter2"
+
+
+def test_a_class_may_refuse_a_value() -> None:
+    with pytest.raises(ConfigError, match="negative"):
+        load_config(Settings, {"listenPort": "-1"})
+
+
+def test_print_and_load_are_inverse() -> None:
+    config = Settings(listen_port=1, folder=Path("/a b"), flush=Flush.ASYNC, names=("p", "q"))
+    assert load_config(Settings, parse_properties(print_config(config))) == config
+    assert update_config(config, {"ratio": "0.75"}).ratio == 0.75
+
+
+def test_environment() -> None:
+    environ = {"ROCKETCORE_LISTEN_PORT": "7", "ROCKETCORE_BROKER_IP1": "h", "LISTEN_PORT": "8"}
+    assert environment_properties([Settings], environ) == {"listenPort": "7", "brokerIP1": "h"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b", {"a": "b"}),
+        ("a : b", {"a": "b"}),
+        ("a b c", {"a": "b c"}),
+        ("  a=b  ", {"a": "b  "}),
+        ("a", {"a": ""}),
+        ("# a=b\n! c=d\n\n e=f", {"e": "f"}),
+        ("a=b\\\n   c", {"a": "bc"}),
+        ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+        ("a\\=b=c\\:d\\ e", {"a=b": "c:d e"}),
+        ("a=\\u0041\\t\\n", {"a": "A\t\n"}),
+        ("a=\\ud83d\\ude00", {"a": "😀"}),
+        ("a=1\r\nb=2\ra=3", {"a": "3", "b": "2"}),
+        ("a=x=y", {"a": "x=y"}),
+        ("a=b\\", {"a": "b"}),
+    ],
+)
+def test_java_properties(text: str, expected: dict[str, str]) -> None:
+    assert parse_properties(text) == expected
+
+
+def test_a_malformed_escape_is_refused() -> None:
+    with pytest.raises(ConfigError, match="uxxxx"):
+        parse_properties("a=\\u12")
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.dictionaries(st.text(min_size=1), st.text(), max_size=5), st.sampled_from(["f.conf", "f.toml"]))
+def test_written_properties_are_read_back(
+    tmp_path_factory: pytest.TempPathFactory, table: dict[str, str], name: str
+) -> None:
+    table = {_clean(key): _clean(value) for key, value in table.items() if _clean(key)}
+    path = tmp_path_factory.mktemp("properties") / name
+    write_properties(path, table)
+    assert read_properties(path) == table
+
+
+def _clean(text: str) -> str:
+    """Leave out what UTF-8 cannot hold, and line ends that Java's format does not have."""
+    return "".join(character for character in text if not 0xD800 <= ord(character) < 0xE000)
+
+
+def test_files_in_latin_1_and_missing_ones(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_bytes("brokerName=b\xfcro".encode("latin-1"))
+    assert read_properties(path) == {"brokerName": "büro"}
+    with pytest.raises(ConfigError, match="No such file"):
+        read_properties(tmp_path / "none.conf")
+
+
+def test_toml(tmp_path: Path) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text('listenPort = 10911\nenabled = true\nnames = ["a", "b"]\n[table]\nx = 1\n')
+    assert read_properties(path) == {"listenPort": "10911", "enabled": "true", "names": "a;b"}
+    path.write_text("listenPort = ")
+    with pytest.raises(ConfigError, match=r"broker\.toml"):
+        read_properties(path)
+
+
+def test_replace_file_keeps_one_generation(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    for content in (b"1", b"2", b"3"):
+        replace_file(path, content)
+    assert path.read_bytes() == b"3"
+    assert {entry.name: entry.read_bytes() for entry in path.parent.iterdir()} == {"file": b"3", "file.bak": b"2"}

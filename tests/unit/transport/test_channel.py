@@ -1,0 +1,525 @@
+"""A channel over a transport that is only a list: what is served, answered, joined, bounded and closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from rocketcore.codes import LanguageCode, RequestCode, ResponseCode
+from rocketcore.errors import ConnectionLost, GroupNotExist, Overloaded, RequestTimeout
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.frame import Chunk, FrameDecoder
+from rocketcore.service import ManualClock
+from rocketcore.transport.channel import Channel, ChannelLimits, Endpoint, address_text
+
+
+class ListTransport(asyncio.Transport):
+    """Keeps what is written, one entry a write; ``full`` behaves like a socket whose peer does not read."""
+
+    def __init__(self, protocol: Channel) -> None:
+        super().__init__()
+        self.protocol = protocol
+        self.writes: list[bytes] = []
+        self.full = False
+        self.reading = True
+        self.ended = ""
+        self.high = 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"peername": ("10.0.0.9", 50000), "sockname": ("10.0.0.1", 10911)}.get(name, default)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high or 0
+
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self.writes)) if self.full else 0
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+        if self.full and self.get_write_buffer_size() > self.high:
+            self.protocol.pause_writing()
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self) -> None:
+        self.ended = self.ended or "closed"
+
+    def abort(self) -> None:
+        self.ended = "aborted"
+
+    def commands(self) -> list[RemotingCommand]:
+        return FrameDecoder().feed(b"".join(self.writes))
+
+
+class Peer:
+    """A channel, its endpoint, its clock, and the other side's view."""
+
+    def __init__(self, *, server: bool = True, **limits: Any) -> None:
+        self.clock = ManualClock()
+        self.endpoint = Endpoint("test", ChannelLimits(**limits), clock=self.clock, stop_reading_when_full=server)
+        self.channel = Channel(self.endpoint)
+        self.transport = ListTransport(self.channel)
+        self.channel.connection_made(self.transport)
+
+    def receive(self, *commands: RemotingCommand) -> None:
+        self.channel.data_received(b"".join(command.encode() for command in commands))
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(10):
+            await scenario()
+
+    asyncio.run(bounded())
+
+
+def echo(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    return RemotingCommand.response(request, remark="echo", body=request.body)
+
+
+def test_all_answers_of_a_read_leave_in_one_write() -> None:
+    async def scenario() -> None:
+        peer = Peer()
+        peer.endpoint.handlers[100] = echo
+        requests = [RemotingCommand.request(100, body=b"%d" % n) for n in range(600)]
+        peer.receive(*requests)
+        assert len(peer.transport.writes) == 1
+        assert [(c.opaque, c.body) for c in peer.transport.commands()] == [(r.opaque, r.body) for r in requests]
+        assert all(c.is_response for c in peer.transport.commands())
+
+    run(scenario)
+
+
+def test_runs_of_one_code_go_to_the_chunk_handler() -> None:
+    async def scenario() -> None:
+        runs: list[tuple[int, int]] = []
+
+        def chunked(channel: Channel, chunk: Chunk, first: int, last: int) -> list[bytes]:
+            runs.append((first, last))
+            return [RemotingCommand.response(chunk.command(n), remark="chunk").encode() for n in range(first, last)]
+
+        peer = Peer()
+        peer.endpoint.chunk_handlers[105] = chunked
+        peer.endpoint.handlers[105] = echo
+        peer.endpoint.handlers[100] = echo
+        unusual = b'{"code":105,/**/"opaque":77}'
+        frame = (4 + len(unusual)).to_bytes(4, "big") + len(unusual).to_bytes(4, "big") + unusual
+        parts = [RemotingCommand.request(code).encode() for code in (105, 105, 105, 100, 105)]
+        peer.channel.data_received(b"".join(parts) + frame + RemotingCommand.request(105).encode())
+        assert runs == [(0, 3), (4, 5), (6, 7)]
+        remarks = [command.remark for command in peer.transport.commands()]
+        assert remarks == ["chunk", "chunk", "chunk", "echo", "chunk", "echo", "chunk"]
+        assert len(peer.transport.writes) == 1
+
+    run(scenario)
+
+
+def test_a_failing_chunk_handler_answers_each_row(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        def broken(channel: Channel, chunk: Chunk, first: int, last: int) -> bytes:
+            raise ZeroDivisionError("no")
+
+        peer = Peer()
+        peer.endpoint.chunk_handlers[105] = broken
+        peer.receive(
+            RemotingCommand.request(105), RemotingCommand.request(105, oneway=True), RemotingCommand.request(105)
+        )
+        answers = [(command.code, command.remark) for command in peer.transport.commands()]
+        assert answers == [(ResponseCode.SYSTEM_ERROR, "ZeroDivisionError: no")] * 2
+
+    run(scenario)
+    assert "chunk handler failed" in caplog.text
+
+
+def test_errors_become_answers(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        def raising(error: Exception) -> Any:
+            def handler(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+                raise error
+
+            return handler
+
+        async def late(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            await asyncio.sleep(0)
+            raise KeyError("late")
+
+        def too_long(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            return RemotingCommand.response(request, body=bytes(17 << 20))
+
+        peer = Peer()
+        handlers = peer.endpoint.handlers
+        handlers[100] = raising(GroupNotExist(26, "no group"))
+        handlers[101] = raising(ValueError("bad"))
+        handlers[102] = late
+        handlers[103] = too_long
+        peer.receive(*(RemotingCommand.request(code) for code in (100, 101, 102, 103, 104)))
+        await asyncio.gather(*peer.endpoint.tasks)
+        await asyncio.sleep(0)
+        answers = {command.opaque: (command.code, command.remark or "") for command in peer.transport.commands()}
+        texts = [text for _, text in sorted(answers.items())]
+        assert texts[0] == (26, "no group")
+        assert texts[1] == (1, "ValueError: bad")
+        assert texts[2] == (1, "KeyError: 'late'")
+        assert texts[3][0] == 1
+        assert texts[3][1].startswith("LocalProtocolError: answer: a frame of")
+        assert texts[4] == (3, " request type 104 not supported")
+
+    run(scenario)
+    assert "request=GET_KV_CONFIG" in caplog.text
+
+
+def test_one_way_requests_get_no_answer() -> None:
+    async def scenario() -> None:
+        peer = Peer()
+        seen = []
+        peer.endpoint.handlers[100] = lambda channel, request: seen.append(request) or echo(channel, request)  # type: ignore[func-returns-value]
+        peer.receive(RemotingCommand.request(100, oneway=True), RemotingCommand.request(9999, oneway=True))
+        await asyncio.sleep(0)
+        assert len(seen) == 1
+        assert peer.transport.writes == []
+
+    run(scenario)
+
+
+def test_the_answer_has_the_opaque_of_the_request_whatever_the_handler_made() -> None:
+    async def scenario() -> None:
+        peer = Peer()
+        peer.endpoint.default_handler = lambda channel, request: RemotingCommand(0, opaque=1)
+        request = RemotingCommand.request(4711)
+        request.opaque = 99
+        peer.receive(request)
+        (answer,) = peer.transport.commands()
+        assert (answer.opaque, answer.is_response) == (99, True)
+
+    run(scenario)
+
+
+def test_too_many_requests_in_progress() -> None:
+    async def scenario() -> None:
+        release = asyncio.Event()
+
+        async def waits(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            await release.wait()
+            return echo(channel, request)
+
+        peer = Peer(max_in_flight=3)
+        peer.endpoint.handlers[100] = waits
+        peer.receive(*(RemotingCommand.request(100) for _ in range(5)))
+        busy = peer.transport.commands()
+        assert [command.code for command in busy] == [ResponseCode.SYSTEM_BUSY] * 2
+        assert busy[0].remark is not None
+        assert busy[0].remark.startswith("[OVERLOAD]")
+        release.set()
+        await asyncio.gather(*peer.endpoint.tasks)
+        await asyncio.sleep(0)
+        assert len(peer.transport.commands()) == 5
+        peer.receive(RemotingCommand.request(100))
+        await asyncio.gather(*peer.endpoint.tasks)
+
+    run(scenario)
+
+
+def test_a_server_stops_reading_a_peer_that_does_not_read() -> None:
+    async def scenario() -> None:
+        served = []
+
+        def large(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            served.append(request.opaque)
+            return RemotingCommand.response(request, body=bytes(1000))
+
+        peer = Peer(write_high_water_bytes=10_000)
+        peer.endpoint.handlers[100] = large
+        peer.transport.full = True
+        requests = [RemotingCommand.request(100) for _ in range(200)]
+        peer.receive(*requests)
+        assert not peer.transport.reading
+        assert len(served) < 15, "memory is bounded by the high-water mark, not by what was received"
+        while len(served) < 200:
+            peer.transport.writes.clear()
+            peer.channel.resume_writing()
+            assert peer.transport.reading
+            await asyncio.sleep(0)
+        assert served == [request.opaque for request in requests]
+
+    run(scenario)
+
+
+def test_a_client_goes_on_reading_and_waits_to_write() -> None:
+    async def scenario() -> None:
+        peer = Peer(server=False, write_high_water_bytes=100)
+        peer.transport.full = True
+        peer.channel.invoke_nowait(RemotingCommand.request(100, body=bytes(150)), 5)
+        await asyncio.sleep(0)
+        assert peer.transport.reading
+        waiting = asyncio.create_task(peer.channel.invoke(RemotingCommand.request(101), 5))
+        await asyncio.sleep(0)
+        assert len(peer.transport.commands()) == 1
+        with pytest.raises(Overloaded, match="bytes are not sent yet"):
+            peer.channel.invoke_oneway(RemotingCommand.request(102))
+        peer.transport.full = False
+        peer.channel.resume_writing()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [command.code for command in peer.transport.commands()] == [100, 101]
+        peer.receive(*(RemotingCommand.response(command) for command in peer.transport.commands()))
+        assert (await waiting).code == 0
+
+    run(scenario)
+
+
+def test_a_peer_that_never_reads_costs_the_deadline_only() -> None:
+    async def scenario() -> None:
+        peer = Peer(server=False, write_high_water_bytes=1_000_000)
+        peer.channel.pause_writing()
+        with pytest.raises(RequestTimeout, match=r"not sent within 0\.01 s, the peer does not read"):
+            await peer.channel.invoke(RemotingCommand.request(101), 0.01)
+
+    run(scenario)
+
+
+def test_requests_of_one_turn_leave_in_one_write() -> None:
+    async def scenario() -> None:
+        peer = Peer(server=False)
+        futures = [peer.channel.invoke_nowait(RemotingCommand.request(100), 5) for _ in range(50)]
+        assert peer.channel.in_flight == 50
+        await asyncio.sleep(0)
+        assert len(peer.transport.writes) == 1
+        sent = peer.transport.commands()
+        # Answers come back in any order.
+        peer.receive(*(RemotingCommand.response(command, remark=str(command.opaque)) for command in reversed(sent)))
+        for future, command in zip(futures, sent, strict=True):
+            assert (await future).remark == str(command.opaque)
+        assert peer.channel.in_flight == 0
+
+    run(scenario)
+
+
+def test_opaque_spaces_of_the_directions_are_independent() -> None:
+    async def scenario() -> None:
+        peer = Peer(server=False)
+        peer.endpoint.handlers[40] = echo
+        mine = RemotingCommand.request(100)
+        future = peer.channel.invoke_nowait(mine, 5)
+        theirs = RemotingCommand.request(40, body=b"server asks")
+        theirs.opaque = mine.opaque
+        peer.receive(theirs)
+        assert not future.done()
+        peer.receive(RemotingCommand.response(mine, remark="mine"))
+        assert (await future).remark == "mine"
+
+    run(scenario)
+
+
+def test_a_second_request_with_an_opaque_in_use_gets_another() -> None:
+    async def scenario() -> None:
+        peer = Peer(server=False)
+        command = RemotingCommand.request(100)
+        first = peer.channel.invoke_nowait(command, 5)
+        second = peer.channel.invoke_nowait(command, 5)
+        await asyncio.sleep(0)
+        sent = peer.transport.commands()
+        assert sent[0].opaque != sent[1].opaque
+        peer.receive(*(RemotingCommand.response(each) for each in sent))
+        await asyncio.gather(first, second)
+
+    run(scenario)
+
+
+def test_deadline_and_late_answer() -> None:
+    async def scenario() -> None:
+        peer = Peer(server=False)
+        request = RemotingCommand.request(RequestCode.GET_MAX_OFFSET)
+        with pytest.raises(RequestTimeout, match=r"GET_MAX_OFFSET at 10\.0\.0\.9:50000: no answer within 0\.01 s"):
+            await peer.channel.invoke(request, 0.01)
+        assert peer.channel.in_flight == 0
+        peer.receive(RemotingCommand.response(request))
+        assert not peer.channel.closed
+
+    run(scenario)
+
+
+def test_a_silent_peer_is_given_up_at_the_deadline() -> None:
+    async def scenario() -> None:
+        peer = Peer(server=False, silent_timeout=3.0)
+        peer.clock.advance(1)
+        future = peer.channel.invoke_nowait(RemotingCommand.request(100), 0.01)
+        peer.clock.advance(5)
+        with pytest.raises(RequestTimeout):
+            await future
+        assert peer.transport.ended == "aborted"
+
+    run(scenario)
+
+
+def test_a_lost_connection_ends_what_is_outstanding() -> None:
+    async def scenario() -> None:
+        peer = Peer(server=False)
+        closed = []
+        peer.endpoint.close_callbacks += [lambda channel: 1 / 0, closed.append]
+        future = peer.channel.invoke_nowait(RemotingCommand.request(100), 5)
+        peer.channel.connection_lost(OSError("reset by peer"))
+        with pytest.raises(
+            ConnectionLost, match=r"PUT_KV_CONFIG at 10\.0\.0\.9:50000: the connection broke: reset by peer"
+        ):
+            await future
+        assert closed == [peer.channel]
+        assert peer.endpoint.channels == set()
+        with pytest.raises(ConnectionLost, match="the connection is closed"):
+            peer.channel.invoke_nowait(RemotingCommand.request(100), 5)
+        with pytest.raises(ConnectionLost):
+            peer.channel.invoke_oneway(RemotingCommand.request(100))
+        peer.channel.write(b"nobody gets this")
+        peer.channel.flush()
+        await asyncio.sleep(0)
+
+    run(scenario)
+
+
+def test_outstanding_requests_are_bounded() -> None:
+    async def scenario() -> None:
+        peer = Peer(server=False, max_in_flight=2)
+        for _ in range(2):
+            peer.channel.invoke_nowait(RemotingCommand.request(100), 5)
+        with pytest.raises(Overloaded, match="2 requests are outstanding"):
+            peer.channel.invoke_nowait(RemotingCommand.request(100), 5)
+
+    run(scenario)
+
+
+def test_a_bad_frame_closes_after_the_answers_before_it() -> None:
+    async def scenario() -> None:
+        peer = Peer()
+        peer.endpoint.handlers[100] = echo
+        peer.channel.data_received(RemotingCommand.request(100).encode() + b"\x00\x00\x00\x00rest")
+        assert len(peer.transport.commands()) == 1
+        assert peer.transport.ended == "closed"
+        assert peer.channel.closed
+
+    run(scenario)
+
+
+def test_a_bad_header_closes() -> None:
+    async def scenario() -> None:
+        peer = Peer()
+        peer.channel.data_received(b"\x00\x00\x00\x06\x00\x00\x00\x02{x")
+        assert peer.transport.ended == "closed"
+
+    run(scenario)
+
+
+def test_idle_and_slow_connections_are_closed() -> None:
+    async def scenario() -> None:
+        idle, slow, busy = (Peer(idle_timeout=120, partial_frame_timeout=30) for _ in range(3))
+        frame = RemotingCommand.request(9999).encode()
+        slow.channel.data_received(frame[:9])
+        for peer in (idle, slow, busy):
+            peer.clock.advance(31)
+            if peer is busy:
+                peer.channel.data_received(frame)
+            peer.endpoint.sweep()
+        assert (idle.transport.ended, slow.transport.ended, busy.transport.ended) == ("", "aborted", "")
+        for peer in (idle, busy):
+            peer.clock.advance(90)
+            peer.endpoint.sweep()
+        assert (idle.transport.ended, busy.transport.ended) == ("aborted", "")
+
+    run(scenario)
+
+
+def test_incomplete_frames_of_all_connections_are_bounded() -> None:
+    async def scenario() -> None:
+        peer = Peer(max_partial_bytes=10_000)
+        other = Channel(peer.endpoint)
+        transport = ListTransport(other)
+        other.connection_made(transport)
+        frame = RemotingCommand.request(9999, body=bytes(8_000)).encode()
+        peer.channel.data_received(frame[:6_000])
+        other.data_received(frame[:3_000])
+        assert peer.endpoint.partial_bytes == 9_000
+        peer.channel.data_received(frame[6_000:])
+        assert peer.endpoint.partial_bytes == 3_000
+        peer.channel.data_received(frame[:7_500])
+        assert (peer.transport.ended, transport.ended) == ("aborted", "")
+        peer.channel.connection_lost(None)
+        other.connection_lost(None)
+        assert peer.endpoint.partial_bytes == 0
+
+    run(scenario)
+
+
+def test_go_away_for_those_who_understand_it() -> None:
+    async def scenario() -> None:
+        peer = Peer()
+        peer.endpoint.handlers[100] = echo
+        peer.endpoint.chunk_handlers[100] = lambda channel, chunk, first, last: b"not now"
+        peer.endpoint.going_away = True
+        old = RemotingCommand.request(100)
+        old.version = 407
+        new = RemotingCommand.request(100)
+        silent = RemotingCommand.request(100, oneway=True)
+        peer.receive(new, old, silent)
+        answers = {command.opaque: command for command in peer.transport.commands()}
+        assert (answers[new.opaque].code, answers[new.opaque].remark) == (ResponseCode.GO_AWAY, "please go away")
+        assert answers[old.opaque].code == 0
+        assert len(answers) == 2
+
+    run(scenario)
+
+
+def test_held_answers_and_attributes() -> None:
+    async def scenario() -> None:
+        peer = Peer()
+        held: list[RemotingCommand] = []
+        peer.endpoint.handlers[11] = lambda channel, request: held.append(request)  # type: ignore[func-returns-value]
+        peer.receive(RemotingCommand.request(11))
+        assert peer.transport.writes == []
+        peer.channel.send(RemotingCommand.response(held[0], ResponseCode.PULL_NOT_FOUND))
+        await asyncio.sleep(0)
+        assert peer.transport.commands()[0].code == ResponseCode.PULL_NOT_FOUND
+        peer.channel.attributes["group"] = "G"
+        assert peer.channel.attributes == {"group": "G"}
+        assert "10.0.0.9:50000" in repr(peer.channel)
+
+    run(scenario)
+
+
+def test_large_answers_are_not_joined() -> None:
+    async def scenario() -> None:
+        peer = Peer()
+        peer.channel.write([bytes(100_000), b"x"])
+        peer.channel.write(memoryview(b"y"))
+        peer.channel.flush()
+        assert b"".join(peer.transport.writes) == bytes(100_000) + b"xy"
+        peer.channel.close()
+        peer.channel.close()
+        assert peer.transport.ended == "closed"
+
+    run(scenario)
+
+
+def test_unknown_code_mirrors_the_type_of_the_header() -> None:
+    async def scenario() -> None:
+        peer = Peer()
+        peer.receive(RemotingCommand.request(4711, serialize_type=1), RemotingCommand.request(4712))
+        binary, text = peer.transport.commands()
+        assert (binary.serialize_type, text.serialize_type) == (1, 0)
+        assert binary.language == LanguageCode.PYTHON
+
+    run(scenario)
+
+
+def test_address_text() -> None:
+    assert address_text(("127.0.0.1", 1)) == "127.0.0.1:1"
+    assert address_text(("::1", 1, 0, 0)) == "[::1]:1"
+    assert address_text("") == address_text(None) == ""
