@@ -1,0 +1,137 @@
+"""Settings of the name server under RocketMQ's property names (Java: ``NamesrvConfig``, ``NettyServerConfig``)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rocketcore.config_file import (
+    config_properties,
+    format_properties,
+    parse_properties,
+    setting,
+    update_config,
+    write_properties,
+)
+from rocketcore.errors import ConfigError, NoPermission
+
+__all__ = ["NAMESERVER_PORT", "NameServerConfig", "RunningConfig"]
+
+NAMESERVER_PORT: Final = 9876
+
+PROTECTED_PROPERTIES: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+"""The original's black list: names that no request may change."""
+
+START_ONLY_PROPERTIES: Final = frozenset({"listenPort", "bindAddress"})
+"""Names that mean something only at start: refused over the wire, so that no peer moves the server at the next one."""
+
+
+def _home() -> Path:
+    return Path(os.environ.get("ROCKETMQ_HOME") or Path.home())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameServerConfig:
+    """What a name server is started with; ``listen_port`` 0 takes a free port."""
+
+    rocketmq_home: Path = setting(help="folder under which the files below lie", default_factory=_home)
+    kv_config_path: Path | None = setting(
+        None, "file of the key-value table; empty: namesrv/kvConfig.json under rocketmqHome"
+    )
+    config_store_path: Path | None = setting(
+        None, "file that UPDATE_NAMESRV_CONFIG writes; empty: namesrv/namesrv.properties under rocketmqHome"
+    )
+    bind_address: str = setting("127.0.0.1", "address to listen on")
+    listen_port: int = setting(NAMESERVER_PORT, "port to listen on, 0 for a free one")
+    order_message_enable: bool = setting(False, "put orderTopicConf into route answers")
+    return_order_topic_config_to_broker: bool = setting(True, "answer a registration with the ORDER_TOPIC_CONFIG table")
+    scan_not_active_broker_interval: int = setting(5000, "time between two searches for silent brokers", unit="ms")
+    support_acting_master: bool = setting(False, "show the smallest slave as master of a broker without one")
+    enable_all_topic_list: bool = setting(True, "answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER")
+    enable_topic_list: bool = setting(True, "answer the topic lists by cluster and by unit")
+    notify_min_broker_id_changed: bool = setting(False, "tell brokers of a new smallest id of their name")
+    need_wait_for_service: bool = setting(False, "refuse route questions right after the start")
+    wait_seconds_for_service: int = setting(45, "how long they are refused", unit="s")
+    delete_topic_with_broker_registration: bool = setting(
+        False, "a full registration removes the broker's topics that it does not name"
+    )
+    config_black_list: str = setting(
+        "configBlackList;configStorePath;kvConfigPath", "names that no request may change, joined by ;"
+    )
+    server_channel_max_idle_time_seconds: int = setting(120, "silent connections are closed after this time", unit="s")
+    server_max_connections: int = setting(20_000, "connections accepted at a time", unit="count")
+    enable_shutdown_gracefully: bool = setting(True, "answer what was received before the connections close")
+    shutdown_wait_time_seconds: int = setting(30, "longest time of a graceful stop", unit="s")
+
+    def __post_init__(self) -> None:
+        for name, file in (("kv_config_path", "kvConfig.json"), ("config_store_path", "namesrv.properties")):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, self.rocketmq_home / "namesrv" / file)
+        if not 0 <= self.listen_port <= 65535:
+            raise ConfigError(f"listenPort is 0 to 65535, got {self.listen_port}")
+        for number in (
+            self.scan_not_active_broker_interval,
+            self.server_channel_max_idle_time_seconds,
+            self.server_max_connections,
+        ):
+            if number <= 0:
+                raise ConfigError(f"intervals, times and connection counts are positive, got {number}")
+
+    @property
+    def kv_file(self) -> Path:
+        """Where the key-value table is kept."""
+        assert self.kv_config_path is not None, "set when the object is made"
+        return self.kv_config_path
+
+    @property
+    def properties_file(self) -> Path:
+        """Where changed settings are kept."""
+        assert self.config_store_path is not None, "set when the object is made"
+        return self.config_store_path
+
+    def refuses(self, name: str) -> bool:
+        """Tell whether a request may not change this property."""
+        return (
+            name in PROTECTED_PROPERTIES
+            or name in START_ONLY_PROPERTIES
+            or name.startswith("tls.")
+            or name in {item.strip() for item in self.config_black_list.split(";")}
+        )
+
+
+class RunningConfig:
+    """The settings of a running name server: what it obeys, what its file holds beside that, and how both change."""
+
+    def __init__(self, config: NameServerConfig, properties: Mapping[str, str]) -> None:
+        self.config = config
+        self._properties = dict(properties)
+
+    def text(self) -> str:
+        """Return every setting, known or not, as sorted ``name=value`` lines."""
+        return format_properties(dict(sorted(self._all().items())))
+
+    def update(self, text: str) -> None:
+        """Apply ``name=value`` lines and save the result; names that are not set already are ignored.
+
+        raises  ConfigError when the text does not parse, NoPermission for a protected name: nothing is applied
+        """
+        try:
+            changes = parse_properties(text)
+        except ConfigError:
+            raise ConfigError("string2Properties error") from None
+        if any(self.config.refuses(name) for name in changes):
+            raise NoPermission(NoPermission.response_code, "Can not update config in black list.")
+        if any(character in value for value in changes.values() for character in "\r\n"):
+            raise ConfigError("a value may not hold a line break")
+        known = self._all()
+        changes = {name: value for name, value in changes.items() if name in known}
+        config = update_config(self.config, changes)
+        properties = {**self._properties, **changes}
+        write_properties(config.properties_file, {**properties, **config_properties(config)})
+        self.config, self._properties = config, properties
+
+    def _all(self) -> dict[str, str]:
+        return {**self._properties, **config_properties(self.config)}

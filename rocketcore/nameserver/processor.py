@@ -1,0 +1,413 @@
+"""What the name server answers, one handler per request code.
+
+Handlers are as lenient as the original where a field is missing: most codes then answer as for an unknown name.
+Requests that write a file run on the writer thread, one after the other; everything else is done when the handler
+returns. RocketMQ: ``DefaultRequestProcessor``, ``ClientRequestProcessor``.
+
+The route question, nearly all of a name server's work, has a second door: ``route_chunk`` answers every question of a
+received chunk from cached bytes and reads one ext field instead of a command.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from rocketcore._fast import frame as frame_kernel
+from rocketcore._fast import header as header_kernel
+from rocketcore._fast.crc32 import crc32
+from rocketcore._fast.header import encode_body_response_header, find_ext
+from rocketcore.codes import CURRENT_VERSION, ORDER_TOPIC_NAMESPACE, RequestCode, ResponseCode, TopicSysFlag
+from rocketcore.errors import ConfigError, DecodeError, NoPermission
+from rocketcore.nameserver.config import RunningConfig
+from rocketcore.nameserver.housekeeping import Housekeeping
+from rocketcore.nameserver.kv_config import KVConfigManager
+from rocketcore.nameserver.registration import read_registration
+from rocketcore.nameserver.route_info import (
+    BrokerAddress,
+    BrokerRegistration,
+    RegisterResult,
+    RouteInfoManager,
+    filter_by_zone,
+)
+from rocketcore.protocol.bodies import (
+    BrokerMemberGroup,
+    DataVersion,
+    GetBrokerMemberGroupResponseBody,
+    KVTable,
+    TopicList,
+    TopicRouteData,
+)
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.frame import Chunk
+from rocketcore.protocol.headers import (
+    AddWritePermOfBrokerResponseHeader,
+    GetKVConfigResponseHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
+from rocketcore.transport.channel import Channel, Handler
+
+__all__ = ["NameServerProcessor"]
+
+logger = logging.getLogger(__name__)
+
+RunInWriter = Callable[[Callable[[], None]], Awaitable[None]]
+
+ZONE_MODE: Final = "__ZONE_MODE"
+ZONE_NAME: Final = "__ZONE_NAME"
+NOT_SET: Final = "not set any response code"
+"""The remark that the original leaves on a successful answer to 901."""
+
+_ZONE_MODE_BYTES: Final = ZONE_MODE.encode()
+_FLAG: Final = header_kernel.FLAG
+_OPAQUE: Final = header_kernel.OPAQUE
+_SERIALIZE_TYPE: Final = frame_kernel.SERIALIZE_TYPE
+_UNIT_AND_SUB: Final = TopicSysFlag.UNIT | TopicSysFlag.UNIT_SUB
+
+
+class NameServerProcessor:
+    """The handlers of one name server.
+
+    run_in_writer   runs a function that writes a file on the writer thread and awaits its end
+    serving         False while the server refuses route questions after its start
+    """
+
+    def __init__(
+        self,
+        routes: RouteInfoManager,
+        kv: KVConfigManager,
+        running: RunningConfig,
+        housekeeping: Housekeeping,
+        *,
+        run_in_writer: RunInWriter,
+        serving: Callable[[], bool],
+    ) -> None:
+        self._routes = routes
+        self._kv = kv
+        self._running = running
+        self._housekeeping = housekeeping
+        self._run_in_writer = run_in_writer
+        self._serving = serving
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handler of each request code."""
+        return {
+            RequestCode.PUT_KV_CONFIG: self.put_kv,
+            RequestCode.GET_KV_CONFIG: self.get_kv,
+            RequestCode.DELETE_KV_CONFIG: self.delete_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.list_kv,
+            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
+            RequestCode.REGISTER_BROKER: self.register_broker,
+            RequestCode.UNREGISTER_BROKER: self.unregister_broker,
+            RequestCode.BROKER_HEARTBEAT: self.heartbeat,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self.broker_member_group,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_permission,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_permission,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_by_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self.unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_sub_not_unit_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self.register_topic,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
+            RequestCode.GET_NAMESRV_CONFIG: self.get_config,
+        }
+
+    # Brokers
+
+    def register_broker(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """REGISTER_BROKER (103)."""
+        header = request.header(RegisterBrokerRequestHeader)
+        fields = request.ext_fields or {}
+        body = request.body
+        if header.body_crc32 and header.body_crc32 != crc32(body) & 0x7FFFFFFF:
+            return _failed(request, "crc32 not match")
+        broker = BrokerRegistration(
+            cluster=header.cluster_name,
+            broker_name=header.broker_name,
+            broker_id=header.broker_id,
+            address=header.broker_addr,
+            ha_address=fields.get("haServerAddr"),
+            zone=fields.get(ZONE_NAME),
+            timeout_millis=header.heartbeat_timeout_millis,
+            enable_acting_master=header.enable_acting_master,
+        )
+        digest = hash((broker, header.compressed, request.version, body))
+        result = self._routes.register_unchanged(broker, channel, digest)
+        if result is None:
+            registered = read_registration(body, header.compressed, request.version)
+            if "clusterName" in fields:
+                result = self._routes.register_broker(broker, registered, channel, digest)
+            else:
+                logger.warning("broker ignored, it names no cluster broker=%s", broker.broker_name)
+                result = RegisterResult()
+        if result is None:
+            return _failed(request, "register broker failed")
+        if result.change is not None:
+            self._housekeeping.notify([result.change])
+        order = None
+        if self._running.config.return_order_topic_config_to_broker:
+            order = self._kv.namespace(ORDER_TOPIC_NAMESPACE)
+        return RemotingCommand.response(
+            request,
+            header=RegisterBrokerResponseHeader(ha_server_addr=result.ha_address, master_addr=result.master_address),
+            body=b"" if order is None else KVTable(table=order).encode(),
+        )
+
+    def unregister_broker(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UNREGISTER_BROKER (104): done when it is answered, where 5.x only queues it."""
+        fields = request.ext_fields or {}
+        broker_id = _integer(fields.get("brokerId"))
+        name, address, cluster = fields.get("brokerName"), fields.get("brokerAddr"), fields.get("clusterName")
+        if name is not None and address is not None and cluster is not None and broker_id is not None:
+            gone = BrokerAddress(cluster, name, address, broker_id)
+            self._housekeeping.notify(self._routes.unregister_brokers([gone]))
+        return RemotingCommand.response(request)
+
+    def heartbeat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """BROKER_HEARTBEAT (904)."""
+        self._routes.heartbeat(*_broker_key(request))
+        return RemotingCommand.response(request)
+
+    def query_data_version(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_DATA_VERSION (322)."""
+        asked = DataVersion.decode(request.body) if request.body else None
+        known = self._routes.data_version(*_broker_key(request))
+        return RemotingCommand.response(
+            request,
+            header=QueryDataVersionResponseHeader(changed=known is None or asked != known),
+            body=b"" if known is None else known.encode(),
+        )
+
+    def broker_member_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_MEMBER_GROUP (901)."""
+        fields = request.ext_fields or {}
+        name = fields.get("brokerName")
+        group = BrokerMemberGroup(
+            cluster=fields.get("clusterName"),
+            broker_name=name,
+            broker_addrs={} if name is None else self._routes.addresses(name),
+        )
+        return RemotingCommand.response(
+            request, remark=NOT_SET, body=GetBrokerMemberGroupResponseBody(broker_member_group=group).encode()
+        )
+
+    def cluster_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_CLUSTER_INFO (106)."""
+        return RemotingCommand.response(request, body=self._routes.cluster_info().encode())
+
+    def wipe_write_permission(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """WIPE_WRITE_PERM_OF_BROKER (205)."""
+        count = self._routes.wipe_write_permission(_field(request, "brokerName"))
+        return RemotingCommand.response(request, header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
+
+    def add_write_permission(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """ADD_WRITE_PERM_OF_BROKER (327)."""
+        count = self._routes.add_write_permission(_field(request, "brokerName"))
+        return RemotingCommand.response(request, header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
+
+    # Routes
+
+    def route(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_ROUTEINFO_BY_TOPIC (105), always as standard JSON: readers of the plain dialect take it as well."""
+        if not self._serving():
+            return _failed(request, "name server not ready")
+        fields = request.ext_fields or {}
+        topic = fields.get("topic")
+        zone = fields.get(ZONE_NAME, "").strip()
+        body: bytes | None = None
+        if topic is not None and zone and fields.get(ZONE_MODE, "").lower() == "true":
+            found = self._routes.route(topic)
+            body = None if found is None else filter_by_zone(found, zone).encode_standard()
+        elif topic is not None:
+            body = self._routes.answer(topic.encode("utf-8", "replace"))
+        if body is None:
+            return RemotingCommand.response(
+                request,
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {'null' if topic is None else topic}\n"
+                "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
+            )
+        return RemotingCommand.response(request, body=body)
+
+    def route_chunk(self, channel: Channel, chunk: Chunk, first: int, last: int) -> list[bytes]:
+        """Answer the route questions in rows ``first`` to ``last`` (excluded) of a chunk, in order.
+
+        Only a question of the usual shape about a topic that was asked for before is answered here; the zone filter and
+        everything rare take the general way, which gives the same answer.
+        """
+        data, rows, heads = chunk.data, chunk.rows, chunk.heads
+        parts: list[bytes] = []
+        find_answer = self._routes.find_answer
+        usual = self._serving() and _ZONE_MODE_BYTES not in data
+        for row in range(first, last):
+            if usual and not heads[row, _FLAG]:
+                topic = find_ext(data, rows, heads, row, b"topic")
+                body = None if topic is None else find_answer(topic)
+                if body is not None:
+                    parts.append(
+                        encode_body_response_header(
+                            heads[row, _OPAQUE], CURRENT_VERSION, len(body), rows[row, _SERIALIZE_TYPE]
+                        )
+                    )
+                    parts.append(body)
+                    continue
+            request = chunk.command(row)
+            reply = self.route(channel, request)
+            if not request.is_oneway:
+                parts.append(reply.encode())
+        return parts
+
+    # Topics
+
+    def all_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
+        if not self._running.config.enable_all_topic_list:
+            return _failed(request, "disable")
+        return RemotingCommand.response(request, body=TopicList(topic_list=self._routes.topics()).encode())
+
+    def topics_by_cluster(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_TOPICS_BY_CLUSTER (224)."""
+        return self._topic_list(request, lambda: self._routes.topics_of_cluster(_field(request, "cluster")))
+
+    def unit_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_UNIT_TOPIC_LIST (311)."""
+        return self._topic_list(request, lambda: self._routes.topics_with_flags(TopicSysFlag.UNIT, TopicSysFlag.UNIT))
+
+    def unit_sub_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_HAS_UNIT_SUB_TOPIC_LIST (312)."""
+        flag = TopicSysFlag.UNIT_SUB
+        return self._topic_list(request, lambda: self._routes.topics_with_flags(flag, flag))
+
+    def unit_sub_not_unit_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313)."""
+        return self._topic_list(
+            request, lambda: self._routes.topics_with_flags(_UNIT_AND_SUB, TopicSysFlag.UNIT_SUB)
+        )
+
+    def _topic_list(self, request: RemotingCommand, topics: Callable[[], list[str]]) -> RemotingCommand:
+        if not self._running.config.enable_topic_list:
+            return _failed(request, "disable")
+        return RemotingCommand.response(request, body=TopicList(topic_list=topics()).encode())
+
+    def system_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_SYSTEM_TOPIC_LIST_FROM_NS (304)."""
+        names, address = self._routes.system_names()
+        return RemotingCommand.response(request, body=TopicList(topic_list=names, broker_addr=address).encode())
+
+    def delete_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_TOPIC_IN_NAMESRV (216)."""
+        self._routes.delete_topic(_field(request, "topic"), _field(request, "clusterName"))
+        return RemotingCommand.response(request)
+
+    def register_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """REGISTER_TOPIC_IN_NAMESRV (217)."""
+        topic = _field(request, "topic")
+        if request.body and topic:
+            self._routes.register_topic(topic, TopicRouteData.decode(request.body).queue_datas)
+        return RemotingCommand.response(request)
+
+    # Key-value table
+
+    async def put_kv(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """PUT_KV_CONFIG (100)."""
+        fields = request.ext_fields or {}
+        namespace, key, value = fields.get("namespace"), fields.get("key"), fields.get("value")
+        if namespace is None or key is None:
+            return _failed(request, "namespace or key is null")
+        if value is not None:
+            await self._run_in_writer(lambda: self._kv.put(namespace, key, value))
+            self._kv_changed(namespace)
+        return RemotingCommand.response(request)
+
+    async def delete_kv(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_KV_CONFIG (102)."""
+        namespace, key = _field(request, "namespace"), _field(request, "key")
+        await self._run_in_writer(lambda: self._kv.delete(namespace, key))
+        self._kv_changed(namespace)
+        return RemotingCommand.response(request)
+
+    def _kv_changed(self, namespace: str) -> None:
+        if namespace == ORDER_TOPIC_NAMESPACE:
+            self._routes.forget_answers()
+
+    def get_kv(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_KV_CONFIG (101)."""
+        fields = request.ext_fields or {}
+        namespace, key = fields.get("namespace"), fields.get("key")
+        value = None if namespace is None or key is None else self._kv.get(namespace, key)
+        if value is None:
+            return RemotingCommand.response(
+                request,
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {_java(namespace)} Key: {_java(key)}",
+                GetKVConfigResponseHeader(),
+            )
+        return RemotingCommand.response(request, header=GetKVConfigResponseHeader(value=value))
+
+    def list_kv(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_KVLIST_BY_NAMESPACE (219)."""
+        namespace = (request.ext_fields or {}).get("namespace")
+        table = None if namespace is None else self._kv.namespace(namespace)
+        if table is None:
+            return RemotingCommand.response(
+                request, ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {_java(namespace)}"
+            )
+        return RemotingCommand.response(request, body=KVTable(table=table).encode())
+
+    # Settings
+
+    async def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_NAMESRV_CONFIG (318)."""
+        if request.body:
+            text = request.body.decode("utf-8", "replace")
+            try:
+                await self._run_in_writer(lambda: self._running.update(text))
+            except NoPermission as error:
+                return RemotingCommand.response(request, error.code, error.remark)
+            except ConfigError as error:
+                return _failed(request, str(error))
+            self._routes.reconfigure(self._running.config)
+        return RemotingCommand.response(request)
+
+    def get_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_NAMESRV_CONFIG (319)."""
+        return RemotingCommand.response(request, body=self._running.text().encode("utf-8", "replace"))
+
+
+def _failed(request: RemotingCommand, remark: str) -> RemotingCommand:
+    return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, remark)
+
+
+def _field(request: RemotingCommand, name: str) -> str:
+    """Return an ext field; one that is missing names nothing."""
+    return (request.ext_fields or {}).get(name, "")
+
+
+def _broker_key(request: RemotingCommand) -> tuple[str, str]:
+    fields = request.ext_fields or {}
+    cluster, address = fields.get("clusterName"), fields.get("brokerAddr")
+    if cluster is None or address is None:
+        raise DecodeError(f"{'clusterName' if cluster is None else 'brokerAddr'} is missing")
+    return cluster, address
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def _java(text: str | None) -> str:
+    return "null" if text is None else text
+
+

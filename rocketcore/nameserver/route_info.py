@@ -1,0 +1,618 @@
+"""The route tables: clusters, brokers, topics, who is alive (Java: ``RouteInfoManager`` 5.3, with the rules of 5.5).
+
+Synchronous and without I/O; the event loop's thread is its only user, so nothing is locked. Time is a clock's monotonic
+time: a jump of the wall clock expires nobody.
+
+State
+  clusters    cluster → names of its brokers
+  brokers     broker name → addresses by id; keyed by the name alone, as upstream: two clusters with one name share it
+  topics      topic → broker name → queues. Equal ``QueueData`` of a broker are one object, which is why none is ever
+              changed in place: 10,000 topics × 10 brokers hold ten objects, not a hundred thousand
+  live        (cluster, address) → last sign of life, data version, connection
+  answers     topic → encoded route answer, made when it is asked for and dropped when anything in it changes
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from rocketcore.codes import MASTER_ID, Permission, TopicSysFlag
+from rocketcore.nameserver.config import NameServerConfig
+from rocketcore.nameserver.registration import QueueNumbers, RegisteredTopics
+from rocketcore.protocol.bodies import (
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    TopicQueueMappingInfo,
+    TopicRouteData,
+)
+from rocketcore.service import Clock
+
+__all__ = [
+    "BrokerAddress",
+    "BrokerRegistration",
+    "Connection",
+    "MinBrokerIdChange",
+    "RegisterResult",
+    "RouteInfoManager",
+    "filter_by_zone",
+]
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT_SECONDS: Final = 120.0
+SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+
+class Connection(Protocol):
+    """A broker's connection: compared by identity, and closed when the broker has been silent for too long."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """One broker process as a request names it."""
+
+    cluster: str
+    broker_name: str
+    address: str
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistration:
+    """The header of a registration; ``enable_acting_master`` is None from brokers older than 5.0."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str | None
+    zone: str | None = None
+    timeout_millis: int | None = None
+    enable_acting_master: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MinBrokerIdChange:
+    """News for the brokers of one name: their smallest id is another (905); ``targets`` are addresses."""
+
+    broker_name: str
+    broker_id: int
+    address: str
+    offline_address: str | None
+    ha_address: str | None
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterResult:
+    """What a registered broker is told: a slave its master, and what others are to hear of it."""
+
+    ha_address: str | None = None
+    master_address: str | None = None
+    change: MinBrokerIdChange | None = None
+
+
+@dataclass(slots=True)
+class _Live:
+    last_update: float
+    timeout: float
+    data_version: DataVersion
+    connection: Connection | None
+    ha_address: str | None
+    digest: tuple[int, bool] | None
+    """Hash of the registration's bytes and whether its topics were applied; None once someone else touched them."""
+
+
+_LiveKey = tuple[str, str]
+
+
+class RouteInfoManager:
+    """Registers brokers, expires them and answers where a topic is.
+
+    ``order_conf`` gives the value of a topic in the key-value namespace ORDER_TOPIC_CONFIG. ``forget_answers`` must
+    follow a change of its values.
+    """
+
+    def __init__(
+        self, config: NameServerConfig, clock: Clock, order_conf: Callable[[str], str | None] = lambda topic: None
+    ) -> None:
+        self.config = config
+        self._clock = clock
+        self._order_conf = order_conf
+        self._clusters: dict[str, dict[str, None]] = {}
+        self._brokers: dict[str, BrokerData] = {}
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._live: dict[_LiveKey, _Live] = {}
+        self._by_connection: dict[int, dict[_LiveKey, None]] = {}
+        self._filter_servers: dict[_LiveKey, list[str]] = {}
+        self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
+        self._interned: dict[str, dict[QueueNumbers, QueueData]] = {}
+        self._answers: dict[bytes, bytes] = {}
+        self.find_answer = self._answers.get
+
+    # Registration
+
+    def register_unchanged(
+        self, broker: BrokerRegistration, connection: Connection, digest: int
+    ) -> RegisterResult | None:
+        """Renew a registration whose bytes are those of the last one; None: it must be registered in full.
+
+        The digest covers header and body. Rule b of the specification (a topic that is gone comes back) holds because
+        whoever removes a broker's topics forgets its digest.
+        """
+        key = (broker.cluster, broker.address)
+        live = self._live.get(key)
+        data = self._brokers.get(broker.broker_name)
+        if live is None or live.digest is None or data is None:
+            return None
+        if (
+            data.broker_addrs.get(broker.broker_id) != broker.address
+            or data.enable_acting_master != bool(broker.enable_acting_master)
+            or data.zone_name != broker.zone
+            or live.digest != (digest, self._applies_topics(broker, data))
+        ):
+            return None
+        live.last_update = self._clock.monotonic()
+        self._connect(key, live, connection)
+        return self._result_for(broker, data, None)
+
+    def register_broker(
+        self,
+        broker: BrokerRegistration,
+        registered: RegisteredTopics,
+        connection: Connection,
+        digest: int | None = None,
+    ) -> RegisterResult | None:
+        """Apply a registration by the rules of 5.x, in their order.
+
+        Return None where 5.x refuses: an unknown broker id that brings exactly one topic, which is an increment that
+        overtook the full table.
+        """
+        data = self._brokers.get(broker.broker_name)
+        known = None if data is None else (dict(data.broker_addrs), data.enable_acting_master, data.zone_name)
+        try:
+            return self._register(broker, registered, connection, digest)
+        finally:
+            data = self._brokers[broker.broker_name]
+            if known != (data.broker_addrs, data.enable_acting_master, data.zone_name):
+                self.forget_answers()
+                logger.info(
+                    "broker registered cluster=%s broker=%s id=%d address=%s",
+                    broker.cluster, broker.broker_name, broker.broker_id, broker.address,
+                )  # fmt: skip
+
+    def _register(
+        self, broker: BrokerRegistration, registered: RegisteredTopics, connection: Connection, digest: int | None
+    ) -> RegisterResult | None:
+        version = registered.data_version
+        self._clusters.setdefault(broker.cluster, {})[broker.broker_name] = None
+        data = self._brokers.get(broker.broker_name)
+        first = data is None
+        if data is None:
+            data = BrokerData(cluster=broker.cluster, broker_name=broker.broker_name, broker_addrs={})
+            self._brokers[broker.broker_name] = data
+        data.enable_acting_master = bool(broker.enable_acting_master)
+        data.zone_name = broker.zone
+        addresses = data.broker_addrs
+        min_changed = broker.broker_id < min(addresses, default=MASTER_ID)
+
+        # One address has one id: a slave that became master keeps its address, or the other way round.
+        for broker_id in [i for i, address in addresses.items() if address == broker.address and i != broker.broker_id]:
+            del addresses[broker_id]
+
+        previous = addresses.get(broker.broker_id)
+        if previous is not None and previous != broker.address:
+            holder = self._live.get((broker.cluster, previous))
+            if holder is not None and holder.data_version.state_version > version.state_version:
+                self._drop_live((broker.cluster, broker.address))
+                logger.warning(
+                    "broker ignored, an address of a later state holds its id broker=%s id=%d address=%s holder=%s",
+                    broker.broker_name, broker.broker_id, broker.address, previous,
+                )  # fmt: skip
+                return RegisterResult()
+        if previous is None and len(registered.topics) == 1:
+            logger.warning("broker refused, new with one topic broker=%s id=%d", broker.broker_name, broker.broker_id)
+            return None
+        addresses[broker.broker_id] = broker.address
+        first = first or previous is None
+
+        key = (broker.cluster, broker.address)
+        live = self._live.get(key)
+        applies = self._applies_topics(broker, data)
+        if applies:
+            changed = live is None or live.data_version != version
+            self._apply_topics(broker, data, registered, first, changed)
+        if live is not None:
+            self._disconnect(key, live)
+        timeout = DEFAULT_TIMEOUT_SECONDS if broker.timeout_millis is None else broker.timeout_millis / 1000
+        live = _Live(
+            self._clock.monotonic(), timeout, version, None, broker.ha_address,
+            None if digest is None else (digest, applies),
+        )  # fmt: skip
+        self._live[key] = live
+        self._connect(key, live, connection)
+        self._set_filter_servers(key, registered.filter_servers)
+        change = None
+        if min_changed and self.config.notify_min_broker_id_changed:
+            change = self._min_id_change(data, None, broker.ha_address)
+        return self._result_for(broker, data, change)
+
+    def _applies_topics(self, broker: BrokerRegistration, data: BrokerData) -> bool:
+        """Topics are taken from the master, and from the smallest slave of a 5.x broker without one."""
+        if broker.broker_id == MASTER_ID:
+            return True
+        return broker.enable_acting_master is not None and broker.broker_id == min(data.broker_addrs)
+
+    def _apply_topics(
+        self, broker: BrokerRegistration, data: BrokerData, registered: RegisteredTopics, first: bool, changed: bool
+    ) -> None:
+        name = broker.broker_name
+        if self.config.delete_topic_with_broker_registration and not registered.mappings:
+            for topic in [t for t, queues in self._topics.items() if name in queues and t not in registered.topics]:
+                self._remove_queues(topic, name)
+        read_only = broker.broker_id != MASTER_ID and data.enable_acting_master
+        for topic, numbers in registered.topics.items():
+            if first or changed or name not in self._topics.get(topic, ()):
+                if read_only:
+                    numbers = numbers._replace(perm=numbers.perm & ~Permission.WRITE)
+                self._put_queues(topic, self._intern(name, numbers))
+        if first or changed:
+            for topic, mapping in registered.mappings.items():
+                self._mappings.setdefault(topic, {})[mapping.bname] = mapping
+                self._forget_answer(topic)
+
+    def _intern(self, broker_name: str, numbers: QueueNumbers) -> QueueData:
+        known = self._interned.setdefault(broker_name, {})
+        queues = known.get(numbers)
+        if queues is None:
+            queues = known[numbers] = QueueData(broker_name, *numbers)
+        return queues
+
+    def _put_queues(self, topic: str, queues: QueueData) -> None:
+        brokers = self._topics.get(topic)
+        if brokers is None:
+            self._topics[topic] = {queues.broker_name: queues}
+        elif brokers.get(queues.broker_name) is not queues:
+            brokers[queues.broker_name] = queues
+        else:
+            return
+        self._forget_answer(topic)
+
+    def _remove_queues(self, topic: str, broker_name: str) -> None:
+        brokers = self._topics[topic]
+        if brokers.pop(broker_name, None) is None:
+            return
+        self._forget_digests(broker_name)
+        self._forget_answer(topic)
+        if not brokers:
+            del self._topics[topic]
+
+    def _set_filter_servers(self, key: _LiveKey, servers: list[str] | None) -> None:
+        if servers is None or self._filter_servers.get(key, []) == servers:
+            return
+        if servers:
+            self._filter_servers[key] = servers
+        else:
+            del self._filter_servers[key]
+        self.forget_answers()
+
+    def _result_for(
+        self, broker: BrokerRegistration, data: BrokerData, change: MinBrokerIdChange | None
+    ) -> RegisterResult:
+        if broker.broker_id != MASTER_ID:
+            master = data.broker_addrs.get(MASTER_ID)
+            live = None if master is None else self._live.get((broker.cluster, master))
+            if live is not None:
+                return RegisterResult(live.ha_address, master, change)
+        return RegisterResult(change=change)
+
+    # Signs of life
+
+    def _connect(self, key: _LiveKey, live: _Live, connection: Connection) -> None:
+        if live.connection is not connection:
+            self._disconnect(key, live)
+            live.connection = connection
+            self._by_connection.setdefault(id(connection), {})[key] = None
+
+    def _disconnect(self, key: _LiveKey, live: _Live) -> None:
+        keys = self._by_connection.get(id(live.connection))
+        if keys is not None:
+            keys.pop(key, None)
+            if not keys:
+                del self._by_connection[id(live.connection)]
+        live.connection = None
+
+    def _drop_live(self, key: _LiveKey) -> None:
+        live = self._live.pop(key, None)
+        if live is not None:
+            self._disconnect(key, live)
+
+    def heartbeat(self, cluster: str, address: str) -> None:
+        """Note a sign of life; an unknown broker is none."""
+        live = self._live.get((cluster, address))
+        if live is not None:
+            live.last_update = self._clock.monotonic()
+
+    def data_version(self, cluster: str, address: str) -> DataVersion | None:
+        """Return what the broker last registered, and count the question as a sign of life."""
+        self.heartbeat(cluster, address)
+        live = self._live.get((cluster, address))
+        return None if live is None else live.data_version
+
+    def of_connection(self, connection: Connection) -> list[BrokerAddress]:
+        """Return the brokers whose last registration came over this connection."""
+        return [self._address_of(key) for key in self._by_connection.get(id(connection), ())]
+
+    def silent(self) -> list[tuple[BrokerAddress, Connection | None]]:
+        """Return the brokers that were silent for longer than they promised, with their connections."""
+        now = self._clock.monotonic()
+        return [
+            (self._address_of(key), live.connection)
+            for key, live in self._live.items()
+            if live.last_update + live.timeout < now
+        ]
+
+    def _address_of(self, key: _LiveKey) -> BrokerAddress:
+        cluster, address = key
+        for name in self._clusters.get(cluster, ()):
+            data = self._brokers.get(name)
+            for broker_id, known in data.broker_addrs.items() if data is not None else ():
+                if known == address:
+                    return BrokerAddress(cluster, name, address, broker_id)
+        return BrokerAddress(cluster, "", address, -1)
+
+    def unregister_brokers(self, gone: Iterable[BrokerAddress]) -> list[MinBrokerIdChange]:
+        """Remove brokers, and the topics that no broker is left to serve; return the news for the brokers that stay."""
+        removed: set[str] = set()
+        reduced: set[str] = set()
+        offline: dict[str, str] = {}
+        for broker in gone:
+            key = (broker.cluster, broker.address)
+            self._drop_live(key)
+            self._filter_servers.pop(key, None)
+            data = self._brokers.get(broker.broker_name)
+            if data is None:
+                continue
+            addresses = data.broker_addrs
+            was_min = broker.broker_id == min(addresses, default=None)
+            for broker_id in [i for i, address in addresses.items() if address == broker.address]:
+                del addresses[broker_id]
+            logger.info(
+                "broker removed cluster=%s broker=%s id=%d address=%s",
+                broker.cluster, broker.broker_name, broker.broker_id, broker.address,
+            )  # fmt: skip
+            if not addresses:
+                self._remove_broker(broker)
+                removed.add(broker.broker_name)
+                continue
+            reduced.add(broker.broker_name)
+            if was_min:
+                offline[broker.broker_name] = broker.address
+        reduced -= removed
+        read_only = {
+            name
+            for name in reduced
+            if self._brokers[name].enable_acting_master and MASTER_ID not in self._brokers[name].broker_addrs
+        }
+        if removed or read_only:
+            self._drop_topics(removed, read_only)
+        self.forget_answers()
+        return list(self._changes_after_loss({name: offline[name] for name in offline if name in reduced}))
+
+    def _remove_broker(self, broker: BrokerAddress) -> None:
+        del self._brokers[broker.broker_name]
+        self._interned.pop(broker.broker_name, None)
+        names = self._clusters.get(broker.cluster)
+        if names is not None:
+            names.pop(broker.broker_name, None)
+            if not names:
+                del self._clusters[broker.cluster]
+
+    def _drop_topics(self, removed: set[str], read_only: set[str]) -> None:
+        for topic in list(self._topics):
+            brokers = self._topics[topic]
+            for name in removed.intersection(brokers):
+                del brokers[name]
+            for name in read_only.intersection(brokers):
+                queues = brokers[name]
+                brokers[name] = self._with_perm(queues, queues.perm & ~Permission.WRITE)
+            if not brokers:
+                del self._topics[topic]
+
+    def _changes_after_loss(self, offline: dict[str, str]) -> Iterator[MinBrokerIdChange]:
+        if not self.config.notify_min_broker_id_changed:
+            return
+        for name, address in offline.items():
+            data = self._brokers[name]
+            if data.enable_acting_master:
+                live = self._live.get((data.cluster, data.broker_addrs[min(data.broker_addrs)]))
+                yield self._min_id_change(data, address, None if live is None else live.ha_address)
+
+    def _min_id_change(self, data: BrokerData, offline: str | None, ha_address: str | None) -> MinBrokerIdChange:
+        smallest = min(data.broker_addrs)
+        everyone = offline is not None or len(data.broker_addrs) == 1
+        targets = tuple(address for i, address in data.broker_addrs.items() if everyone or i != smallest)
+        return MinBrokerIdChange(data.broker_name, smallest, data.broker_addrs[smallest], offline, ha_address, targets)
+
+    # Topics and permissions
+
+    def wipe_write_permission(self, broker_name: str) -> int:
+        """Take the write permission from every topic of a broker; return how many there are."""
+        return self._set_permission(broker_name, lambda perm: perm & ~Permission.WRITE)
+
+    def add_write_permission(self, broker_name: str) -> int:
+        """Make every topic of a broker readable and writable; return how many there are."""
+        return self._set_permission(broker_name, lambda perm: Permission.READ | Permission.WRITE)
+
+    def _set_permission(self, broker_name: str, change: Callable[[int], int]) -> int:
+        count = 0
+        for topic, brokers in self._topics.items():
+            queues = brokers.get(broker_name)
+            if queues is None:
+                continue
+            count += 1
+            brokers[broker_name] = self._with_perm(queues, int(change(queues.perm)))
+            self._forget_answer(topic)
+        return count
+
+    def _with_perm(self, queues: QueueData, perm: int) -> QueueData:
+        return self._intern(
+            queues.broker_name,
+            QueueNumbers(queues.read_queue_nums, queues.write_queue_nums, perm, queues.topic_sys_flag),
+        )
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, or its queues on the brokers of one cluster; a broker that names it again brings it back."""
+        for name in list(self._topics.get(topic, ())):
+            if not cluster or name in self._clusters.get(cluster, ()):
+                self._remove_queues(topic, name)
+
+    def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
+        """Add queues of a topic, in order, up to the first broker that is unknown (which drops a new topic whole)."""
+        known = topic in self._topics
+        accepted: list[QueueData] = []
+        for entry in queues:
+            if entry.broker_name not in self._brokers:
+                if not known:
+                    return
+                break
+            accepted.append(entry)
+        for entry in accepted:
+            self._put_queues(topic, self._with_perm(entry, entry.perm))
+            self._forget_digests(entry.broker_name)
+
+    def topics(self) -> list[str]:
+        return list(self._topics)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        names = self._clusters.get(cluster, {}).keys()
+        return [topic for topic, brokers in self._topics.items() if not names.isdisjoint(brokers)]
+
+    def topics_with_flags(self, mask: TopicSysFlag, flags: TopicSysFlag) -> list[str]:
+        """Return the topics whose system flag under ``mask`` is ``flags``; a topic's first broker speaks for it."""
+        return [
+            topic
+            for topic, brokers in self._topics.items()
+            if next(iter(brokers.values())).topic_sys_flag & mask == flags
+        ]
+
+    def system_names(self) -> tuple[list[str], str | None]:
+        """Return cluster names, each followed later by its brokers' names, and the address of some broker."""
+        names = list(self._clusters)
+        for brokers in self._clusters.values():
+            names.extend(brokers)
+        address = next((a for data in self._brokers.values() for a in data.broker_addrs.values()), None)
+        return names, address
+
+    def cluster_info(self) -> ClusterInfo:
+        return ClusterInfo(
+            broker_addr_table=dict(self._brokers),
+            cluster_addr_table={cluster: list(names) for cluster, names in self._clusters.items()},
+        )
+
+    def addresses(self, broker_name: str) -> dict[int, str]:
+        """Return the addresses of a broker by id; empty when it is unknown."""
+        data = self._brokers.get(broker_name)
+        return {} if data is None else dict(data.broker_addrs)
+
+    # Routes
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """Return where a topic is, as a copy; None when no registered broker has it."""
+        queues = self._topics.get(topic)
+        if not queues:
+            return None
+        brokers = [
+            replace(data, broker_addrs=dict(data.broker_addrs))
+            for data in map(self._brokers.get, queues)
+            if data is not None
+        ]
+        if not brokers:
+            return None
+        filters: dict[str, list[str]] = {}
+        if self._filter_servers:
+            for data in brokers:
+                for address in data.broker_addrs.values():
+                    servers = self._filter_servers.get((data.cluster, address))
+                    if servers is not None:
+                        filters[address] = servers
+        if self.config.support_acting_master and not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX):
+            for data in brokers:
+                _show_acting_master(data, queues[data.broker_name])
+        return TopicRouteData(
+            order_topic_conf=self._order_conf(topic) if self.config.order_message_enable else None,
+            queue_datas=list(queues.values()),
+            broker_datas=brokers,
+            filter_server_table=filters,
+            topic_queue_mapping_by_broker=self._mappings.get(topic),
+        )
+
+    def answer(self, topic: bytes) -> bytes | None:
+        """Return the encoded route of a topic, made now or before; None when there is none.
+
+        ``find_answer`` is the same for answers made before, as the bound method of a dict: the hot path's one look-up.
+        """
+        known = self._answers.get(topic)
+        if known is not None:
+            return known
+        route = self.route(topic.decode("utf-8", "replace"))
+        if route is None:
+            return None
+        encoded = self._answers[topic] = route.encode_standard()
+        return encoded
+
+    def _forget_answer(self, topic: str) -> None:
+        if self._answers:
+            self._answers.pop(topic.encode("utf-8", "replace"), None)
+
+    def reconfigure(self, config: NameServerConfig) -> None:
+        """Obey other settings from now on, also where an answer or a registration was seen before."""
+        self.config = config
+        self.forget_answers()
+        for live in self._live.values():
+            live.digest = None
+
+    def forget_answers(self) -> None:
+        """Drop every encoded answer."""
+        self._answers.clear()
+
+    def _forget_digests(self, broker_name: str) -> None:
+        data = self._brokers.get(broker_name)
+        if data is None:
+            return
+        for address in data.broker_addrs.values():
+            for cluster in self._clusters:
+                live = self._live.get((cluster, address))
+                if live is not None:
+                    live.digest = None
+
+
+def _show_acting_master(data: BrokerData, queues: QueueData) -> None:
+    """Show the smallest slave under id 0 where the master is gone and the queues are read-only."""
+    addresses = data.broker_addrs
+    if addresses and MASTER_ID not in addresses and data.enable_acting_master and not queues.perm & Permission.WRITE:
+        addresses[MASTER_ID] = addresses.pop(min(addresses))
+
+
+def filter_by_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
+    """Keep the brokers of a zone, and those without a master (Java: ``ZoneRouteRPCHook``)."""
+    kept: list[BrokerData] = []
+    dropped: list[BrokerData] = []
+    for data in route.broker_datas:
+        same = data.zone_name is not None and data.zone_name.lower() == zone.lower()
+        (kept if same or MASTER_ID not in data.broker_addrs else dropped).append(data)
+    dropped_names = {data.broker_name for data in dropped}
+    dropped_addresses = {address for data in dropped for address in data.broker_addrs.values()}
+    return replace(
+        route,
+        broker_datas=kept,
+        queue_datas=[queues for queues in route.queue_datas if queues.broker_name not in dropped_names],
+        filter_server_table={a: s for a, s in route.filter_server_table.items() if a not in dropped_addresses},
+    )

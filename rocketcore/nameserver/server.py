@@ -1,0 +1,111 @@
+"""NameServer: wiring and lifecycle (Java: ``NamesrvController``)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from rocketcore.codes import RequestCode
+from rocketcore.nameserver.config import NameServerConfig, RunningConfig
+from rocketcore.nameserver.housekeeping import Housekeeping
+from rocketcore.nameserver.kv_config import KVConfigManager
+from rocketcore.nameserver.processor import NameServerProcessor
+from rocketcore.nameserver.route_info import RouteInfoManager
+from rocketcore.service import SYSTEM_CLOCK, Clock
+from rocketcore.transport.server import RemotingServer
+
+__all__ = ["NameServer"]
+
+logger = logging.getLogger(__name__)
+
+
+class NameServer:
+    """A name server on the running event loop.
+
+    config      what it is started with
+    properties  what its configuration file holds, unknown names included: shown and kept with the settings
+    """
+
+    def __init__(
+        self,
+        config: NameServerConfig | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        config = config or NameServerConfig()
+        self._clock = clock
+        self._started_at = 0.0
+        self._serving = not config.need_wait_for_service
+        self._kv = KVConfigManager(config.kv_file)
+        self.routes = RouteInfoManager(config, clock, lambda topic: self._kv.get("ORDER_TOPIC_CONFIG", topic))
+        self._running = RunningConfig(config, properties or {})
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="nameserver-writer")
+        self._housekeeping = Housekeeping(self.routes, config.scan_not_active_broker_interval / 1000)
+        self._processor = NameServerProcessor(
+            self.routes,
+            self._kv,
+            self._running,
+            self._housekeeping,
+            run_in_writer=self._run_in_writer,
+            serving=self._is_serving,
+        )
+        self._server = RemotingServer(
+            config.bind_address,
+            config.listen_port,
+            name="nameserver",
+            idle_timeout=config.server_channel_max_idle_time_seconds,
+            max_connections=config.server_max_connections,
+        )
+        for code, handler in self._processor.handlers().items():
+            self._server.register(code, handler)
+        self._server.register_chunk(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._processor.route_chunk)
+        self._server.on_close(self._housekeeping.connection_closed)
+
+    @property
+    def config(self) -> NameServerConfig:
+        """The settings it obeys now."""
+        return self._running.config
+
+    @property
+    def address(self) -> str:
+        """Where it listens, ``ip:port``; known once it is started."""
+        return self._server.address
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    async def start(self) -> None:
+        """Load the key-value table, listen, and begin to watch for silent brokers."""
+        self._kv.load()
+        self._started_at = self._clock.monotonic()
+        await self._server.start()
+        self._housekeeping.start()
+        logger.info("name server started address=%s", self.address)
+
+    async def stop(self) -> None:
+        """Answer what was received, close the connections and end the background work; routes are not kept."""
+        grace = self.config.shutdown_wait_time_seconds if self.config.enable_shutdown_gracefully else 0
+        await self._housekeeping.stop()
+        await self._server.stop(grace)
+        await asyncio.get_running_loop().run_in_executor(None, self._writer.shutdown)
+        logger.info("name server stopped")
+
+    async def __aenter__(self) -> NameServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def _is_serving(self) -> bool:
+        if not self._serving:
+            waited = self._clock.monotonic() - self._started_at
+            self._serving = not self.config.need_wait_for_service or waited >= self.config.wait_seconds_for_service
+        return self._serving
+
+    async def _run_in_writer(self, function: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._writer, function)

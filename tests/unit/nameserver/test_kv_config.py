@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rocketcore.nameserver.kv_config import KVConfigManager
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "namesrv" / "kvConfig.json"
+
+
+def opened(path: Path) -> KVConfigManager:
+    kv = KVConfigManager(path)
+    kv.load()
+    return kv
+
+
+def test_a_missing_file_is_an_empty_table(path: Path) -> None:
+    kv = opened(path)
+    assert kv.get("n", "k") is None
+    assert kv.namespace("n") is None
+    assert not path.parent.exists(), "reading creates nothing"
+
+
+def test_every_change_is_on_disk_in_apaches_format_with_the_generation_before(path: Path) -> None:
+    kv = opened(path)
+    kv.put("ORDER_TOPIC_CONFIG", "订单", "broker-a:4")
+    kv.put("other", "k", "v")
+    assert json.loads(path.read_bytes()) == {
+        "configTable": {"ORDER_TOPIC_CONFIG": {"订单": "broker-a:4"}, "other": {"k": "v"}}
+    }
+    assert json.loads(path.with_name("kvConfig.json.bak").read_bytes())["configTable"].keys() == {"ORDER_TOPIC_CONFIG"}
+    assert opened(path).get("ORDER_TOPIC_CONFIG", "订单") == "broker-a:4"
+
+
+def test_an_emptied_namespace_stays(path: Path) -> None:
+    kv = opened(path)
+    kv.put("n", "k", "v")
+    kv.delete("n", "k")
+    kv.delete("n", "never")
+    kv.delete("never", "k")
+    assert kv.namespace("n") == {}
+    assert opened(path).namespace("n") == {}
+    assert opened(path).namespace("never") is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b'{"configTable":[]}', b"[]x"])
+def test_a_damaged_file_is_replaced_by_the_generation_before(path: Path, damage: bytes) -> None:
+    kv = opened(path)
+    kv.put("n", "k", "old")
+    kv.put("n", "k", "new")
+    path.write_bytes(damage)
+    assert opened(path).get("n", "k") == "old"
+
+
+def test_a_change_that_cannot_be_saved_changes_nothing(tmp_path: Path) -> None:
+    kv = KVConfigManager(tmp_path / "file" / "kvConfig.json")
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(OSError, match="file"):
+        kv.put("n", "k", "v")
+    assert kv.get("n", "k") is None
+
+
+def test_what_a_reader_got_does_not_change_under_it(path: Path) -> None:
+    kv = opened(path)
+    kv.put("n", "k", "v")
+    table = kv.namespace("n")
+    kv.put("n", "k", "w")
+    assert table == {"k": "v"}
