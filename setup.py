@@ -1,7 +1,8 @@
 """The extension list and the compiler flags; everything declarative is in pyproject.toml.
 
 Switches (environment): ROCKETCORE_DEBUG=1 turns Cython's bounds checks on, ROCKETCORE_SANITIZE=1 adds ASAN and UBSAN,
-ROCKETCORE_ANNOTATE=1 writes the annotated HTML beside each module.
+ROCKETCORE_ANNOTATE=1 writes the annotated HTML beside each module, ROCKETCORE_NO_KERNELS=1 leaves the extensions out:
+an editable install compiles them in a folder of its own each time, `build_ext --inplace` only what has changed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from setuptools import Extension, setup
 
 DEBUG = os.environ.get("ROCKETCORE_DEBUG") == "1"
 SANITIZE = os.environ.get("ROCKETCORE_SANITIZE") == "1"
+NO_KERNELS = os.environ.get("ROCKETCORE_NO_KERNELS") == "1"
 ANNOTATE = os.environ.get("ROCKETCORE_ANNOTATE") == "1"
 
 FAST = Path("rocketcore/_fast")
@@ -39,7 +41,7 @@ extensions = [
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )
-    for path in sorted(FAST.glob("*.pyx"))
+    for path in ([] if NO_KERNELS else sorted(FAST.glob("*.pyx")))
 ]
 
 setup(

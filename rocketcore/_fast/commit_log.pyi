@@ -30,4 +30,13 @@ FILLER_SIZE: int
 def walk(
     data: Buffer, start: int, end: int, base_offset: int, rows: _Int64Array, check_crc: bool = True
 ) -> tuple[int, int, int]: ...
+def gather(
+    units: _Int64Array,
+    first: int,
+    last: int,
+    log: Buffer,
+    log_start: int,
+    queue_id: int,
+    queue_offset: int,
+) -> tuple[bytes, int]: ...
 def encode_filler(left: int) -> bytes: ...

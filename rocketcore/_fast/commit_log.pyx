@@ -1,4 +1,5 @@
-"""Walk a segment of the commit log: the rows that dispatch needs, the end of a file, the end of the log.
+"""Walk a segment of the commit log: the rows that dispatch needs, the end of a file, the end of the log. And copy
+the records of a pull out of it.
 
 layout    stored messages (record.pxd) back to back; a record never crosses a file. Where the next one does not fit, a
           filler of left i32 · magic 0xCBD43194 ends the file. Bytes never written are zero
@@ -6,7 +7,9 @@ RocketMQ  store/CommitLog.java (checkMessageAndReturnSize, recoverAbnormally), 5
 """
 
 from cpython.buffer cimport PyBuffer_Release
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
 
 from rocketcore._fast.record cimport (
     FIXED_SIZE,
@@ -34,6 +37,7 @@ from rocketcore._fast.record cimport STORED_COLUMNS
 from rocketcore._fast.record cimport SYS_FLAG as RECORD_SYS_FLAG
 from rocketcore._fast.record cimport TOPIC_LENGTH as RECORD_TOPIC_LENGTH
 from rocketcore._fast.record cimport TOPIC_START as RECORD_TOPIC_START
+from rocketcore._fast.record cimport TOTAL_SIZE as RECORD_TOTAL_SIZE
 from rocketcore._fast.status cimport OK
 from rocketcore._fast.table cimport take_bytes, take_range, take_rows
 
@@ -51,6 +55,13 @@ cdef enum:
     PROPERTIES_LENGTH
     DELAY_LEVEL
     COLUMNS
+
+# The rows that consume_queue.scan_units fills.
+cdef enum:
+    UNIT_PHYSICAL_OFFSET
+    UNIT_SIZE
+    UNIT_INDEX
+    UNIT_COLUMNS
 
 cdef enum Walk:
     END_OF_DATA
@@ -206,6 +217,96 @@ def walk(data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, bint
     finally:
         PyBuffer_Release(&source)
     return count, position, <int>outcome
+
+
+cdef int64_t gathered_size(
+    const int64_t* units, Py_ssize_t count, int64_t log_start, int64_t log_length, Py_ssize_t* within
+) noexcept nogil:
+    """Add up the sizes of the leading units that lie within the file; ``within`` gets their number."""
+    cdef int64_t total = 0, offset, size
+    cdef Py_ssize_t i = 0
+    while i < count:
+        offset = units[UNIT_PHYSICAL_OFFSET]
+        size = units[UNIT_SIZE]
+        if offset < log_start or size < FIXED_SIZE or size > log_length or offset - log_start > log_length - size:
+            break
+        total += size
+        units += UNIT_COLUMNS
+        i += 1
+    within[0] = i
+    return total
+
+
+cdef Py_ssize_t gather_loop(
+    const int64_t* units, Py_ssize_t count, const uint8_t* log, int64_t log_start, int32_t queue_id,
+    int64_t queue_offset, uint8_t* out, int64_t* copied,
+) noexcept nogil:
+    """Copy record by record and check each copy, while it is in the cache, up to the first one that is not sound."""
+    cdef int64_t record[STORED_COLUMNS]
+    cdef int64_t at = 0, size
+    cdef Py_ssize_t i = 0
+    while i < count:
+        size = units[UNIT_SIZE]
+        memcpy(out + at, log + (units[UNIT_PHYSICAL_OFFSET] - log_start), size)
+        if (
+            read_record(out, at, at + size, record) != OK
+            or record[RECORD_TOTAL_SIZE] != size
+            or record[RECORD_QUEUE_ID] != queue_id
+            or <uint64_t>record[RECORD_QUEUE_OFFSET] - <uint64_t>queue_offset != <uint64_t>units[UNIT_INDEX]
+            or record[RECORD_PHYSICAL_OFFSET] != units[UNIT_PHYSICAL_OFFSET]
+            or check_body(out, record) != OK
+        ):
+            break
+        at += size
+        units += UNIT_COLUMNS
+        i += 1
+    copied[0] = at
+    return i
+
+
+def gather(
+    units, Py_ssize_t first, Py_ssize_t last, log, int64_t log_start, int32_t queue_id, int64_t queue_offset
+):
+    """Copy the records that units of a queue lead to out of one file of the log, each checked.
+
+    units         int64[k, 3] as ``consume_queue.scan_units`` fills it: PHYSICAL_OFFSET SIZE INDEX; rows ``first`` to
+                  ``last`` are wanted
+    log           bytes-like, the file, read only, not kept; it may be a read-only map
+    log_start     physical offset of ``log[0]``
+    queue_offset  queue offset of the unit with INDEX 0
+    returns       (records, row): sound records back to back, and the first row that is not among them. That row is
+                  ``last``, or one that does not lie within this file, or one whose record is not sound: that does not
+                  decode, has another size, queue id, queue offset or physical offset than its unit says, or whose body
+                  does not have its CRC
+    raises        ValueError for rows that are not in the table or a negative ``log_start``
+    RocketMQ      store/DefaultMessageStore.java (getMessage), which copies what the units say and leaves the checks to
+                  the consumer
+    """
+    cdef Py_buffer table, source
+    cdef Py_ssize_t within = 0, sound = 0
+    cdef int64_t total, copied = 0
+    cdef const int64_t* rows
+    cdef bytes records
+    cdef uint8_t* out
+    take_rows(units, &table, UNIT_COLUMNS, False)
+    try:
+        if first < 0 or last < first or last > table.shape[0] or log_start < 0:
+            raise ValueError(f"rows {first} to {last} of {table.shape[0]}, log from {log_start}")
+        rows = <const int64_t*>table.buf + first * UNIT_COLUMNS
+        take_bytes(log, &source)
+        try:
+            total = gathered_size(rows, last - first, log_start, source.len, &within)
+            records = PyBytes_FromStringAndSize(NULL, total)
+            out = <uint8_t*>PyBytes_AS_STRING(records)
+            with nogil:
+                sound = gather_loop(
+                    rows, within, <const uint8_t*>source.buf, log_start, queue_id, queue_offset, out, &copied
+                )
+        finally:
+            PyBuffer_Release(&source)
+    finally:
+        PyBuffer_Release(&table)
+    return records if copied == total else records[:copied], first + sound
 
 
 def encode_filler(int64_t left):

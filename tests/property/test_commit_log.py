@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketcore._fast import commit_log
+from rocketcore._fast import commit_log, consume_queue
 from tests.property.test_message import DAMAGE, MESSAGES, damaged
 from tests.reference import commit_log as reference
 from tests.reference.message import Stored, encode
@@ -76,3 +76,40 @@ def test_records_before_a_cut_are_kept(data: bytes, cut: int) -> None:
 @given(st.binary(max_size=200), st.integers(0, 1 << 40))
 def test_walk_over_anything(data: bytes, base: int) -> None:
     check(data, base, 2, check_crc=True)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(MESSAGES, max_size=5),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(-2, 2), st.integers(-1, 1)), max_size=2),
+    DAMAGE,
+    st.integers(0, 300),
+    st.integers(0, 5),
+    st.integers(0, 5),
+)
+def test_gather_is_the_references(
+    items: list[Stored],
+    wrong_units: list[tuple[int, int, int]],
+    damage: list[tuple[int, int]],
+    cut: int,
+    first: int,
+    last: int,
+) -> None:
+    base, queue_id, queue_offset = 1 << 40, 3, 1000
+    log, units = b"", []
+    for index, item in enumerate(items):
+        log += bytes(item.flag % 5)
+        record = encode(
+            replace(item, queue_id=queue_id, queue_offset=queue_offset + index, physical_offset=base + len(log))
+        )
+        units.append((base + len(log), len(record), index))
+        log += record
+    for row, moved, grown in wrong_units:
+        if row < len(units):
+            offset, size, index = units[row]
+            units[row] = (offset + moved, size + grown, index)
+    log = damaged(log, damage, cut if cut % 2 else 0)
+    first, last = sorted((min(first, len(units)), min(last, len(units))))
+    table = np.array(units, np.int64).reshape(len(units), consume_queue.OUT_COLUMNS)
+    gathered = commit_log.gather(table, first, last, log, base, queue_id, queue_offset)
+    assert gathered == reference.gather(units, first, last, log, base, queue_id, queue_offset)

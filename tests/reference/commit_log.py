@@ -41,6 +41,27 @@ def walk(data: bytes, start: int, end: int, base_offset: int, capacity: int, *, 
         start += size
 
 
+def gather(
+    units: list[tuple[int, int, int]], first: int, last: int, log: bytes, log_start: int, queue_id: int, base: int
+) -> tuple[bytes, int]:
+    """The records of units ``first`` to ``last``, up to the first one that is not the message its unit stands for."""
+    records = b""
+    for row in range(first, last):
+        offset, size, index = units[row]
+        at = offset - log_start
+        if at < 0 or size < 91 or at + size > len(log):
+            return records, row
+        try:
+            record = decode(log[at : at + size], 0, size, check_crc=True)
+        except Bad:
+            return records, row
+        found = (record.size, record.queue_id, record.queue_offset, record.physical_offset)
+        if found != (size, queue_id, base + index, offset):
+            return records, row
+        records += log[at : at + size]
+    return records, last
+
+
 def fields_size(record: Stored) -> int:
     return (
         75

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rocketcore._fast import commit_log, message
+from rocketcore._fast import commit_log, consume_queue, message
 from tests.fixtures.vectors import family, name_of
 from tests.reference import commit_log as reference
 from tests.reference.message import Stored, encode
@@ -164,3 +164,66 @@ def test_wrong_arguments() -> None:
         commit_log.walk(b"", 0, 1, 0, rows)
     with pytest.raises(ValueError, match="int64 table"):
         commit_log.walk(b"", 0, 0, 0, np.zeros((1, message.COLUMNS), np.int64))
+
+
+UNITS = [(4096, 95, 0), (4191, 95, 1), (4286, 95, 2)]
+QUEUED = b"".join(
+    encode(Stored(topic=b"T", body=b"abc", queue_id=2, queue_offset=10 + index, physical_offset=offset))
+    for offset, _, index in UNITS
+)
+
+
+def gather(units: list[tuple[int, int, int]], log: bytes = QUEUED, start: int = 4096) -> tuple[bytes, int]:
+    table = np.array(units, np.int64)
+    return commit_log.gather(table, 0, len(units), log, start, 2, 10)
+
+
+def test_gather_takes_the_columns_of_a_queue_scan() -> None:
+    columns = consume_queue.PHYSICAL_OFFSET, consume_queue.SIZE, consume_queue.INDEX, consume_queue.OUT_COLUMNS
+    assert columns == (0, 1, 2, 3)
+
+
+def test_gather_copies_what_the_units_lead_to() -> None:
+    assert gather(UNITS) == (QUEUED, 3)
+    assert gather([UNITS[0], UNITS[2]]) == (QUEUED[:95] + QUEUED[190:], 2)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        (4095, 95, 1),
+        (4381, 95, 1),
+        (4287, 95, 2),
+        (4191, 94, 1),
+        (4191, 96, 1),
+        (4191, 90, 1),
+        (4191, 0, 1),
+        (4191, -1, 1),
+        (4191, (1 << 63) - 1, 1),
+        ((1 << 63) - 1, 95, 1),
+        (-(1 << 63), 95, 1),
+        (4191, 95, 2),
+        (4191, 95, -(1 << 63)),
+    ],
+)
+def test_gather_stops_before_a_unit_that_leads_to_no_such_message(unit: tuple[int, int, int]) -> None:
+    assert gather([UNITS[0], unit, UNITS[2]]) == (QUEUED[:95], 1)
+
+
+@pytest.mark.parametrize("position", [0, 4, 8, 12, 20, 28, 84, 88])
+def test_gather_stops_before_a_damaged_record(position: int) -> None:
+    log = bytearray(QUEUED)
+    log[95 + position] ^= 1
+    assert gather(UNITS, bytes(log)) == (QUEUED[:95], 1)
+
+
+def test_gather_stops_at_the_end_of_the_file() -> None:
+    assert gather(UNITS, QUEUED[:-1]) == (QUEUED[:190], 2)
+    assert gather(UNITS, QUEUED[95:], 4191) == (b"", 0)
+    assert gather(UNITS, b"") == (b"", 0)
+
+
+@pytest.mark.parametrize(("first", "last", "start"), [(-1, 1, 0), (2, 1, 0), (0, 4, 0), (0, 1, -1)])
+def test_gather_refuses_wrong_arguments(first: int, last: int, start: int) -> None:
+    with pytest.raises(ValueError, match="rows"):
+        commit_log.gather(np.array(UNITS, np.int64), first, last, QUEUED, start, 2, 10)
