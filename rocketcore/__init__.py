@@ -1,0 +1,116 @@
+"""RocketMQ for Python: clients, name server, broker and command line in one package.
+
+The names here are the blocking ones; ``rocketcore.aio`` has the same for asyncio. Nothing is imported, computed or
+started before a name is used (PEP 562).
+"""
+
+from __future__ import annotations
+
+import logging as _logging
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rocketcore.admin.client import Admin
+    from rocketcore.client.accumulator import SendFuture
+    from rocketcore.client.arrow import read_arrow
+    from rocketcore.client.config import ConsumerConfig, ProducerConfig
+    from rocketcore.client.sync import Producer, PullConsumer, PushConsumer
+    from rocketcore.errors import (
+        BrokerError,
+        ClientClosed,
+        ClientError,
+        ConfigError,
+        ForkedClient,
+        MessageIllegal,
+        RequestTimeout,
+        RocketError,
+        RouteNotFound,
+        TransportError,
+    )
+    from rocketcore.local import LocalCluster
+    from rocketcore.message import (
+        ConsumeResult,
+        Message,
+        MessageQueue,
+        ReceivedMessage,
+        RetryLater,
+        SendResult,
+        SendStatus,
+    )
+
+_MODULES = {
+    "Admin": "admin.client",
+    "BrokerError": "errors",
+    "ClientClosed": "errors",
+    "ClientError": "errors",
+    "ConfigError": "errors",
+    "ConsumeResult": "message",
+    "ConsumerConfig": "client.config",
+    "ForkedClient": "errors",
+    "LocalCluster": "local",
+    "Message": "message",
+    "MessageIllegal": "errors",
+    "MessageQueue": "message",
+    "Producer": "client.sync",
+    "ProducerConfig": "client.config",
+    "PullConsumer": "client.sync",
+    "PushConsumer": "client.sync",
+    "ReceivedMessage": "message",
+    "RequestTimeout": "errors",
+    "RetryLater": "message",
+    "RocketError": "errors",
+    "RouteNotFound": "errors",
+    "SendFuture": "client.accumulator",
+    "SendResult": "message",
+    "SendStatus": "message",
+    "TransportError": "errors",
+    "read_arrow": "client.arrow",
+}
+
+__all__ = [
+    "Admin",
+    "BrokerError",
+    "ClientClosed",
+    "ClientError",
+    "ConfigError",
+    "ConsumeResult",
+    "ConsumerConfig",
+    "ForkedClient",
+    "LocalCluster",
+    "Message",
+    "MessageIllegal",
+    "MessageQueue",
+    "Producer",
+    "ProducerConfig",
+    "PullConsumer",
+    "PushConsumer",
+    "ReceivedMessage",
+    "RequestTimeout",
+    "RetryLater",
+    "RocketError",
+    "RouteNotFound",
+    "SendFuture",
+    "SendResult",
+    "SendStatus",
+    "TransportError",
+    "__version__",
+    "read_arrow",
+]
+
+__version__ = "0.1.0"
+
+_logging.getLogger(__name__).addHandler(_logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(_import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

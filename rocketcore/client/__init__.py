@@ -1,0 +1,1 @@
+"""Producers and consumers: one logic for asyncio and for threads (RocketMQ: ``client``)."""

@@ -1,0 +1,340 @@
+"""What a client asks of name servers and brokers: one coroutine per request.
+
+Each takes the connections (``Remoting``), the address and the timeout in seconds, and returns a plain value. An answer
+whose code is not a success raises its ``BrokerError`` with what was asked and where; codes that are an outcome rather
+than a failure (nothing to pull, no offset yet) are values.
+
+RocketMQ 5.5.0: ``MQClientAPIImpl``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.message import MessageQueue, SendResult, SendStatus
+from rocketcore.protocol.bodies import (
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    TopicRouteData,
+    UnlockBatchRequestBody,
+)
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import (
+    ConsumerSendMsgBackRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    GetRouteInfoRequestHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    QueryMessageRequestHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+    UnregisterClientRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader,
+)
+from rocketcore.protocol.schema import BoundaryType
+from rocketcore.transport.client import Remoting
+
+__all__ = [
+    "SEND_STATUSES",
+    "PullResult",
+    "PullStatus",
+    "consumer_ids",
+    "earliest_store_time",
+    "heartbeat",
+    "lock_queues",
+    "max_offset",
+    "min_offset",
+    "pull_message",
+    "query_consumer_offset",
+    "query_message",
+    "search_offset",
+    "send_message",
+    "send_message_back",
+    "topic_route",
+    "unlock_queues",
+    "unregister_client",
+    "update_consumer_offset",
+    "view_message",
+]
+
+SEND_STATUSES: Final = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+"""Response codes that say that the message is stored."""
+
+
+class PullStatus(Enum):
+    """How a pull ended (Java: ``PullStatus``)."""
+
+    FOUND = ResponseCode.SUCCESS
+    NO_NEW_MSG = ResponseCode.PULL_NOT_FOUND
+    NO_MATCHED_MSG = ResponseCode.PULL_RETRY_IMMEDIATELY
+    OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
+
+
+_PULL_CODES: Final = frozenset(status.value for status in PullStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """Answer to a pull; ``body`` holds stored messages back to back (Java: ``PullResult``)."""
+
+    status: PullStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    suggest_which_broker_id: int
+    offset_delta: int
+    body: bytes
+
+
+async def _ask(
+    remoting: Remoting, address: str, request: RemotingCommand, timeout: float, what: str
+) -> RemotingCommand:
+    response = await remoting.invoke(address, request, timeout)
+    response.raise_for_code(address, what)
+    return response
+
+
+async def topic_route(remoting: Remoting, name_server: str, topic: str, timeout: float) -> TopicRouteData:
+    """Ask a name server which brokers serve a topic; raises TopicNotExist where it knows none."""
+    header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+    request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+    response = await _ask(remoting, name_server, request, timeout, f"route of topic {topic!r}")
+    return TopicRouteData.decode(response.body)
+
+
+async def heartbeat(remoting: Remoting, address: str, data: HeartbeatData, timeout: float) -> int:
+    """Tell a broker who this client is; return the broker's version."""
+    request = RemotingCommand.request(RequestCode.HEART_BEAT, body=data.encode())
+    return (await _ask(remoting, address, request, timeout, "heartbeat")).version
+
+
+async def unregister_client(
+    remoting: Remoting,
+    address: str,
+    client_id: str,
+    timeout: float,
+    *,
+    producer_group: str | None = None,
+    consumer_group: str | None = None,
+) -> None:
+    """Leave a group at a broker."""
+    header = UnregisterClientRequestHeader(
+        client_id=client_id, producer_group=producer_group, consumer_group=consumer_group
+    )
+    request = RemotingCommand.request(RequestCode.UNREGISTER_CLIENT, header)
+    await _ask(remoting, address, request, timeout, f"unregister client {client_id!r}")
+
+
+async def send_message(
+    remoting: Remoting, address: str, header: SendMessageRequestHeaderV2, body: bytes, timeout: float
+) -> SendResult:
+    """Store a message or, with ``header.batch``, a batch; ``msg_id`` of the result is the offset message id."""
+    code = RequestCode.SEND_BATCH_MESSAGE if header.batch else RequestCode.SEND_MESSAGE_V2
+    response = await remoting.invoke(address, RemotingCommand.request(code, header, body), timeout)
+    response.raise_for_code(address, f"send to topic {header.topic!r}", SEND_STATUSES)
+    answer = response.header(SendMessageResponseHeader)
+    return SendResult(
+        status=SEND_STATUSES[ResponseCode(response.code)],
+        msg_id=answer.msg_id,
+        offset_msg_id=answer.msg_id,
+        queue=MessageQueue(header.topic, header.broker_name or "", answer.queue_id),
+        offset=answer.queue_offset,
+        transaction_id=answer.transaction_id,
+        recall_handle=answer.recall_handle,
+    )
+
+
+async def pull_message(
+    remoting: Remoting, address: str, header: PullMessageRequestHeader, timeout: float, *, lite: bool = False
+) -> PullResult:
+    """Pull messages of one queue; the broker holds the request as long as the header says when there are none."""
+    code = RequestCode.LITE_PULL_MESSAGE if lite else RequestCode.PULL_MESSAGE
+    response = await remoting.invoke(address, RemotingCommand.request(code, header), timeout)
+    response.raise_for_code(
+        address, f"pull of {header.topic!r} queue {header.queue_id} at {header.queue_offset}", _PULL_CODES
+    )
+    answer = response.header(PullMessageResponseHeader)
+    return PullResult(
+        status=PullStatus(response.code),
+        next_begin_offset=answer.next_begin_offset,
+        min_offset=answer.min_offset,
+        max_offset=answer.max_offset,
+        suggest_which_broker_id=answer.suggest_which_broker_id,
+        offset_delta=answer.offset_delta or 0,
+        body=response.body,
+    )
+
+
+async def query_consumer_offset(
+    remoting: Remoting,
+    address: str,
+    group: str,
+    queue: MessageQueue,
+    timeout: float,
+    *,
+    set_zero_if_not_found: bool | None = None,
+) -> int | None:
+    """Return the offset that a group stored for a queue, None without one.
+
+    set_zero_if_not_found  False: also None where a broker would say 0 because the queue's first message is in memory
+    """
+    header = QueryConsumerOffsetRequestHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        bname=queue.broker,
+        set_zero_if_not_found=set_zero_if_not_found,
+    )
+    request = RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, header)
+    response = await remoting.invoke(address, request, timeout)
+    if response.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    response.raise_for_code(address, f"offset of group {group!r} in {queue}")
+    return response.header(QueryConsumerOffsetResponseHeader).offset
+
+
+async def update_consumer_offset(
+    remoting: Remoting,
+    address: str,
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    timeout: float,
+    *,
+    oneway: bool = False,
+) -> None:
+    """Store a group's offset of a queue."""
+    header = UpdateConsumerOffsetRequestHeader(
+        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset, bname=queue.broker
+    )
+    request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header, oneway=oneway)
+    if oneway:
+        await remoting.invoke_oneway(address, request, timeout)
+    else:
+        await _ask(remoting, address, request, timeout, f"commit of group {group!r} in {queue}")
+
+
+async def max_offset(remoting: Remoting, address: str, queue: MessageQueue, timeout: float) -> int:
+    """Return the offset that the next message of a queue will get."""
+    header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker)
+    request = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header)
+    response = await _ask(remoting, address, request, timeout, f"max offset of {queue}")
+    return response.header(GetMaxOffsetResponseHeader).offset
+
+
+async def min_offset(remoting: Remoting, address: str, queue: MessageQueue, timeout: float) -> int:
+    """Return the offset of the first message that a queue still has."""
+    header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker)
+    request = RemotingCommand.request(RequestCode.GET_MIN_OFFSET, header)
+    response = await _ask(remoting, address, request, timeout, f"min offset of {queue}")
+    return response.header(GetMinOffsetResponseHeader).offset
+
+
+async def search_offset(
+    remoting: Remoting,
+    address: str,
+    queue: MessageQueue,
+    timestamp: int,
+    timeout: float,
+    *,
+    boundary: BoundaryType | None = None,
+) -> int:
+    """Return the offset of the first message of a queue that was stored at ``timestamp`` (milliseconds) or later."""
+    header = SearchOffsetRequestHeader(
+        topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp, boundary_type=boundary, bname=queue.broker
+    )
+    request = RemotingCommand.request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+    response = await _ask(remoting, address, request, timeout, f"offset at time {timestamp} of {queue}")
+    return response.header(SearchOffsetResponseHeader).offset
+
+
+async def earliest_store_time(remoting: Remoting, address: str, queue: MessageQueue, timeout: float) -> int:
+    """Return when the first message of a queue was stored, in milliseconds; -1 without one."""
+    header = GetEarliestMsgStoretimeRequestHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker)
+    request = RemotingCommand.request(RequestCode.GET_EARLIEST_MSG_STORETIME, header)
+    response = await _ask(remoting, address, request, timeout, f"earliest store time of {queue}")
+    return response.header(GetEarliestMsgStoretimeResponseHeader).timestamp
+
+
+async def consumer_ids(remoting: Remoting, address: str, group: str, timeout: float) -> list[str]:
+    """Return the client ids of a group's members that a broker knows."""
+    request = RemotingCommand.request(
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequestHeader(consumer_group=group)
+    )
+    response = await _ask(remoting, address, request, timeout, f"members of group {group!r}")
+    return GetConsumerListByGroupResponseBody.decode(response.body).consumer_id_list if response.body else []
+
+
+async def lock_queues(
+    remoting: Remoting, address: str, group: str, client_id: str, queues: Iterable[MessageQueue], timeout: float
+) -> set[MessageQueue]:
+    """Ask a broker for the locks of queues; return those that this client holds now."""
+    body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues)).encode()
+    request = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body)
+    response = await _ask(remoting, address, request, timeout, f"queue locks of group {group!r}")
+    return LockBatchResponseBody.decode(response.body).lock_ok_mq_set
+
+
+async def unlock_queues(
+    remoting: Remoting,
+    address: str,
+    group: str,
+    client_id: str,
+    queues: Iterable[MessageQueue],
+    timeout: float,
+    *,
+    oneway: bool = False,
+) -> None:
+    """Give the locks of queues back."""
+    body = UnlockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues)).encode()
+    request = RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body, oneway=oneway)
+    if oneway:
+        await remoting.invoke_oneway(address, request, timeout)
+    else:
+        await _ask(remoting, address, request, timeout, f"unlock of queues of group {group!r}")
+
+
+async def send_message_back(
+    remoting: Remoting, address: str, header: ConsumerSendMsgBackRequestHeader, timeout: float
+) -> None:
+    """Ask a broker to deliver one of its messages to a group again, or to put it into the group's DLQ."""
+    request = RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
+    await _ask(remoting, address, request, timeout, f"redelivery to group {header.group!r} of {header.origin_msg_id}")
+
+
+async def view_message(remoting: Remoting, address: str, physical_offset: int, timeout: float) -> bytes:
+    """Return the stored record at a place of a broker's log."""
+    request = RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=physical_offset))
+    return (await _ask(remoting, address, request, timeout, f"message at {physical_offset}")).body
+
+
+async def query_message(remoting: Remoting, address: str, header: QueryMessageRequestHeader, timeout: float) -> bytes:
+    """Return the stored records that a broker's index has for a key; it goes by hash: check topic and key again."""
+    request = RemotingCommand.request(RequestCode.QUERY_MESSAGE, header)
+    response = await remoting.invoke(address, request, timeout)
+    if response.code == ResponseCode.QUERY_NOT_FOUND:
+        return b""
+    response.raise_for_code(address, f"messages of topic {header.topic!r} by key {header.key!r}")
+    return response.body

@@ -1,0 +1,249 @@
+"""Settings of producers and consumers.
+
+One frozen object per client, passed down whole. Names are RocketMQ's in snake_case; durations are seconds. The keyword
+arguments of ``Producer(…)`` and of the consumers are the fields of these classes.
+
+RocketMQ 5.5.0: ``ClientConfig``, ``DefaultMQProducer``, ``DefaultMQPushConsumer``, ``DefaultLitePullConsumer``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias, TypedDict
+
+from rocketcore.client.allocate import AllocateStrategy, find_strategy
+from rocketcore.client.selectors import Selector, find_selector
+from rocketcore.codes import MAX_MESSAGE_BYTES
+from rocketcore.config_file import setting
+from rocketcore.errors import ConfigError
+from rocketcore.message import check_group
+
+__all__ = [
+    "ClientConfig",
+    "ClientOptions",
+    "ConsumerConfig",
+    "ConsumerOptions",
+    "NameServers",
+    "ProducerConfig",
+    "ProducerOptions",
+    "StartFrom",
+    "consumer_config",
+    "name_server_list",
+    "producer_config",
+]
+
+NameServers: TypeAlias = str | Iterable[str] | None
+StartFrom: TypeAlias = Literal["first", "last"] | datetime
+
+DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
+_COMPRESSIONS: Final = ("zlib", "lz4", "zstd")
+
+
+def name_server_list(namesrv: NameServers, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the name server addresses of an argument.
+
+    namesrv  ``host:port``, several joined by ``;``, or an iterable of them; None: ``ROCKETMQ_NAMESRV_ADDR``, then
+             ``NAMESRV_ADDR``, then ``127.0.0.1:9876``
+    raises   ConfigError for an address without a port
+    """
+    if namesrv is None:
+        namesrv = environ.get("ROCKETMQ_NAMESRV_ADDR") or environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
+    parts = namesrv.split(";") if isinstance(namesrv, str) else namesrv
+    addresses = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    if not addresses:
+        raise ConfigError("no name server address was given")
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ConfigError(f"name server address {address!r} is not host:port")
+    return addresses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What producers, consumers and the admin client share (Java: ``ClientConfig``)."""
+
+    namesrv: tuple[str, ...] = setting((DEFAULT_NAMESRV,), "name server addresses", property="namesrvAddr")
+    timeout: float = setting(3.0, "longest wait for a call, retries included", unit="s", property="mqClientApiTimeout")
+    instance_name: str = setting("", "fixed part of the client id; empty: one of its own for each client")
+    unit_name: str = setting("", "unit that the client belongs to")
+    broker_address_map: Mapping[str, str] = setting(
+        help="advertised address → address to connect to", default_factory=lambda: MappingProxyType({})
+    )
+    access_key: str = setting("", "account name of ACL")
+    secret_key: str = setting("", "secret of the account", secret=True)
+    heartbeat_interval: float = setting(30.0, "between heartbeats", unit="s", property="heartbeatBrokerInterval")
+    route_interval: float = setting(30.0, "between route refreshes", unit="s", property="pollNameServerInterval")
+
+    def __post_init__(self) -> None:
+        if self.timeout <= 0:
+            raise ConfigError(f"timeout is a number of seconds above 0, got {self.timeout}")
+        if bool(self.access_key) != bool(self.secret_key):
+            raise ConfigError("access_key and secret_key belong together")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    """Settings of a producer (Java: ``DefaultMQProducer``)."""
+
+    group: str = setting("DEFAULT_PRODUCER", "producer group", property="producerGroup")
+    retries: int = setting(2, "further attempts after a failed one", unit="count", property="retryTimesWhenSendFailed")
+    retry_another_broker_when_not_store_ok: bool = setting(False, "retry when the status is not SEND_OK")
+    default_topic_queue_nums: int = setting(4, "queues of a topic that the first send creates", unit="count")
+    compress_over_bytes: int = setting(
+        4096, "bodies of at least this size are compressed", unit="bytes", property="compressMsgBodyOverHowmuch"
+    )
+    compression: str = setting("zlib", "zlib, lz4 or zstd", property="compressType")
+    compression_level: int = setting(5, "compression level", property="compressLevel")
+    max_message_bytes: int = setting(MAX_MESSAGE_BYTES, "longest body", unit="bytes", property="maxMessageSize")
+    latency_fault_tolerance: bool = setting(
+        False, "avoid brokers that answered late", property="sendLatencyFaultEnable"
+    )
+    selector: str | Selector = setting("xxhash", "queue of a message_group: xxhash, java_hash or a function")
+    linger: float = setting(0.005, "longest wait of send_nowait for more", unit="s", property="batchMaxDelayMs")
+    batch_bytes: int = setting(128 * 1024, "send_nowait: bytes of a batch", unit="bytes", property="batchMaxBytes")
+    batch_count: int = setting(1024, "send_nowait: messages of a batch", unit="count")
+    buffer_bytes: int = setting(
+        32 * 1024 * 1024, "send_nowait: bytes not yet answered", unit="bytes", property="totalBatchMaxBytes"
+    )
+
+    def __post_init__(self) -> None:
+        # dataclass(slots=True) makes a new class, so the zero-argument super() would look at the wrong one
+        ClientConfig.__post_init__(self)
+        check_group(self.group)
+        find_selector(self.selector)
+        if self.retries < 0:
+            raise ConfigError(f"retries is at least 0, got {self.retries}")
+        if self.compression not in _COMPRESSIONS:
+            raise ConfigError(f"compression is one of {', '.join(_COMPRESSIONS)}, got {self.compression!r}")
+        if not 0 < self.batch_bytes <= min(self.max_message_bytes, self.buffer_bytes):
+            raise ConfigError("batch_bytes is above 0, at most max_message_bytes and at most buffer_bytes")
+        if self.batch_count < 1:
+            raise ConfigError(f"batch_count is at least 1, got {self.batch_count}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig(ClientConfig):
+    """Settings of push and pull consumers (Java: ``DefaultMQPushConsumer``, ``DefaultLitePullConsumer``)."""
+
+    group: str = setting("DEFAULT_CONSUMER", "consumer group", property="consumerGroup")
+    start_from: StartFrom = setting(
+        "last", "where a group without a stored offset begins: first, last or a time", property="consumeFromWhere"
+    )
+    broadcast: bool = setting(False, "every member gets every message", property="messageModel")
+    ordered: bool = setting(False, "one message at a time per queue, in order")
+    threads: int = setting(20, "handlers that run at once", unit="count", property="consumeThreadMax")
+    max_reconsume_times: int = setting(-1, "redeliveries before the DLQ; -1: 16, ordered: without end", unit="count")
+    suspend_time: float = setting(
+        1.0, "ordered: wait before a failed message is tried again", unit="s", property="suspendCurrentQueueTimeMillis"
+    )
+    consume_timeout: float = setting(900.0, "a message not settled for so long is sent back", unit="s")
+    pull_batch_size: int = setting(32, "messages of one pull", unit="count")
+    pull_timeout: float = setting(15.0, "how long a broker holds a pull that finds nothing", unit="s")
+    pull_threshold_for_queue: int = setting(1000, "messages of a queue in memory", unit="count")
+    pull_threshold_bytes_for_queue: int = setting(
+        100 * 1024 * 1024, "bytes of a queue in memory", unit="bytes", property="pullThresholdSizeForQueue"
+    )
+    consume_concurrently_max_span: int = setting(2000, "queue offsets between first and last in memory", unit="count")
+    max_messages: int = setting(32, "PullConsumer: messages of one poll", unit="count", property="pullBatchSize")
+    auto_commit: bool = setting(False, "PullConsumer: commit what earlier polls returned")
+    allocate: str | AllocateStrategy = setting(
+        "AVG", "allocation strategy: a name or a function", property="allocateMessageQueueStrategy"
+    )
+    rebalance_interval: float = setting(20.0, "between checks of who owns which queue", unit="s")
+    persist_interval: float = setting(5.0, "between offset commits", unit="s", property="persistConsumerOffsetInterval")
+    close_timeout: float = setting(
+        10.0, "longest wait for handlers on close", unit="s", property="awaitTerminationMillisWhenShutdown"
+    )
+    offset_store_path: str = setting(
+        "", "folder of broadcast offsets; empty: ~/.rocketmq_offsets", property="rocketmq.client.localOffsetStoreDir"
+    )
+
+    def __post_init__(self) -> None:
+        ClientConfig.__post_init__(self)
+        check_group(self.group)
+        find_strategy(self.allocate)
+        if isinstance(self.start_from, datetime):
+            if self.start_from.tzinfo is None:
+                raise ConfigError("start_from needs a time zone, for example datetime(…, tzinfo=UTC)")
+        elif self.start_from not in ("first", "last"):
+            raise ConfigError(f"start_from is 'first', 'last' or a datetime, got {self.start_from!r}")
+        if self.threads < 1:
+            raise ConfigError(f"threads is at least 1, got {self.threads}")
+        if not 1 <= self.pull_batch_size <= 1024:
+            raise ConfigError(f"pull_batch_size is 1 to 1024, got {self.pull_batch_size}")
+        if self.max_messages < 1:
+            raise ConfigError(f"max_messages is at least 1, got {self.max_messages}")
+        if self.broadcast and self.ordered:
+            raise ConfigError("broadcast and ordered exclude each other: order is kept by locks of a group's members")
+
+
+class ClientOptions(TypedDict, total=False):
+    """Keyword arguments that all clients take; the fields of ``ClientConfig`` but ``namesrv``."""
+
+    timeout: float
+    instance_name: str
+    unit_name: str
+    broker_address_map: Mapping[str, str]
+    access_key: str
+    secret_key: str
+    heartbeat_interval: float
+    route_interval: float
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """Keyword arguments of ``Producer``; the fields of ``ProducerConfig``."""
+
+    group: str
+    retries: int
+    retry_another_broker_when_not_store_ok: bool
+    default_topic_queue_nums: int
+    compress_over_bytes: int
+    compression: str
+    compression_level: int
+    max_message_bytes: int
+    latency_fault_tolerance: bool
+    selector: str | Selector
+    linger: float
+    batch_bytes: int
+    batch_count: int
+    buffer_bytes: int
+
+
+class ConsumerOptions(ClientOptions, total=False):
+    """Keyword arguments of ``PushConsumer`` and ``PullConsumer``; the fields of ``ConsumerConfig``."""
+
+    group: str
+    start_from: StartFrom
+    broadcast: bool
+    ordered: bool
+    threads: int
+    max_reconsume_times: int
+    suspend_time: float
+    consume_timeout: float
+    pull_batch_size: int
+    pull_timeout: float
+    pull_threshold_for_queue: int
+    pull_threshold_bytes_for_queue: int
+    consume_concurrently_max_span: int
+    max_messages: int
+    auto_commit: bool
+    allocate: str | AllocateStrategy
+    rebalance_interval: float
+    persist_interval: float
+    close_timeout: float
+    offset_store_path: str
+
+
+def producer_config(namesrv: NameServers, options: ProducerOptions) -> ProducerConfig:
+    """Return the settings that the arguments of a producer mean."""
+    return ProducerConfig(namesrv=name_server_list(namesrv), **options)
+
+
+def consumer_config(namesrv: NameServers, options: ConsumerOptions) -> ConsumerConfig:
+    """Return the settings that the arguments of a consumer mean."""
+    return ConsumerConfig(namesrv=name_server_list(namesrv), **options)

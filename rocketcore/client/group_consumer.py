@@ -1,0 +1,597 @@
+"""GroupConsumer: what push and pull consumers have in common.
+
+It joins the group, learns which queues it owns, keeps a pull going for each of them, and stores offsets. What happens
+to the messages that a pull brings is the subclass's part.
+
+One pull per queue is outstanding at a time. A broker holds a pull that finds nothing (long polling), so an idle
+consumer costs one request per queue every 15 seconds.
+
+RocketMQ 5.5.0: ``DefaultMQPushConsumerImpl``, ``PullMessageService``, ``RebalanceImpl``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from datetime import datetime
+from types import TracebackType
+from typing import Final, Self
+
+from rocketcore.client import api
+from rocketcore.client.allocate import find_strategy
+from rocketcore.client.api import PullResult, PullStatus
+from rocketcore.client.config import ConsumerConfig, StartFrom
+from rocketcore.client.instance import ClientInstance
+from rocketcore.client.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore, local_offset_path
+from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.client.rebalance import Rebalancer
+from rocketcore.client.runtime import ASYNCIO
+from rocketcore.client.serving import serve_broker_requests
+from rocketcore.codes import MASTER_ID, RETRY_TOPIC_PREFIX, PullSysFlag
+from rocketcore.errors import (
+    ClientClosed,
+    ConfigError,
+    FlowControl,
+    RocketError,
+    SubscriptionNotExist,
+    SubscriptionNotLatest,
+)
+from rocketcore.filter import SQL92, TAG
+from rocketcore.message import MessageQueue, ReceivedMessage, check_topic
+from rocketcore.protocol.bodies import (
+    CMResult,
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    ProcessQueueInfo,
+    SubscriptionData,
+)
+from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.protocol.message import decode_messages
+from rocketcore.protocol.signing import Signer
+from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, PeriodicTask
+from rocketcore.transport.client import RemotingClient
+
+__all__ = ["GroupConsumer", "QueueReader"]
+
+logger = logging.getLogger(__name__)
+
+PULL_DELAY_ON_ERROR: Final = 1.0
+PULL_DELAY_ON_FLOW_CONTROL: Final = 0.02
+REQUEST_MARGIN: Final = 15.0
+OFFSET_TIMEOUT: Final = 5.0
+UNBALANCED_INTERVAL: Final = 1.0
+FIRST_REFRESH: Final = 1.0
+BROADCAST_INSTANCE_NAME: Final = "DEFAULT"
+
+_START_FROM: Final = {
+    "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+}
+
+
+class QueueReader:
+    """One owned queue: its window of messages and the task that pulls into it."""
+
+    __slots__ = ("broker_id", "room", "task", "window")
+
+    def __init__(self, window: ProcessQueue) -> None:
+        self.window = window
+        self.room = asyncio.Event()
+        self.room.set()
+        self.broker_id = MASTER_ID
+        self.task: asyncio.Task[None] | None = None
+
+
+class GroupConsumer:
+    """A member of a consumer group, on one event loop."""
+
+    consume_type = ConsumeType.CONSUME_PASSIVELY
+    pull_flags = int(PullSysFlag.SUSPEND)
+
+    def __init__(self, config: ConsumerConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.config = config
+        self.group = config.group
+        self.clock = clock
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._readers: dict[MessageQueue, QueueReader] = {}
+        self._tasks: list[PeriodicTask] = []
+        self._backoff = Backoff(UNBALANCED_INTERVAL, max(UNBALANCED_INTERVAL, config.rebalance_interval))
+        self._next_try: asyncio.TimerHandle | None = None
+        self._started = False
+        self._closed = False
+        self._ended = asyncio.Event()
+        self.started_at = 0
+
+    # Life
+
+    @property
+    def client_id(self) -> str:
+        """The name under which brokers know this consumer; after it started."""
+        return self.instance.client_id
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Join the group and begin to pull; a second call does nothing."""
+        if self._closed:
+            raise ClientClosed("the consumer is closed")
+        if self._started:
+            return
+        self._started = True
+        config = self.config
+        signer = Signer(config.access_key, config.secret_key) if config.access_key else None
+        self._remoting = RemotingClient(signer=signer, address_map=config.broker_address_map)
+        # Broadcast offsets are kept by client id, which therefore has to be the same after a restart.
+        name = BROADCAST_INSTANCE_NAME if config.broadcast else ""
+        self.instance = ClientInstance(config, self._remoting, ASYNCIO, instance_name=name)
+        self.instance.register_consumer(self)
+        self.offsets: OffsetStore = (
+            LocalOffsetStore(local_offset_path(config.offset_store_path, self.client_id, self.group))
+            if config.broadcast
+            else RemoteOffsetStore(self.instance, self.group)
+        )
+        self._rebalancer = Rebalancer(
+            self.instance, self.group, find_strategy(config.allocate), broadcast=config.broadcast
+        )
+        self._rebalance_lock = asyncio.Lock()
+        self.started_at = self.clock.time_millis()
+        serve_broker_requests(self._remoting, self)
+        self._rebalance_task = PeriodicTask("consumer-rebalance", self._rebalance, config.rebalance_interval)
+        self._tasks = [
+            # Our first heartbeat makes brokers create the group's retry topic, one after the other.
+            PeriodicTask("consumer-route", self.instance.refresh, config.route_interval, initial_delay=FIRST_REFRESH),
+            PeriodicTask("consumer-heartbeat", self.instance.heartbeat, config.heartbeat_interval),
+            PeriodicTask("consumer-offsets", self.persist_offsets, config.persist_interval),
+            self._rebalance_task,
+            *self._more_tasks(),
+        ]
+        await self._join()
+        for task in self._tasks:
+            task.start()
+
+    def _more_tasks(self) -> list[PeriodicTask]:
+        return []
+
+    async def _join(self) -> None:
+        """Tell the brokers of the subscribed topics of this consumer and take its queues."""
+        for topic in self.topics():
+            try:
+                await self.instance.route(topic)
+            except RocketError as error:
+                logger.info("topic has no route yet group=%s topic=%s error=%s", self.group, topic, error)
+        await self.instance.heartbeat()
+        await self._rebalance()
+
+    async def close(self) -> None:
+        """Finish what is being handled, store the offsets, leave the group; a second call waits for the first."""
+        if self._closed:
+            if not self._inside_handler():
+                await self._ended.wait()
+            return
+        self._closed = True
+        try:
+            if self._started:
+                await self._leave()
+        finally:
+            self._ended.set()
+
+    async def _leave(self) -> None:
+        if self._next_try is not None:
+            self._next_try.cancel()
+        for task in self._tasks:
+            await task.stop()
+        await self._stop_pulling(list(self._readers.values()))
+        await self._finish()
+        await self.persist_offsets()
+        await self._release(list(self._readers))
+        await self.instance.unregister()
+        await self._remoting.close()
+
+    def _inside_handler(self) -> bool:
+        """Say whether the current task is a handler, whose end a close waits for."""
+        return False
+
+    async def _finish(self) -> None:
+        """Bring what is being handled to its end."""
+
+    async def _release(self, queues: list[MessageQueue]) -> None:
+        """Give back what was held for queues that are no longer ours."""
+
+    # Subscriptions
+
+    def add_subscription(self, topic: str, tag: str | None, sql: str | None) -> bool:
+        """Note a subscription; return whether it is new or changed.
+
+        raises  ConfigError for a tag and an SQL expression at once, MessageIllegal for a bad topic name
+        """
+        check_topic(topic)
+        if tag is not None and sql is not None:
+            raise ConfigError("give tag or sql, not both")
+        if self._closed:
+            raise ClientClosed("the consumer is closed")
+        expression, kind = (sql, SQL92) if sql is not None else (tag, TAG)
+        known = self._subscriptions.get(topic)
+        subscription = SubscriptionData.build(topic, expression, kind, self.clock.time_millis())
+        if known is not None and known.sub_string == subscription.sub_string and known.expression_type == kind:
+            return False
+        self._subscriptions[topic] = subscription
+        return True
+
+    async def _subscribe(self, topic: str, tag: str | None, sql: str | None) -> None:
+        if self.add_subscription(topic, tag, sql) and self._started:
+            await self._join()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """End a subscription; the queues of the topic are given up."""
+        if self._subscriptions.pop(topic, None) is not None and self._started:
+            await self.instance.heartbeat()
+            await self._rebalance()
+
+    def topics(self) -> set[str]:
+        """Return the topics that this consumer reads, the group's retry topic among them."""
+        topics = set(self._subscriptions)
+        if topics and self._has_retry_topic():
+            topics.add(self.retry_topic)
+        return topics
+
+    @property
+    def retry_topic(self) -> str:
+        """The topic that the group's failed messages come back by."""
+        return RETRY_TOPIC_PREFIX + self.group
+
+    def _has_retry_topic(self) -> bool:
+        return False
+
+    def _subscription(self, topic: str) -> SubscriptionData | None:
+        if topic == self.retry_topic:
+            return SubscriptionData.build(topic, sub_version=self.started_at)
+        return self._subscriptions.get(topic)
+
+    def consumer_data(self) -> ConsumerData:
+        """Return this consumer's part of the heartbeat."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=self.consume_type,
+            message_model=MessageModel.BROADCASTING if self.config.broadcast else MessageModel.CLUSTERING,
+            consume_from_where=(
+                ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+                if isinstance(self.config.start_from, datetime)
+                else _START_FROM[self.config.start_from]
+            ),
+            subscription_data_set=[
+                subscription
+                for topic in sorted(self.topics())
+                if (subscription := self._subscription(topic)) is not None
+            ],
+        )
+
+    # Owning queues
+
+    def route_changed(self, topic: str) -> None:
+        """Rebalance soon: a topic has other queues than before."""
+        self.wake_rebalance()
+
+    def wake_rebalance(self) -> None:
+        """Look again who owns which queue, now."""
+        if self._tasks:
+            self._rebalance_task.wake()
+
+    async def _rebalance(self) -> None:
+        """Take and give up queues until they are this member's share."""
+        async with self._rebalance_lock:
+            balanced = True
+            changed = False
+            topics = self.topics()
+            for topic in sorted(topics):
+                share = await self._rebalancer.share(topic)
+                if share is None:
+                    balanced = False
+                    continue
+                taken, complete = await self._take_share(topic, share)
+                changed = changed or taken
+                balanced = balanced and complete
+            gone = [queue for queue in self._readers if queue.topic not in topics]
+            if gone:
+                await self._give_up(gone)
+        if changed or gone:
+            logger.info("queues changed group=%s count=%d", self.group, len(self._readers))
+            self.queues_changed()
+        if self._next_try is not None:
+            self._next_try.cancel()
+            self._next_try = None
+        if balanced:
+            self._backoff.reset()
+        elif not self._closed:
+            self._next_try = asyncio.get_running_loop().call_later(self._backoff.next(), self.wake_rebalance)
+
+    def queues_changed(self) -> None:
+        """Called when the set of owned queues is another one."""
+
+    async def _take_share(self, topic: str, share: list[MessageQueue]) -> tuple[bool, bool]:
+        """Return whether anything changed, and whether all of the share could be taken."""
+        wanted = set(share)
+        gone = [queue for queue in self._readers if queue.topic == topic and queue not in wanted]
+        if gone:
+            await self._give_up(gone)
+        new = [queue for queue in share if queue not in self._readers]
+        allowed = await self._acquire(new)
+        taken = 0
+        for queue in new:
+            if queue not in allowed:
+                continue
+            try:
+                offset = await self.first_offset(queue)
+            except RocketError as error:
+                logger.warning("first offset not known group=%s queue=%s error=%s", self.group, queue, error)
+                continue
+            self.own(queue, offset)
+            taken += 1
+        return bool(gone or taken), taken == len(new)
+
+    async def _acquire(self, queues: list[MessageQueue]) -> set[MessageQueue]:
+        """Return which of some queues may be taken."""
+        return set(queues)
+
+    async def _give_up(self, queues: list[MessageQueue]) -> None:
+        await self._stop_pulling([self._readers[queue] for queue in queues])
+        await self._persist(queues)
+        for queue in queues:
+            del self._readers[queue]
+            self.offsets.forget(queue)
+        await self._release(queues)
+
+    def own(self, queue: MessageQueue, offset: int) -> QueueReader:
+        """Take a queue and begin to pull at an offset."""
+        reader = QueueReader(ProcessQueue(queue, offset, self.clock))
+        self._readers[queue] = reader
+        self._start_pulling(reader)
+        return reader
+
+    def _start_pulling(self, reader: QueueReader) -> None:
+        name = f"consumer-pull-{reader.window.queue.topic}"
+        reader.task = asyncio.get_running_loop().create_task(self._pull_loop(reader), name=name)
+
+    async def _stop_pulling(self, readers: Iterable[QueueReader]) -> None:
+        tasks = []
+        for reader in readers:
+            reader.window.dropped = True
+            if reader.task is not None:
+                reader.task.cancel()
+                tasks.append(reader.task)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def reset(self, offsets: dict[MessageQueue, int]) -> None:
+        """Go on at other offsets in queues that are owned; messages from before do not count any more."""
+        async with self._rebalance_lock:
+            owned = {queue: offset for queue, offset in offsets.items() if queue in self._readers}
+            await self._stop_pulling([self._readers[queue] for queue in owned])
+            for queue, offset in owned.items():
+                paused = self._readers[queue].window.paused
+                self.offsets.update(queue, offset, reset=True)
+                self.own(queue, offset).window.paused = paused
+                self._check_room(self._readers[queue])
+            await self.offsets.persist(owned)
+
+    def queues(self) -> list[MessageQueue]:
+        """Return the queues that this consumer reads now, sorted."""
+        return sorted(self._readers)
+
+    def windows(self) -> list[ProcessQueue]:
+        """Return the windows of all owned queues."""
+        return [reader.window for reader in self._readers.values()]
+
+    def process_queue_info(self, window: ProcessQueue) -> ProcessQueueInfo:
+        """Return what an administrator is shown of an owned queue."""
+        pulled = self.clock.time_millis() - round((self.clock.monotonic() - window.last_pull) * 1000)
+        return ProcessQueueInfo(
+            commit_offset=window.commit_offset,
+            cached_msg_min_offset=window.min_offset,
+            cached_msg_max_offset=window.max_offset - 1 if len(window) else 0,
+            cached_msg_count=len(window),
+            cached_msg_size_in_mib=window.cached_bytes >> 20,
+            dropped=window.dropped,
+            last_pull_timestamp=pulled,
+        )
+
+    async def consume_directly(self, message: ReceivedMessage) -> tuple[CMResult, str | None]:
+        """Consume one message now, because an administrator asked; a consumer without handlers cannot."""
+        return CMResult.CR_THROW_EXCEPTION, "this consumer has no handlers"
+
+    def subscriptions(self) -> list[SubscriptionData]:
+        """Return the subscriptions, the retry topic's among them."""
+        return self.consumer_data().subscription_data_set
+
+    # Offsets
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        """Return where to begin in a queue: the group's stored offset, or what ``start_from`` says.
+
+        Brokers say 0 for a group without an offset as long as the first message of the queue is still there and in
+        memory, so that a group that begins at the end does not miss what came into a queue while it was new.
+        """
+        stored = await self.offsets.read(queue)
+        if stored is not None:
+            return stored
+        start: StartFrom = self.config.start_from
+        if queue.topic.startswith(RETRY_TOPIC_PREFIX) and not isinstance(start, datetime):
+            return 0
+        return await self.find_offset(queue, start)
+
+    async def find_offset(self, queue: MessageQueue, where: int | StartFrom) -> int:
+        """Return the offset that a number, "first", "last" or a time means in a queue."""
+        if isinstance(where, int):
+            return where
+        remoting = self.instance.remoting
+        address, _ = self.instance.routes.subscribe_address(queue.broker)
+        if where == "first":
+            return await api.min_offset(remoting, address, queue, OFFSET_TIMEOUT)
+        if where == "last":
+            return await api.max_offset(remoting, address, queue, OFFSET_TIMEOUT)
+        if not isinstance(where, datetime) or where.tzinfo is None:
+            raise ConfigError(f"an offset is a number, 'first', 'last' or a datetime with a time zone, got {where!r}")
+        return await api.search_offset(remoting, address, queue, round(where.timestamp() * 1000), OFFSET_TIMEOUT)
+
+    def note_offsets(self, queues: Iterable[MessageQueue]) -> None:
+        """Tell the offset store how far the given queues are done."""
+        for queue in queues:
+            self.offsets.update(queue, self._readers[queue].window.commit_offset)
+
+    async def _persist(self, queues: Iterable[MessageQueue]) -> None:
+        queues = list(queues)
+        self.note_offsets(queues)
+        await self.offsets.persist(queues)
+
+    async def persist_offsets(self) -> None:
+        """Store the offsets of all owned queues."""
+        await self._persist(self._readers)
+
+    # Pulling
+
+    async def _pull_loop(self, reader: QueueReader) -> None:
+        window = reader.window
+        while not window.dropped:
+            await reader.room.wait()
+            try:
+                delay = await self._pull(reader)
+            except FlowControl:
+                delay = PULL_DELAY_ON_FLOW_CONTROL
+            except (SubscriptionNotExist, SubscriptionNotLatest):
+                # The broker has lost our heartbeat, or has not had the newest one.
+                await self.instance.heartbeat()
+                delay = PULL_DELAY_ON_ERROR
+            except RocketError as error:
+                logger.info("pull failed group=%s queue=%s error=%s", self.group, window.queue, error)
+                delay = PULL_DELAY_ON_ERROR
+                reader.broker_id = MASTER_ID
+                if error.refresh_route:
+                    await self.refresh_route(window.queue.topic)
+            except Exception:
+                logger.exception("pull failed group=%s queue=%s", self.group, window.queue)
+                delay = PULL_DELAY_ON_ERROR
+            if delay:
+                await asyncio.sleep(delay)
+
+    async def refresh_route(self, topic: str) -> None:
+        """Ask for a topic's route; a failure leaves the known one."""
+        try:
+            await self.instance.refresh_topic(topic)
+        except RocketError as error:
+            logger.debug("route not refreshed topic=%s error=%s", topic, error)
+
+    async def _pull(self, reader: QueueReader) -> float:
+        """Pull once; return how long to wait before the next time."""
+        window = reader.window
+        queue = window.queue
+        subscription = self._subscription(queue.topic)
+        address, _ = self.instance.routes.subscribe_address(queue.broker, reader.broker_id)
+        with_subscription = bool(self.pull_flags & PullSysFlag.SUBSCRIPTION) and subscription is not None
+        header = PullMessageRequestHeader(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=window.next_offset,
+            max_msg_nums=self.config.pull_batch_size,
+            sys_flag=self.pull_flags,
+            commit_offset=0,
+            suspend_timeout_millis=round(self.config.pull_timeout * 1000),
+            sub_version=0 if with_subscription or subscription is None else subscription.sub_version,
+            subscription=subscription.sub_string if with_subscription and subscription is not None else None,
+            expression_type=subscription.expression_type if subscription is not None else TAG,
+            bname=queue.broker,
+        )
+        result = await api.pull_message(
+            self.instance.remoting, address, header, self.config.pull_timeout + REQUEST_MARGIN
+        )
+        window.last_pull = self.clock.monotonic()
+        reader.broker_id = result.suggest_which_broker_id
+        if window.dropped:
+            return 0.0
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            await self._offset_moved(window, result)
+            return 0.0
+        messages = self._wanted(result, queue, subscription) if result.status is PullStatus.FOUND else []
+        window.put(messages, result.next_begin_offset)
+        self._check_room(reader)
+        self.arrived(reader)
+        return 0.0
+
+    def _wanted(
+        self, result: PullResult, queue: MessageQueue, subscription: SubscriptionData | None
+    ) -> list[ReceivedMessage]:
+        """Return the messages of a pull that the subscription asks for: a broker compares hashes of tags only."""
+        messages = decode_messages(result.body, queue.broker)
+        if subscription is not None and subscription.expression_type == TAG and subscription.tags_set:
+            tags = subscription.tags_set
+            messages = [message for message in messages if message.tag in tags]
+        settle = self.settle
+        for message in messages:
+            object.__setattr__(message, "_settle", settle)
+            if result.offset_delta:
+                object.__setattr__(message, "offset", message.offset + result.offset_delta)
+        return messages
+
+    def settle(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
+        """Take the verdict on a message; messages of a pull consumer have none."""
+        raise ConfigError("messages of a PullConsumer are not acknowledged one by one: call commit()")
+
+    async def _offset_moved(self, window: ProcessQueue, result: PullResult) -> None:
+        """Go on where the broker says: the offset asked for is not in the queue any more, or not yet."""
+        logger.warning(
+            "offset moved group=%s queue=%s from=%d to=%d",
+            self.group,
+            window.queue,
+            window.next_offset,
+            result.next_begin_offset,
+        )
+        window.clear()
+        window.next_offset = window.max_offset = result.next_begin_offset
+        self.offsets.update(window.queue, result.next_begin_offset, reset=True)
+        await self.offsets.persist([window.queue])
+
+    def arrived(self, reader: QueueReader) -> None:
+        """Called after each pull."""
+
+    def _check_room(self, reader: QueueReader) -> None:
+        """Let the queue's pull go on, or stop it: a window is bounded in messages, bytes and offsets."""
+        window, config = reader.window, self.config
+        full = (
+            window.paused
+            or len(window) >= config.pull_threshold_for_queue
+            or window.cached_bytes >= config.pull_threshold_bytes_for_queue
+            or window.span > config.consume_concurrently_max_span
+        )
+        if full:
+            reader.room.clear()
+        else:
+            reader.room.set()
+
+    def set_paused(self, queues: Iterable[MessageQueue] | None, paused: bool) -> None:
+        """Stop or resume pulling, from some queues or from all; raises ConfigError for a queue that is not owned."""
+        for queue in list(self._readers if queues is None else queues):
+            reader = self.reader_of(queue)
+            if reader.window.paused == paused:
+                continue
+            reader.window.paused = paused
+            self._check_room(reader)
+            if paused and reader.task is not None:
+                # a pull that the broker holds would still bring messages
+                reader.task.cancel()
+                self._start_pulling(reader)
+            self.arrived(reader)
+
+    def reader_of(self, queue: MessageQueue) -> QueueReader:
+        """Return the reader of an owned queue; raises ConfigError for any other."""
+        reader = self._readers.get(queue)
+        if reader is None:
+            raise ConfigError(f"{queue} is not among the queues of this consumer")
+        return reader

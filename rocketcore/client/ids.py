@@ -1,0 +1,146 @@
+"""Names that a client gives to itself and to its messages.
+
+Client id  ``ip@pid#nanos``, one per producer or consumer; a broadcasting consumer keeps a stable ``ip@name``.
+UNIQ_KEY   upper-case hex of: IPv4 or IPv6 address · process id, 16 bits · a random number of this process, 32 bits ·
+           milliseconds since the month began, 32 bits · counter, 16 bits. 32 or 56 characters.
+
+RocketMQ 5.5.0: ``MessageClientIDSetter``, ``ClientConfig.buildMQClientId``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+__all__ = ["UniqKeys", "client_id", "local_address", "new_uniq_key", "uniq_key_of"]
+
+_BACKWARDS_LIMIT_MILLIS = 1_000_000
+_PROBE_ADDRESS = ("192.0.2.1", 9)
+
+
+def local_address() -> str:
+    """Return the address of this machine that other machines most likely see; ``127.0.0.1`` without a network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # A datagram socket sends nothing here: the kernel only chooses a source address.
+            probe.connect(_PROBE_ADDRESS)
+            address: str = probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
+    return address
+
+
+def client_id(instance_name: str = "", unit_name: str = "") -> str:
+    """Return a client id: unique in the network without ``instance_name``, stable with it."""
+    name = instance_name or f"{os.getpid()}#{time.monotonic_ns()}"
+    return "@".join(filter(None, (local_address(), name, unit_name)))
+
+
+def uniq_key_of(address: bytes, pid: int, process_number: int, millis: int, counter: int) -> str:
+    """Return the UNIQ_KEY made of given parts; each number is cut to its width.
+
+    A clock a little before the start of the month (less than about 17 minutes) counts as the start.
+    """
+    if -_BACKWARDS_LIMIT_MILLIS < millis < 0:
+        millis = 0
+    return (
+        f"{address.hex().upper()}{pid & 0xFFFF:04X}{process_number & 0xFFFFFFFF:08X}"
+        f"{millis & 0xFFFFFFFF:08X}{counter & 0xFFFF:04X}"
+    )
+
+
+class UniqKeys:
+    """Makes the UNIQ_KEYs of one process; thread-safe.
+
+    All but the counter is formatted once per 32,768 ids or per change of the clock's millisecond stamp, whichever comes
+    first: a run of ids shares one stamp. The stamp moves on before the 16-bit counter can come round, so ids differ
+    even where more than 65,536 are made in a millisecond.
+    """
+
+    __slots__ = (
+        "_address",
+        "_clock",
+        "_counter",
+        "_expires",
+        "_lock",
+        "_next_month",
+        "_number",
+        "_pid",
+        "_prefix",
+        "_stamp",
+        "_start",
+    )
+
+    _RUN = 0x8000
+    _STAMP_SECONDS = 1.0
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        pid: int | None = None,
+        process_number: int | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._address = ipaddress.ip_address(address or local_address()).packed
+        self._pid = os.getpid() if pid is None else pid
+        self._number = random.SystemRandom().getrandbits(32) if process_number is None else process_number
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counter = 0
+        self._stamp = -1
+        self._start = self._next_month = self._expires = 0.0
+        self._prefix = ""
+
+    def next(self) -> str:
+        """Return a new id."""
+        with self._lock:
+            counter = self._counter
+            if not counter & (self._RUN - 1) or self._clock() >= self._expires:
+                self._turn()
+            self._counter = counter + 1 & 0xFFFF
+            return f"{self._prefix}{counter:04X}"
+
+    def _turn(self) -> None:
+        now = self._clock()
+        if now >= self._next_month or now < self._start:
+            first = datetime.fromtimestamp(now).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+            following = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
+            self._start, self._next_month = first.timestamp(), following.timestamp()
+            self._stamp = -1
+        self._stamp = max(round((now - self._start) * 1000), self._stamp + 1)
+        self._expires = min(now + self._STAMP_SECONDS, self._next_month)
+        self._prefix = uniq_key_of(self._address, self._pid, self._number, self._stamp, 0)[:-4]
+
+
+class _ProcessKeys:
+    """The one generator of this process, made at first use and made again in a child after ``fork()``."""
+
+    def __init__(self) -> None:
+        self._keys: UniqKeys | None = None
+        self._registered = False
+
+    def next(self) -> str:
+        if self._keys is None:
+            if not self._registered:
+                self._registered = True
+                os.register_at_fork(after_in_child=self._forget)
+            self._keys = UniqKeys()
+        return self._keys.next()
+
+    def _forget(self) -> None:
+        self._keys = None
+
+
+_PROCESS_KEYS = _ProcessKeys()
+
+
+def new_uniq_key() -> str:
+    """Return a new message id of this process."""
+    return _PROCESS_KEYS.next()

@@ -1,0 +1,173 @@
+"""Where a group's offsets are kept: at the brokers (clustering), or in a file of this machine (broadcasting).
+
+Both hold the newest offsets in memory; ``persist`` writes those that changed. Offsets only grow, except by a reset.
+
+RocketMQ 5.5.0: ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``; the file has the same path and the same form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from rocketcore.client import api
+from rocketcore.client.instance import ClientInstance
+from rocketcore.config_file import replace_file
+from rocketcore.errors import DecodeError, RocketError
+from rocketcore.message import MessageQueue
+from rocketcore.protocol import fastjson
+
+__all__ = ["LocalOffsetStore", "OffsetStore", "RemoteOffsetStore", "local_offset_path"]
+
+logger = logging.getLogger(__name__)
+
+OFFSET_TIMEOUT = 5.0
+
+
+class OffsetStore(Protocol):
+    """Offsets of one group."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Return the stored offset of a queue, None without one."""
+
+    def update(self, queue: MessageQueue, offset: int, *, reset: bool = False) -> None:
+        """Note an offset; one that is smaller than the last counts only as a reset."""
+
+    def find(self, queue: MessageQueue) -> int | None:
+        """Return the offset that was noted last."""
+
+    async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Write the offsets that changed, of the given queues or of all; what fails is tried again the next time."""
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Drop a queue that is no longer ours."""
+
+
+class _Noted:
+    """Offsets in memory and what of them is written."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[MessageQueue, int] = {}
+        self._written: dict[MessageQueue, int] = {}
+
+    def update(self, queue: MessageQueue, offset: int, *, reset: bool = False) -> None:
+        if reset or offset > self._offsets.get(queue, -1):
+            self._offsets[queue] = offset
+
+    def find(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    def forget(self, queue: MessageQueue) -> None:
+        self._offsets.pop(queue, None)
+        self._written.pop(queue, None)
+
+    def _changed(self, queues: Iterable[MessageQueue] | None) -> dict[MessageQueue, int]:
+        wanted = list(self._offsets if queues is None else queues)
+        return {
+            queue: self._offsets[queue]
+            for queue in wanted
+            if queue in self._offsets and self._written.get(queue) != self._offsets[queue]
+        }
+
+
+class RemoteOffsetStore(_Noted):
+    """Offsets kept by the broker of each queue."""
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        super().__init__()
+        self._instance = instance
+        self._group = group
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        address, _ = self._instance.routes.subscribe_address(queue.broker)
+        offset = await api.query_consumer_offset(self._instance.remoting, address, self._group, queue, OFFSET_TIMEOUT)
+        if offset is not None and offset >= 0:
+            self._offsets[queue] = self._written[queue] = offset
+            return offset
+        return None
+
+    async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        # One commit of a topic at a time: brokers up to 5.5.0 can lose one of two first commits of a group that arrive
+        # together (ConsumerOffsetManager.commitOffset makes the topic's table without a lock).
+        by_topic: dict[tuple[str, str], dict[MessageQueue, int]] = {}
+        for queue, offset in self._changed(queues).items():
+            by_topic.setdefault((queue.broker, queue.topic), {})[queue] = offset
+        await asyncio.gather(*map(self._persist_all, by_topic.values()))
+
+    async def _persist_all(self, offsets: dict[MessageQueue, int]) -> None:
+        for queue, offset in offsets.items():
+            await self._persist(queue, offset)
+
+    async def _persist(self, queue: MessageQueue, offset: int) -> None:
+        try:
+            address, _ = self._instance.routes.subscribe_address(queue.broker)
+            await api.update_consumer_offset(
+                self._instance.remoting, address, self._group, queue, offset, OFFSET_TIMEOUT
+            )
+        except RocketError as error:
+            logger.warning("offset not stored group=%s queue=%s offset=%d error=%s", self._group, queue, offset, error)
+        else:
+            self._written[queue] = offset
+
+
+def local_offset_path(folder: str, client_id: str, group: str) -> Path:
+    """Return where the offsets of a broadcasting consumer are kept."""
+    root = Path(folder) if folder else Path(os.path.expanduser("~")) / ".rocketmq_offsets"
+    return root / client_id / group / "offsets.json"
+
+
+class LocalOffsetStore(_Noted):
+    """Offsets kept in a file: ``{"offsetTable":{<message queue>:offset,…}}``, the message queue an object.
+
+    A file that cannot be read counts as none; the copy that each write keeps (``.bak``) is tried before.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._loaded = False
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        if not self._loaded:
+            self._loaded = True
+            for found, offset in (await asyncio.to_thread(self._load)).items():
+                self._offsets.setdefault(found, offset)
+                self._written[found] = offset
+        return self._offsets.get(queue)
+
+    def _load(self) -> dict[MessageQueue, int]:
+        for path in (self._path, self._path.with_name(self._path.name + ".bak")):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            try:
+                table = fastjson.loads(data)["offsetTable"]
+                offsets = {fastjson.message_queue(key): int(value) for key, value in table.items()}
+            except (DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+                logger.warning("offset file not read path=%s error=%s", path, error)
+                continue
+            return {queue: offset for queue, offset in offsets.items() if queue is not None}
+        return {}
+
+    async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        changed = self._changed(queues)
+        if not changed:
+            return
+        text = fastjson.dumps_plain({"offsetTable": dict(self._offsets)})
+        try:
+            await self._write(text)
+        except OSError as error:
+            logger.warning("offset file not written path=%s error=%s", self._path, error)
+        else:
+            self._written.update(changed)
+
+    async def _write(self, text: bytes) -> None:
+        try:
+            await asyncio.to_thread(replace_file, self._path, text)
+        except RuntimeError:  # the interpreter is ending and takes no work for other threads
+            replace_file(self._path, text)

@@ -1,0 +1,84 @@
+"""What a producer makes of its arguments before a queue is chosen: the message, its property string, its batch rules.
+
+RocketMQ 5.5.0: ``MessageBatch.generateFromList``, ``MessageDecoder.messageProperties2String``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final, Required, TypedDict
+
+from rocketcore.codes import MAX_PROPERTIES_BYTES, RETRY_TOPIC_PREFIX
+from rocketcore.errors import ConfigError, MessageIllegal
+from rocketcore.message import DELAY, TIMER_DELAY_MS, TIMER_DELIVER_MS, Message
+
+__all__ = ["ArrowColumns", "MessageOptions", "can_be_batched", "check_batch", "make_message", "property_text"]
+
+_UNBATCHABLE: Final = frozenset((DELAY, TIMER_DELAY_MS, TIMER_DELIVER_MS))
+
+
+class MessageOptions(TypedDict, total=False):
+    """What ``send`` takes to make a message of a topic and a body; see ``Message``."""
+
+    tag: str | None
+    keys: str | Iterable[str] | None
+    properties: Mapping[str, str] | None
+    message_group: str | None
+    delay: float | timedelta | None
+    deliver_at: datetime | None
+    delay_level: int | None
+    flag: int
+
+
+class ArrowColumns(TypedDict, total=False):
+    """Names of the columns that ``send_arrow`` makes messages of."""
+
+    body: Required[str]
+    keys: str | None
+    tag: str | None
+    properties: str | None
+    message_group: str | None
+
+
+def make_message(topic: str | Message, body: bytes | str | None, options: MessageOptions) -> Message:
+    """Return the message that the arguments of ``send`` mean."""
+    if isinstance(topic, Message):
+        if body is not None or options:
+            raise ConfigError("give a Message alone, or a topic, a body and its options")
+        return topic
+    if body is None:
+        raise ConfigError(f"message to {topic!r}: the body is missing")
+    return Message(topic, body, **options)
+
+
+def property_text(message: Message, msg_id: str) -> str:
+    """Return the property string of a message to send: the message's own, its id, and WAIT."""
+    tail = f"UNIQ_KEY\x01{msg_id}\x02WAIT\x01true\x02"
+    if not message.properties:
+        return tail
+    text = "".join([f"{name}\x01{value}\x02" for name, value in message.properties.items()]) + tail
+    # A character takes at most four bytes of UTF-8.
+    if len(text) * 4 > MAX_PROPERTIES_BYTES and (size := len(text.encode())) > MAX_PROPERTIES_BYTES:
+        raise MessageIllegal(
+            f"message to {message.topic!r}: the properties have {size} bytes, {MAX_PROPERTIES_BYTES} are allowed"
+        )
+    return text
+
+
+def can_be_batched(message: Message) -> bool:
+    """Say whether a message may be part of a batch: it is not delayed."""
+    return not message.properties or _UNBATCHABLE.isdisjoint(message.properties)
+
+
+def check_batch(messages: Iterable[Message]) -> None:
+    """Refuse messages that cannot be one batch: none, of several topics or groups, delayed, to a retry topic."""
+    first: Message | None = None
+    for message in messages:
+        first = first or message
+        if message.topic != first.topic or message.message_group != first.message_group:
+            raise MessageIllegal("the messages of a batch have one topic, and one message_group if any")
+        if message.topic.startswith(RETRY_TOPIC_PREFIX) or not can_be_batched(message):
+            raise MessageIllegal(f"message to {message.topic!r}: a delayed message or a retry is no part of a batch")
+    if first is None:
+        raise MessageIllegal("the batch is empty")

@@ -1,0 +1,161 @@
+"""The in-flight window of one queue: messages that were pulled and are not settled yet.
+
+Messages enter in the order of their offsets and leave in any order. The offset to commit is that of the first message
+still here, or one past the last that ever was: a commit never runs ahead of a message that is not done.
+
+Not thread-safe: it belongs to the event loop of its consumer.
+
+RocketMQ 5.5.0: ``ProcessQueue``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from rocketcore.message import MessageQueue, ReceivedMessage
+from rocketcore.service import SYSTEM_CLOCK, Clock
+
+__all__ = ["ProcessQueue"]
+
+
+class ProcessQueue:
+    """Messages of one queue between pull and settlement."""
+
+    __slots__ = (
+        "_clock",
+        "_handed",
+        "_last",
+        "_messages",
+        "_returning",
+        "_waiting",
+        "cached_bytes",
+        "dropped",
+        "last_lock",
+        "last_pull",
+        "max_offset",
+        "next_offset",
+        "paused",
+        "queue",
+        "suspended_until",
+    )
+
+    def __init__(self, queue: MessageQueue, next_offset: int, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.queue = queue
+        self.next_offset = next_offset
+        """Where the next pull begins."""
+        self.max_offset = next_offset
+        """Where commits would stand if everything here were done."""
+        self.dropped = False
+        self.paused = False
+        self.cached_bytes = 0
+        self.last_pull = clock.monotonic()
+        self.last_lock: float | None = None
+        self.suspended_until = 0.0
+        self._clock = clock
+        self._last = -1
+        self._messages: dict[int, ReceivedMessage] = {}
+        self._waiting: deque[ReceivedMessage] = deque()
+        self._handed: dict[int, float] = {}
+        self._returning: set[int] = set()
+
+    def put(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
+        """Add what a pull brought, in the order of offsets; one that is here already is left as it is.
+
+        next_offset  where the next pull begins; what lies before it and is not in ``messages`` is not for this consumer
+        """
+        for message in messages:
+            if message.offset not in self._messages:
+                self._messages[message.offset] = message
+                self._waiting.append(message)
+                self.cached_bytes += len(message.body)
+                self._last = message.offset
+        self.next_offset = next_offset
+        self.max_offset = max(self.max_offset, next_offset)
+
+    def take(self, limit: int) -> list[ReceivedMessage]:
+        """Return up to ``limit`` messages that no one works on, and note that someone does from now."""
+        waiting = self._waiting
+        taken = [waiting.popleft() for _ in range(min(limit, len(waiting)))]
+        if taken:
+            now = self._clock.monotonic()
+            for message in taken:
+                self._handed[message.offset] = now
+        return taken
+
+    def peek_topic(self) -> str:
+        """Return the topic of the message that would be taken next; only with a message waiting."""
+        return self._waiting[0].topic
+
+    def give_back(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Put taken messages back to the front; the first of them will be taken next."""
+        for message in reversed(list(messages)):
+            if self._handed.pop(message.offset, None) is not None:
+                self._waiting.appendleft(message)
+
+    def remove(self, message: ReceivedMessage) -> bool:
+        """Settle a message; False when it is not here (settled before, or the queue was reset)."""
+        if self._messages.pop(message.offset, None) is None:
+            return False
+        self._handed.pop(message.offset, None)
+        self.cached_bytes -= len(message.body)
+        return True
+
+    def is_returning(self, message: ReceivedMessage) -> bool:
+        """Say whether a message is on its way back to the broker."""
+        return message.offset in self._returning
+
+    def set_returning(self, message: ReceivedMessage, returning: bool) -> None:
+        """Note that a message is on its way back to the broker, or that it did not get there."""
+        if returning:
+            self._returning.add(message.offset)
+        else:
+            self._returning.discard(message.offset)
+
+    def holds(self, message: ReceivedMessage) -> bool:
+        """Say whether a message is here, unsettled."""
+        return self._messages.get(message.offset) is message
+
+    def expired(self, timeout: float) -> list[ReceivedMessage]:
+        """Return the messages that someone has been working on for longer than ``timeout`` seconds."""
+        before = self._clock.monotonic() - timeout
+        return [self._messages[offset] for offset, since in self._handed.items() if since < before]
+
+    def clear(self) -> None:
+        """Forget all messages; what is being worked on now will not count."""
+        self._messages.clear()
+        self._waiting.clear()
+        self._handed.clear()
+        self._returning.clear()
+        self.cached_bytes = 0
+
+    @property
+    def commit_offset(self) -> int:
+        """The offset that may be stored: everything before it is done."""
+        return next(iter(self._messages), self.max_offset)
+
+    @property
+    def min_offset(self) -> int:
+        """Offset of the first message here, 0 without any."""
+        return next(iter(self._messages), 0)
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that no one works on."""
+        return len(self._waiting)
+
+    @property
+    def handed_count(self) -> int:
+        """Messages that someone works on."""
+        return len(self._handed)
+
+    @property
+    def span(self) -> int:
+        """Queue offsets between the first and the last message here."""
+        return self._last - next(iter(self._messages)) if self._messages else 0
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __repr__(self) -> str:
+        return f"ProcessQueue({self.queue!r}, messages={len(self._messages)}, next_offset={self.next_offset})"

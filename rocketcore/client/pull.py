@@ -1,0 +1,210 @@
+"""PullConsumer: the application asks for messages when it wants them, and says when they are done.
+
+Messages are fetched ahead in the background, a bounded window per queue. ``poll`` takes from the windows; ``commit``
+stores how far the polls have come. The queues are the group's share of the subscribed topics, or those that ``assign``
+names.
+
+RocketMQ 5.5.0: ``DefaultLitePullConsumer``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Unpack
+
+from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, StartFrom, consumer_config
+from rocketcore.client.group_consumer import GroupConsumer, QueueReader
+from rocketcore.codes import PullSysFlag
+from rocketcore.errors import ClientClosed, ConfigError
+from rocketcore.message import MessageQueue, ReceivedMessage, check_topic
+from rocketcore.protocol.bodies import ConsumeType, SubscriptionData
+
+__all__ = ["PullConsumer"]
+
+
+class PullConsumer(GroupConsumer):
+    """Polls messages as a member of a group (Java: ``DefaultLitePullConsumer``).
+
+    Offsets are stored by ``commit()`` only, unless ``auto_commit`` is set: then by the poll after, every
+    ``persist_interval`` seconds and on close. All methods belong to one event loop.
+    """
+
+    consume_type = ConsumeType.CONSUME_ACTIVELY
+    pull_flags = int(PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION)
+
+    def __init__(
+        self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        super().__init__(config or consumer_config(namesrv, options))
+        if self.config.ordered:
+            raise ConfigError("ordered is for PushConsumer: a PullConsumer sees each queue in order anyway")
+        self._assigned: set[MessageQueue] = set()
+        self._assigned_topics: dict[str, SubscriptionData] = {}
+        self._arrived = asyncio.Event()
+        self._polled: dict[MessageQueue, int] = {}
+
+    # Which queues
+
+    async def subscribe(self, topic: str, *, tag: str | None = None, sql: str | None = None) -> None:
+        """Read this member's share of a topic.
+
+        tag, sql  which messages, as ``PushConsumer.subscribe``
+        raises    ConfigError after ``assign``
+        """
+        if self._assigned:
+            raise ConfigError("subscribe and assign exclude each other")
+        await self.start()
+        await self._subscribe(topic, tag, sql)
+
+    async def assign(self, queues: Iterable[MessageQueue], *, tag: str | None = None, sql: str | None = None) -> None:
+        """Read these queues and no others, whoever else reads them; each call replaces the one before.
+
+        raises  ConfigError after ``subscribe``; RouteNotFound for a topic that does not exist
+        """
+        if self._subscriptions:
+            raise ConfigError("subscribe and assign exclude each other")
+        wanted = set(queues)
+        await self.start()
+        for topic in {queue.topic for queue in wanted}:
+            check_topic(topic)
+            await self.instance.route(topic)
+            expression, kind = (sql, "SQL92") if sql is not None else (tag, "TAG")
+            self._assigned_topics[topic] = SubscriptionData.build(topic, expression, kind, self.clock.time_millis())
+        async with self._rebalance_lock:
+            gone = [queue for queue in self._readers if queue not in wanted]
+            if gone:
+                await self._give_up(gone)
+            self._assigned = wanted
+            for queue in sorted(wanted - self._readers.keys()):
+                self.own(queue, await self.first_offset(queue))
+
+    def assignment(self) -> list[MessageQueue]:
+        """Return the queues that this consumer reads now."""
+        return self.queues()
+
+    def topics(self) -> set[str]:
+        return super().topics() | {queue.topic for queue in self._assigned}
+
+    def _subscription(self, topic: str) -> SubscriptionData | None:
+        return self._assigned_topics.get(topic) or super()._subscription(topic)
+
+    async def _rebalance(self) -> None:
+        if not self._assigned:
+            await super()._rebalance()
+
+    # Messages
+
+    def arrived(self, reader: QueueReader) -> None:
+        if reader.window.waiting_count:
+            self._arrived.set()
+
+    async def poll(self, timeout: float = 5.0, *, max_messages: int | None = None) -> list[ReceivedMessage]:
+        """Return messages, waiting for the first at most ``timeout`` seconds; an empty list when none came.
+
+        max_messages  at most so many; default: the consumer's ``max_messages``
+        """
+        if self._closed:
+            raise ClientClosed("the consumer is closed")
+        await self.start()
+        limit = self.config.max_messages if max_messages is None else max_messages
+        if limit < 1:
+            raise ConfigError(f"max_messages is at least 1, got {limit}")
+        if self.config.auto_commit:
+            self._note_polled()
+        try:
+            async with asyncio.timeout(timeout):
+                while not (messages := self._take(limit)) and not self._closed:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except TimeoutError:
+            return []
+        for message in messages:
+            self._polled[message.queue] = message.offset + 1
+        return messages
+
+    def _take(self, limit: int) -> list[ReceivedMessage]:
+        messages: list[ReceivedMessage] = []
+        for queue, reader in list(self._readers.items()):
+            if reader.window.paused or not reader.window.waiting_count:
+                continue
+            taken = reader.window.take(limit - len(messages))
+            for message in taken:
+                reader.window.remove(message)
+            self._check_room(reader)
+            messages += taken
+            # the next poll begins with another queue
+            self._readers[queue] = self._readers.pop(queue)
+            if len(messages) == limit:
+                break
+        return messages
+
+    # Positions
+
+    async def seek(self, queue: MessageQueue, offset: int | StartFrom) -> None:
+        """Go on reading a queue at an offset, a time, ``"first"`` or ``"last"``.
+
+        raises  ConfigError for a queue that this consumer does not read
+        """
+        self.reader_of(queue)
+        start = await self.find_offset(queue, offset)
+        async with self._rebalance_lock:
+            reader = self.reader_of(queue)
+            await self._stop_pulling([reader])
+            self.own(queue, start).window.paused = reader.window.paused
+            self._check_room(self._readers[queue])
+            self._polled.pop(queue, None)
+
+    def position(self, queue: MessageQueue) -> int:
+        """Return the offset of the message of a queue that a poll would return next."""
+        return self.reader_of(queue).window.commit_offset
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the offset that the group has stored for a queue, None without one."""
+        await self.start()
+        await self.instance.route(queue.topic)
+        return await self.offsets.read(queue)
+
+    async def offset_for_timestamp(self, queue: MessageQueue, time: datetime) -> int:
+        """Return the offset of the first message of a queue that was stored at a time or later."""
+        await self.start()
+        await self.instance.route(queue.topic)
+        return await self.find_offset(queue, time)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store how far the group is: what polls have returned, or the given offsets (of the next message to read)."""
+        await self.start()
+        if offsets is None:
+            offsets = {queue: reader.window.commit_offset for queue, reader in self._readers.items()}
+        for queue, offset in offsets.items():
+            self.offsets.update(queue, offset, reset=True)
+        await self.offsets.persist(offsets)
+
+    def note_offsets(self, queues: Iterable[MessageQueue]) -> None:
+        if self.config.auto_commit and self._closed:
+            self._note_polled()
+
+    def _note_polled(self) -> None:
+        """Note what polls have returned as done; called when the application asks for more, or closes."""
+        for queue, offset in self._polled.items():
+            if queue in self._readers:
+                self.offsets.update(queue, offset, reset=True)
+        self._polled.clear()
+
+    # Flow
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Have polls leave some queues out, or all; nothing is fetched from them."""
+        self.set_paused(queues, True)
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Have polls return messages of these queues again."""
+        self.set_paused(queues, False)
+        self._arrived.set()
+
+    async def close(self) -> None:
+        """Leave the group; with ``auto_commit`` what polls returned is stored. A second call does nothing."""
+        self._arrived.set()
+        await super().close()
+        self._arrived.set()

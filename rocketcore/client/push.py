@@ -1,0 +1,453 @@
+"""PushConsumer: messages come to handlers, or to whoever iterates; each is settled by itself.
+
+Clustering: a failed message goes back to its broker, which delivers it again after a while and puts it into the group's
+dead letter queue (DLQ) after ``max_reconsume_times``. Broadcasting: a failed message is gone. Ordered: a failed message
+holds up its queue until it succeeds.
+
+RocketMQ 5.5.0: ``DefaultMQPushConsumer``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Generator, Iterable
+from dataclasses import replace
+from typing import Any, Final, TypeVar, Unpack
+
+from rocketcore.client import api
+from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, consumer_config
+from rocketcore.client.consume_service import ConsumeService, MessageHandler, Verdict
+from rocketcore.client.group_consumer import GroupConsumer, QueueReader
+from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.codes import AUTO_CREATE_TOPIC, CLIENT_INNER_PRODUCER_GROUP
+from rocketcore.errors import ConfigError, RocketError
+from rocketcore.message import (
+    DELAY,
+    MAX_RECONSUME_TIMES,
+    ORIGIN_MESSAGE_ID,
+    RECONSUME_TIME,
+    RETRY_TOPIC,
+    UNIQ_KEY,
+    ConsumeResult,
+    MessageQueue,
+    ReceivedMessage,
+    delay_level_of,
+)
+from rocketcore.protocol.bodies import CMResult, ProcessQueueInfo
+from rocketcore.protocol.headers import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeaderV2
+from rocketcore.service import PeriodicTask
+
+__all__ = ["PushConsumer", "Subscription"]
+
+logger = logging.getLogger(__name__)
+
+Handler = TypeVar("Handler", bound=MessageHandler)
+
+SEND_BACK_TIMEOUT: Final = 5.0
+RETRY_LOCALLY_AFTER: Final = 5.0
+EXPIRED_DELAY_LEVEL: Final = 3
+EXPIRED_CHECKS_PER_TIMEOUT: Final = 10
+DEFAULT_MAX_RECONSUME_TIMES: Final = 16
+LOCK_INTERVAL: Final = 20.0
+LOCK_EXPIRES: Final = 30.0
+LOCK_TIMEOUT: Final = 1.0
+SUSPEND_MIN: Final = 0.01
+SUSPEND_MAX: Final = 30.0
+_FIRST_RETRY_LEVEL: Final = 3
+_PROPERTIES_NOT_RESENT: Final = ("MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "WAIT", "CLUSTER")
+
+
+class Subscription:
+    """What ``subscribe`` returns: ``await`` it, or use it as a decorator of the topic's handler."""
+
+    __slots__ = ("_consumer", "_sql", "_tag", "_topic")
+
+    def __init__(self, consumer: PushConsumer, topic: str, tag: str | None, sql: str | None) -> None:
+        consumer.add_subscription(topic, tag, sql)
+        self._consumer = consumer
+        self._topic = topic
+        self._tag = tag
+        self._sql = sql
+
+    def __call__(self, handler: Handler) -> Handler:
+        """Make a function the handler of the topic; on a consumer that runs, the topic is joined soon."""
+        self._consumer.set_handler(self._topic, handler)
+        return handler
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._consumer.join_topic(self._topic).__await__()
+
+
+class PushConsumer(GroupConsumer):
+    """Receives messages as a member of a group (Java: ``DefaultMQPushConsumer``).
+
+    Subscribe, then iterate (``async for``) and settle each message with ``ack()``, ``retry()`` or ``process()``; or
+    give each topic a handler, a function or a coroutine function. A handler that returns is done with the message; one
+    that raises gets it again, after the delay of ``RetryLater`` if it raised that. All methods belong to one loop.
+    """
+
+    def __init__(
+        self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        super().__init__(config or consumer_config(namesrv, options))
+        self._handlers: dict[str, MessageHandler] = {}
+        self._returning: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+        self._settled_queue: MessageQueue | None = None
+        self._settled_reader: QueueReader | None = None
+
+    # Subscribing
+
+    def subscribe(
+        self, topic: str, *, tag: str | None = None, sql: str | None = None, handler: MessageHandler | None = None
+    ) -> Subscription:
+        """Subscribe to a topic: ``await`` it, or decorate the topic's handler with it.
+
+        tag  the tags wanted, ``a || b``; default: all messages
+        sql  an SQL92 condition on properties, in place of tags; the broker needs ``enablePropertyFilter``
+        """
+        subscription = Subscription(self, topic, tag, sql)
+        if handler is not None:
+            self.set_handler(topic, handler)
+        return subscription
+
+    def set_handler(self, topic: str, handler: MessageHandler) -> None:
+        """Give the messages of a topic a handler."""
+        self._handlers[topic] = handler
+        if self._started:
+            self._service.set_handler(topic, handler)
+            self._join_soon()
+
+    def _join_soon(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._join(), name="consumer-join")
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def join_topic(self, topic: str) -> None:
+        """Begin to read a subscribed topic; before the consumer starts, that is left to the start."""
+        if self._started and not any(queue.topic == topic for queue in self._readers):
+            await self._join()
+        elif self._started:
+            await self.instance.heartbeat()
+
+    def _has_retry_topic(self) -> bool:
+        return not self.config.broadcast
+
+    # Life
+
+    async def start(self) -> None:
+        """Join the group and begin to pull; a second call does nothing."""
+        if not self._started and not self._closed:
+            self._service = ConsumeService(
+                self.group, self.config.threads, self._settle, ordered=self.config.ordered, consumable=self._consumable
+            )
+            for topic, handler in self._handlers.items():
+                self._service.set_handler(topic, handler)
+        await super().start()
+
+    def _more_tasks(self) -> list[PeriodicTask]:
+        interval = max(0.01, self.config.consume_timeout / EXPIRED_CHECKS_PER_TIMEOUT)
+        tasks = [PeriodicTask("consumer-expired", self._return_expired, interval)]
+        if self.config.ordered:
+            tasks.append(PeriodicTask("consumer-locks", self._renew_locks, LOCK_INTERVAL))
+        return tasks
+
+    async def run(self) -> None:
+        """Consume until ``close()`` is called or this task is cancelled; then finish, and leave the group."""
+        try:
+            await self.start()
+            await self._stopping.wait()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Finish what handlers have begun, store the offsets, leave the group; a second call waits for the first."""
+        self._stopping.set()
+        if self._started and not self._closed:
+            self._service.stop_feeding()
+        await super().close()
+
+    def _inside_handler(self) -> bool:
+        return self._started and self._service.inside_handler()
+
+    async def _finish(self) -> None:
+        if not await self._service.drain(self.config.close_timeout):
+            logger.warning("handlers still run group=%s timeout=%g", self.group, self.config.close_timeout)
+        await self._service.stop()
+        if self._returning:
+            await asyncio.wait(self._returning, timeout=SEND_BACK_TIMEOUT)
+            for task in self._returning:
+                task.cancel()
+
+    # Iterating
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[ReceivedMessage]:
+        await self.start()
+        while taken := await self._service.take(1):
+            yield taken[0]
+
+    async def take(self, limit: int) -> list[ReceivedMessage]:
+        """Wait for messages of topics without a handler; return up to ``limit``, none when the consumer is closed."""
+        await self.start()
+        return await self._service.take(limit)
+
+    def still_owned(self, message: ReceivedMessage) -> bool:
+        """Say whether a message that was taken is still ours to work on."""
+        reader = self._readers.get(message.queue)
+        return reader is not None and reader.window.holds(message)
+
+    def called_by_handler(self) -> bool:
+        """Say whether the calling thread is running one of this consumer's handlers."""
+        return self._started and self._service.called_by_handler()
+
+    # Flow
+
+    def arrived(self, reader: QueueReader) -> None:
+        self._service.arrived(reader.window)
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Stop pulling, from some queues or from all."""
+        self.set_paused(queues, True)
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on pulling."""
+        self.set_paused(queues, False)
+
+    # Settling
+
+    def settle(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
+        """Take the verdict on a message; any thread."""
+        if not isinstance(result, ConsumeResult):
+            raise ConfigError(f"a message is settled with a ConsumeResult, got {result!r}")
+        self._service.settled(message, result, delay)
+
+    def _settle(self, verdict: Verdict) -> None:
+        message, result, delay = verdict
+        # Verdicts come in runs of one queue, and hashing a queue costs as much as all the rest here.
+        reader = self._settled_reader
+        if reader is None or message.queue is not self._settled_queue or reader.window.dropped:
+            reader = self._readers.get(message.queue)
+            self._settled_queue, self._settled_reader = message.queue, reader
+        if reader is None or not reader.window.holds(message) or reader.window.is_returning(message):
+            return  # settled before, or the queue is not ours any more
+        if result is ConsumeResult.SUCCESS:
+            self._remove(reader, message)
+        elif self.config.broadcast:
+            logger.warning("broadcast message dropped msg_id=%s queue=%s", message.msg_id, message.queue)
+            self._remove(reader, message)
+        elif self.config.ordered:
+            self._suspend(reader, message, delay)
+        else:
+            self._return(reader, message, 0 if delay is None else delay_level_of(delay))
+
+    def _remove(self, reader: QueueReader, message: ReceivedMessage) -> None:
+        window = reader.window
+        window.remove(message)
+        if not reader.room.is_set():
+            self._check_room(reader)
+
+    def _suspend(self, reader: QueueReader, message: ReceivedMessage, delay: float | None) -> None:
+        """Try an ordered message again in place, or give it up to the DLQ."""
+        limit = self.config.max_reconsume_times
+        if 0 <= limit <= message.reconsume_times:
+            self._return(reader, message, 0)
+            return
+        object.__setattr__(message, "reconsume_times", message.reconsume_times + 1)
+        seconds = min(SUSPEND_MAX, max(SUSPEND_MIN, self.config.suspend_time if delay is None else delay))
+        window = reader.window
+        window.give_back([message])
+        window.suspended_until = self.clock.monotonic() + seconds
+        asyncio.get_running_loop().call_later(seconds, self._service.arrived, window)
+
+    def _again(self, window: ProcessQueue, message: ReceivedMessage) -> None:
+        window.give_back([message])
+        self._service.arrived(window)
+
+    def _return(self, reader: QueueReader, message: ReceivedMessage, delay_level: int) -> None:
+        reader.window.set_returning(message, True)
+        task = asyncio.get_running_loop().create_task(
+            self._send_back(reader, message, delay_level), name=f"consumer-retry-{message.msg_id}"
+        )
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def _send_back(self, reader: QueueReader, message: ReceivedMessage, delay_level: int) -> None:
+        """Give a message back to its broker, else send it to the retry topic, else try again here."""
+        try:
+            if self.config.ordered:
+                await self._send_to_retry_topic(message, 0)
+            else:
+                await self._send_message_back(message, delay_level)
+        except RocketError as error:
+            logger.info("message not sent back msg_id=%s error=%s", message.msg_id, error)
+            try:
+                await self._send_to_retry_topic(message, _FIRST_RETRY_LEVEL + message.reconsume_times)
+            except RocketError as second:
+                logger.warning("message kept, it cannot be sent back msg_id=%s error=%s", message.msg_id, second)
+                reader.window.set_returning(message, False)
+                asyncio.get_running_loop().call_later(RETRY_LOCALLY_AFTER, self._again, reader.window, message)
+                return
+        reader.window.set_returning(message, False)
+        self._remove(reader, message)
+        self._service.feed()
+
+    async def _send_message_back(self, message: ReceivedMessage, delay_level: int) -> None:
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=message.physical_offset,
+            group=self.group,
+            delay_level=delay_level,
+            origin_msg_id=message.offset_msg_id,
+            origin_topic=message.topic,
+            max_reconsume_times=self._max_reconsume_times,
+            bname=message.queue.broker,
+        )
+        address = self.instance.routes.find_publish_address(message.queue.broker) or message.store_host
+        await api.send_message_back(self.instance.remoting, address, header, SEND_BACK_TIMEOUT)
+        retries = self.instance.routes.find(self.retry_topic)
+        if retries is None or message.queue.broker not in {queue.broker for queue in retries.subscribe}:
+            # The broker will deliver the message from a queue that we do not read yet.
+            await self.refresh_route(self.retry_topic)
+
+    @property
+    def _max_reconsume_times(self) -> int:
+        limit = self.config.max_reconsume_times
+        return DEFAULT_MAX_RECONSUME_TIMES if limit < 0 else limit
+
+    async def _send_to_retry_topic(self, message: ReceivedMessage, delay_level: int) -> None:
+        properties = {name: value for name, value in message.properties.items() if name not in _PROPERTIES_NOT_RESENT}
+        properties[RETRY_TOPIC] = message.topic
+        properties[RECONSUME_TIME] = str(message.reconsume_times + 1)
+        properties[MAX_RECONSUME_TIMES] = str(self._max_reconsume_times)
+        properties.setdefault(ORIGIN_MESSAGE_ID, message.offset_msg_id)
+        properties.setdefault(UNIQ_KEY, message.msg_id)
+        properties.pop(DELAY, None)
+        if delay_level:
+            properties[DELAY] = str(delay_level)
+        route = await self.instance.route(self.retry_topic, default_queue_nums=1)
+        queue = route.publish[0] if route.publish else MessageQueue(self.retry_topic, message.queue.broker, 0)
+        header = SendMessageRequestHeaderV2(
+            producer_group=CLIENT_INNER_PRODUCER_GROUP,
+            topic=self.retry_topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=1,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp=self.clock.time_millis(),
+            flag=message.flag,
+            properties="".join(f"{name}\x01{value}\x02" for name, value in properties.items()),
+            reconsume_times=message.reconsume_times + 1,
+            unit_mode=False,
+            max_reconsume_times=self._max_reconsume_times,
+            batch=False,
+            broker_name=queue.broker,
+        )
+        address = self.instance.routes.publish_address(queue.broker)
+        await api.send_message(self.instance.remoting, address, header, message.body, SEND_BACK_TIMEOUT)
+
+    def _return_expired(self) -> None:
+        """Send back what someone has been working on for too long: who took it may have forgotten it."""
+        if self.config.ordered or self.config.broadcast:
+            return
+        for reader in self._readers.values():
+            for message in reader.window.expired(self.config.consume_timeout):
+                if not reader.window.is_returning(message):
+                    logger.warning("message not settled in time msg_id=%s queue=%s", message.msg_id, message.queue)
+                    self._return(reader, message, EXPIRED_DELAY_LEVEL)
+
+    # Locks of an ordered consumer
+
+    def _consumable(self, window: ProcessQueue) -> bool:
+        if window.paused:
+            return False
+        if not self.config.ordered:
+            return True
+        now = self.clock.monotonic()
+        return window.last_lock is not None and now - window.last_lock < LOCK_EXPIRES and window.suspended_until <= now
+
+    async def _acquire(self, queues: list[MessageQueue]) -> set[MessageQueue]:
+        if not self.config.ordered:
+            return set(queues)
+        return await self._lock(queues)
+
+    async def _lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            by_broker[queue.broker].append(queue)
+        locked: set[MessageQueue] = set()
+        for broker, own in by_broker.items():
+            address = self.instance.routes.find_publish_address(broker)
+            if address is None:
+                continue
+            try:
+                locked |= await api.lock_queues(
+                    self.instance.remoting, address, self.group, self.client_id, own, LOCK_TIMEOUT
+                )
+            except RocketError as error:
+                logger.info("queues not locked group=%s broker=%s error=%s", self.group, broker, error)
+        return locked
+
+    def own(self, queue: MessageQueue, offset: int) -> QueueReader:
+        reader = super().own(queue, offset)
+        if self.config.ordered:
+            reader.window.last_lock = self.clock.monotonic()
+        return reader
+
+    async def _renew_locks(self) -> None:
+        locked = await self._lock(self._readers)
+        now = self.clock.monotonic()
+        for queue, reader in self._readers.items():
+            reader.window.last_lock = now if queue in locked else None
+            if queue in locked:
+                self._service.arrived(reader.window)
+
+    async def _give_up(self, queues: list[MessageQueue]) -> None:
+        if self.config.ordered:
+            windows = [self._readers[queue].window for queue in queues]
+            for window in windows:
+                window.last_lock = None
+            await self._wait_until_idle(windows)
+        await super()._give_up(queues)
+
+    async def _wait_until_idle(self, windows: list[ProcessQueue]) -> None:
+        """Wait for the handlers of queues that we give up: the next owner must not begin while ours still works."""
+        try:
+            async with asyncio.timeout(self.config.close_timeout):
+                while any(window.handed_count for window in windows):
+                    await self._service.progress()
+        except TimeoutError:
+            logger.warning("queues given up while handlers still run group=%s", self.group)
+
+    async def _release(self, queues: list[MessageQueue]) -> None:
+        if not self.config.ordered:
+            return
+        by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            by_broker[queue.broker].append(queue)
+        for broker, own in by_broker.items():
+            address = self.instance.routes.find_publish_address(broker)
+            if address is None:
+                continue
+            try:
+                await api.unlock_queues(self.instance.remoting, address, self.group, self.client_id, own, LOCK_TIMEOUT)
+            except RocketError as error:
+                logger.info("queues not unlocked group=%s broker=%s error=%s", self.group, broker, error)
+
+    # What brokers ask
+
+    async def consume_directly(self, message: ReceivedMessage) -> tuple[CMResult, str | None]:
+        """Have a handler consume one message now, because an administrator asked."""
+        handler = self._handlers.get(message.topic)
+        if handler is None:
+            return CMResult.CR_THROW_EXCEPTION, f"topic {message.topic} has no handler"
+        return await self._service.run_once(handler, message)
+
+    def process_queue_info(self, window: ProcessQueue) -> ProcessQueueInfo:
+        info = super().process_queue_info(window)
+        if not self.config.ordered:
+            return info
+        return replace(info, locked=self._consumable(window))

@@ -1,0 +1,54 @@
+"""Which queues a consumer owns: all of a topic (broadcasting), or its share of them (clustering).
+
+Every member asks a broker for the members of the group and computes the shares by itself. Answers of different brokers,
+and of one broker at different times, may differ for a while; then two members may own a queue for a while, or none.
+
+RocketMQ 5.5.0: ``RebalanceImpl.rebalanceByTopic``.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rocketcore.client import api
+from rocketcore.client.allocate import AllocateStrategy, sorted_ids, sorted_queues
+from rocketcore.client.instance import ClientInstance
+from rocketcore.errors import RocketError
+from rocketcore.message import MessageQueue
+
+__all__ = ["Rebalancer"]
+
+logger = logging.getLogger(__name__)
+
+MEMBERS_TIMEOUT = 3.0
+
+
+class Rebalancer:
+    """Computes the queues of one consumer."""
+
+    def __init__(self, instance: ClientInstance, group: str, allocate: AllocateStrategy, *, broadcast: bool) -> None:
+        self._instance = instance
+        self._group = group
+        self._allocate = allocate
+        self._broadcast = broadcast
+
+    async def share(self, topic: str) -> list[MessageQueue] | None:
+        """Return the queues of a topic that this consumer owns now.
+
+        returns  None when that cannot be told: the route or the members of the group are not known; what the consumer
+                 has, it keeps
+        """
+        try:
+            route = await self._instance.route(topic)
+            if self._broadcast:
+                return list(route.subscribe)
+            await self._instance.greet()  # a broker names only members that it has heard of
+            address = self._instance.routes.any_address_of(topic)
+            members = await api.consumer_ids(self._instance.remoting, address, self._group, MEMBERS_TIMEOUT)
+        except RocketError as error:
+            logger.debug("not balanced group=%s topic=%s error=%s", self._group, topic, error)
+            return None
+        if self._instance.client_id not in members:
+            logger.debug("not a member yet group=%s topic=%s broker=%s", self._group, topic, address)
+            return None
+        return self._allocate(self._instance.client_id, sorted_queues(route.subscribe), sorted_ids(members))

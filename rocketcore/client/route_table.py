@@ -1,0 +1,178 @@
+"""Routes as a client uses them: the queues of a topic to publish to and to subscribe, and where brokers listen.
+
+A ``TopicRoute`` is what one route answer means; it never changes. ``RouteTable`` holds the newest route per topic and
+the addresses of all brokers that any route named. Neither asks anyone: ``ClientInstance`` feeds them.
+
+RocketMQ 5.5.0: ``MQClientInstance.topicRouteData2TopicPublishInfo``, ``TopicPublishInfo``.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rocketcore.codes import MASTER_ID, Permission
+from rocketcore.errors import RouteNotFound
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.bodies import QueueData, TopicRouteData
+
+__all__ = ["RouteTable", "TopicRoute", "inherit_route", "topic_route"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """The queues of one topic; ``ordered`` where the name server fixes their order (``orderTopicConf``)."""
+
+    topic: str
+    publish: tuple[MessageQueue, ...]
+    subscribe: tuple[MessageQueue, ...]
+    ordered: bool = False
+
+
+def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
+    """Return the queues that a route answer means.
+
+    Publish: writable queues of brokers whose master is in the route. Subscribe: readable queues of all brokers.
+    """
+    queue_datas = sorted(data.queue_datas, key=lambda queue_data: queue_data.broker_name)
+    masters = {broker.broker_name for broker in data.broker_datas if MASTER_ID in broker.broker_addrs}
+    subscribe = [
+        MessageQueue(topic, queue_data.broker_name, queue_id)
+        for queue_data in queue_datas
+        if queue_data.perm & Permission.READ
+        for queue_id in range(queue_data.read_queue_nums)
+    ]
+    if data.order_topic_conf:
+        return TopicRoute(topic, tuple(_ordered_queues(topic, data.order_topic_conf)), tuple(subscribe), ordered=True)
+    publish = [
+        MessageQueue(topic, queue_data.broker_name, queue_id)
+        for queue_data in queue_datas
+        if queue_data.perm & Permission.WRITE and queue_data.broker_name in masters
+        for queue_id in range(queue_data.write_queue_nums)
+    ]
+    return TopicRoute(topic, tuple(publish), tuple(subscribe))
+
+
+def _ordered_queues(topic: str, order_topic_conf: str) -> list[MessageQueue]:
+    queues = []
+    for item in filter(None, order_topic_conf.split(";")):
+        broker, _, count = item.rpartition(":")
+        queues += [MessageQueue(topic, broker, queue_id) for queue_id in range(int(count))]
+    return queues
+
+
+def inherit_route(data: TopicRouteData, queue_nums: int) -> TopicRouteData:
+    """Return the route of a topic that does not exist yet, from the route of the topic it will be created after.
+
+    queue_nums  queues wanted per broker; a broker that has fewer for the default topic gives fewer
+    """
+    queue_datas = [
+        QueueData(
+            broker_name=queue_data.broker_name,
+            read_queue_nums=min(queue_nums, queue_data.read_queue_nums),
+            write_queue_nums=min(queue_nums, queue_data.read_queue_nums),
+            perm=queue_data.perm,
+            topic_sys_flag=queue_data.topic_sys_flag,
+        )
+        for queue_data in data.queue_datas
+    ]
+    return TopicRouteData(queue_datas=queue_datas, broker_datas=data.broker_datas)
+
+
+class _Identity(NamedTuple):
+    """What two routes have in common when they are the same."""
+
+    queues: list[tuple[str, int, int, int]]
+    brokers: list[tuple[str, tuple[tuple[int, str], ...]]]
+    order: str | None
+
+
+def _identity(data: TopicRouteData) -> _Identity:
+    return _Identity(
+        sorted(
+            (queue.broker_name, queue.read_queue_nums, queue.write_queue_nums, queue.perm) for queue in data.queue_datas
+        ),
+        sorted((broker.broker_name, tuple(sorted(broker.broker_addrs.items()))) for broker in data.broker_datas),
+        data.order_topic_conf,
+    )
+
+
+class RouteTable:
+    """The newest route of each topic in use, and the addresses of brokers."""
+
+    __slots__ = ("_addresses", "_identities", "_random", "_routes")
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._routes: dict[str, TopicRoute] = {}
+        self._identities: dict[str, _Identity] = {}
+        self._addresses: dict[str, dict[int, str]] = {}
+        self._random = rng or random.Random()
+
+    def update(self, topic: str, data: TopicRouteData) -> bool:
+        """Take a route answer; return whether it changed anything."""
+        for broker in data.broker_datas:
+            self._addresses[broker.broker_name] = dict(broker.broker_addrs)
+        identity = _identity(data)
+        if self._identities.get(topic) == identity:
+            return False
+        self._routes[topic] = topic_route(topic, data)
+        self._identities[topic] = identity
+        return True
+
+    def find(self, topic: str) -> TopicRoute | None:
+        """Return the known route of a topic."""
+        return self._routes.get(topic)
+
+    def topics(self) -> list[str]:
+        """Return the topics that have a route."""
+        return list(self._routes)
+
+    def drop_unnamed_brokers(self) -> list[str]:
+        """Forget the brokers that no route mentions any more; return their names."""
+        named = {broker for identity in self._identities.values() for broker, _ in identity.brokers}
+        gone = [broker for broker in self._addresses if broker not in named]
+        for broker in gone:
+            del self._addresses[broker]
+        return gone
+
+    def find_publish_address(self, broker: str) -> str | None:
+        """Return the address of a broker's master."""
+        return self._addresses.get(broker, {}).get(MASTER_ID)
+
+    def publish_address(self, broker: str) -> str:
+        """Return the address of a broker's master; RouteNotFound where none is known."""
+        address = self.find_publish_address(broker)
+        if address is None:
+            raise RouteNotFound(f"broker {broker!r} has no known master")
+        return address
+
+    def subscribe_address(self, broker: str, broker_id: int = MASTER_ID) -> tuple[str, int]:
+        """Return where to read a broker's queues: address and broker id.
+
+        A slave that is gone is replaced by the next one, and that by any member of the broker.
+        """
+        addresses = self._addresses.get(broker, {})
+        for candidate in (broker_id, broker_id + 1) if broker_id != MASTER_ID else (broker_id,):
+            if candidate in addresses:
+                return addresses[candidate], candidate
+        for candidate, address in sorted(addresses.items()):
+            return address, candidate
+        raise RouteNotFound(f"no address of broker {broker!r} is known")
+
+    def addresses(self, *, masters_only: bool) -> list[str]:
+        """Return the addresses of all known brokers."""
+        return [
+            address
+            for members in self._addresses.values()
+            for broker_id, address in members.items()
+            if broker_id == MASTER_ID or not masters_only
+        ]
+
+    def any_address_of(self, topic: str) -> str:
+        """Return the address of a broker that serves a topic, chosen at random among the brokers."""
+        route = self._routes.get(topic)
+        brokers = sorted({queue.broker for queue in route.subscribe} & self._addresses.keys()) if route else []
+        if not brokers:
+            raise RouteNotFound(f"no broker of topic {topic!r} is known")
+        return self.subscribe_address(self._random.choice(brokers))[0]

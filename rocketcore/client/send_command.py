@@ -1,0 +1,151 @@
+"""The send request of one queue as a template: all that does not change between two sends is formatted once.
+
+A header of SEND_MESSAGE_V2 is some 250 bytes of JSON, of which the opaque, the flags, the time and the properties
+change. Filling them in costs a tenth of building and sorting the ext fields for every message. The bytes are those that
+``RemotingCommand.encode`` makes of ``SendMessageRequestHeaderV2``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from json.encoder import encode_basestring
+from typing import Final
+
+from rocketcore.codes import (
+    AUTO_CREATE_TOPIC,
+    CURRENT_VERSION,
+    FRAME_MAX_BYTES,
+    LanguageCode,
+    RemotingFlag,
+    RequestCode,
+    SerializeType,
+)
+from rocketcore.errors import LocalProtocolError
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.command import RemotingCommand, next_opaque
+from rocketcore.protocol.headers import SendMessageRequestHeaderV2
+
+__all__ = ["SendTarget"]
+
+_LENGTHS: Final = struct.Struct(">II")
+_TAIL: Final = (
+    f',"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'.encode("ascii")
+)
+_ONEWAY: Final = int(RemotingFlag.ONEWAY)
+_SINGLE: Final = int(RequestCode.SEND_MESSAGE_V2)
+_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_PYTHON: Final = int(LanguageCode.PYTHON)
+_JSON: Final = int(SerializeType.JSON)
+
+# The C encoder of the json module: a text between quotes, control characters escaped, the rest as it is.
+_quote: Callable[[str], str] = encode_basestring
+
+
+class SendTarget:
+    """One queue to send to: where its master listens, and its send requests but for what changes."""
+
+    __slots__ = (
+        "_batch_head",
+        "_head",
+        "_middle",
+        "_signed",
+        "address",
+        "broker_number",
+        "default_queue_nums",
+        "group",
+        "queue",
+    )
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        address: str,
+        broker_number: int,
+        group: str,
+        default_queue_nums: int,
+        *,
+        signed: bool = False,
+    ) -> None:
+        """Prepare the template.
+
+        signed  requests will be signed: they need their ext fields one by one, so the template is not used
+        """
+        self.queue = queue
+        self.address = address
+        self.broker_number = broker_number
+        self.group = group
+        self.default_queue_nums = default_queue_nums
+        self._signed = signed
+        head = (
+            f'"extFields":{{"a":{_quote(group)},"b":{_quote(queue.topic)},"c":"{AUTO_CREATE_TOPIC}",'
+            f'"d":"{default_queue_nums}","e":"{queue.queue_id}","f":"'
+        )
+        self._head = f'{{"code":{_SINGLE},{head}'.encode()
+        self._batch_head = f'{{"code":{_BATCH},{head}'.encode()
+        self._middle = f'","n":{_quote(queue.broker)}}},"flag":'.encode()
+
+    def request(
+        self,
+        body: bytes,
+        properties: str,
+        born_timestamp: int,
+        *,
+        sys_flag: int = 0,
+        flag: int = 0,
+        batch: bool = False,
+        oneway: bool = False,
+    ) -> RemotingCommand:
+        """Return the request that stores a message, or a batch, in this queue."""
+        if self._signed:
+            header = SendMessageRequestHeaderV2(
+                producer_group=self.group,
+                topic=self.queue.topic,
+                default_topic=AUTO_CREATE_TOPIC,
+                default_topic_queue_nums=self.default_queue_nums,
+                queue_id=self.queue.queue_id,
+                sys_flag=sys_flag,
+                born_timestamp=born_timestamp,
+                flag=flag,
+                properties=properties,
+                reconsume_times=0,
+                unit_mode=False,
+                batch=batch,
+                broker_name=self.queue.broker,
+            )
+            code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
+            return RemotingCommand.request(code, header, body, oneway=oneway)
+        text = f'{sys_flag}","g":"{born_timestamp}","h":"{flag}","i":{_quote(properties)},"j":"0","k":"false","m":"'
+        start = b"%b%b%b%b%d" % (
+            self._batch_head if batch else self._head,
+            text.encode(),
+            b"true" if batch else b"false",
+            self._middle,
+            _ONEWAY if oneway else 0,
+        )
+        return _SendRequest(start, body, batch, oneway)
+
+
+class _SendRequest(RemotingCommand):
+    """A request that needs only its opaque to be a frame; each ``encode`` uses the opaque that it has then."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self, start: bytes, body: bytes, batch: bool, oneway: bool) -> None:
+        self._start = start
+        self.code = _BATCH if batch else _SINGLE
+        self.language = _PYTHON
+        self.version = CURRENT_VERSION
+        self.opaque = next_opaque()
+        self.flag = _ONEWAY if oneway else 0
+        self.remark = None
+        self.ext_fields = None
+        self.body = body
+        self.serialize_type = _JSON
+
+    def encode(self) -> bytes:
+        header = self._start + _TAIL % self.opaque
+        size = 4 + len(header) + len(self.body)
+        if size + 4 > FRAME_MAX_BYTES:
+            raise LocalProtocolError(f"a send of {size + 4} bytes, {FRAME_MAX_BYTES} are allowed in a frame")
+        return b"".join((_LENGTHS.pack(size, len(header)), header, self.body))

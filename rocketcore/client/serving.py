@@ -1,0 +1,144 @@
+"""What a client answers when a broker asks: group changes, offset resets, status, a message to consume now.
+
+RocketMQ 5.5.0: ``ClientRemotingProcessor``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from rocketcore.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
+from rocketcore.errors import DecodeError
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.bodies import (
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    ConsumeStatus,
+    GetConsumerStatusBody,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+)
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from rocketcore.protocol.message import decode_message
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.client import RemotingClient
+
+if TYPE_CHECKING:
+    from rocketcore.client.group_consumer import GroupConsumer
+
+__all__ = ["serve_broker_requests"]
+
+logger = logging.getLogger(__name__)
+
+
+def serve_broker_requests(remoting: RemotingClient, consumer: GroupConsumer) -> None:
+    """Register the answers of a consumer with its connections."""
+    served = _Served(consumer)
+    remoting.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, served.consumer_ids_changed)
+    remoting.register(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, served.reset_offset)
+    remoting.register(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, served.consumer_status)
+    remoting.register(RequestCode.GET_CONSUMER_RUNNING_INFO, served.running_info)
+    remoting.register(RequestCode.CONSUME_MESSAGE_DIRECTLY, served.consume_directly)
+    remoting.register(RequestCode.CHECK_TRANSACTION_STATE, served.check_transaction_state)
+
+
+class _Served:
+    """The handlers of one consumer."""
+
+    def __init__(self, consumer: GroupConsumer) -> None:
+        self._consumer = consumer
+
+    def consumer_ids_changed(self, channel: Channel, request: RemotingCommand) -> None:
+        header = request.header(NotifyConsumerIdsChangedRequestHeader)
+        logger.info("group changed group=%s broker=%s", header.consumer_group, channel.remote_address)
+        if header.consumer_group == self._consumer.group:
+            self._consumer.wake_rebalance()
+
+    async def reset_offset(self, channel: Channel, request: RemotingCommand) -> None:
+        header = request.header(ResetOffsetRequestHeader)
+        if header.group != self._consumer.group:
+            return
+        offsets = _reset_table(request)
+        logger.info(
+            "offset reset group=%s topic=%s queues=%d broker=%s",
+            header.group,
+            header.topic,
+            len(offsets),
+            channel.remote_address,
+        )
+        await self._consumer.reset(offsets)
+
+    def consumer_status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(GetConsumerStatusRequestHeader)
+        if header.group != self._consumer.group:
+            return self._unknown_group(request, header.group)
+        table = {
+            window.queue: window.commit_offset
+            for window in self._consumer.windows()
+            if window.queue.topic == header.topic
+        }
+        return RemotingCommand.response(request, body=GetConsumerStatusBody(message_queue_table=table).encode())
+
+    def running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(GetConsumerRunningInfoRequestHeader)
+        if header.consumer_group != self._consumer.group:
+            return self._unknown_group(request, header.consumer_group)
+        return RemotingCommand.response(request, body=_running_info(self._consumer).encode())
+
+    async def consume_directly(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(ConsumeMessageDirectlyResultRequestHeader)
+        if header.consumer_group != self._consumer.group:
+            return self._unknown_group(request, header.consumer_group)
+        message = decode_message(request.body, header.broker_name or "")
+        began = self._consumer.clock.monotonic()
+        result, remark = await self._consumer.consume_directly(message)
+        answer = ConsumeMessageDirectlyResult(
+            order=self._consumer.config.ordered,
+            consume_result=result,
+            remark=remark,
+            spent_time_mills=round((self._consumer.clock.monotonic() - began) * 1000),
+        )
+        return RemotingCommand.response(request, body=answer.encode())
+
+    def check_transaction_state(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        remark = "this client has no transaction producer: it cannot say how a transaction ended"
+        logger.warning("transaction check refused broker=%s", channel.remote_address)
+        return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, remark)
+
+    def _unknown_group(self, request: RemotingCommand, group: str) -> RemotingCommand:
+        remark = f"the consumer group {group} does not exist in client {self._consumer.client_id}"
+        return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, remark)
+
+
+def _reset_table(request: RemotingCommand) -> dict[MessageQueue, int]:
+    """Read the new offsets: a map by queue, or the list that a broker writes for a C++ admin."""
+    try:
+        return ResetOffsetBody.decode(request.body).offset_table
+    except DecodeError:
+        entries = ResetOffsetBodyForC.decode(request.body).offset_table
+        return {MessageQueue(entry.topic, entry.broker_name, entry.queue_id): entry.offset for entry in entries}
+
+
+def _running_info(consumer: GroupConsumer) -> ConsumerRunningInfo:
+    config = consumer.config
+    return ConsumerRunningInfo(
+        properties={
+            "PROP_CLIENT_VERSION": Version(CURRENT_VERSION).name,
+            "PROP_CONSUMEORDERLY": "true" if config.ordered else "false",
+            "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_at),
+            "PROP_CONSUME_TYPE": consumer.consume_type.name,
+            "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in config.namesrv),
+            "PROP_THREADPOOL_CORE_SIZE": str(config.threads),
+        },
+        subscription_set=consumer.subscriptions(),
+        mq_table={window.queue: consumer.process_queue_info(window) for window in consumer.windows()},
+        status_table={subscription.topic: ConsumeStatus() for subscription in consumer.subscriptions()},
+    )

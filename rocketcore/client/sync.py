@@ -1,0 +1,523 @@
+"""The blocking clients: same names as in ``rocketcore.aio``, no logic of their own.
+
+A ``Producer`` runs the coroutines of ``ProducerLogic`` on the calling thread, over connections that block; one daemon
+thread sends heartbeats and refreshes routes. ``send_nowait`` and the consumers need something that goes on by itself:
+an event loop on a daemon thread, on which the asyncio client runs.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from datetime import datetime
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+
+from rocketcore.client.accumulator import Accumulator, SendFuture
+from rocketcore.client.config import (
+    ConsumerConfig,
+    ConsumerOptions,
+    NameServers,
+    ProducerConfig,
+    ProducerOptions,
+    StartFrom,
+    producer_config,
+)
+from rocketcore.client.consume_service import MessageHandler
+from rocketcore.client.instance import ClientInstance
+from rocketcore.client.outgoing import ArrowColumns, MessageOptions
+from rocketcore.client.process import watch
+from rocketcore.client.producer import Producer as AsyncProducer
+from rocketcore.client.producer import ProducerLogic
+from rocketcore.client.pull import PullConsumer as AsyncPullConsumer
+from rocketcore.client.push import PushConsumer as AsyncPushConsumer
+from rocketcore.client.runtime import THREADS, LoopThread
+from rocketcore.errors import ClientClosed, ForkedClient
+from rocketcore.message import Message, MessageQueue, ReceivedMessage, SendResult
+from rocketcore.protocol.signing import Signer
+from rocketcore.service import PeriodicThread
+from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemotingClient, run_sync
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from rocketcore.client.arrow_sender import SendSummary
+
+__all__ = ["Producer", "PullConsumer", "PushConsumer", "Subscription"]
+
+T = TypeVar("T")
+Handler = TypeVar("Handler", bound=MessageHandler)
+
+HOUSEKEEPING_DELAY = 1.0
+CLOSE_MARGIN = 15.0
+ITERATION_CHUNK = 32
+
+
+class Producer:
+    """Sends messages (Java: ``DefaultMQProducer``); thread-safe.
+
+    Use it with ``with``, or just send: it starts on first use. ``close()`` sends what ``send_nowait`` took and leaves
+    the group; it is called at interpreter exit if it was forgotten. In a forked child the producer starts over.
+
+    namesrv  ``host:port``, several joined by ``;``, or a list; None: ``ROCKETMQ_NAMESRV_ADDR``, ``NAMESRV_ADDR``,
+             ``127.0.0.1:9876``
+    config   settings as one object; or its fields as keyword arguments, see ``ProducerConfig``
+    """
+
+    def __init__(
+        self, namesrv: NameServers = None, *, config: ProducerConfig | None = None, **options: Unpack[ProducerOptions]
+    ) -> None:
+        self.config = config or producer_config(namesrv, options)
+        self._closed = False
+        self._begin()
+        watch(self)
+
+    def _begin(self) -> None:
+        """Set up what belongs to one process."""
+        config = self.config
+        self._lock = threading.Lock()  # guards starting and closing
+        self._started = False
+        self._nowait: _Background | None = None
+        signer = Signer(config.access_key, config.secret_key) if config.access_key else None
+        self._remoting = BlockingRemotingClient(signer=signer, address_map=config.broker_address_map, name="producer")
+        self._logic = ProducerLogic(config, ClientInstance(config, BlockingChannelAdapter(self._remoting), THREADS))
+        interval = min(config.route_interval, config.heartbeat_interval)
+        self._housekeeping = PeriodicThread(
+            "producer-housekeeping", self._keep_house, interval, initial_delay=HOUSEKEEPING_DELAY
+        )
+
+    def forked(self) -> None:
+        """Start over in a forked child; connections, threads and ids of the parent are left alone."""
+        if not self._closed:
+            self._begin()
+
+    @property
+    def client_id(self) -> str:
+        """The name under which brokers know this producer."""
+        return self._logic.instance.client_id
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begin heartbeats and route refresh; a second call does nothing."""
+        with self._lock:
+            if self._closed:
+                raise ClientClosed("the producer is closed")
+            if not self._started:
+                self._housekeeping.start()
+                self._started = True
+
+    def _keep_house(self) -> None:
+        run_sync(self._logic.instance.refresh())
+        run_sync(self._logic.instance.heartbeat())
+
+    def send(
+        self,
+        topic: str | Message,
+        body: bytes | str | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> SendResult:
+        """Send a message and wait until the broker has stored it (Java: ``send``).
+
+        topic, body  a topic and a body, with the options of ``Message``; or a ``Message`` alone
+        queue        the queue to send to; without it and without ``message_group`` the queues take turns
+        timeout      seconds for the whole call, retries included; default: the producer's
+        returns      SendResult; its status can be other than SEND_OK: stored, but not yet as safely as asked
+        raises       MessageIllegal, RouteNotFound, TransportError (RequestTimeout), the broker's refusal (BrokerError)
+        """
+        if not self._started:
+            self.start()
+        return run_sync(self._logic.send(topic, body, queue=queue, timeout=timeout, **options))
+
+    def send_oneway(
+        self,
+        topic: str | Message,
+        body: bytes | str | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> None:
+        """Send a message without waiting for an answer; it may be lost, and no one will know."""
+        if not self._started:
+            self.start()
+        run_sync(self._logic.send_oneway(topic, body, queue=queue, **options))
+
+    def send_batch(
+        self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: float | None = None
+    ) -> SendResult:
+        """Send messages of one topic as one batch: one queue, consecutive offsets, stored together or not at all.
+
+        returns  SendResult: ``offset`` is that of the first message, ``msg_id`` joins the ids by commas
+        raises   as ``send``; MessageIllegal for what cannot be one batch
+        """
+        if not self._started:
+            self.start()
+        return run_sync(self._logic.send_batch(messages, queue=queue, timeout=timeout))
+
+    def send_arrow(
+        self, topic: str, record_batch: pyarrow.RecordBatch | pyarrow.Table, **columns: Unpack[ArrowColumns]
+    ) -> SendSummary:
+        """Send each row of a record batch, or of a table, as a message; see ``rocketcore.client.arrow.send_arrow``."""
+        from rocketcore.client.arrow import send_arrow
+
+        if not self._started:
+            self.start()
+        return run_sync(send_arrow(self._logic, topic, record_batch, **columns))
+
+    def send_nowait(self, message: Message, *, queue: MessageQueue | None = None) -> SendFuture:
+        """Hand a message over to be sent with others of its queue; waits only while ``buffer_bytes`` are taken.
+
+        returns  a future of the SendResult; its ``msg_id`` is known at once
+        """
+        background = self._nowait or self._start_nowait()
+        return background.send(message, queue)
+
+    def _start_nowait(self) -> _Background:
+        if not self._started:
+            self.start()
+        with self._lock:
+            if self._closed:
+                raise ClientClosed("the producer is closed")
+            if self._nowait is None:
+                self._nowait = _Background(self.config)
+            return self._nowait
+
+    def flush(self) -> None:
+        """Wait until everything that ``send_nowait`` took is sent, or has failed."""
+        if self._nowait is not None:
+            self._nowait.flush()
+
+    def close(self) -> None:
+        """Send what is waiting, leave the group, close the connections; a second call does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._nowait is not None:
+            self._nowait.close()
+        if self._started:
+            self._housekeeping.stop()
+            run_sync(self._logic.instance.unregister())
+        self._logic.refuse()
+        self._remoting.close()
+
+
+class _Background:
+    """The asyncio producer that sends what ``send_nowait`` takes, and the loop it runs on."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._thread = LoopThread("producer-nowait")
+        self._producer, self._accumulator = self._thread.run(self._open(config))
+
+    @staticmethod
+    async def _open(config: ProducerConfig) -> tuple[AsyncProducer, Accumulator]:
+        producer = AsyncProducer(config=config)
+        await producer.start()
+        return producer, producer.accumulator()
+
+    def send(self, message: Message, queue: MessageQueue | None) -> SendFuture:
+        producer, accumulator = self._producer, self._accumulator
+        producer.check(message)
+        publisher = producer.find_publisher(message.topic) or self._thread.run(producer.publisher(message.topic))
+        future = accumulator.append(publisher, message, queue, wait=True)
+        assert future is not None
+        return future
+
+    def flush(self) -> None:
+        self._thread.run(self._accumulator.flush())
+
+    def close(self) -> None:
+        try:
+            self._thread.run(self._producer.close())
+        finally:
+            self._thread.stop()
+
+
+class _Hosted:
+    """An asyncio consumer on a loop thread that starts on first use."""
+
+    def __init__(self, consumer: AsyncPushConsumer | AsyncPullConsumer) -> None:
+        self._hosted = consumer
+        self._thread: LoopThread | None = None
+        self._lock = threading.Lock()  # guards starting and closing
+        self._closed = False
+        self._forked = False
+        watch(self)
+
+    def forked(self) -> None:
+        """Note that this is a child: the threads of the consumer are the parent's."""
+        self._forked = True
+        self._lock = threading.Lock()
+
+    @property
+    def config(self) -> ConsumerConfig:
+        """The settings of this consumer."""
+        return self._hosted.config
+
+    @property
+    def client_id(self) -> str:
+        """The name under which brokers know this consumer; after it started."""
+        return self._hosted.client_id
+
+    def _check(self) -> None:
+        if self._forked:
+            raise ForkedClient("the consumer belongs to the parent process: make a new one after fork()")
+        if self._closed:
+            raise ClientClosed("the consumer is closed")
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the consumer on its loop."""
+        try:
+            self._check()
+            with self._lock:
+                if self._thread is None:
+                    self._thread = LoopThread(f"consumer-{self.config.group}")
+            thread = self._thread
+        except BaseException:
+            coroutine.close()
+            raise
+        return thread.run(coroutine)
+
+    @staticmethod
+    async def _call(function: Callable[..., T], *arguments: object) -> T:
+        """Call a function that belongs to the loop; for ``_run``."""
+        return function(*arguments)
+
+    def start(self) -> None:
+        """Join the group and begin to pull; a second call does nothing."""
+        self._run(self._hosted.start())
+
+    def close(self) -> None:
+        """Finish what is being handled, store the offsets, leave the group; a second call does nothing."""
+        with self._lock:
+            if self._closed or self._forked:
+                return
+            self._closed = True
+            thread = self._thread
+        if thread is None:
+            return
+        try:
+            thread.run(self._hosted.close(), self.config.close_timeout + CLOSE_MARGIN)
+        finally:
+            thread.stop()
+
+
+class Subscription:
+    """What ``subscribe`` returns; a decorator of the topic's handler."""
+
+    __slots__ = ("_set_handler", "_topic")
+
+    def __init__(self, topic: str, set_handler: Callable[[str, MessageHandler], None]) -> None:
+        self._topic = topic
+        self._set_handler = set_handler
+
+    def __call__(self, handler: Handler) -> Handler:
+        """Make a function the handler of the topic; it runs on one of the consumer's ``threads``."""
+        self._set_handler(self._topic, handler)
+        return handler
+
+
+class PushConsumer(_Hosted):
+    """Receives messages as a member of a group (Java: ``DefaultMQPushConsumer``); thread-safe.
+
+    Subscribe, then iterate and settle each message with ``ack()``, ``retry()`` or ``process()``; or give each topic a
+    handler, which runs on a pool of ``threads``, and call ``run()``. A handler that returns is done with the message;
+    one that raises gets it again, after the delay of ``RetryLater`` if it raised that.
+
+    namesrv  as in ``Producer``
+    config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
+    """
+
+    def __init__(
+        self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        self._consumer = AsyncPushConsumer(namesrv, config=config, **options)
+        self._ended = threading.Event()
+        super().__init__(self._consumer)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def subscribe(
+        self, topic: str, *, tag: str | None = None, sql: str | None = None, handler: MessageHandler | None = None
+    ) -> Subscription:
+        """Subscribe to a topic; the result decorates the topic's handler.
+
+        tag  the tags wanted, ``a || b``; default: all messages
+        sql  an SQL92 condition on properties, in place of tags; the broker needs ``enablePropertyFilter``
+        """
+        self._check()
+        if self._thread is None:
+            self._consumer.subscribe(topic, tag=tag, sql=sql, handler=handler)
+        else:
+            self._run(self._join(topic, tag, sql, handler))
+        return Subscription(topic, self._set_handler)
+
+    async def _join(self, topic: str, tag: str | None, sql: str | None, handler: MessageHandler | None) -> None:
+        await self._consumer.subscribe(topic, tag=tag, sql=sql, handler=handler)
+
+    def _set_handler(self, topic: str, handler: MessageHandler) -> None:
+        if self._thread is None:
+            self._consumer.set_handler(topic, handler)
+        else:
+            self._run(self._call(self._consumer.set_handler, topic, handler))
+
+    def unsubscribe(self, topic: str) -> None:
+        """End a subscription; the queues of the topic are given up."""
+        self._run(self._consumer.unsubscribe(topic))
+
+    def queues(self) -> list[MessageQueue]:
+        """Return the queues that this consumer reads now, sorted."""
+        return self._run(self._call(self._consumer.queues))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Yield the messages of topics without a handler, until ``close()`` or Ctrl-C."""
+        while True:
+            try:
+                messages = self._run(self._consumer.take(ITERATION_CHUNK))
+            except (ClientClosed, KeyboardInterrupt):
+                return
+            if not messages:
+                return
+            for message in messages:
+                if self._closed:
+                    return
+                if self._consumer.still_owned(message):
+                    yield message
+
+    def run(self) -> None:
+        """Consume with the handlers until SIGINT, SIGTERM or ``close()``; then finish, and leave the group."""
+        with _SignalsSet(self._ended):
+            self.start()
+            self._ended.wait()
+        self.close()
+
+    def close(self) -> None:
+        """Finish what handlers have begun, store the offsets, leave the group; a second call does nothing.
+
+        A handler may call it: then it returns at once, and the consumer closes when the handler is done.
+        """
+        self._ended.set()
+        if self._consumer.called_by_handler():
+            threading.Thread(target=super().close, name="consumer-close", daemon=True).start()
+        else:
+            super().close()
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Stop pulling, from some queues or from all."""
+        self._run(self._call(self._consumer.pause, queues))
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on pulling."""
+        self._run(self._call(self._consumer.resume, queues))
+
+
+class _SignalsSet:
+    """While it lasts, SIGINT and SIGTERM set an event; outside the main thread it does nothing."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self._event = event
+        self._before: dict[int, Any] = {}
+
+    def _set(self, number: int, frame: FrameType | None) -> None:
+        self._event.set()
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._set)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+class PullConsumer(_Hosted):
+    """Polls messages as a member of a group (Java: ``DefaultLitePullConsumer``); thread-safe.
+
+    namesrv  as in ``Producer``
+    config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
+    """
+
+    def __init__(
+        self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        self._consumer = AsyncPullConsumer(namesrv, config=config, **options)
+        super().__init__(self._consumer)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def subscribe(self, topic: str, *, tag: str | None = None, sql: str | None = None) -> None:
+        """Read this member's share of a topic; ``tag`` and ``sql`` as ``PushConsumer.subscribe``."""
+        self._run(self._consumer.subscribe(topic, tag=tag, sql=sql))
+
+    def unsubscribe(self, topic: str) -> None:
+        """End a subscription; the queues of the topic are given up."""
+        self._run(self._consumer.unsubscribe(topic))
+
+    def assign(self, queues: Iterable[MessageQueue], *, tag: str | None = None, sql: str | None = None) -> None:
+        """Read these queues and no others, whoever else reads them; each call replaces the one before."""
+        self._run(self._consumer.assign(queues, tag=tag, sql=sql))
+
+    def assignment(self) -> list[MessageQueue]:
+        """Return the queues that this consumer reads now."""
+        return self._run(self._call(self._consumer.assignment))
+
+    def poll(self, timeout: float = 5.0, *, max_messages: int | None = None) -> list[ReceivedMessage]:
+        """Return messages, waiting for the first at most ``timeout`` seconds; an empty list when none came.
+
+        max_messages  at most so many; default: the consumer's ``max_messages``
+        """
+        return self._run(self._consumer.poll(timeout, max_messages=max_messages))
+
+    def seek(self, queue: MessageQueue, offset: int | StartFrom) -> None:
+        """Go on reading a queue at an offset, a time, ``"first"`` or ``"last"``."""
+        self._run(self._consumer.seek(queue, offset))
+
+    def position(self, queue: MessageQueue) -> int:
+        """Return the offset of the message of a queue that a poll would return next."""
+        return self._run(self._call(self._consumer.position, queue))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """Return the offset that the group has stored for a queue, None without one."""
+        return self._run(self._consumer.committed(queue))
+
+    def offset_for_timestamp(self, queue: MessageQueue, time: datetime) -> int:
+        """Return the offset of the first message of a queue that was stored at a time or later."""
+        return self._run(self._consumer.offset_for_timestamp(queue, time))
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store how far the group is: what polls have returned, or the given offsets (of the next message to read)."""
+        self._run(self._consumer.commit(offsets))
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Have polls leave some queues out, or all; nothing is fetched from them."""
+        self._run(self._call(self._consumer.pause, queues))
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Have polls return messages of these queues again."""
+        self._run(self._call(self._consumer.resume, queues))

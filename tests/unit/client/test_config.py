@@ -1,0 +1,103 @@
+"""Settings: address forms, defaults from the environment, checks, and the typed keyword arguments."""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from rocketcore.client.config import (
+    ClientConfig,
+    ConsumerConfig,
+    ConsumerOptions,
+    ProducerConfig,
+    ProducerOptions,
+    name_server_list,
+)
+from rocketcore.errors import ConfigError, MessageIllegal
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("10.0.0.1:9876", ("10.0.0.1:9876",)),
+        ("a:1;b:2", ("a:1", "b:2")),
+        (" a:1 ; ;a:1;b:2;", ("a:1", "b:2")),
+        (["a:1", "b:2"], ("a:1", "b:2")),
+        ("[::1]:9876", ("[::1]:9876",)),
+    ],
+)
+def test_forms_of_name_server_addresses(given: Any, expected: tuple[str, ...]) -> None:
+    assert name_server_list(given, {}) == expected
+
+
+def test_left_out_the_environment_decides() -> None:
+    both = {"ROCKETMQ_NAMESRV_ADDR": "a:1", "NAMESRV_ADDR": "b:2"}
+    assert name_server_list(None, both) == ("a:1",)
+    assert name_server_list(None, {"NAMESRV_ADDR": "b:2;c:3"}) == ("b:2", "c:3")
+    assert name_server_list(None, {}) == ("127.0.0.1:9876",)
+
+
+@pytest.mark.parametrize("given", ["", ";", [], "host", "host:", ":9876", "host:port", "host:0", "host:70000"])
+def test_an_address_without_host_and_port_is_refused(given: Any) -> None:
+    with pytest.raises(ConfigError):
+        name_server_list(given, {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"), [(ProducerConfig, ProducerOptions), (ConsumerConfig, ConsumerOptions)]
+)
+def test_keyword_arguments_are_the_fields(settings: type[ClientConfig], options: type) -> None:
+    hints = typing.get_type_hints(options)
+    declared = {field.name: field for field in fields(settings) if field.name != "namesrv"}
+    assert set(hints) == set(declared)
+    types = typing.get_type_hints(settings)
+    assert {name: types[name] for name in declared} == hints
+    assert all(field.metadata["help"] for field in declared.values())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"timeout": 0},
+        {"retries": -1},
+        {"compression": "gzip"},
+        {"selector": "nearest"},
+        {"access_key": "alone"},
+        {"batch_bytes": 0},
+        {"batch_bytes": 1 << 30},
+        {"batch_count": 0},
+    ],
+)
+def test_a_producer_refuses_wrong_settings(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        ProducerConfig(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"start_from": "middle"},
+        {"start_from": datetime(2026, 1, 1)},
+        {"threads": 0},
+        {"allocate": "RANDOM"},
+        {"broadcast": True, "ordered": True},
+        {"pull_batch_size": 0},
+        {"max_messages": 0},
+    ],
+)
+def test_a_consumer_refuses_wrong_settings(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        ConsumerConfig(**wrong)
+
+
+def test_a_group_name_is_checked() -> None:
+    with pytest.raises(MessageIllegal, match="group"):
+        ProducerConfig(group="no spaces")
+
+
+def test_a_secret_is_not_printed() -> None:
+    assert "hidden" not in repr(ProducerConfig(access_key="me", secret_key="hidden"))

@@ -1,0 +1,300 @@
+"""Handing messages out and collecting verdicts."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from rocketcore.client.consume_service import CHUNK_MAX, ConsumeService, Verdict
+from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.message import ConsumeResult, MessageQueue, ReceivedMessage, RetryLater
+from rocketcore.protocol.bodies import CMResult
+
+
+class Harness:
+    """A service over one or more windows; a verdict settles its message as a push consumer would."""
+
+    def __init__(self, *, capacity: int = 4, ordered: bool = False, queues: int = 1) -> None:
+        self.windows = [ProcessQueue(MessageQueue("T", "b", number), 0) for number in range(queues)]
+        self.verdicts: list[Verdict] = []
+        self.changed = asyncio.Event()
+        self.allowed = True
+        self.service = ConsumeService(
+            "G", capacity, self.settle, ordered=ordered, consumable=lambda window: self.allowed
+        )
+
+    def settle(self, verdict: Verdict) -> None:
+        message = verdict[0]
+        self.windows[message.queue.queue_id].remove(message)
+        self.verdicts.append(verdict)
+        self.changed.set()
+
+    def fill(self, count: int, queue_id: int = 0, topic: str = "T") -> None:
+        window = self.windows[queue_id]
+        start = window.next_offset
+        messages = [
+            ReceivedMessage(
+                topic, f"{offset}".encode(), window.queue, offset, f"{offset}", f"{offset}", _settle=self.settled
+            )
+            for offset in range(start, start + count)
+        ]
+        window.put(messages, start + count)
+        self.service.arrived(window)
+
+    def settled(self, message: ReceivedMessage, result: ConsumeResult, delay: float | None) -> None:
+        self.service.settled(message, result, delay)
+
+    async def wait(self, count: int) -> None:
+        while len(self.verdicts) < count:
+            self.changed.clear()
+            await self.changed.wait()
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(10):
+            await body()
+
+    asyncio.run(main())
+
+
+def test_functions_run_on_threads_coroutines_on_the_loop() -> None:
+    async def body() -> None:
+        harness = Harness()
+        threads: set[int] = set()
+        harness.service.set_handler("T", lambda message: threads.add(threading.get_ident()))
+        harness.fill(5)
+        await harness.wait(5)
+        assert threading.get_ident() not in threads
+
+        async def handle(message: ReceivedMessage) -> None:
+            threads.clear()
+            threads.add(threading.get_ident())
+
+        harness.service.set_handler("T", handle)
+        harness.fill(5)
+        await harness.wait(10)
+        assert threads == {threading.get_ident()}
+        await harness.service.stop()
+
+    run(body)
+
+
+def test_what_a_handler_returns_or_raises_is_the_verdict(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        harness = Harness()
+
+        def handle(message: ReceivedMessage) -> ConsumeResult | None:
+            match message.text():
+                case "0":
+                    return None
+                case "1":
+                    return ConsumeResult.RETRY
+                case "2":
+                    raise RetryLater(delay=7)
+                case _:
+                    raise ValueError("broken")
+
+        harness.service.set_handler("T", handle)
+        harness.fill(4)
+        await harness.wait(4)
+        assert {verdict[0].text(): verdict[1:] for verdict in harness.verdicts} == {
+            "0": (ConsumeResult.SUCCESS, None),
+            "1": (ConsumeResult.RETRY, None),
+            "2": (ConsumeResult.RETRY, 7),
+            "3": (ConsumeResult.RETRY, None),
+        }
+        await harness.service.stop()
+
+    run(body)
+    assert [record.exc_info is not None for record in caplog.records if "handler failed" in record.message] == [True]
+
+
+def test_quick_handlers_get_many_messages_at_a_time_slow_ones_one() -> None:
+    async def body() -> None:
+        harness = Harness(capacity=1)
+        harness.service.set_handler("T", lambda message: None)
+        for _ in range(60):
+            harness.fill(40)
+            await asyncio.sleep(0)
+        await harness.wait(2400)
+        assert harness.service.chunk_size("T") == CHUNK_MAX
+        harness.service.set_handler("U", lambda message: time.sleep(0.005))
+        harness.fill(10, topic="U")
+        await harness.wait(2410)
+        assert harness.service.chunk_size("U") == 1
+        await harness.service.stop()
+
+    run(body)
+
+
+def test_coroutine_handlers_are_bounded_too() -> None:
+    async def body() -> None:
+        harness = Harness(capacity=3)
+        running, most = 0, 0
+
+        async def handle(message: ReceivedMessage) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.001)
+            running -= 1
+
+        harness.service.set_handler("T", handle)
+        harness.fill(30)
+        await harness.wait(30)
+        assert 1 < most <= 6
+        await harness.service.stop()
+
+    run(body)
+
+
+def test_in_order_one_message_of_a_queue_is_out_at_a_time() -> None:
+    async def body() -> None:
+        harness = Harness(ordered=True, queues=2)
+        handled: dict[int, list[str]] = {0: [], 1: []}
+        working: set[int] = set()
+
+        def handle(message: ReceivedMessage) -> None:
+            assert message.queue.queue_id not in working
+            working.add(message.queue.queue_id)
+            time.sleep(0.001)
+            handled[message.queue.queue_id].append(message.text())
+            working.discard(message.queue.queue_id)
+
+        harness.service.set_handler("T", handle)
+        for queue_id in (0, 1):
+            harness.fill(20, queue_id)
+        await harness.wait(40)
+        assert all(verdict[1] is ConsumeResult.SUCCESS for verdict in harness.verdicts)
+        assert handled == {queue_id: [f"{i}" for i in range(20)] for queue_id in (0, 1)}
+        await harness.service.stop()
+
+    run(body)
+
+
+def test_a_queue_that_may_not_be_worked_on_is_left_alone() -> None:
+    async def body() -> None:
+        harness = Harness()
+        harness.allowed = False
+        harness.service.set_handler("T", lambda message: None)
+        harness.fill(3)
+        await asyncio.sleep(0.02)
+        assert not harness.verdicts
+        harness.allowed = True
+        harness.service.arrived(harness.windows[0])
+        await harness.wait(3)
+        await harness.service.stop()
+
+    run(body)
+
+
+def test_messages_without_a_handler_wait_for_iteration_queues_in_turn() -> None:
+    async def body() -> None:
+        harness = Harness(queues=2)
+        waiting = asyncio.create_task(harness.service.take(2))
+        await asyncio.sleep(0)
+        harness.fill(4, 0)
+        harness.fill(4, 1)
+        taken = [await waiting, *[await harness.service.take(2) for _ in range(3)]]
+        assert [[message.queue.queue_id for message in messages] for messages in taken] == [
+            [0, 0],
+            [1, 1],
+            [0, 0],
+            [1, 1],
+        ]
+        for messages in taken:
+            for message in messages:
+                message.ack()
+        assert len(harness.verdicts) == 8
+        last = asyncio.create_task(harness.service.take(1))
+        await asyncio.sleep(0)
+        harness.service.stop_feeding()
+        assert await last == []
+        await harness.service.stop()
+
+    run(body)
+
+
+def test_a_handler_that_comes_late_gets_what_waits() -> None:
+    async def body() -> None:
+        harness = Harness()
+        harness.fill(3)
+        harness.service.set_handler("T", lambda message: None)
+        await harness.wait(3)
+        await harness.service.stop()
+
+    run(body)
+
+
+def test_verdicts_of_other_threads_arrive_on_the_loop() -> None:
+    async def body() -> None:
+        harness = Harness()
+        harness.fill(50)
+        messages = await harness.service.take(50)
+
+        def acknowledge() -> None:
+            for message in messages:
+                message.ack()
+
+        await asyncio.to_thread(acknowledge)
+        await harness.wait(50)
+        await harness.service.stop()
+
+    run(body)
+
+
+def test_messages_of_a_queue_that_was_given_up_are_not_handled() -> None:
+    async def body() -> None:
+        harness = Harness(capacity=1)
+        release, handled = threading.Event(), []
+
+        def handle(message: ReceivedMessage) -> None:
+            release.wait(5)
+            handled.append(message.text())
+
+        harness.service.set_handler("T", handle)
+        harness.fill(10)
+        await asyncio.sleep(0.02)
+        harness.windows[0].dropped = True
+        release.set()
+        assert await harness.service.drain(5)
+        assert handled == ["0"]
+        await harness.service.stop()
+
+    run(body)
+
+
+def test_drain_says_when_handlers_do_not_end() -> None:
+    async def body() -> None:
+        harness = Harness()
+        release = threading.Event()
+        harness.service.set_handler("T", lambda message: release.wait(5))
+        harness.fill(1)
+        assert not await harness.service.drain(0.02)
+        release.set()
+        assert await harness.service.drain(5)
+        await harness.service.stop()
+
+    run(body)
+
+
+def test_a_message_on_request_is_handled_apart() -> None:
+    async def body() -> None:
+        harness = Harness()
+        message = ReceivedMessage("T", b"x", MessageQueue("T", "b", 0), 0, "id", "id")
+
+        async def later(received: ReceivedMessage) -> ConsumeResult:
+            return ConsumeResult.RETRY
+
+        assert await harness.service.run_once(lambda received: None, message) == (CMResult.CR_SUCCESS, None)
+        assert await harness.service.run_once(later, message) == (CMResult.CR_LATER, None)
+        result, remark = await harness.service.run_once(lambda received: 1 / 0, message)
+        assert (result, remark) == (CMResult.CR_THROW_EXCEPTION, "ZeroDivisionError: division by zero")
+        await harness.service.stop()
+
+    run(body)

@@ -1,0 +1,264 @@
+"""Joining a group without sockets: shares, first offsets, what brokers ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from rocketcore.client.instance import ClientInstance
+from rocketcore.client.offset_store import RemoteOffsetStore
+from rocketcore.client.pull import PullConsumer
+from rocketcore.client.push import PushConsumer
+from rocketcore.client.rebalance import Rebalancer
+from rocketcore.client.runtime import ASYNCIO
+from rocketcore.client.serving import _Served
+from rocketcore.codes import LanguageCode, RequestCode, ResponseCode
+from rocketcore.errors import ConfigError, MessageIllegal
+from rocketcore.message import ConsumeResult, MessageQueue, ReceivedMessage
+from rocketcore.protocol.bodies import (
+    CMResult,
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    ConsumeType,
+    GetConsumerListByGroupResponseBody,
+    GetConsumerStatusBody,
+    HeartbeatData,
+    MessageModel,
+    ResetOffsetBody,
+)
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from rocketcore.protocol.schema import Header
+from tests.unit.client.fakes import FakeRemoting, Outcome, route
+
+
+class Group:
+    """A broker that knows the members of a group and the bounds of its queues."""
+
+    def __init__(self, *members: str) -> None:
+        self.members = list(members)
+        self.heartbeats: list[HeartbeatData] = []
+        self.asked: list[int] = []
+
+    def __call__(self, address: str, request: RemotingCommand) -> Outcome:
+        self.asked.append(request.code)
+        response = RemotingCommand.response(request)
+        match request.code:
+            case RequestCode.HEART_BEAT:
+                self.heartbeats.append(HeartbeatData.decode(request.body))
+            case RequestCode.GET_CONSUMER_LIST_BY_GROUP:
+                if not self.members:
+                    return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, "no consumer for this group")
+                response.body = GetConsumerListByGroupResponseBody(consumer_id_list=self.members).encode()
+            case RequestCode.QUERY_CONSUMER_OFFSET:
+                return RemotingCommand.response(request, ResponseCode.QUERY_NOT_FOUND, "none")
+            case RequestCode.GET_MAX_OFFSET:
+                response.ext_fields = {"offset": "100"}
+            case RequestCode.GET_MIN_OFFSET:
+                response.ext_fields = {"offset": "40"}
+            case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+                response.ext_fields = {"offset": str(int((request.ext_fields or {})["timestamp"]) // 1000)}
+        return response
+
+
+def wire(consumer: Any, broker: Group) -> None:
+    """Give a consumer that is not started an instance over a fake cluster."""
+    remoting = FakeRemoting({"T": route("a", "b", queues=4)}, broker)
+    consumer.instance = ClientInstance(consumer.config, remoting, ASYNCIO)
+    consumer.instance.register_consumer(consumer)
+    consumer.offsets = RemoteOffsetStore(consumer.instance, consumer.group)
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(10):
+            await body()
+
+    asyncio.run(main())
+
+
+def test_a_share_is_taken_among_the_members_the_broker_names() -> None:
+    async def body() -> None:
+        broker = Group()
+        consumer = PushConsumer(group="G")
+        wire(consumer, broker)
+        rebalancer = Rebalancer(
+            consumer.instance, "G", lambda own, queues, ids: list(queues[: len(ids)]), broadcast=False
+        )
+        assert await rebalancer.share("T") is None
+        broker.members = ["stranger"]
+        assert await rebalancer.share("T") is None
+        broker.members = ["stranger", consumer.instance.client_id]
+        assert await rebalancer.share("T") == [MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)]
+        assert await rebalancer.share("Unknown") is None
+        assert len(broker.heartbeats) == 2
+
+    run(body)
+
+
+def test_broadcasting_takes_all_queues_and_asks_no_one() -> None:
+    async def body() -> None:
+        broker = Group()
+        consumer = PushConsumer(group="G", broadcast=True)
+        wire(consumer, broker)
+        rebalancer = Rebalancer(consumer.instance, "G", lambda own, queues, ids: [], broadcast=True)
+        assert len(await rebalancer.share("T") or []) == 8
+        assert RequestCode.GET_CONSUMER_LIST_BY_GROUP not in broker.asked
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("start_from", "topic", "expected"),
+    [
+        ("last", "T", 100),
+        ("first", "T", 40),
+        (datetime(1970, 1, 1, 0, 1, tzinfo=UTC), "T", 60),
+        ("last", "%RETRY%G", 0),
+        ("first", "%RETRY%G", 0),
+    ],
+)
+def test_the_first_offset_of_a_group_without_one(start_from: Any, topic: str, expected: int) -> None:
+    async def body() -> None:
+        consumer = PushConsumer(group="G", start_from=start_from)
+        wire(consumer, Group())
+        await consumer.instance.route("T")
+        assert await consumer.first_offset(MessageQueue(topic, "a", 0)) == expected
+
+    run(body)
+
+
+def test_a_heartbeat_says_what_the_consumer_wants() -> None:
+    async def body() -> None:
+        broker = Group()
+        consumer = PushConsumer(group="G", start_from="first")
+        wire(consumer, broker)
+        consumer.subscribe("T", tag="a || b")
+        await consumer.instance.route("T")
+        await consumer.instance.heartbeat()
+        assert len(broker.heartbeats) == 2
+        [data] = broker.heartbeats[0].consumer_data_set
+        assert (data.group_name, data.consume_type) == ("G", ConsumeType.CONSUME_PASSIVELY)
+        assert data.message_model is MessageModel.CLUSTERING
+        assert {each.topic: each.sub_string for each in data.subscription_data_set} == {"T": "a || b", "%RETRY%G": "*"}
+        pull = PullConsumer(group="G")
+        pull.add_subscription("T", None, None)
+        assert pull.consumer_data().consume_type is ConsumeType.CONSUME_ACTIVELY
+        assert [each.topic for each in pull.consumer_data().subscription_data_set] == ["T"]
+
+    run(body)
+
+
+def test_wrong_subscriptions_are_refused() -> None:
+    consumer = PushConsumer(group="G")
+    with pytest.raises(ConfigError, match="not both"):
+        consumer.subscribe("T", tag="a", sql="b > 1")
+    with pytest.raises(MessageIllegal):
+        consumer.subscribe("no spaces")
+    with pytest.raises(ConfigError):
+        consumer.subscribe("T", tag="||")
+    with pytest.raises(ConfigError, match="ordered"):
+        PullConsumer(group="G", ordered=True)
+
+
+async def start(consumer: PushConsumer) -> None:
+    """Start a consumer that finds no cluster."""
+    await consumer.start()
+    consumer.instance.remoting = FakeRemoting({})
+
+
+class Channel:
+    remote_address = "a:1"
+
+
+def ask(code: RequestCode, header: Header, body: bytes = b"") -> RemotingCommand:
+    return RemotingCommand.request(code, header, body)
+
+
+def test_what_an_administrator_is_shown() -> None:
+    async def body() -> None:
+        consumer = PushConsumer(group="G", threads=3)
+        consumer.subscribe("T", handler=lambda message: None)
+        await start(consumer)
+        try:
+            reader = consumer.own(MessageQueue("T", "a", 0), 17)
+            served: Any = _Served(consumer)
+            answer = served.consumer_status(
+                Channel(),
+                ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequestHeader(topic="T", group="G")),
+            )
+            assert GetConsumerStatusBody.decode(answer.body).message_queue_table == {MessageQueue("T", "a", 0): 17}
+            header = GetConsumerRunningInfoRequestHeader(consumer_group="G", client_id=consumer.client_id)
+            answer = served.running_info(Channel(), ask(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
+            info = ConsumerRunningInfo.decode(answer.body)
+            assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+            assert info.properties["PROP_THREADPOOL_CORE_SIZE"] == "3"
+            assert int(info.properties["PROP_CONSUMER_START_TIMESTAMP"]) == consumer.started_at
+            assert info.mq_table[MessageQueue("T", "a", 0)].commit_offset == 17
+            header = GetConsumerRunningInfoRequestHeader(consumer_group="other", client_id="x")
+            answer = served.running_info(Channel(), ask(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
+            assert (answer.code, "other" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+            assert reader.window.next_offset == 17
+        finally:
+            await consumer.close()
+
+    run(body)
+
+
+def test_an_offset_reset_moves_the_owned_queues() -> None:
+    async def body() -> None:
+        consumer = PushConsumer(group="G")
+        await start(consumer)
+        try:
+            queue = MessageQueue("T", "a", 0)
+            before = consumer.own(queue, 17)
+            header = ResetOffsetRequestHeader(topic="T", group="G", timestamp=0, force=True)
+            table = ResetOffsetBody(offset_table={queue: 5, MessageQueue("T", "a", 1): 9}).encode()
+            served: Any = _Served(consumer)
+            await served.reset_offset(Channel(), ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, table))
+            [window] = consumer.windows()
+            assert (window.queue, window.next_offset) == (queue, 5)
+            assert before.window.dropped
+            cpp = b'{"offsetTable":[{"brokerName":"a","offset":7,"queueId":0,"topic":"T"}]}'
+            request = ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, cpp)
+            request.language = LanguageCode.CPP
+            await served.reset_offset(Channel(), request)
+            assert [window.next_offset for window in consumer.windows()] == [7]
+        finally:
+            await consumer.close()
+
+    run(body)
+
+
+def test_a_message_is_consumed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        consumer = PushConsumer(group="G")
+        seen: list[str] = []
+
+        def handle(message: ReceivedMessage) -> ConsumeResult:
+            seen.append(message.text())
+            return ConsumeResult.RETRY
+
+        consumer.subscribe("T", handler=handle)
+        await start(consumer)
+        try:
+            message = ReceivedMessage("T", b"now", MessageQueue("T", "a", 0), 3, "id", "offset-id")
+            monkeypatch.setattr("rocketcore.client.serving.decode_message", lambda data, broker: message)
+            header = ConsumeMessageDirectlyResultRequestHeader(consumer_group="G", broker_name="a")
+            served: Any = _Served(consumer)
+            answer = await served.consume_directly(Channel(), ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, b"x"))
+            result = ConsumeMessageDirectlyResult.decode(answer.body)
+            assert (result.consume_result, seen) == (CMResult.CR_LATER, ["now"])
+        finally:
+            await consumer.close()
+
+    run(body)

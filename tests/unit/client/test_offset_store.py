@@ -1,0 +1,158 @@
+"""Where offsets are kept: what is written, what is read back."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from rocketcore.client.config import ConsumerConfig
+from rocketcore.client.instance import ClientInstance
+from rocketcore.client.offset_store import LocalOffsetStore, RemoteOffsetStore, local_offset_path
+from rocketcore.client.runtime import ASYNCIO
+from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.errors import ConnectError, SystemBusy
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from tests.unit.client.fakes import FakeRemoting, Outcome, route
+
+QUEUE = MessageQueue("T", "a", 1)
+
+
+class Offsets:
+    """A broker that keeps the offsets of one group."""
+
+    def __init__(self) -> None:
+        self.table: dict[tuple[str, str, int], int] = {}
+        self.updates = 0
+        self.failure: Exception | None = None
+
+    def __call__(self, address: str, request: RemotingCommand) -> Outcome:
+        if isinstance(self.failure, ConnectError):
+            return self.failure
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            update = request.header(UpdateConsumerOffsetRequestHeader)
+            self.updates += 1
+            self.table[update.consumer_group, update.topic, update.queue_id] = update.commit_offset
+            return RemotingCommand.response(request)
+        query = request.header(QueryConsumerOffsetRequestHeader)
+        offset = self.table.get((query.consumer_group, query.topic, query.queue_id))
+        if offset is None:
+            return RemotingCommand.response(request, ResponseCode.QUERY_NOT_FOUND, "none")
+        response = RemotingCommand.response(request)
+        response.ext_fields = {"offset": str(offset)}
+        return response
+
+
+def remote(offsets: Offsets) -> RemoteOffsetStore:
+    remoting = FakeRemoting({"T": route("a")}, offsets)
+    instance = ClientInstance(ConsumerConfig(group="G"), remoting, ASYNCIO)
+    instance.routes.update("T", route("a"))
+    return RemoteOffsetStore(instance, "G")
+
+
+def test_only_what_changed_is_sent() -> None:
+    async def main() -> None:
+        offsets = Offsets()
+        store = remote(offsets)
+        assert await store.read(QUEUE) is None
+        store.update(QUEUE, 5)
+        store.update(QUEUE, 3)
+        await store.persist()
+        await store.persist()
+        assert (offsets.table, offsets.updates) == ({("G", "T", 1): 5}, 1)
+        store.update(QUEUE, 2, reset=True)
+        await store.persist([QUEUE, MessageQueue("T", "a", 0)])
+        assert (offsets.table[("G", "T", 1)], offsets.updates) == (2, 2)
+        assert await remote(offsets).read(QUEUE) == 2
+
+    asyncio.run(main())
+
+
+def test_what_failed_is_sent_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        offsets = Offsets()
+        store = remote(offsets)
+        offsets.failure = ConnectError("down")
+        store.update(QUEUE, 5)
+        await store.persist()
+        offsets.failure = None
+        await store.persist()
+        assert offsets.table == {("G", "T", 1): 5}
+
+    asyncio.run(main())
+    assert "offset not stored" in caplog.text
+
+
+def test_commits_of_one_topic_leave_one_after_the_other() -> None:
+    class Slow(FakeRemoting):
+        under_way: ClassVar[list[int]] = []
+        together = 0
+
+        async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+            self.under_way.append(command.opaque)
+            self.together = max(self.together, len(self.under_way))
+            await asyncio.sleep(0)
+            self.under_way.remove(command.opaque)
+            return await super().invoke(address, command, timeout)
+
+    async def main() -> None:
+        offsets = Offsets()
+        store = remote(offsets)
+        slow = Slow({}, offsets)
+        store._instance.remoting = slow
+        for queue_id in range(4):
+            store.update(MessageQueue("T", "a", queue_id), 5)
+        await store.persist()
+        assert (offsets.updates, slow.together) == (4, 1)
+
+    asyncio.run(main())
+
+
+def test_a_forgotten_queue_is_not_written_any_more() -> None:
+    async def main() -> None:
+        offsets = Offsets()
+        store = remote(offsets)
+        store.update(QUEUE, 5)
+        store.forget(QUEUE)
+        await store.persist()
+        assert store.find(QUEUE) is None
+        assert not offsets.updates
+
+    asyncio.run(main())
+
+
+def test_a_refusal_is_not_taken_for_no_offset() -> None:
+    async def main() -> None:
+        store = remote(Offsets())
+        store._instance.remoting = FakeRemoting(  # the broker is busy
+            {}, lambda address, request: RemotingCommand.response(request, ResponseCode.SYSTEM_BUSY, "busy")
+        )
+        with pytest.raises(SystemBusy):
+            await store.read(QUEUE)
+
+    asyncio.run(main())
+
+
+def test_the_file_has_javas_form_and_survives_damage(tmp_path: Path) -> None:
+    path = local_offset_path(str(tmp_path), "10.0.0.9@DEFAULT", "G")
+    assert path == tmp_path / "10.0.0.9@DEFAULT" / "G" / "offsets.json"
+
+    async def main() -> None:
+        store = LocalOffsetStore(path)
+        assert await store.read(QUEUE) is None
+        store.update(QUEUE, 5)
+        await store.persist()
+        assert path.read_bytes() == b'{"offsetTable":{{"brokerName":"a","queueId":1,"topic":"T"}:5}}'
+        store.update(QUEUE, 6)
+        await store.persist()
+        assert await LocalOffsetStore(path).read(QUEUE) == 6
+        path.write_bytes(b'{"offsetTable":{{"bro')
+        assert await LocalOffsetStore(path).read(QUEUE) == 5
+        path.with_name("offsets.json.bak").unlink()
+        assert await LocalOffsetStore(path).read(QUEUE) is None
+
+    asyncio.run(main())

@@ -1,0 +1,97 @@
+"""The window of one queue."""
+
+from __future__ import annotations
+
+import random
+
+from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.message import MessageQueue, ReceivedMessage
+from rocketcore.service import ManualClock
+
+QUEUE = MessageQueue("T", "b", 0)
+
+
+def message(offset: int, body: bytes = b"12345") -> ReceivedMessage:
+    return ReceivedMessage("T", body, QUEUE, offset, f"id-{offset}", f"offset-id-{offset}")
+
+
+def window(*offsets: int, start: int = 0, next_offset: int | None = None) -> ProcessQueue:
+    result = ProcessQueue(QUEUE, start, ManualClock())
+    result.put([message(offset) for offset in offsets], offsets[-1] + 1 if next_offset is None else next_offset)
+    return result
+
+
+def test_the_commit_offset_waits_for_the_first_unsettled_message() -> None:
+    queue = window(5, 6, 7, start=5)
+    first, second, third = queue.take(10)
+    assert queue.remove(second)
+    assert queue.commit_offset == 5
+    assert queue.remove(first)
+    assert queue.commit_offset == 7
+    assert queue.remove(third)
+    assert queue.commit_offset == 8
+    assert not queue.remove(third)
+
+
+def test_offsets_that_hold_nothing_for_us_are_passed_over() -> None:
+    queue = window(5, start=3, next_offset=40)
+    assert (queue.commit_offset, queue.next_offset, queue.span) == (5, 40, 0)
+    queue.remove(queue.take(1)[0])
+    assert queue.commit_offset == 40
+    queue.put([], 50)
+    assert queue.commit_offset == 50
+
+
+def test_an_empty_window_commits_where_it_began() -> None:
+    assert ProcessQueue(QUEUE, 17, ManualClock()).commit_offset == 17
+
+
+def test_bytes_and_span_are_counted() -> None:
+    queue = window(10, 11, 19)
+    assert (len(queue), queue.cached_bytes, queue.span) == (3, 15, 9)
+    queue.remove(queue.take(1)[0])
+    assert (len(queue), queue.cached_bytes, queue.span) == (2, 10, 8)
+
+
+def test_a_message_that_comes_twice_is_kept_once() -> None:
+    queue = window(1, 2)
+    queue.put([message(2), message(3)], 4)
+    assert [each.offset for each in queue.take(10)] == [1, 2, 3]
+
+
+def test_what_is_given_back_is_taken_next_in_order() -> None:
+    queue = window(1, 2, 3, 4)
+    taken = queue.take(3)
+    queue.give_back(taken[:2])
+    assert [each.offset for each in queue.take(10)] == [1, 2, 4]
+    queue.give_back([message(3)])
+    assert queue.handed_count == 3
+
+
+def test_expired_is_what_someone_has_worked_on_for_too_long() -> None:
+    clock = ManualClock()
+    queue = ProcessQueue(QUEUE, 0, clock)
+    queue.put([message(0), message(1), message(2)], 3)
+    queue.take(1)
+    clock.advance(10.0)
+    queue.take(1)
+    assert [each.offset for each in queue.expired(5.0)] == [0]
+
+
+def test_after_clear_a_verdict_on_an_old_message_does_not_count() -> None:
+    queue = window(1, 2)
+    [first, _] = queue.take(2)
+    queue.clear()
+    assert not queue.holds(first)
+    assert not queue.remove(first)
+    assert (len(queue), queue.cached_bytes, queue.waiting_count, queue.handed_count) == (0, 0, 0, 0)
+
+
+def test_any_order_of_settlement_never_commits_past_an_open_message() -> None:
+    rng = random.Random(7)
+    queue = window(*range(100, 200), start=100)
+    open_messages = queue.take(100)
+    rng.shuffle(open_messages)
+    while open_messages:
+        queue.remove(open_messages.pop())
+        assert queue.commit_offset == min((each.offset for each in open_messages), default=200)

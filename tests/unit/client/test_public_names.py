@@ -1,0 +1,72 @@
+"""The public names: there, typed, and nothing happens at import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import rocketcore
+from rocketcore import aio
+
+
+def python(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True, timeout=30
+    )
+    return done.stdout.strip()
+
+
+def test_import_loads_and_starts_nothing() -> None:
+    program = """
+        import sys, threading
+        before = set(sys.modules)
+        import rocketcore, rocketcore.aio
+        loaded = {name for name in set(sys.modules) - before if name.split(".")[0] not in sys.stdlib_module_names}
+        print(sorted(loaded), threading.active_count())
+    """
+    assert python(program) == "['rocketcore', 'rocketcore.aio'] 1"
+
+
+def test_every_name_is_there() -> None:
+    for name in rocketcore.__all__:
+        if name != "read_arrow":  # needs pyarrow
+            assert getattr(rocketcore, name) is not None, name
+    for name in aio.__all__:
+        assert getattr(aio, name) is not None, name
+    assert set(dir(rocketcore)) == set(rocketcore.__all__)
+
+
+@pytest.mark.parametrize("module", [rocketcore, aio])
+def test_an_unknown_name_is_an_attribute_error(module: object) -> None:
+    with pytest.raises(AttributeError, match="Consumer2"):
+        _ = module.Consumer2  # type: ignore[attr-defined]
+
+
+def test_both_worlds_have_the_same_methods() -> None:
+    def public(cls: type) -> set[str]:
+        return {name for name in dir(cls) if not name.startswith("_")}
+
+    internal = {
+        "publisher",
+        "find_publisher",
+        "refuse",
+        "check",
+        "encode",
+        "send_encoded",
+        "send_encoded_batch",
+        "target",
+        "accumulator",
+    }
+    assert public(aio.Producer) - internal == public(rocketcore.Producer) - {"forked"}
+    for name in ("PushConsumer", "PullConsumer"):
+        assert public(getattr(rocketcore, name)) - {"forked", "config"} <= public(getattr(aio, name)), name
+
+
+def test_the_log_has_a_null_handler() -> None:
+    assert (
+        python("import logging, rocketcore; print(logging.getLogger('rocketcore').handlers)")
+        == "[<NullHandler (NOTSET)>]"
+    )

@@ -1,0 +1,95 @@
+"""Routes as clients use them."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketcore.client.route_table import RouteTable, inherit_route, topic_route
+from rocketcore.errors import RouteNotFound
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.bodies import BrokerData, QueueData, TopicRouteData
+
+
+def queue_data(broker: str, read: int, write: int, perm: int = 6) -> QueueData:
+    return QueueData(broker_name=broker, read_queue_nums=read, write_queue_nums=write, perm=perm)
+
+
+def broker_data(name: str, addresses: dict[int, str]) -> BrokerData:
+    return BrokerData(cluster="c", broker_name=name, broker_addrs=addresses)
+
+
+def queues(topic: str, broker: str, count: int) -> tuple[MessageQueue, ...]:
+    return tuple(MessageQueue(topic, broker, queue_id) for queue_id in range(count))
+
+
+ROUTE = TopicRouteData(
+    queue_datas=[queue_data("b", 3, 2), queue_data("a", 1, 4), queue_data("c", 2, 2), queue_data("d", 2, 2, perm=4)],
+    broker_datas=[
+        broker_data("a", {0: "a0:1", 1: "a1:1"}),
+        broker_data("b", {0: "b0:1"}),
+        broker_data("c", {1: "c1:1"}),
+        broker_data("d", {0: "d0:1"}),
+    ],
+)
+
+
+def test_publish_needs_a_master_and_the_write_bit_subscribe_the_read_bit() -> None:
+    route = topic_route("T", ROUTE)
+    assert route.publish == queues("T", "a", 4) + queues("T", "b", 2)
+    assert route.subscribe == queues("T", "a", 1) + queues("T", "b", 3) + queues("T", "c", 2) + queues("T", "d", 2)
+    assert not route.ordered
+
+
+def test_order_topic_conf_fixes_the_queues() -> None:
+    data = TopicRouteData(order_topic_conf="b:2;a:1", queue_datas=ROUTE.queue_datas, broker_datas=ROUTE.broker_datas)
+    route = topic_route("T", data)
+    assert route.publish == (*queues("T", "b", 2), *queues("T", "a", 1))
+    assert route.ordered
+
+
+def test_a_topic_to_be_created_gets_at_most_the_queues_wanted() -> None:
+    inherited = inherit_route(TopicRouteData(queue_datas=[queue_data("a", 8, 8, 7), queue_data("b", 2, 8, 7)]), 4)
+    assert [(each.read_queue_nums, each.write_queue_nums) for each in inherited.queue_datas] == [(4, 4), (2, 2)]
+
+
+def test_only_a_changed_route_replaces_the_known_one() -> None:
+    table = RouteTable()
+    assert table.update("T", ROUTE)
+    known = table.find("T")
+    shuffled = TopicRouteData(queue_datas=ROUTE.queue_datas[::-1], broker_datas=ROUTE.broker_datas[::-1])
+    assert not table.update("T", shuffled)
+    assert table.find("T") is known
+    moved = TopicRouteData(queue_datas=ROUTE.queue_datas, broker_datas=[broker_data("a", {0: "elsewhere:1"})])
+    assert table.update("T", moved)
+    assert table.publish_address("a") == "elsewhere:1"
+
+
+def test_addresses_by_role() -> None:
+    table = RouteTable()
+    table.update("T", ROUTE)
+    assert table.publish_address("a") == "a0:1"
+    with pytest.raises(RouteNotFound, match="'c'"):
+        table.publish_address("c")
+    assert table.subscribe_address("a", 1) == ("a1:1", 1)
+    assert table.subscribe_address("b", 1) == ("b0:1", 0)
+    assert table.subscribe_address("c") == ("c1:1", 1)
+    with pytest.raises(RouteNotFound):
+        table.subscribe_address("nobody")
+    assert sorted(table.addresses(masters_only=True)) == ["a0:1", "b0:1", "d0:1"]
+    assert len(table.addresses(masters_only=False)) == 5
+
+
+def test_a_broker_that_no_route_names_is_forgotten() -> None:
+    table = RouteTable()
+    table.update("T", ROUTE)
+    table.update("T", TopicRouteData(queue_datas=[queue_data("a", 1, 1)], broker_datas=[broker_data("a", {0: "a0:1"})]))
+    assert sorted(table.drop_unnamed_brokers()) == ["b", "c", "d"]
+    assert table.addresses(masters_only=False) == ["a0:1"]
+
+
+def test_any_address_serves_the_topic() -> None:
+    table = RouteTable()
+    table.update("T", ROUTE)
+    assert table.any_address_of("T") in {"a0:1", "b0:1", "c1:1", "d0:1"}
+    with pytest.raises(RouteNotFound, match="'U'"):
+        table.any_address_of("U")
