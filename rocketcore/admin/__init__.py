@@ -1,0 +1,1 @@
+"""Administration: topics, groups, offsets, brokers and name servers of a cluster."""

@@ -1,0 +1,464 @@
+"""AsyncAdmin: the administration of a cluster as coroutines (Java: ``DefaultMQAdminExt``).
+
+It runs on asyncio over a ``RemotingClient``, and on threads inside ``Admin``, over connections whose coroutines never
+wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from rocketcore.admin import requests
+from rocketcore.client import api
+from rocketcore.client.config import NameServers, name_server_list
+from rocketcore.codes import MASTER_ID, ORDER_TOPIC_NAMESPACE, Permission
+from rocketcore.errors import (
+    ConfigError,
+    ConnectionLost,
+    ConsumerNotOnline,
+    RouteNotFound,
+    TopicNotExist,
+    TransportError,
+)
+from rocketcore.message import MessageQueue, check_group, check_topic
+from rocketcore.protocol.bodies import (
+    ClusterInfo,
+    Connection,
+    OffsetWrapper,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicOffset,
+    TopicRouteData,
+)
+from rocketcore.protocol.signing import Signer
+from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline
+
+if TYPE_CHECKING:
+    from rocketcore.protocol.command import RemotingCommand
+    from rocketcore.transport.client import Remoting, RemotingClient
+
+__all__ = ["AsyncAdmin", "CreatedTopic"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """What a creation did: the topic, its queues on each broker, and the names of the brokers."""
+
+    topic: str
+    read_queues: int
+    write_queues: int
+    brokers: tuple[str, ...]
+
+
+class _AskTwice:
+    """Repeats a request whose connection broke: a server that was restarted breaks the one that was kept open to it.
+
+    No request of administration does more when it is done twice.
+    """
+
+    __slots__ = ("_remoting",)
+
+    def __init__(self, remoting: Remoting) -> None:
+        self._remoting = remoting
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        deadline = Deadline(timeout)
+        try:
+            return await self._remoting.invoke(address, command, timeout)
+        except ConnectionLost:
+            return await self._remoting.invoke(address, command, deadline.remaining())
+
+    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout: float) -> None:
+        await self._remoting.invoke_oneway(address, command, timeout)
+
+    def close_channel(self, address: str) -> None:
+        self._remoting.close_channel(address)
+
+
+class AsyncAdmin:
+    """Administration over asyncio.
+
+    namesrv             addresses as in ``Producer``
+    timeout             seconds for a whole call, however many servers it asks
+    broker_address_map  advertised address → address to connect to
+    access_key          account of ACL, with its ``secret_key``
+    """
+
+    def __init__(
+        self,
+        namesrv: NameServers = None,
+        *,
+        timeout: float = 5.0,
+        broker_address_map: Mapping[str, str] | None = None,
+        access_key: str = "",
+        secret_key: str = "",
+        remoting: Remoting | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if timeout <= 0:
+            raise ConfigError(f"timeout is a number of seconds above 0, got {timeout}")
+        if bool(access_key) != bool(secret_key):
+            raise ConfigError("access_key and secret_key belong together")
+        self._name_servers = list(name_server_list(namesrv))
+        self._timeout = timeout
+        self._clock = clock
+        self._address_map = dict(broker_address_map or {})
+        self._signer = Signer(access_key, secret_key) if access_key else None
+        self._remoting: Remoting | None = None if remoting is None else _AskTwice(remoting)
+        self._own: RemotingClient | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; a second call does nothing."""
+        own, self._own = self._own, None
+        if own is not None:
+            self._remoting = None
+            await own.close()
+
+    # Topics
+
+    async def topics(self, cluster: str | None = None) -> list[str]:
+        """Return the names of all topics, or of those of one cluster, sorted; system topics are included."""
+        if cluster is None:
+            found = await self._ask(requests.topics)
+        else:
+            found = await self._ask(lambda r, a, t: requests.topics_of_cluster(r, a, cluster, t))
+        return sorted(found)
+
+    async def topic_route(self, topic: str) -> TopicRouteData:
+        """Return which brokers serve a topic; raises TopicNotExist where no broker does."""
+        return await self._ask(lambda r, a, t: api.topic_route(r, a, topic, t))
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the readable queues of a topic, sorted."""
+        route = await self.topic_route(topic)
+        return sorted(
+            MessageQueue(topic, data.broker_name, queue_id)
+            for data in route.queue_datas
+            if data.perm & Permission.READ
+            for queue_id in range(data.read_queue_nums)
+        )
+
+    async def create_topic(
+        self,
+        topic: str,
+        queues: int = 8,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int = Permission.READ | Permission.WRITE,
+        order: bool = False,
+        cluster: str | None = None,
+        broker: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> CreatedTopic:
+        """Create a topic on every master, or change it; return when the name server shows it.
+
+        queues      per broker; ``read_queues`` and ``write_queues`` where they differ
+        order       also keep the order configuration, so that the queues stay in place when a broker is away
+        cluster     only the brokers of this cluster; ``broker`` only the one of this name
+        attributes  5.x topic attributes, for example ``{"message.type": "FIFO"}``
+        raises      RouteNotFound without such a broker, BrokerError where a broker refuses
+        """
+        check_topic(topic)
+        read, write = read_queues or queues, write_queues or queues
+        if read < 1 or write < 1:
+            raise ConfigError(f"a topic has at least 1 queue, got {min(read, write)}")
+        deadline = self._deadline()
+        masters = await self._masters(cluster, broker, deadline)
+        config = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=read,
+            write_queue_nums=write,
+            perm=int(perm),
+            order=order,
+            attributes=dict(attributes or {}),
+        )
+        for address in masters.values():
+            await requests.create_topic(self._connections(), address, config, deadline.remaining())
+        if order:
+            value = ";".join(f"{name}:{write}" for name in masters)
+            await self.put_kv(ORDER_TOPIC_NAMESPACE, topic, value)
+        await self._await_route(topic, set(masters), read, deadline)
+        return CreatedTopic(topic, read, write, tuple(masters))
+
+    async def _await_route(self, topic: str, brokers: set[str], read: int, deadline: Deadline) -> None:
+        """Wait until every name server shows the topic: brokers register a change before or soon after they answer."""
+        for address in list(self._name_servers):
+            while True:
+                try:
+                    route = await api.topic_route(self._connections(), address, topic, deadline.remaining())
+                except TopicNotExist:
+                    shown = set()
+                except TransportError as error:
+                    logger.info("name server not asked address=%s error=%s", address, error)
+                    break
+                else:
+                    shown = {data.broker_name for data in route.queue_datas if data.read_queue_nums == read}
+                if brokers <= shown:
+                    break
+                if deadline.expired:
+                    missing = ", ".join(sorted(brokers - shown))
+                    raise RouteNotFound(f"topic {topic!r} was created, but {address} does not show it on {missing} yet")
+                await self._pause(0.02)
+
+    async def delete_topic(self, topic: str, *, cluster: str | None = None) -> list[str]:
+        """Delete a topic and its messages on every broker, then at the name servers; return the names of the brokers.
+
+        raises  TopicNotExist where no broker serves it
+        """
+        deadline = self._deadline()
+        route = await self.topic_route(topic)
+        deleted = []
+        for data in route.broker_datas:
+            if cluster is not None and data.cluster != cluster:
+                continue
+            for address in data.broker_addrs.values():
+                await requests.delete_topic_in_broker(self._connections(), address, topic, deadline.remaining())
+            deleted.append(data.broker_name)
+        if not deleted:
+            raise TopicNotExist(TopicNotExist.response_code, f"topic {topic!r} is not in cluster {cluster!r}")
+        if cluster is None:
+            await self._every_name_server(lambda r, a, t: requests.delete_topic_in_name_server(r, a, topic, t))
+            if await self.get_kv(ORDER_TOPIC_NAMESPACE, topic) is not None:
+                await self.delete_kv(ORDER_TOPIC_NAMESPACE, topic)
+        return deleted
+
+    async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """Return the bounds of every queue of a topic; one request a broker."""
+        deadline = self._deadline()
+        route = await self.topic_route(topic)
+        result: dict[MessageQueue, TopicOffset] = {}
+        for data in route.broker_datas:
+            address = data.broker_addrs.get(MASTER_ID) or next(iter(data.broker_addrs.values()), None)
+            if address is not None:
+                table = await requests.topic_stats(self._connections(), address, topic, deadline.remaining())
+                result.update(table.offset_table)
+        return dict(sorted(result.items()))
+
+    # Offsets of queues
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the next message of a queue will get."""
+        deadline = self._deadline()
+        address = await self._address_of(queue)
+        return await api.max_offset(self._connections(), address, queue, deadline.remaining())
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the first message that a queue still has."""
+        deadline = self._deadline()
+        address = await self._address_of(queue)
+        return await api.min_offset(self._connections(), address, queue, deadline.remaining())
+
+    async def search_offset(self, queue: MessageQueue, timestamp: int | datetime) -> int:
+        """Return the offset of the first message stored at a time or later; an int is epoch milliseconds."""
+        deadline = self._deadline()
+        millis = round(timestamp.timestamp() * 1000) if isinstance(timestamp, datetime) else timestamp
+        address = await self._address_of(queue)
+        return await api.search_offset(self._connections(), address, queue, millis, deadline.remaining())
+
+    async def earliest_store_time(self, queue: MessageQueue) -> int:
+        """Return when the first message of a queue was stored, epoch milliseconds; -1 without one."""
+        deadline = self._deadline()
+        address = await self._address_of(queue)
+        return await api.earliest_store_time(self._connections(), address, queue, deadline.remaining())
+
+    # Groups
+
+    async def groups(self) -> dict[str, SubscriptionGroupConfig]:
+        """Return the consumer groups that any master knows, by name."""
+        deadline = self._deadline()
+        result: dict[str, SubscriptionGroupConfig] = {}
+        for address in (await self._masters(None, None, deadline)).values():
+            result.update(await requests.groups(self._connections(), address, deadline.remaining()))
+        return dict(sorted(result.items()))
+
+    async def create_group(
+        self, group: str, *, retry_max_times: int = 16, retry_queues: int = 1, broadcast: bool = True
+    ) -> list[str]:
+        """Create a consumer group on every master, or change it; return the names of the brokers."""
+        check_group(group)
+        deadline = self._deadline()
+        masters = await self._masters(None, None, deadline)
+        config = SubscriptionGroupConfig(
+            group_name=group,
+            retry_max_times=retry_max_times,
+            retry_queue_nums=retry_queues,
+            consume_broadcast_enable=broadcast,
+        )
+        for address in masters.values():
+            await requests.create_group(self._connections(), address, config, deadline.remaining())
+        return list(masters)
+
+    async def delete_group(self, group: str, *, offsets: bool = True) -> list[str]:
+        """Delete a consumer group on every master, its offsets as well unless told otherwise."""
+        deadline = self._deadline()
+        masters = await self._masters(None, None, deadline)
+        for address in masters.values():
+            await requests.delete_group(self._connections(), address, group, deadline.remaining(), offsets=offsets)
+        return list(masters)
+
+    async def consumer_connections(self, group: str) -> list[Connection]:
+        """Return the connected members of a group, each once; empty when there is none."""
+        deadline = self._deadline()
+        members: dict[str, Connection] = {}
+        for address in (await self._masters(None, None, deadline)).values():
+            try:
+                found = await requests.consumer_connection(self._connections(), address, group, deadline.remaining())
+            except ConsumerNotOnline:
+                continue
+            members.update((connection.client_id, connection) for connection in found.connection_set)
+        return list(members.values())
+
+    async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
+        """Return where a group is in every queue that it has an offset for, in one topic or in all."""
+        deadline = self._deadline()
+        result: dict[MessageQueue, OffsetWrapper] = {}
+        for address in (await self._masters(None, None, deadline)).values():
+            stats = await requests.consume_stats(self._connections(), address, group, topic, deadline.remaining())
+            result.update(stats.offset_table)
+        return dict(sorted(result.items()))
+
+    async def consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """Return the offset that a group stored for a queue, None without one."""
+        deadline = self._deadline()
+        address = await self._address_of(queue)
+        return await api.query_consumer_offset(
+            self._connections(), address, group, queue, deadline.remaining(), set_zero_if_not_found=False
+        )
+
+    async def update_consumer_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Store a group's offset of a queue; members that run overwrite it at their next commit."""
+        deadline = self._deadline()
+        address = await self._address_of(queue)
+        await api.update_consumer_offset(self._connections(), address, group, queue, offset, deadline.remaining())
+
+    # Clusters, brokers, name servers
+
+    async def cluster_info(self) -> ClusterInfo:
+        """Return clusters, their broker names, and the addresses of each."""
+        return await self._ask(requests.cluster_info)
+
+    async def broker_runtime_info(self, address: str) -> dict[str, str]:
+        """Return counters and state of a broker, by RocketMQ's names."""
+        return await requests.broker_runtime_info(self._connections(), address, self._timeout)
+
+    async def broker_config(self, address: str) -> dict[str, str]:
+        """Return the settings of a broker."""
+        return await requests.broker_config(self._connections(), address, self._timeout)
+
+    async def update_broker_config(self, address: str, properties: Mapping[str, str]) -> None:
+        """Change settings of a running broker; raises NoPermission for a protected one."""
+        await requests.update_broker_config(self._connections(), address, properties, self._timeout)
+
+    async def wipe_write_permission(self, broker: str) -> int:
+        """Take the write permission from a broker's topics at every name server; return how many topics there are."""
+        return max(await self._every_name_server(lambda r, a, t: requests.wipe_write_permission(r, a, broker, t)))
+
+    async def add_write_permission(self, broker: str) -> int:
+        """Give it back; return how many topics there are."""
+        return max(await self._every_name_server(lambda r, a, t: requests.add_write_permission(r, a, broker, t)))
+
+    async def namesrv_config(self, address: str | None = None) -> dict[str, str]:
+        """Return the settings of a name server, of the first that answers where none is named."""
+        if address is not None:
+            return await requests.namesrv_config(self._connections(), address, self._timeout)
+        return await self._ask(requests.namesrv_config)
+
+    async def update_namesrv_config(self, properties: Mapping[str, str]) -> None:
+        """Change settings of every name server; raises NoPermission for a protected one."""
+        await self._every_name_server(lambda r, a, t: requests.update_namesrv_config(r, a, properties, t))
+
+    async def get_kv(self, namespace: str, key: str) -> str | None:
+        """Return a value of the name servers' key-value table; None where there is none."""
+        return await self._ask(lambda r, a, t: requests.get_kv(r, a, namespace, key, t))
+
+    async def list_kv(self, namespace: str) -> dict[str, str]:
+        """Return a namespace of that table; raises QueryNotFound where it was never used."""
+        return await self._ask(lambda r, a, t: requests.list_kv(r, a, namespace, t))
+
+    async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Set a value at every name server."""
+        await self._every_name_server(lambda r, a, t: requests.put_kv(r, a, namespace, key, value, t))
+
+    async def delete_kv(self, namespace: str, key: str) -> None:
+        """Delete a value at every name server; one that is not there is no error."""
+        await self._every_name_server(lambda r, a, t: requests.delete_kv(r, a, namespace, key, t))
+
+    # How it asks
+
+    def _connections(self) -> Remoting:
+        if self._remoting is None:
+            from rocketcore.transport.client import RemotingClient
+
+            self._own = RemotingClient(signer=self._signer, address_map=self._address_map)
+            self._remoting = _AskTwice(self._own)
+        return self._remoting
+
+    async def _pause(self, seconds: float) -> None:
+        import asyncio
+
+        await asyncio.sleep(seconds)
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self._timeout, self._clock)
+
+    async def _ask(self, question: Callable[[Remoting, str, float], Awaitable[T]]) -> T:
+        """Ask the name servers in turn until one answers; a refusal is an answer."""
+        deadline = self._deadline()
+        failure: TransportError | None = None
+        for attempt, address in enumerate(list(self._name_servers)):
+            share = deadline.remaining() / (len(self._name_servers) - attempt)
+            try:
+                return await question(self._connections(), address, share)
+            except TransportError as error:
+                failure = error
+                self._name_servers.append(self._name_servers.pop(0))
+        assert failure is not None, "there is at least one name server"
+        raise failure
+
+    async def _every_name_server(self, question: Callable[[Remoting, str, float], Awaitable[T]]) -> list[T]:
+        """Ask every name server, since they do not talk to each other; the first failure ends it."""
+        deadline = self._deadline()
+        return [
+            await question(self._connections(), address, deadline.remaining()) for address in list(self._name_servers)
+        ]
+
+    async def _masters(self, cluster: str | None, broker: str | None, deadline: Deadline) -> dict[str, str]:
+        """Return the masters by broker name."""
+        info = await self._ask(requests.cluster_info)
+        names: Iterable[str] = info.broker_addr_table
+        if cluster is not None:
+            names = info.cluster_addr_table.get(cluster, [])
+        masters = {
+            name: data.broker_addrs[MASTER_ID]
+            for name in sorted(names)
+            if (data := info.broker_addr_table.get(name)) is not None
+            and MASTER_ID in data.broker_addrs
+            and (broker is None or name == broker)
+        }
+        if not masters:
+            what = f"broker {broker!r}" if broker is not None else "broker"
+            where = f" in cluster {cluster!r}" if cluster is not None else ""
+            raise RouteNotFound(f"no {what} with a master is registered{where}")
+        return masters
+
+    async def _address_of(self, queue: MessageQueue) -> str:
+        route = await self.topic_route(queue.topic)
+        for data in route.broker_datas:
+            if data.broker_name == queue.broker and data.broker_addrs:
+                return data.broker_addrs.get(MASTER_ID) or next(iter(data.broker_addrs.values()))
+        raise RouteNotFound(f"broker {queue.broker!r} does not serve topic {queue.topic!r}")
