@@ -1,0 +1,110 @@
+"""Topics as Arrow tables: ``read_arrow`` reads them, ``send_arrow`` fills them; no Python object per row.
+
+Public as ``rocketcore.read_arrow`` and as the method ``send_arrow`` of both producers. Needs pyarrow (extra ``spark``).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from rocketcore.client.config import ClientConfig, NameServers, name_server_list
+from rocketcore.client.instance import ClientInstance
+from rocketcore.client.producer import Producer, ProducerLogic
+from rocketcore.client.runtime import THREADS
+from rocketcore.errors import ConfigError
+from rocketcore.filter import SUBSCRIBE_ALL
+from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemotingClient, run_sync
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise ConfigError("Arrow tables need pyarrow: pip install 'rocketcore[spark]'") from error
+
+from rocketcore.client.arrow_reader import DEFAULT_COLUMNS, QueueReader, ReadSettings, find_range
+from rocketcore.client.arrow_sender import BATCH_BYTES, RecordBatchSender, SendSettings, SendSummary
+
+__all__ = ["SendSummary", "read_arrow", "send_arrow"]
+
+_PARTITION_BITS = 32
+
+
+def read_arrow(
+    namesrv: NameServers = None, *, topic: str, start: Literal["first", "last"] | datetime = "first",
+    end: Literal["first", "last"] | datetime = "last", columns: Sequence[str] = DEFAULT_COLUMNS,
+    tag: str = SUBSCRIBE_ALL, timeout: float = 10.0,
+) -> pa.Table:
+    """Read a topic as a table, one row a message.
+
+    namesrv     as for ``Producer``
+    start, end  in each queue: "first", "last" (after the message that is last now), or the store time to begin at
+    columns     topic, brokerName, queueId, queueOffset, msgId, tags, keys, body, bornTimestamp, storeTimestamp; on
+                request also properties, bornHost, storeHost, flag, sysFlag, reconsumeTimes, commitLogOffset, storeSize
+    tag         tag expression, for example ``a || b``
+    timeout     seconds for one request
+    returns     pyarrow.Table in the order of the queues; times are timestamp[us, UTC], body is binary
+    raises      RouteNotFound, OffsetOutOfRange when messages disappear meanwhile, ConfigError for a wrong argument
+    """
+    config = ClientConfig(namesrv=name_server_list(namesrv), timeout=timeout)
+    settings = ReadSettings(columns=tuple(columns), tags=tag, timeout=timeout)
+    with BlockingRemotingClient() as remoting:
+        instance = ClientInstance(config, BlockingChannelAdapter(remoting), THREADS)
+        return run_sync(_read(instance, topic, start, end, settings))
+
+
+async def _read(
+    instance: ClientInstance, topic: str, start: Literal["first", "last"] | datetime,
+    end: Literal["first", "last"] | datetime, settings: ReadSettings,
+) -> pa.Table:
+    route = await instance.route(topic)
+    portions = [
+        (await find_range(instance, queue, start, end, timeout=settings.timeout))[0] for queue in route.subscribe
+    ]
+    batches = []
+    for portion in portions:
+        reader = QueueReader(instance, portion, settings, concurrent=False)
+        while (batch := await reader.next_batch()) is not None:
+            batches.append(batch)
+    return pa.Table.from_batches(batches, settings.schema)
+
+
+async def send_arrow(
+    producer: ProducerLogic, topic: str, record_batch: pa.RecordBatch | pa.Table, *, body: str, keys: str | None = None,
+    tag: str | None = None, properties: str | None = None, message_group: str | None = None,
+) -> SendSummary:
+    """Send each row of a record batch, or of a table, as a message of a topic.
+
+    body           name of the column with the bodies: binary or string, no nulls
+    keys           of the column with the keys: string, or list of strings
+    tag            of the column with the tags
+    properties     of the column with further properties: map<string, string>
+    message_group  of the column with the groups: rows of one group go to one queue, in order
+    returns        SendSummary, after every row is stored
+    raises         ConfigError for a column that is missing or has the wrong type, MessageIllegal naming the row that no
+                   broker takes (the rows before it may be sent), and what ``Producer.send_batch`` raises
+    """
+    names = {"body": body, "keys": keys, "tags": tag, "properties": properties, "shardingKey": message_group}
+    wanted = {role: name for role, name in names.items() if name is not None}
+    missing = [name for name in wanted.values() if name not in record_batch.schema.names]
+    if missing:
+        raise ConfigError(f"there is no column {missing[0]!r}; there are {', '.join(record_batch.schema.names)}")
+    config = producer.config
+    settings = SendSettings(
+        topic=topic,
+        write_id=secrets.randbits(64),
+        partition=secrets.randbits(_PARTITION_BITS),
+        ordered=message_group is not None,
+        timeout=config.timeout,
+        retries=config.retries,
+        batch_bytes=min(BATCH_BYTES, config.max_message_bytes),
+    )
+    sender = RecordBatchSender(producer, settings, concurrent=isinstance(producer, Producer))
+    batches = [record_batch] if isinstance(record_batch, pa.RecordBatch) else record_batch.to_batches()
+    try:
+        for batch in batches:
+            await sender.send(pa.RecordBatch.from_arrays([batch[name] for name in wanted.values()], list(wanted)))
+        return await sender.finish()
+    finally:
+        await sender.abandon()

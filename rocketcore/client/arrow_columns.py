@@ -1,0 +1,154 @@
+"""Arrow columns of messages to send, brought to the few shapes that the kernel reads.
+
+All work is Arrow's own compute functions over whole columns. Errors name the first row at fault, counted from the first
+row that its sender got.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy
+import numpy.typing
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketcore.codes import RESERVED_PROPERTIES
+from rocketcore.errors import ConfigError, MessageIllegal
+from rocketcore.message import KEY_SEPARATOR, NAME_SEPARATOR, PROPERTY_SEPARATOR, SHARDING_KEY
+
+__all__ = ["Columns", "Rows", "codes_of", "message_columns", "refuse_rows", "taken"]
+
+Columns: TypeAlias = dict[str, pa.Array]
+"""Name → array; all of one length."""
+
+Rows: TypeAlias = numpy.typing.NDArray[numpy.int64] | None
+"""Positions within the columns; None: all of them."""
+
+_SEPARATORS: Final = f"[{NAME_SEPARATOR}{PROPERTY_SEPARATOR}]"
+_TEXT_COLUMNS: Final = ("topic", "tags", "shardingKey", "brokerName", "msgId")
+_NUMBER_COLUMNS: Final = ("queueId", "flag")
+
+
+def message_columns(batch: pa.RecordBatch, first_row: int) -> Columns:
+    """Return the columns of a record batch as the sender wants them.
+
+    ``body`` is binary or string, as it came; ``keys`` a string of keys with spaces between them; ``properties`` a
+    property string, with the sharding key in it; the others are strings and int64.
+
+    raises  ConfigError for a column that a message does not have or that has the wrong type; MessageIllegal for a row
+    """
+    columns: Columns = {}
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if name == "body":
+            columns[name] = _plain(array, name, binary=True)
+        elif name in _TEXT_COLUMNS:
+            columns[name] = _plain(array, name)
+        elif name in _NUMBER_COLUMNS:
+            if not pa.types.is_integer(array.type):
+                raise ConfigError(f"column {name} is {array.type}, a whole number is needed")
+            columns[name] = array.cast(pa.int64())
+        elif name == "keys":
+            columns[name] = _joined_keys(array, first_row)
+        elif name == "properties":
+            columns[name] = _property_texts(array, first_row)
+        else:
+            raise ConfigError(f"a message has no column {name!r}")
+    if "body" not in columns:
+        raise ConfigError("rows need the column body")
+    if "shardingKey" in columns:
+        sharding = columns["shardingKey"]
+        refuse_rows(pc.match_substring_regex(sharding, _SEPARATORS), first_row, "the sharding key holds a separator")
+        text = pc.binary_join_element_wise(SHARDING_KEY + NAME_SEPARATOR, sharding, PROPERTY_SEPARATOR, "")
+        columns["properties"] = _appended(columns.get("properties"), text)
+    return columns
+
+
+def refuse_rows(faulty: pa.Array, first_row: int, reason: str) -> None:
+    """Raise MessageIllegal for the first row that is true; nulls are fine."""
+    index = pc.index(faulty, True).as_py()
+    if index >= 0:
+        raise MessageIllegal(f"row {first_row + index}: {reason}")
+
+
+def taken(array: pa.Array, rows: Rows) -> pa.Array:
+    """Return the array at the given positions."""
+    return array if rows is None else array.take(pa.array(rows))
+
+
+def codes_of(encoded: pa.DictionaryArray) -> numpy.typing.NDArray[numpy.int64]:
+    """Return the dictionary positions of an encoded column, -1 for null."""
+    codes: numpy.typing.NDArray[numpy.int64] = (
+        pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    )
+    return codes
+
+
+def _plain(array: pa.Array, name: str, *, binary: bool = False) -> pa.Array:
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        array, kind = array.dictionary_decode(), kind.value_type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return array
+    if pa.types.is_string_view(kind):
+        return array.cast(pa.large_string())
+    if binary and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        return array
+    if binary and (pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)):
+        return array.cast(pa.large_binary())
+    raise ConfigError(f"column {name} is {array.type}, {'binary or string' if binary else 'string'} is needed")
+
+
+def _joined_keys(array: pa.Array, first_row: int) -> pa.Array:
+    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+        return _plain(array, "keys")
+    if not (pa.types.is_string(array.type.value_type) or pa.types.is_large_string(array.type.value_type)):
+        raise ConfigError(f"column keys is {array.type}, string or a list of strings is needed")
+    # The cast makes the elements nullable: binary_join takes no other lists, and Spark's say that theirs are not.
+    joined = pc.binary_join(array.cast(pa.list_(array.type.value_type)), KEY_SEPARATOR)
+    refuse_rows(pc.and_(array.is_valid(), joined.is_null()), first_row, "a key is null")
+    return pc.if_else(pc.equal(joined, ""), pa.scalar(None, joined.type), joined)
+
+
+def _property_texts(array: pa.Array, first_row: int) -> pa.Array:
+    """Return a map column as property strings; a string column is taken as it is."""
+    if not pa.types.is_map(array.type):
+        return _plain(array, "properties")
+    if not (pa.types.is_string(array.type.key_type) and pa.types.is_string(array.type.item_type)):
+        raise ConfigError(f"column properties is {array.type}, map<string, string> is needed")
+    offsets = array.offsets
+    start, end = offsets[0].as_py(), offsets[-1].as_py()
+    keys, items = array.keys, array.items
+    if len(keys) != end - start:
+        keys, items = keys.slice(start, end - start), items.slice(start, end - start)
+    _check_entries(keys, items, offsets, start, first_row)
+    entries = pc.binary_join_element_wise(keys, items, NAME_SEPARATOR)
+    lists = pa.ListArray.from_arrays(pc.subtract(offsets, start), entries)
+    texts = pc.binary_join(lists, PROPERTY_SEPARATOR)
+    texts = pc.if_else(pc.equal(texts, ""), "", pc.binary_join_element_wise(texts, PROPERTY_SEPARATOR, ""))
+    return pc.if_else(array.is_valid(), texts, pa.scalar(None, texts.type))
+
+
+def _check_entries(keys: pa.Array, items: pa.Array, offsets: pa.Array, start: int, first_row: int) -> None:
+    problems: list[tuple[Any, str]] = [
+        (pc.is_in(keys, pa.array(sorted(RESERVED_PROPERTIES))), "property {!r} is reserved by RocketMQ"),
+        (pc.equal(keys, ""), "a property has no name"),
+        (pc.or_(pc.is_null(items), pc.equal(pc.fill_null(items, ""), "")), "property {!r} has no value"),
+        (pc.match_substring_regex(keys, _SEPARATORS), "property name {!r} holds a separator (U+0001 or U+0002)"),
+        (pc.match_substring_regex(items, _SEPARATORS), "property {!r} holds a separator (U+0001 or U+0002)"),
+    ]
+    for faulty, reason in problems:
+        index = pc.index(faulty, True).as_py()
+        if index >= 0:
+            row = int(numpy.searchsorted(offsets.to_numpy(), start + index, side="right")) - 1
+            raise MessageIllegal(f"row {first_row + row}: {reason.format(keys[index].as_py())}")
+
+
+def _appended(properties: pa.Array | None, text: pa.Array) -> pa.Array:
+    """Join two property strings row by row; either may be null."""
+    if properties is None:
+        return text
+    complete = pc.or_(pc.ends_with(properties, PROPERTY_SEPARATOR), pc.equal(properties, ""))
+    closed = pc.if_else(complete, properties, pc.binary_join_element_wise(properties, PROPERTY_SEPARATOR, ""))
+    both = pc.binary_join_element_wise(pc.fill_null(closed, ""), pc.fill_null(text, ""), "")
+    return pc.if_else(pc.and_(pc.is_null(properties), pc.is_null(text)), pa.scalar(None, both.type), both)

@@ -1,0 +1,351 @@
+"""The options of the Spark source and sink, declared once: name, aliases, how the text is read, what it means.
+
+Spark hands option keys over in lower case, so names are compared without regard to case. An option that this direction
+does not know is refused: a misspelt ``startingOffsets`` would otherwise read the wrong range without a word.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+from rocketcore.codes import MAX_MESSAGE_BYTES, RESERVED_PROPERTIES
+from rocketcore.errors import ConfigError
+from rocketcore.message import (
+    NAME_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    MessageQueue,
+    check_group,
+    check_send_topic,
+    check_topic,
+)
+
+__all__ = ["EARLIEST", "LATEST", "ConnectionOptions", "SinkOptions", "SourceOptions", "option_names", "parse_options"]
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""How JSON offsets spell the ends of a queue, as Spark's Kafka source does."""
+
+OptionsT = TypeVar("OptionsT", bound="ConnectionOptions")
+
+_SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _boolean(text: str) -> bool:
+    value = {"true": True, "false": False}.get(text.strip().lower())
+    if value is None:
+        raise ValueError("true or false")
+    return value
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("a whole number of at least 1")
+    return int(text)
+
+
+def _count_or_zero(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError("a whole number of at least 0")
+    return int(text)
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or not int(match[1]):
+        raise ValueError("a number of bytes, for example 1048576, 1m or 512k")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+def _millis(text: str) -> float:
+    return _count(text) / 1000
+
+
+def _timestamp(text: str) -> int:
+    text = text.strip()
+    if text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("milliseconds since 1970, or a time such as 2024-05-01T12:00:00Z") from None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("text that is not blank")
+    return text.strip()
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        check_topic(name)
+    return names
+
+
+def _topic(text: str) -> str:
+    check_send_topic(text.strip())
+    return text.strip()
+
+
+def _group(text: str) -> str:
+    check_group(text.strip())
+    return text.strip()
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"a regular expression ({error})") from None
+    return text
+
+
+def _json_object(text: str, wanted: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise ValueError(wanted)
+    return value
+
+
+def _assignment(text: str) -> tuple[MessageQueue, ...]:
+    wanted = 'a JSON object such as {"T": {"broker-a": [0, 1]}}'
+    queues = []
+    for topic, brokers in _json_object(text, wanted).items():
+        check_topic(topic)
+        if not isinstance(brokers, dict):
+            raise ValueError(wanted)
+        for broker, ids in brokers.items():
+            if not isinstance(ids, list) or not all(type(number) is int and number >= 0 for number in ids):
+                raise ValueError(wanted)
+            queues += [MessageQueue(topic, broker, number) for number in ids]
+    return tuple(sorted(set(queues)))
+
+
+def _offsets(text: str) -> str | Mapping[MessageQueue, int]:
+    if text.strip().lower() in ("earliest", "latest"):
+        return text.strip().lower()
+    wanted = 'earliest, latest, or a JSON object such as {"T": {"broker-a": {"0": 23, "1": -2}}}'
+    offsets = {}
+    for topic, brokers in _json_object(text, wanted).items():
+        if not isinstance(brokers, dict):
+            raise ValueError(wanted)
+        for broker, queues in brokers.items():
+            if not isinstance(queues, dict):
+                raise ValueError(wanted)
+            for number, offset in queues.items():
+                if not number.isdecimal() or type(offset) is not int or offset < EARLIEST:
+                    raise ValueError(f"{wanted}; -2 is the earliest offset, -1 the latest")
+                offsets[MessageQueue(topic, broker, int(number))] = offset
+    return offsets
+
+
+def _address_map(text: str) -> Mapping[str, str]:
+    wanted = 'a JSON object such as {"172.17.0.3:10911": "localhost:10911"}'
+    addresses = _json_object(text, wanted)
+    if not all(isinstance(value, str) for value in addresses.values()):
+        raise ValueError(wanted)
+    return addresses
+
+
+def _properties(text: str) -> Mapping[str, str]:
+    properties = _json_object(text, 'a JSON object such as {"source": "spark"}')
+    for name, value in properties.items():
+        if name in RESERVED_PROPERTIES:
+            raise ValueError(f"property names that are not RocketMQ's own; {name} is")
+        if not name or not isinstance(value, str) or not value:
+            raise ValueError('names and values that are non-empty text, such as {"source": "spark"}')
+        if any(separator in name + value for separator in (NAME_SEPARATOR, PROPERTY_SEPARATOR)):
+            raise ValueError("names and values without U+0001 and U+0002")
+    return properties
+
+
+def _selector(text: str) -> str:
+    name = text.strip().lower()
+    if name not in ("roundrobin", "hash"):
+        raise ValueError("roundrobin or hash")
+    return name
+
+
+def _tags(text: str) -> str:
+    if any(separator in text for separator in (NAME_SEPARATOR, PROPERTY_SEPARATOR)):
+        raise ValueError("a tag without U+0001 and U+0002")
+    return _text(text)
+
+
+def _write_id(text: str) -> int:
+    if not re.fullmatch(r"[0-9a-fA-F]{1,16}", text.strip()):
+        raise ValueError("up to 16 hexadecimal digits")
+    return int(text, 16)
+
+
+def _no_compression(text: str) -> str:
+    if text.strip().lower() != "none":
+        raise ValueError("none: RocketMQ does not compress batches")
+    return "none"
+
+
+def _no_namespace(text: str) -> str:
+    raise ValueError("nothing: namespaces are not there yet")
+
+
+def _no_tls(text: str) -> bool:
+    if _boolean(text):
+        raise ValueError("false: TLS is not there yet")
+    return False
+
+
+def option(
+    name: str, parse: Callable[[str], Any], help: str, *, default: Any = None, aliases: tuple[str, ...] = ()
+) -> Any:
+    """Declare an option: its name in Spark, its other names, how its text is read, what it does."""
+    return field(default=default, metadata={"option": name, "aliases": aliases, "parse": parse, "help": help})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """How the source and the sink reach the cluster."""
+
+    name_server: str | None = option(
+        "nameServer", _text, "name servers, joined by ;", aliases=("namesrv", "endpoints")
+    )
+    access_key: str | None = option("accessKey", _text, "name of the ACL account")
+    secret_key: str | None = option("secretKey", _text, "secret of the ACL account")
+    namespace: str | None = option("namespace", _no_namespace, "namespace of topics and groups")
+    tls: bool = option("tls", _no_tls, "encrypted connections", default=False)
+    request_timeout: float = option("requestTimeoutMs", _millis, "limit of one request, milliseconds", default=10.0)
+    broker_address_map: Mapping[str, str] | None = option(
+        "brokerAddressMap", _address_map, "JSON: address a broker gives itself → address to use"
+    )
+
+    def __post_init__(self) -> None:
+        if (self.access_key is None) != (self.secret_key is None):
+            raise ConfigError("options accessKey and secretKey belong together")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions(ConnectionOptions):
+    """What is read, from where to where, and in what portions."""
+
+    topics: tuple[str, ...] = option("topic", _topics, "topics, joined by commas", default=(), aliases=("subscribe",))
+    topic_pattern: str | None = option("subscribePattern", _pattern, "regular expression of topic names")
+    assignment: tuple[MessageQueue, ...] = option("assign", _assignment, "JSON: topic → broker → queue ids", default=())
+    starting_offsets: str | Mapping[MessageQueue, int] = option(
+        "startingOffsets", _offsets, "where to start", default="earliest"
+    )
+    ending_offsets: str | Mapping[MessageQueue, int] = option(
+        "endingOffsets", _offsets, "where to stop", default="latest"
+    )
+    starting_timestamp: int | None = option("startingTimestamp", _timestamp, "first store time, ms or ISO 8601")
+    ending_timestamp: int | None = option("endingTimestamp", _timestamp, "store time to stop before")
+    fail_on_data_loss: bool = option("failOnDataLoss", _boolean, "refuse a range that is not all there", default=True)
+    min_partitions: int | None = option("minPartitions", _count, "split queues until there are that many tasks")
+    max_records_per_partition: int | None = option("maxRecordsPerPartition", _count, "split longer ranges")
+    tag_expression: str = option("subExpression", _text, "tags to read, for example a || b", default="*")
+    sql_expression: str | None = option("sqlExpression", _text, "SQL92 filter that the broker evaluates")
+    include_properties: bool = option("includeProperties", _boolean, "adds the column properties", default=False)
+    include_hosts: bool = option("includeHosts", _boolean, "adds hosts, flags and log positions", default=False)
+    group_id: str = option("groupId", _group, "consumer group named to the broker", default="SPARK_SOURCE")
+    pull_batch_bytes: int = option("pullBatchBytes", _size, "bytes asked for in one pull", default=1 << 20)
+    arrow_batch_bytes: int = option("arrowBatchBytes", _size, "bytes in one record batch", default=1 << 20)
+
+    def __post_init__(self) -> None:
+        # super() without arguments does not work in a dataclass with slots, which is a copy of the class in its body.
+        ConnectionOptions.__post_init__(self)
+        if sum(map(bool, (self.topics, self.topic_pattern, self.assignment))) != 1:
+            raise ConfigError("give exactly one of the options topic, subscribePattern and assign")
+        if self.starting_timestamp is not None and self.starting_offsets != "earliest":
+            raise ConfigError("give startingOffsets or startingTimestamp, not both")
+        if self.ending_timestamp is not None and self.ending_offsets != "latest":
+            raise ConfigError("give endingOffsets or endingTimestamp, not both")
+        if self.starting_offsets == "latest":
+            raise ConfigError("startingOffsets=latest reads nothing in a batch query")
+        if self.ending_offsets == "earliest":
+            raise ConfigError("endingOffsets=earliest reads nothing in a batch query")
+        if self.sql_expression is not None and self.tag_expression != "*":
+            raise ConfigError("give subExpression or sqlExpression, not both")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions(ConnectionOptions):
+    """Where rows go, and how they are packed and sent."""
+
+    topic: str | None = option("topic", _topic, "topic of every row; without it the column topic is needed")
+    tags: str | None = option("tags", _tags, "tag of every row; faster than a column")
+    producer_group: str = option("producerGroup", _group, "producer group named to the broker", default="SPARK_SINK")
+    queue_selector: str = option("queueSelector", _selector, "roundrobin, or hash of shardingKey", default="roundrobin")
+    batch_bytes: int = option("batchBytes", _size, "bytes in one request", default=1 << 20)
+    max_in_flight: int = option("maxInFlight", _count, "requests without an answer, per task", default=4)
+    send_timeout: float = option("sendTimeoutMs", _millis, "limit of one attempt, milliseconds", default=10.0)
+    send_retries: int = option("sendRetries", _count_or_zero, "attempts after the first", default=2)
+    compression: str = option("compression", _no_compression, "none", default="none")
+    write_id: int | None = option("writeId", _write_id, "hexadecimal; makes message ids the same in a second run")
+    properties: Mapping[str, str] | None = option("properties", _properties, "JSON: properties of every row")
+
+    def __post_init__(self) -> None:
+        ConnectionOptions.__post_init__(self)
+        if self.batch_bytes > MAX_MESSAGE_BYTES:
+            raise ConfigError(f"batchBytes is at most {MAX_MESSAGE_BYTES}, which is what a broker takes in one request")
+
+
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "filterPushdown")
+
+
+def option_names(cls: type[ConnectionOptions]) -> dict[str, str]:
+    """Return every name and alias that a direction knows, in lower case → the field of the class."""
+    return {
+        name.lower(): item.name for item in fields(cls) for name in (item.metadata["option"], *item.metadata["aliases"])
+    }
+
+
+def parse_options(cls: type[OptionsT], options: Mapping[str, str]) -> OptionsT:
+    """Read Spark's options into ``cls``.
+
+    raises  ConfigError for an unknown or repeated option and for a value that does not parse; the text names the option
+    """
+    known = option_names(cls)
+    declared = {item.name: item for item in fields(cls)}
+    given: dict[str, str] = {}
+    values: dict[str, Any] = {}
+    for name, text in options.items():
+        attribute = known.get(name.lower())
+        if attribute is None:
+            raise ConfigError(_unknown(cls, name))
+        if attribute in given:
+            raise ConfigError(f"options {given[attribute]} and {name} mean the same: give one")
+        given[attribute] = name
+        try:
+            values[attribute] = declared[attribute].metadata["parse"](text)
+        except ValueError as error:
+            label = declared[attribute].metadata["option"]
+            shown = "…" if attribute == "secret_key" else repr(text)
+            raise ConfigError(f"option {label} is {shown}, expected: {error}") from None
+        except Exception as error:
+            raise ConfigError(f"option {declared[attribute].metadata['option']}: {error}") from error
+    return cls(**values)
+
+
+def _unknown(cls: type[ConnectionOptions], name: str) -> str:
+    for stream_only in _STREAM_ONLY:
+        if name.lower() == stream_only.lower():
+            return f"option {stream_only} belongs to streaming reads, which rocketcore does not have yet"
+    for other, direction in ((SourceOptions, "reading"), (SinkOptions, "writing")):
+        if other is not cls and name.lower() in option_names(other):
+            return f"option {name} belongs to {direction}"
+    labels = {
+        label.lower(): label for item in fields(cls) for label in (item.metadata["option"], *item.metadata["aliases"])
+    }
+    if close := difflib.get_close_matches(name.lower(), labels, n=1):
+        return f"unknown option {name}; did you mean {labels[close[0]]}?"
+    return f"unknown option {name}; there are {', '.join(sorted(labels.values(), key=str.lower))}"

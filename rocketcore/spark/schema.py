@@ -1,0 +1,145 @@
+"""Columns that the source yields and that the sink takes, and the checks of a user's schema against them.
+
+Everything here runs in the driver, before a task starts. Rows are checked by the kernel, which names the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from rocketcore.errors import ConfigError
+
+__all__ = ["READ_COLUMNS", "check_read_schema", "check_write_schema", "read_schema"]
+
+_PROPERTIES: Final = MapType(StringType(), StringType())
+
+READ_COLUMNS: Final[Mapping[str, DataType]] = {
+    "topic": StringType(),
+    "brokerName": StringType(),
+    "queueId": IntegerType(),
+    "queueOffset": LongType(),
+    "msgId": StringType(),
+    "tags": StringType(),
+    "keys": StringType(),
+    "body": BinaryType(),
+    "bornTimestamp": TimestampType(),
+    "storeTimestamp": TimestampType(),
+    "properties": _PROPERTIES,
+    "bornHost": StringType(),
+    "storeHost": StringType(),
+    "flag": IntegerType(),
+    "sysFlag": IntegerType(),
+    "reconsumeTimes": IntegerType(),
+    "commitLogOffset": LongType(),
+    "storeSize": IntegerType(),
+}
+"""Every column that a read can yield, in order; ``properties`` and what follows it are asked for by options."""
+
+_DEFAULT_COUNT: Final = 10
+
+_TEXT: Final = (StringType,)
+_WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
+_WRITE_TYPES: Final[Mapping[str, tuple[type[DataType], ...]]] = {
+    "body": (BinaryType, StringType),
+    "topic": _TEXT,
+    "tags": _TEXT,
+    "keys": (StringType, ArrayType),
+    "properties": (StringType, MapType),
+    "shardingKey": _TEXT,
+    "queueId": _WHOLE,
+    "brokerName": _TEXT,
+    "flag": _WHOLE,
+    "msgId": _TEXT,
+}
+_SINGLE_SENDS: Final = ("delayTimeLevel", "deliverTimestamp")
+
+
+def read_schema(include_properties: bool, include_hosts: bool) -> StructType:
+    """Return the schema of a read: the ten columns of every message, and those that options add."""
+    schema = StructType()
+    for position, (name, kind) in enumerate(READ_COLUMNS.items()):
+        wanted = position < _DEFAULT_COUNT or (include_properties if name == "properties" else include_hosts)
+        if wanted:
+            schema.add(name, kind)
+    return schema
+
+
+def check_read_schema(schema: StructType) -> tuple[str, ...]:
+    """Return the columns of a user's ``.schema(…)``, which serves as a projection, in its order.
+
+    raises  ConfigError for a column that a message does not have and for a type that it is not read as
+    """
+    for field in schema.fields:
+        expected = READ_COLUMNS.get(field.name)
+        if expected is None:
+            raise ConfigError(f"a read has no column {field.name!r}; there are {', '.join(READ_COLUMNS)}")
+        if field.dataType != expected:
+            raise ConfigError(
+                f"column {field.name} is read as {expected.simpleString()}, not as {field.dataType.simpleString()}"
+            )
+    return tuple(field.name for field in schema.fields)
+
+
+def check_write_schema(schema: StructType, *, topic: str | None, tags: str | None, queue_selector: str) -> None:
+    """Refuse rows that cannot become messages, before the first task.
+
+    raises  ConfigError naming the column: unknown, of the wrong type, missing, given twice, or without effect
+    """
+    for field in schema.fields:
+        if field.name in _SINGLE_SENDS:
+            raise ConfigError(f"column {field.name}: delayed messages are not sent in batches; the sink has none yet")
+        allowed = _WRITE_TYPES.get(field.name)
+        if allowed is None:
+            raise ConfigError(f"a write has no column {field.name!r}; there are {', '.join(_WRITE_TYPES)}")
+        if not isinstance(field.dataType, allowed) or not _holds_text(field.dataType):
+            wanted = " or ".join(_type_name(kind) for kind in allowed)
+            raise ConfigError(f"column {field.name} is {field.dataType.simpleString()}, a write takes {wanted}")
+    names = set(schema.fieldNames())
+    if len(names) < len(schema.fields):
+        raise ConfigError("a column name occurs twice")
+    if "body" not in names:
+        raise ConfigError("a write needs the column body (binary or string)")
+    if topic is None and "topic" not in names:
+        raise ConfigError("a write needs the option topic or the column topic")
+    for name, constant in (("topic", topic), ("tags", tags)):
+        if constant is not None and name in names:
+            raise ConfigError(f"give the option {name} or the column {name}, not both")
+    if "brokerName" in names and "queueId" not in names:
+        raise ConfigError("column brokerName needs the column queueId")
+    if "queueId" in names and "brokerName" not in names:
+        raise ConfigError("column queueId needs the column brokerName: a queue is a broker and a number")
+    if queue_selector == "hash" and "shardingKey" not in names:
+        raise ConfigError("queueSelector=hash needs the column shardingKey")
+    if queue_selector == "hash" and "queueId" in names:
+        raise ConfigError("give queueSelector=hash or the columns brokerName and queueId, not both")
+
+
+def _holds_text(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return isinstance(kind.elementType, StringType)
+    if isinstance(kind, MapType):
+        return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+    return True
+
+
+def _type_name(kind: type[DataType]) -> str:
+    if kind is ArrayType:
+        return "array<string>"
+    if kind is MapType:
+        return "map<string,string>"
+    return kind.typeName()

@@ -1,0 +1,52 @@
+"""The data source that Spark calls ``rocketmq``: what it reads and writes, and with which options.
+
+Batch reads and batch writes. Spark pickles this class by name, so every node needs rocketcore installed.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader
+from pyspark.sql.types import StructType
+
+from rocketcore.errors import ConfigError
+from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
+from rocketcore.spark.schema import check_read_schema, check_write_schema, read_schema
+
+__all__ = ["RocketMQDataSource"]
+
+
+class RocketMQDataSource(DataSource):
+    """``format("rocketmq")``: RocketMQ topics as tables of messages.
+
+    raises  ConfigError for wrong options or columns: in the driver, before the first task
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    def schema(self) -> StructType:
+        options = parse_options(SourceOptions, self.options)
+        return read_schema(options.include_properties, options.include_hosts)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from rocketcore.spark.reader import RocketMQReader
+
+        return RocketMQReader(parse_options(SourceOptions, self.options), check_read_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from rocketcore.spark.writer import RocketMQWriter
+
+        options = parse_options(SinkOptions, self.options)
+        if overwrite:
+            raise ConfigError('a topic cannot be overwritten: use .mode("append")')
+        check_write_schema(schema, topic=options.topic, tags=options.tags, queue_selector=options.queue_selector)
+        return RocketMQWriter(options)
+
+    def streamReader(self, schema: StructType) -> NoReturn:
+        raise ConfigError("readStream is not there yet: rocketcore reads topics in batch queries only (spark.read)")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise ConfigError("writeStream is not there yet: rocketcore writes in batch queries only (frame.write)")

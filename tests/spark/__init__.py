@@ -1,0 +1,1 @@
+"""The Spark data source: options, schemas, planning, and round trips through a session."""

@@ -1,0 +1,126 @@
+"""Options of the source and the sink: names, aliases, values, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketcore.errors import ConfigError
+from rocketcore.message import MessageQueue
+from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
+
+
+def source(**options: str) -> SourceOptions:
+    return parse_options(SourceOptions, {"topic": "T", **options})
+
+
+def sink(**options: str) -> SinkOptions:
+    return parse_options(SinkOptions, {"topic": "T", **options})
+
+
+@pytest.mark.parametrize("name", ["nameServer", "nameserver", "NAMESRV", "endpoints"])
+def test_names_are_compared_without_case_and_have_aliases(name: str) -> None:
+    assert source(**{name: "h:1;i:2"}).name_server == "h:1;i:2"
+
+
+def test_defaults() -> None:
+    options = source()
+    assert (options.topics, options.starting_offsets, options.ending_offsets) == (("T",), "earliest", "latest")
+    assert (options.fail_on_data_loss, options.tag_expression, options.pull_batch_bytes) == (True, "*", 1 << 20)
+    written = sink()
+    assert (written.queue_selector, written.batch_bytes, written.max_in_flight) == ("roundrobin", 1 << 20, 4)
+    assert (written.send_retries, written.write_id) == (2, None)
+
+
+def test_topics_by_list_pattern_or_assignment() -> None:
+    assert parse_options(SourceOptions, {"subscribe": "b, a,b"}).topics == ("b", "a")
+    assert parse_options(SourceOptions, {"subscribePattern": "a.*"}).topic_pattern == "a.*"
+    assigned = parse_options(SourceOptions, {"assign": '{"T": {"broker-a": [1, 0]}}'})
+    assert assigned.assignment == (MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("512k", 512 << 10), ("1m", 1 << 20), ("2MB", 2 << 20), (" 3 m ", 3 << 20), ("1g", 1 << 30)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert source(pullBatchBytes=text).pull_batch_bytes == size
+
+
+def test_offsets_as_json() -> None:
+    options = source(startingOffsets='{"T": {"broker-a": {"0": 23, "1": -2}}}')
+    assert options.starting_offsets == {MessageQueue("T", "broker-a", 0): 23, MessageQueue("T", "broker-a", 1): -2}
+
+
+@pytest.mark.parametrize(
+    "text", ["1700000000000", "2023-11-14T22:13:20Z", "2023-11-14T23:13:20+01:00", "2023-11-14T22:13:20"]
+)
+def test_times(text: str) -> None:
+    assert source(startingTimestamp=text).starting_timestamp == 1_700_000_000_000
+
+
+def test_sink_values() -> None:
+    options = sink(queueSelector="HASH", sendTimeoutMs="1500", sendRetries="0", writeId="ff", properties='{"a": "b"}')
+    assert (options.queue_selector, options.send_timeout, options.send_retries) == ("hash", 1.5, 0)
+    assert (options.write_id, options.properties) == (255, {"a": "b"})
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"staringOffsets": "earliest"}, "unknown option staringOffsets; did you mean startingOffsets"),
+        ({"zzz": "1"}, "unknown option zzz; there are accessKey, "),
+        ({"batchBytes": "1m"}, "option batchBytes belongs to writing"),
+        ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger belongs to streaming reads"),
+        ({"subscribe": "U"}, "options topic and subscribe mean the same"),
+        ({"assign": '{"T": {"b": [0]}}'}, "exactly one of the options topic, subscribePattern and assign"),
+        ({"startingOffsets": "first"}, "option startingOffsets is 'first', expected: earliest, latest, or a JSON"),
+        ({"startingOffsets": '{"T": {"b": {"0": -3}}}'}, "-2 is the earliest"),
+        ({"startingOffsets": '{"T": {"b": {"x": 1}}}'}, "a JSON object such as"),
+        ({"startingOffsets": "latest"}, "startingOffsets=latest reads nothing"),
+        ({"endingOffsets": "earliest"}, "endingOffsets=earliest reads nothing"),
+        ({"startingOffsets": '{"T": {"b": {"0": 1}}}', "startingTimestamp": "5"}, "not both"),
+        ({"startingTimestamp": "yesterday"}, "option startingTimestamp is 'yesterday'"),
+        ({"failOnDataLoss": "maybe"}, "true or false"),
+        ({"pullBatchBytes": "0"}, "a number of bytes"),
+        ({"minPartitions": "0"}, "a whole number of at least 1"),
+        ({"subExpression": "a", "sqlExpression": "b > 1"}, "subExpression or sqlExpression"),
+        ({"accessKey": "a"}, "accessKey and secretKey belong together"),
+        ({"tls": "true"}, "TLS is not there yet"),
+        ({"namespace": "n"}, "namespaces are not there yet"),
+        ({"brokerAddressMap": "x"}, "a JSON object such as"),
+        ({"groupId": "no good"}, "option groupId: the group name"),
+    ],
+)
+def test_source_refuses(options: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        source(**options)
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"startingOffsets": "earliest"}, "option startingOffsets belongs to reading"),
+        ({"queueSelector": "random"}, "roundrobin or hash"),
+        ({"batchBytes": "5m"}, "batchBytes is at most 4194304"),
+        ({"sendRetries": "-1"}, "a whole number of at least 0"),
+        ({"properties": '{"KEYS": "x"}'}, "property names that are not RocketMQ's own; KEYS is"),
+        ({"properties": '{"a": ""}'}, "non-empty text"),
+        ({"properties": '{"a": "\\u0001"}'}, "without U+0001"),
+        ({"properties": "[]"}, "a JSON object"),
+        ({"tags": "a\x02"}, "a tag without"),
+        ({"compression": "zstd"}, "RocketMQ does not compress batches"),
+        ({"writeId": "xyz"}, "hexadecimal digits"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, "option topic: topic 'SCHEDULE_TOPIC_XXXX' is reserved"),
+    ],
+)
+def test_sink_refuses(options: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        sink(**options)
+    assert reason in str(refused.value)
+
+
+def test_a_secret_is_never_shown() -> None:
+    with pytest.raises(ConfigError) as refused:
+        source(accessKey="a", secretKey="  ")
+    assert "secretKey is …" in str(refused.value)

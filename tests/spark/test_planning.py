@@ -1,0 +1,78 @@
+"""Cutting ranges of queues into tasks, and ranges that are not all there."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketcore.client.arrow_reader import QueueRange
+from rocketcore.errors import OffsetOutOfRange
+from rocketcore.message import MessageQueue
+from rocketcore.spark.reader import clamp_range, split_ranges
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+def portion(start: int, end: int, queue_id: int = 0) -> QueueRange:
+    return QueueRange(MessageQueue("T", "broker-a", queue_id), start, end)
+
+
+def test_a_range_is_one_task_and_an_empty_one_is_none() -> None:
+    assert split_ranges([portion(5, 9), portion(3, 3, 1)], None, None) == [portion(5, 9)]
+
+
+def test_max_records() -> None:
+    assert split_ranges([portion(0, 10)], None, 4) == [portion(0, 3), portion(3, 6), portion(6, 10)]
+
+
+def test_min_partitions_cuts_the_longest_first() -> None:
+    assert split_ranges([portion(0, 2), portion(0, 100, 1)], 3, None) == [
+        portion(0, 2), portion(0, 50, 1), portion(50, 100, 1),
+    ]
+
+
+ranges = st.lists(
+    st.tuples(st.integers(0, 1000), st.integers(0, 300)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=6
+)
+
+
+@given(ranges, st.none() | st.integers(1, 40), st.none() | st.integers(1, 100))
+def test_every_offset_is_in_exactly_one_task(
+    edges: list[tuple[int, int]], min_partitions: int | None, max_records: int | None
+) -> None:
+    whole = [portion(start, end, number) for number, (start, end) in enumerate(edges)]
+    parts = split_ranges(whole, min_partitions, max_records)
+    expected = [(part.queue, offset) for part in whole for offset in range(part.start, part.end)]
+    assert [(part.queue, offset) for part in parts for offset in range(part.start, part.end)] == expected
+    assert all(len(part) for part in parts)
+    if max_records:
+        assert all(len(part) <= max_records for part in parts)
+    if min_partitions:
+        assert len(parts) >= min(min_partitions, len(expected))
+
+
+def test_a_range_within_the_queue_is_left_alone() -> None:
+    assert clamp_range(portion(3, 7), portion(3, 9), fail_on_data_loss=True) == portion(3, 7)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "left", "reason"),
+    [
+        (portion(0, 7), portion(3, 7), "starts at 0, the queue at 3"),
+        (portion(4, 12), portion(4, 9), "ends at 12, the queue at 9"),
+        (portion(0, 2), portion(3, 3), "starts at 0, the queue at 3"),
+        (portion(20, 30), portion(9, 9), "ends at 30, the queue at 9"),
+    ],
+)
+def test_a_range_beyond_the_queue_is_data_loss(
+    wanted: QueueRange, left: QueueRange, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = portion(3, 9)
+    with pytest.raises(OffsetOutOfRange, match=reason):
+        clamp_range(wanted, held, fail_on_data_loss=True)
+    with caplog.at_level(logging.WARNING):
+        assert clamp_range(wanted, held, fail_on_data_loss=False) == left
+    assert reason in caplog.text
