@@ -15,8 +15,6 @@ import json
 import logging
 import os
 import re
-import shutil
-import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -194,6 +192,8 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     except OSError as error:
         raise ConfigError(f"cannot read the configuration file {os.fspath(path)}: {error.strerror}") from error
     if os.fspath(path).endswith(".toml"):
+        import tomllib
+
         try:
             table = tomllib.loads(data.decode())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -305,6 +305,8 @@ def replace_file(path: Path, data: bytes) -> None:
         try:
             os.link(path, previous)
         except OSError:  # a file system without hard links
+            import shutil
+
             shutil.copyfile(path, previous)
         os.replace(previous, path.with_name(path.name + ".bak"))
     os.replace(temporary, path)

@@ -15,6 +15,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_Next
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport strlen
@@ -32,7 +33,15 @@ from rocketcore._fast.command cimport (
     read_binary,
     read_json,
 )
-from rocketcore._fast.frame cimport BODY_LENGTH, BODY_START, FRAME_COLUMNS, HEADER_LENGTH, HEADER_START, SERIALIZE_TYPE
+from rocketcore._fast.frame cimport (
+    BODY_LENGTH,
+    BODY_START,
+    FRAME_COLUMNS,
+    HEADER_LENGTH,
+    HEADER_START,
+    SERIALIZE_TYPE,
+    split,
+)
 from rocketcore._fast.record cimport (
     named,
     rc_next_property,
@@ -40,7 +49,7 @@ from rocketcore._fast.record cimport (
     rc_property_reader,
     rc_read_properties,
 )
-from rocketcore._fast.status cimport OK, Status, fail
+from rocketcore._fast.status cimport INCOMPLETE, OK, Status, fail
 from rocketcore._fast.table cimport take_bytes, take_range, take_rows
 
 from rocketcore.errors import LocalProtocolError
@@ -64,6 +73,10 @@ cdef extern from "rc_json.h" nogil:
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+    # Bytes as pointers: a resize may move the object, so that no reference may be held while it happens.
+    PyObject* new_bytes "PyBytes_FromStringAndSize"(const char* source, Py_ssize_t size) except NULL
+    char* bytes_start "PyBytes_AS_STRING"(PyObject* of)
+    int _PyBytes_Resize(PyObject** of, Py_ssize_t size) except -1
 
 
 # The C enums own these names in this file, so the Python ints go in by way of the module dict.
@@ -188,6 +201,69 @@ def peek(data, rows, Py_ssize_t count, heads):
         PyBuffer_Release(&source)
 
 
+cdef Status read_loop(
+    const uint8_t* data, int64_t end, int64_t limit, int64_t* row, int64_t* head, Py_ssize_t capacity,
+    Py_ssize_t* count, int64_t* position, int64_t* code,
+) noexcept nogil:
+    cdef Status status = OK
+    cdef Py_ssize_t found = 0
+    cdef int64_t at = position[0], shared = -1
+    cdef bint mixed = False
+    while found < capacity:
+        status = split(data, at, end, limit, row)
+        if status != OK:
+            break
+        at = row[BODY_START] + row[BODY_LENGTH]
+        peek_one(data, row, head)
+        if head[STATUS] != 0 or head[FLAG] & RESPONSE or (found != 0 and shared != head[CODE]):
+            mixed = True
+        else:
+            shared = head[CODE]
+        row += FRAME_COLUMNS
+        head += HEAD_COLUMNS
+        found += 1
+    count[0] = found
+    position[0] = at
+    code[0] = -1 if mixed else shared
+    return status
+
+
+def read_frames(data, Py_ssize_t start, rows, heads, Py_ssize_t limit=16_777_216):
+    """Find the frames in ``data[start:]`` and read their heads: ``frame.scan`` and ``peek`` in one.
+
+    rows      int64[k, 6] as ``frame.scan`` fills it; heads int64[k, 8] as ``peek`` fills it
+    limit     most bytes of one frame, its length word included
+    returns   (count, position, code): rows filled, the first byte not consumed, the code of all of them, or −1 where
+              they are none, differ, or one is a response or has another STATUS than 0
+    raises    DecodeError or FrameTooLarge if the *first* frame is bad, ValueError for tables of another shape
+    RocketMQ  remoting/netty/NettyDecoder.java, remoting/protocol/RemotingCommand.java ``headerDecode``
+    """
+    cdef Py_buffer source, frames, table
+    cdef Py_ssize_t count = 0
+    cdef int64_t position = start, code = -1
+    cdef Status status
+    take_bytes(data, &source)
+    try:
+        take_range(&source, start, source.len)
+        take_rows(rows, &frames, FRAME_COLUMNS, True)
+        try:
+            take_rows(heads, &table, HEAD_COLUMNS, True)
+            try:
+                status = read_loop(
+                    <const uint8_t*>source.buf, source.len, limit, <int64_t*>frames.buf, <int64_t*>table.buf,
+                    min(frames.shape[0], table.shape[0]), &count, &position, &code,
+                )
+            finally:
+                PyBuffer_Release(&table)
+        finally:
+            PyBuffer_Release(&frames)
+    finally:
+        PyBuffer_Release(&source)
+    if count == 0 and status != OK and status != INCOMPLETE:
+        raise fail(status, position)
+    return count, position, code
+
+
 cdef object to_str(const uint8_t* start, Py_ssize_t length):
     """Decode UTF-8 as Java does: what is malformed becomes U+FFFD, by Java's idea of one malformed piece."""
     cdef const uint8_t* end = start + length
@@ -287,9 +363,49 @@ def read(data, Py_ssize_t header_start, Py_ssize_t header_length, int serialize_
         PyBuffer_Release(&source)
 
 
+cdef inline int take_run(Py_ssize_t first, Py_ssize_t last, const Py_buffer* frames, const Py_buffer* heads) except -1:
+    """IndexError unless the rows ``first`` to ``last`` (excluded) are in both tables."""
+    if first < 0 or last < first or last > frames.shape[0] or last > heads.shape[0]:
+        raise IndexError(f"rows {first}:{last}, but the tables have {frames.shape[0]} and {heads.shape[0]}")
+    return 0
+
+
 cdef inline bint ext_in(const int64_t* row, const int64_t* head) noexcept nogil:
     """True if the ext fields of a head row lie within the header of its frame row."""
     return row[HEADER_START] <= head[EXT_START] <= head[EXT_END] <= row[HEADER_START] + row[HEADER_LENGTH]
+
+
+cdef object ext_value(const uint8_t* base, const int64_t* row, const int64_t* head, bytes name):
+    """The value of one ext field of a row that ``checked`` let pass, None where absent."""
+    cdef const uint8_t* at = base + head[EXT_START]
+    cdef const uint8_t* end = base + head[EXT_END]
+    cdef const uint8_t* header_end = base + row[HEADER_START] + row[HEADER_LENGTH]
+    cdef Text key, value, found
+    if head[EXT_END] == 0:
+        return None
+    found.start = found.end = NULL
+    if row[SERIALIZE_TYPE] == BINARY:
+        while at < end and next_binary_entry(&at, header_end, &key, &value) == OK:
+            if is_text(&key, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name)):
+                found = value
+        if found.start == found.end:
+            return None
+    else:
+        while next_json_entry(&at, end, &key, &value) == 1:
+            if key.escaped and unescaped(&key) == name or is_text(
+                &key, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name)
+            ):
+                found = value
+        if found.start == NULL:
+            return None
+    return unescaped(&found)
+
+
+cdef inline int check_row(const int64_t* row, const int64_t* head, Py_ssize_t length, Py_ssize_t index) except -1:
+    """ValueError unless ``peek`` filled the head row, and frame and ext fields lie within the data."""
+    if head[STATUS] != 0 or not row_in(row, length) or (head[EXT_END] != 0 and not ext_in(row, head)):
+        raise ValueError(f"row {index} was not read by peek, or is not of this data")
+    return 0
 
 
 def find_ext(data, rows, heads, Py_ssize_t index, bytes name not None):
@@ -303,12 +419,6 @@ def find_ext(data, rows, heads, Py_ssize_t index, bytes name not None):
     cdef Py_buffer source, frames, table
     cdef const int64_t* row
     cdef const int64_t* head
-    cdef const uint8_t* base
-    cdef const uint8_t* at
-    cdef const uint8_t* end
-    cdef const uint8_t* header_end
-    cdef Text key, value, found
-    found.start = found.end = NULL
     take_bytes(data, &source)
     try:
         take_rows(rows, &frames, FRAME_COLUMNS, False)
@@ -319,31 +429,47 @@ def find_ext(data, rows, heads, Py_ssize_t index, bytes name not None):
                     raise IndexError(f"row {index}, but the tables have {frames.shape[0]} and {table.shape[0]}")
                 row = <const int64_t*>frames.buf + index * FRAME_COLUMNS
                 head = <const int64_t*>table.buf + index * HEAD_COLUMNS
-                if head[STATUS] != 0 or not row_in(row, source.len):
-                    raise ValueError(f"row {index} was not read by peek, or is not of this data")
-                if head[EXT_END] == 0:
-                    return None
-                if not ext_in(row, head):
-                    raise ValueError(f"row {index} was not read by peek, or is not of this data")
-                base = <const uint8_t*>source.buf
-                at = base + head[EXT_START]
-                end = base + head[EXT_END]
-                header_end = base + row[HEADER_START] + row[HEADER_LENGTH]
-                if row[SERIALIZE_TYPE] == BINARY:
-                    while at < end and next_binary_entry(&at, header_end, &key, &value) == OK:
-                        if is_text(&key, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name)):
-                            found = value
-                    if found.start == found.end:
+                check_row(row, head, source.len, index)
+                return ext_value(<const uint8_t*>source.buf, row, head, name)
+            finally:
+                PyBuffer_Release(&table)
+        finally:
+            PyBuffer_Release(&frames)
+    finally:
+        PyBuffer_Release(&source)
+
+
+def find_ext_of_all(data, rows, heads, Py_ssize_t first, Py_ssize_t last, bytes name not None,
+                    bytes without not None):
+    """Return the value that one ext field has in each of the rows ``first`` to ``last`` (excluded), as UTF-8.
+
+    without   key of a field that none may have
+    returns   list of bytes; None unless every row is a plain request (FLAG 0) with the one field and without the other
+    raises    as ``find_ext``
+    """
+    cdef Py_buffer source, frames, table
+    cdef const int64_t* row
+    cdef const int64_t* head
+    cdef list values = []
+    cdef Py_ssize_t i
+    take_bytes(data, &source)
+    try:
+        take_rows(rows, &frames, FRAME_COLUMNS, False)
+        try:
+            take_rows(heads, &table, HEAD_COLUMNS, False)
+            try:
+                take_run(first, last, &frames, &table)
+                for i in range(first, last):
+                    row = <const int64_t*>frames.buf + i * FRAME_COLUMNS
+                    head = <const int64_t*>table.buf + i * HEAD_COLUMNS
+                    check_row(row, head, source.len, i)
+                    if head[FLAG] != 0 or ext_value(<const uint8_t*>source.buf, row, head, without) is not None:
                         return None
-                else:
-                    while next_json_entry(&at, end, &key, &value) == 1:
-                        if key.escaped and unescaped(&key) == name or is_text(
-                            &key, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name)
-                        ):
-                            found = value
-                    if found.start == NULL:
+                    value = ext_value(<const uint8_t*>source.buf, row, head, name)
+                    if value is None:
                         return None
-                return unescaped(&found)
+                    values.append(value)
+                return values
             finally:
                 PyBuffer_Release(&table)
         finally:
@@ -523,6 +649,149 @@ def scan_send(data, rows, heads, Py_ssize_t first, Py_ssize_t last, out, scratch
                         PyBuffer_Release(&room)
                 finally:
                     PyBuffer_Release(&target)
+            finally:
+                PyBuffer_Release(&table)
+        finally:
+            PyBuffer_Release(&frames)
+    finally:
+        PyBuffer_Release(&source)
+
+
+cdef enum:
+    # Bits of the required fields in the mask of those seen.
+    PULL_GROUP = 1
+    PULL_TOPIC = 2
+    PULL_QUEUE_ID = 4
+    PULL_QUEUE_OFFSET = 8
+    PULL_MAX_NUMS = 16
+    PULL_SYS_FLAG = 32
+    PULL_REQUIRED = 63
+
+# What a pull asks for; start is NULL for a text that is absent.
+cdef struct Pull:
+    Text group
+    Text topic
+    Text subscription
+    Text expression_type
+    int64_t queue_id
+    int64_t queue_offset
+    int64_t max_nums
+    int64_t sys_flag
+    int64_t commit_offset
+    int64_t suspend_millis
+    int64_t sub_version
+
+
+cdef inline bint get_int32(const Text* text, int64_t* value) noexcept nogil:
+    return rc_get_decimal(text.start, text.end, INT32_MIN, INT32_MAX, value)
+
+
+cdef inline bint get_int64(const Text* text, int64_t* value) noexcept nogil:
+    return rc_get_decimal(text.start, text.end, INT64_MIN, INT64_MAX, value)
+
+
+cdef bint read_pull_fields(const uint8_t* data, const int64_t* row, const int64_t* head, Pull* pull) noexcept nogil:
+    """Fill ``pull`` from the ext fields; False if the request needs the general path."""
+    cdef const uint8_t* at = data + head[EXT_START]
+    cdef const uint8_t* end = data + head[EXT_END]
+    cdef const uint8_t* header_end = data + row[HEADER_START] + row[HEADER_LENGTH]
+    cdef Text key, value
+    cdef bint binary = row[SERIALIZE_TYPE] == BINARY, known
+    cdef int seen = 0
+    cdef int64_t ignored
+    pull.commit_offset = pull.suspend_millis = pull.sub_version = 0
+    pull.subscription.start = pull.expression_type.start = NULL
+    while at < end:
+        if binary:
+            if next_binary_entry(&at, header_end, &key, &value) != OK:
+                return False
+        elif next_json_entry(&at, end, &key, &value) != 1:
+            return False
+        if key.escaped or value.start == value.end:
+            return False
+        known = True
+        if is_text(&key, "queueOffset", 11):
+            known = get_int64(&value, &pull.queue_offset)
+            seen |= PULL_QUEUE_OFFSET
+        elif is_text(&key, "queueId", 7):
+            known = get_int32(&value, &pull.queue_id)
+            seen |= PULL_QUEUE_ID
+        elif is_text(&key, "topic", 5):
+            pull.topic = value
+            seen |= PULL_TOPIC
+        elif is_text(&key, "consumerGroup", 13):
+            pull.group = value
+            seen |= PULL_GROUP
+        elif is_text(&key, "maxMsgNums", 10):
+            known = get_int32(&value, &pull.max_nums)
+            seen |= PULL_MAX_NUMS
+        elif is_text(&key, "sysFlag", 7):
+            known = get_int32(&value, &pull.sys_flag)
+            seen |= PULL_SYS_FLAG
+        elif is_text(&key, "commitOffset", 12):
+            known = get_int64(&value, &pull.commit_offset)
+        elif is_text(&key, "suspendTimeoutMillis", 20):
+            known = get_int64(&value, &pull.suspend_millis)
+        elif is_text(&key, "subVersion", 10):
+            known = get_int64(&value, &pull.sub_version)
+        elif is_text(&key, "subscription", 12):
+            pull.subscription = value
+        elif is_text(&key, "expressionType", 14):
+            pull.expression_type = value
+        elif is_text(&key, "maxMsgBytes", 11):
+            known = get_int32(&value, &ignored)
+        else:
+            known = is_text(&key, "bname", 5)
+        if not known:
+            return False
+    return seen == PULL_REQUIRED
+
+
+def read_pull(data, rows, heads, Py_ssize_t index):
+    """Read the header of one PULL_MESSAGE or LITE_PULL_MESSAGE request (11, 361) without a map of its ext fields.
+
+    data      bytes-like of which ``rows`` and ``heads`` were read
+    returns   {consumer_group, topic, queue_id, queue_offset, max_msg_nums, sys_flag, commit_offset,
+              suspend_timeout_millis, sub_version, subscription, expression_type}: commit_offset,
+              suspend_timeout_millis and sub_version are 0 and the last two None where absent; bname and maxMsgBytes
+              are left out. None: use the general path, because the header is unusual or lacks a field, has one this
+              reader does not know, or a number that does not parse
+    raises    IndexError for a row that is not there, ValueError for one outside ``data``
+    RocketMQ  remoting/protocol/header/PullMessageRequestHeader.java ``decode``
+    """
+    cdef Py_buffer source, frames, table
+    cdef const int64_t* row
+    cdef const int64_t* head
+    cdef Pull pull
+    take_bytes(data, &source)
+    try:
+        take_rows(rows, &frames, FRAME_COLUMNS, False)
+        try:
+            take_rows(heads, &table, HEAD_COLUMNS, False)
+            try:
+                if index < 0 or index >= frames.shape[0] or index >= table.shape[0]:
+                    raise IndexError(f"row {index}, but the tables have {frames.shape[0]} and {table.shape[0]}")
+                row = <const int64_t*>frames.buf + index * FRAME_COLUMNS
+                head = <const int64_t*>table.buf + index * HEAD_COLUMNS
+                if not row_in(row, source.len):
+                    raise ValueError(f"row {index} is not within the {source.len} bytes of data")
+                if head[STATUS] != 0 or not ext_in(row, head):
+                    return None
+                if not read_pull_fields(<const uint8_t*>source.buf, row, head, &pull):
+                    return None
+                return {
+                    "consumer_group": text_str(&pull.group),
+                    "topic": text_str(&pull.topic),
+                    "queue_id": pull.queue_id,
+                    "queue_offset": pull.queue_offset,
+                    "max_msg_nums": pull.max_nums,
+                    "sys_flag": pull.sys_flag,
+                    "commit_offset": pull.commit_offset,
+                    "suspend_timeout_millis": pull.suspend_millis,
+                    "sub_version": pull.sub_version,
+                    "subscription": text_str(&pull.subscription) if pull.subscription.start != NULL else None,
+                    "expression_type": text_str(&pull.expression_type) if pull.expression_type.start != NULL else None,
+                }
             finally:
                 PyBuffer_Release(&table)
         finally:
@@ -809,6 +1078,68 @@ def encode_body_response_header(int32_t opaque, int32_t version, Py_ssize_t body
     if body_length < 0:
         raise ValueError(f"negative body length {body_length}")
     return build_frame(0, PYTHON, version, opaque, RESPONSE, NULL, NULL, 0, NULL, 0, body_length, serialize_type)
+
+
+def encode_body_responses(rows, heads, Py_ssize_t first, int32_t version, list bodies not None):
+    """Return the frames of answers with code 0 and no ext fields, one after the other in one piece.
+
+    rows, heads  of ``read_frames``: the answer with ``bodies[i]`` is to row ``first + i`` and has its OPAQUE and
+                 SERIALIZE_TYPE
+    bodies       list of bytes
+    raises       IndexError for rows that are not there, LocalProtocolError for a body that fits no frame
+    """
+    cdef Py_buffer frames, table
+    cdef const int64_t* row
+    cdef const int64_t* head
+    cdef PyObject* out
+    cdef uint8_t* start
+    cdef uint8_t* at
+    cdef Py_ssize_t bound = 0, count = len(bodies), size, i
+    cdef object result
+    for body in bodies:
+        if type(body) is not bytes:
+            raise TypeError(f"expected bytes, not {type(body).__name__}")
+        size = PyBytes_GET_SIZE(body)
+        if size > INT32_MAX - HEADER_FIXED_BOUND:
+            raise LocalProtocolError(f"a body of {size} bytes does not fit a frame")
+        bound += size + HEADER_FIXED_BOUND
+    take_rows(rows, &frames, FRAME_COLUMNS, False)
+    try:
+        take_rows(heads, &table, HEAD_COLUMNS, False)
+        try:
+            take_run(first, first + count, &frames, &table)
+            out = new_bytes(NULL, bound)
+            start = at = <uint8_t*>bytes_start(out)
+            row = <const int64_t*>frames.buf + first * FRAME_COLUMNS
+            head = <const int64_t*>table.buf + first * HEAD_COLUMNS
+            for i in range(count):
+                at = put_body_response(
+                    at, <int32_t>head[OPAQUE], version, row[SERIALIZE_TYPE] == BINARY,
+                    <const uint8_t*>PyBytes_AS_STRING(bodies[i]), PyBytes_GET_SIZE(bodies[i]),
+                )
+                row += FRAME_COLUMNS
+                head += HEAD_COLUMNS
+        finally:
+            PyBuffer_Release(&table)
+    finally:
+        PyBuffer_Release(&frames)
+    _PyBytes_Resize(&out, at - start)
+    result = <object>out
+    Py_DECREF(result)
+    return result
+
+
+cdef inline uint8_t* put_body_response(uint8_t* frame, int32_t opaque, int32_t version, bint binary,
+                                       const uint8_t* body, Py_ssize_t body_length) noexcept nogil:
+    cdef uint8_t* end
+    cdef uint32_t length
+    if binary:
+        end = put_binary(frame + 8, 0, PYTHON, version, opaque, RESPONSE, NULL, NULL, 0)
+    else:
+        end = put_json(frame + 8, 0, PYTHON, version, opaque, RESPONSE, NULL, NULL, 0)
+    length = <uint32_t>(end - frame - 8)
+    rc_put_32(rc_put_32(frame, 4 + length + <uint32_t>body_length), (BINARY if binary else JSON) << 24 | length)
+    return rc_put_bytes(end, body, body_length)
 
 
 def decode_text(data):

@@ -14,10 +14,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from rocketcore._fast import frame as frame_kernel
-from rocketcore._fast import header as header_kernel
 from rocketcore._fast.crc32 import crc32
-from rocketcore._fast.header import encode_body_response_header, find_ext
+from rocketcore._fast.header import encode_body_responses, find_ext_of_all
 from rocketcore.codes import CURRENT_VERSION, ORDER_TOPIC_NAMESPACE, RequestCode, ResponseCode, TopicSysFlag
 from rocketcore.errors import ConfigError, DecodeError, NoPermission
 from rocketcore.nameserver.config import RunningConfig
@@ -63,9 +61,6 @@ NOT_SET: Final = "not set any response code"
 """The remark that the original leaves on a successful answer to 901."""
 
 _ZONE_MODE_BYTES: Final = ZONE_MODE.encode()
-_FLAG: Final = header_kernel.FLAG
-_OPAQUE: Final = header_kernel.OPAQUE
-_SERIALIZE_TYPE: Final = frame_kernel.SERIALIZE_TYPE
 _UNIT_AND_SUB: Final = TopicSysFlag.UNIT | TopicSysFlag.UNIT_SUB
 
 
@@ -87,6 +82,7 @@ class NameServerProcessor:
         serving: Callable[[], bool],
     ) -> None:
         self._routes = routes
+        self._find_answer = routes.find_answer
         self._kv = kv
         self._running = running
         self._housekeeping = housekeeping
@@ -129,7 +125,7 @@ class NameServerProcessor:
         fields = request.ext_fields or {}
         body = request.body
         if header.body_crc32 and header.body_crc32 != crc32(body) & 0x7FFFFFFF:
-            return _failed(request, "crc32 not match")
+            return _refused(request, "crc32 not match")
         broker = BrokerRegistration(
             cluster=header.cluster_name,
             broker_name=header.broker_name,
@@ -150,7 +146,7 @@ class NameServerProcessor:
                 logger.warning("broker ignored, it names no cluster broker=%s", broker.broker_name)
                 result = RegisterResult()
         if result is None:
-            return _failed(request, "register broker failed")
+            return _refused(request, "register broker failed")
         if result.change is not None:
             self._housekeeping.notify([result.change])
         order = None
@@ -238,33 +234,39 @@ class NameServerProcessor:
             )
         return RemotingCommand.response(request, body=body)
 
-    def route_chunk(self, channel: Channel, chunk: Chunk, first: int, last: int) -> list[bytes]:
+    def route_chunk(self, channel: Channel, chunk: Chunk, first: int, last: int) -> bytes | list[bytes]:
         """Answer the route questions in rows ``first`` to ``last`` (excluded) of a chunk, in order.
 
-        Only a question of the usual shape about a topic that was asked for before is answered here; the zone filter and
-        everything rare take the general way, which gives the same answer.
+        Where all are of the usual shape, about topics that were asked for before, the answers are cached bytes behind
+        new headers; otherwise each question is looked at by itself. The zone filter and everything rare take the
+        general way, which gives the same answers.
         """
-        data, rows, heads = chunk.data, chunk.rows, chunk.heads
-        parts: list[bytes] = []
-        find_answer = self._routes.find_answer
-        usual = self._serving() and _ZONE_MODE_BYTES not in data
+        answers = self._known_answers(chunk, first, last)
+        if answers is not None:
+            return answers
+        replies: list[bytes] = []
         for row in range(first, last):
-            if usual and not heads[row, _FLAG]:
-                topic = find_ext(data, rows, heads, row, b"topic")
-                body = None if topic is None else find_answer(topic)
-                if body is not None:
-                    parts.append(
-                        encode_body_response_header(
-                            heads[row, _OPAQUE], CURRENT_VERSION, len(body), rows[row, _SERIALIZE_TYPE]
-                        )
-                    )
-                    parts.append(body)
+            answers = self._known_answers(chunk, row, row + 1)
+            if answers is None:
+                request = chunk.command(row)
+                reply = self.route(channel, request)
+                if request.is_oneway:
                     continue
-            request = chunk.command(row)
-            reply = self.route(channel, request)
-            if not request.is_oneway:
-                parts.append(reply.encode())
-        return parts
+                answers = reply.encode()
+            replies.append(answers)
+        return replies
+
+    def _known_answers(self, chunk: Chunk, first: int, last: int) -> bytes | None:
+        rows, heads = chunk.rows, chunk.heads
+        if not self._serving():
+            return None
+        topics = find_ext_of_all(chunk.data, rows, heads, first, last, b"topic", _ZONE_MODE_BYTES)
+        if topics is None:
+            return None
+        bodies = list(filter(None, map(self._find_answer, topics)))
+        if len(bodies) < len(topics):
+            return None
+        return encode_body_responses(rows, heads, first, CURRENT_VERSION, bodies)
 
     # Topics
 
@@ -289,9 +291,7 @@ class NameServerProcessor:
 
     def unit_sub_not_unit_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313)."""
-        return self._topic_list(
-            request, lambda: self._routes.topics_with_flags(_UNIT_AND_SUB, TopicSysFlag.UNIT_SUB)
-        )
+        return self._topic_list(request, lambda: self._routes.topics_with_flags(_UNIT_AND_SUB, TopicSysFlag.UNIT_SUB))
 
     def _topic_list(self, request: RemotingCommand, topics: Callable[[], list[str]]) -> RemotingCommand:
         if not self._running.config.enable_topic_list:
@@ -387,6 +387,10 @@ def _failed(request: RemotingCommand, remark: str) -> RemotingCommand:
     return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, remark)
 
 
+def _refused(request: RemotingCommand, remark: str) -> RemotingCommand:
+    return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, remark, RegisterBrokerResponseHeader())
+
+
 def _field(request: RemotingCommand, name: str) -> str:
     """Return an ext field; one that is missing names nothing."""
     return (request.ext_fields or {}).get(name, "")
@@ -409,5 +413,3 @@ def _integer(text: str | None) -> int | None:
 
 def _java(text: str | None) -> str:
     return "null" if text is None else text
-
-

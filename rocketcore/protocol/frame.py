@@ -10,11 +10,12 @@ from typing import Final
 
 from rocketcore._fast import frame as frame_kernel
 from rocketcore._fast import header as header_kernel
+from rocketcore._fast.header import read_frames
 from rocketcore.codes import FRAME_MAX_BYTES
 from rocketcore.errors import DecodeError
 from rocketcore.protocol.command import RemotingCommand, decode_command
 
-__all__ = ["Assembler", "Chunk", "ChunkReader", "FrameDecoder"]
+__all__ = ["ROWS", "Assembler", "Chunk", "ChunkReader", "FrameDecoder"]
 
 ROWS: Final = 256
 """Frames looked at in one go; a chunk with more is read in several."""
@@ -24,6 +25,11 @@ _HEADER_LENGTH: Final = frame_kernel.HEADER_LENGTH
 _BODY_START: Final = frame_kernel.BODY_START
 _BODY_LENGTH: Final = frame_kernel.BODY_LENGTH
 _SERIALIZE_TYPE: Final = frame_kernel.SERIALIZE_TYPE
+_CODE: Final = header_kernel.CODE
+_LANGUAGE: Final = header_kernel.LANGUAGE
+_VERSION: Final = header_kernel.VERSION
+_OPAQUE: Final = header_kernel.OPAQUE
+_FLAG: Final = header_kernel.FLAG
 
 
 def _table(rows: int, columns: int) -> memoryview:
@@ -34,17 +40,19 @@ class Chunk:
     """Some frames of one connection: their bytes, and a row per frame.
 
     data   what was received
+    code   the request code of all rows; -1 where they differ, or one is a response or unusual
     rows   int64[count, 6], ``_fast.frame`` columns      heads   int64[count, 8], ``_fast.header`` columns
 
     Both tables belong to the reader and are overwritten by the next chunk: a handler takes what it needs from them
     before it returns. ``data`` may be kept.
     """
 
-    __slots__ = ("count", "data", "heads", "rows")
+    __slots__ = ("code", "count", "data", "heads", "rows")
 
     def __init__(self, capacity: int) -> None:
         self.data = b""
         self.count = 0
+        self.code = -1
         self.rows = _table(capacity, frame_kernel.COLUMNS)
         self.heads = _table(capacity, header_kernel.HEAD_COLUMNS)
 
@@ -58,6 +66,18 @@ class Chunk:
             rows[index, _BODY_START],
             rows[index, _BODY_LENGTH],
             rows[index, _SERIALIZE_TYPE],
+        )
+
+    def head(self, index: int) -> RemotingCommand:
+        """Build the command of a row with STATUS 0 without remark, ext fields and body."""
+        heads = self.heads
+        return RemotingCommand(
+            heads[index, _CODE],
+            language=heads[index, _LANGUAGE],
+            version=heads[index, _VERSION],
+            opaque=heads[index, _OPAQUE],
+            flag=heads[index, _FLAG],
+            serialize_type=self.rows[index, _SERIALIZE_TYPE],
         )
 
 
@@ -77,39 +97,35 @@ class ChunkReader:
         """
         chunk = self.chunk
         chunk.data = data
-        chunk.count, position = frame_kernel.scan(data, position, len(data), chunk.rows, self.max_frame_bytes)
-        if chunk.count:
-            header_kernel.peek(data, chunk.rows, chunk.count, chunk.heads)
+        chunk.count, position, chunk.code = read_frames(data, position, chunk.rows, chunk.heads, self.max_frame_bytes)
         return position
 
 
 class Assembler:
-    """Keeps the incomplete frame at the end of what one connection received, without copying it again and again."""
+    """Keeps the incomplete frame at the end of what one connection received, without copying it again and again.
 
-    __slots__ = ("_missing", "_parts", "_size")
+    pending_bytes  bytes of the frame that is not complete yet; where there are none ``feed`` returns what it is given
+    """
+
+    __slots__ = ("_missing", "_parts", "pending_bytes")
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        self._size = 0
         self._missing = 0
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes of the frame that is not complete yet."""
-        return self._size
+        self.pending_bytes = 0
 
     def feed(self, data: bytes) -> bytes | None:
         """Return the bytes to scan now, or None while the frame at hand is not complete."""
         if not self._parts:
             return data
         self._parts.append(data)
-        self._size += len(data)
+        self.pending_bytes += len(data)
         if len(data) < self._missing:
             self._missing -= len(data)
             return None
         joined = b"".join(self._parts)
         self._parts.clear()
-        self._size = 0
+        self.pending_bytes = 0
         return joined
 
     def keep(self, data: bytes, position: int) -> None:
@@ -118,7 +134,7 @@ class Assembler:
         if left <= 0:
             return
         self._parts.append(data[position:] if position else data)
-        self._size = left
+        self.pending_bytes = left
         length = int.from_bytes(data[position : position + 4], "big") if left >= 4 else 0
         self._missing = 4 + length - left
 

@@ -179,6 +179,13 @@ class Header(metaclass=HeaderType):
             raise TypeError(f"{cls.__name__}: {', '.join(sorted(cls._required - given))} is missing")
         self.__dict__ = values
 
+    @classmethod
+    def of_values(cls, values: dict[str, Any]) -> Self:
+        """Make a header of attributes that a kernel has read, without a check; it keeps the dict."""
+        header = cls.__new__(cls)
+        header.__dict__ = values
+        return header
+
     def to_ext_fields(self) -> dict[str, str]:
         """Return the fields that have a value as ext fields."""
         cls = type(self)
@@ -212,9 +219,7 @@ class Header(metaclass=HeaderType):
         if not values.keys() >= cls._required:
             missing = next(field for field in cls.FIELDS if field.required and field.name not in values)
             raise DecodeError(f"{cls.__name__}: {missing.wire_name} is missing")
-        header = cls.__new__(cls)
-        header.__dict__ = values
-        return header
+        return cls.of_values(values)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

@@ -53,7 +53,8 @@ _SERIALIZE_TYPE: Final = frame_kernel.SERIALIZE_TYPE
 _RESPONSE: Final = int(RemotingFlag.RESPONSE)
 _ONEWAY: Final = int(RemotingFlag.ONEWAY)
 _GO_AWAY_SINCE: Final = int(Version.V5_3_1)
-_JOIN_BYTES: Final = 1 << 16
+_JOIN_BYTES: Final = 1 << 12
+"""Pieces that are shorter than this at the mean are copied into one to be sent; longer ones go out as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ class Endpoint:
         self.reader = ChunkReader(limits.max_frame_bytes)
         self.handlers: dict[int, Handler] = {}
         self.chunk_handlers: dict[int, ChunkHandler] = {}
+        self.max_runs: dict[int, int] = {}
         self.default_handler: Handler | None = None
         self.close_callbacks: list[Callable[[Channel], None]] = []
         self.channels: set[Channel] = set()
@@ -128,6 +130,7 @@ class Channel(asyncio.Protocol):
         "_endpoint",
         "_flush_planned",
         "_loop",
+        "_monotonic",
         "_out",
         "_out_bytes",
         "_partial_bytes",
@@ -151,6 +154,7 @@ class Channel(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
         self._flush_planned = False
         self._loop = asyncio.get_running_loop()
+        self._monotonic = endpoint.clock.monotonic
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
         self._partial_bytes = 0
@@ -159,7 +163,7 @@ class Channel(asyncio.Protocol):
         self._serving = 0
         self._transport: Any = None
         self._write_paused = False
-        self.last_read = self.last_written = endpoint.clock.monotonic()
+        self.last_read = self.last_written = self._monotonic()
         self.local_address = ""
         self.remote_address = ""
 
@@ -205,11 +209,12 @@ class Channel(asyncio.Protocol):
                 logger.exception("close callback failed endpoint=%s channel=%s", self._endpoint.name, self)
 
     def data_received(self, data: bytes) -> None:
-        self.last_read = self._endpoint.clock.monotonic()
-        whole = self._assembler.feed(data)
+        self.last_read = self._monotonic()
+        assembler = self._assembler
+        whole = assembler.feed(data) if assembler.pending_bytes else data
         if whole is not None:
             self._read(whole)
-        if self._partial_bytes or self._assembler.pending_bytes:
+        if assembler.pending_bytes or self._partial_bytes:
             self._count_partial()
 
     def pause_writing(self) -> None:
@@ -233,13 +238,29 @@ class Channel(asyncio.Protocol):
             self._read(whole)
 
     def _read(self, whole: bytes) -> None:
-        reader = self._endpoint.reader
+        endpoint = self._endpoint
+        reader = endpoint.reader
         chunk = reader.chunk
         position = 0
         self._corked = True
         try:
             while not self._closed:
                 end = reader.scan(whole, position)
+                handler = endpoint.chunk_handlers.get(chunk.code)
+                if (
+                    handler is not None
+                    and end == len(whole)
+                    and not endpoint.going_away
+                    and chunk.count <= endpoint.max_runs.get(chunk.code, chunk.count)
+                ):
+                    # All that the read brought is one run, as nearly always on a hot path: no row is looked at here.
+                    reply = self._run(handler, chunk, 0, chunk.count)
+                    if type(reply) is bytes and reply and not self._out and not self._closed:
+                        self.last_written = self.last_read
+                        self._transport.write(reply)
+                    elif reply:
+                        self.write(reply)
+                    return
                 served = self._dispatch(chunk)
                 if served < chunk.count:
                     position = chunk.rows[served, _FRAME_START]
@@ -255,7 +276,8 @@ class Channel(asyncio.Protocol):
         finally:
             self._corked = False
             chunk.data = b""
-            self.flush()
+            if self._out:
+                self.flush()
         if position < len(whole):
             self._assembler.keep(whole, position)
             self._partial_since = self.last_read
@@ -290,14 +312,17 @@ class Channel(asyncio.Protocol):
                     index += 1
                 else:
                     last = index + 1
+                    stop = min(count, index + endpoint.max_runs.get(code, count))
                     while (
-                        last < count
+                        last < stop
                         and heads[last, _CODE] == code
                         and not heads[last, _STATUS]
                         and not heads[last, _FLAG] & _RESPONSE
                     ):
                         last += 1
-                    self._serve_run(handler, chunk, index, last)
+                    reply = self._run(handler, chunk, index, last)
+                    if reply:
+                        self.write(reply)
                     index = last
             if self._out_bytes > high_water:
                 self.flush()
@@ -317,16 +342,14 @@ class Channel(asyncio.Protocol):
 
     # Serving
 
-    def _serve_run(self, handler: ChunkHandler, chunk: Chunk, first: int, last: int) -> None:
+    def _run(self, handler: ChunkHandler, chunk: Chunk, first: int, last: int) -> bytes | list[bytes] | None:
         try:
-            reply = handler(self, chunk, first, last)
+            return handler(self, chunk, first, last)
         except Exception as error:
             logger.exception("chunk handler failed endpoint=%s remote=%s", self._endpoint.name, self.remote_address)
             for index in range(first, last):
                 self._reply_to_row(chunk, index, ResponseCode.SYSTEM_ERROR, _failure_text(error))
-            return
-        if reply:
-            self.write(reply)
+            return None
 
     def _serve_row(self, chunk: Chunk, index: int, code: int) -> None:
         endpoint = self._endpoint
@@ -355,17 +378,18 @@ class Channel(asyncio.Protocol):
                 )
             )
 
-    def serve(self, command: RemotingCommand) -> None:
-        """Serve a request by its general handler; for a chunk handler that meets an unusual one."""
-        self._serve(command)
+    def serve(self, command: RemotingCommand, handler: Handler | None = None) -> None:
+        """Serve a request by its general handler, or by ``handler``; for chunk handlers and the requests they meet."""
+        self._serve(command, handler)
 
-    def _serve(self, command: RemotingCommand) -> None:
+    def _serve(self, command: RemotingCommand, handler: Handler | None = None) -> None:
         """Serve one command by the general path."""
         if command.is_response:
             self._resolve(command)
             return
         endpoint = self._endpoint
-        handler = endpoint.handlers.get(command.code, endpoint.default_handler)
+        if handler is None:
+            handler = endpoint.handlers.get(command.code, endpoint.default_handler)
         if endpoint.going_away and command.version > _GO_AWAY_SINCE:
             self._reply(command, RemotingCommand.response(command, ResponseCode.GO_AWAY, "please go away"))
             return
@@ -448,10 +472,10 @@ class Channel(asyncio.Protocol):
         out = self._out
         if not out or self._closed:
             return
-        self.last_written = self._endpoint.clock.monotonic()
+        self.last_written = self._monotonic()
         if len(out) == 1:
             self._transport.write(out[0])
-        elif self._out_bytes <= _JOIN_BYTES:
+        elif self._out_bytes <= len(out) * _JOIN_BYTES:
             self._transport.write(b"".join(out))
         else:
             self._transport.writelines(out)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rocketcore.errors import ConfigError
+from rocketcore.protocol.frame import ROWS
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 from rocketcore.transport.channel import (
     Channel,
@@ -110,11 +111,16 @@ class RemotingServer:
         """Serve all codes that have no handler of their own; without one they are answered with code 3."""
         self._endpoint.default_handler = handler
 
-    def register_chunk(self, code: int, handler: ChunkHandler) -> None:
-        """Serve runs of a request code from their heads; unusual requests of it still go to its general handler."""
+    def register_chunk(self, code: int, handler: ChunkHandler, *, max_run: int = ROWS) -> None:
+        """Serve runs of a request code from their heads; unusual requests of it still go to its general handler.
+
+        max_run  requests in a run at most; between runs a connection that does not read its answers is found out, so a
+                 code with large answers needs short runs
+        """
         if int(code) in self._endpoint.chunk_handlers:
             raise ConfigError(f"{self.name}: request code {int(code)} already has a chunk handler")
         self._endpoint.chunk_handlers[int(code)] = handler
+        self._endpoint.max_runs[int(code)] = max_run
 
     def on_close(self, callback: Callable[[Channel], None]) -> None:
         """Be told of every connection that ended."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rocketcore._fast import frame, header
 from rocketcore.errors import DecodeError
+from rocketcore.protocol.headers import PullMessageRequestHeader
 from tests.reference import frame as reference_frame
 from tests.reference import header as reference
 from tests.reference import properties as reference_properties
@@ -216,6 +217,56 @@ def test_sends(
             "l": header.SEND_MAX_RECONSUME, "m": header.SEND_BATCH,
         }  # fmt: skip
         assert {key: int(row[column]) for key, column in numbers.items()} == {key: int(want[key]) for key in numbers}
+
+
+LONGS = st.integers(-(2**63), 2**63 - 1).map(str)
+PULL_FIELDS = {
+    **dict.fromkeys(["consumerGroup", "topic", "subscription", "expressionType", "bname"], TEXTS),
+    **dict.fromkeys(["queueId", "maxMsgNums", "sysFlag", "maxMsgBytes"], NUMBERS),
+    **dict.fromkeys(["queueOffset", "commitOffset", "suspendTimeoutMillis", "subVersion"], LONGS),
+}
+
+
+@given(
+    ext=st.fixed_dictionaries(
+        {key: PULL_FIELDS[key] for key in sorted(reference.PULL_REQUIRED)},
+        optional={key: PULL_FIELDS[key] for key in sorted(set(PULL_FIELDS) - reference.PULL_REQUIRED)},
+    ),
+    odd=st.dictionaries(st.sampled_from([*sorted(PULL_FIELDS), "liteTopic", "ns", "queueid"]), ODD, max_size=1),
+    missing=st.sets(st.sampled_from(sorted(reference.PULL_REQUIRED)), max_size=1),
+    serialize_type=st.integers(0, 1),
+    changes=st.just([]) | DAMAGE[0],
+    cut=DAMAGE[1],
+)
+def test_pulls(
+    ext: dict[str, str],
+    odd: dict[str, str],
+    missing: set[str],
+    serialize_type: int,
+    changes: list[tuple[int, int]],
+    cut: int,
+) -> None:
+    """What the fast reader says the oracle and the declared header say; the usual form is read by it."""
+    ext = {key: value for key, value in (ext | odd).items() if key not in missing}
+    usual = not changes and not cut
+    command = reference.Header(11, 0, 407, 5, 0, None, ext)
+    data = (reference.write_binary if serialize_type else reference.write_json)(command)
+    whole, rows, heads = peek(damage(data, changes, cut), serialize_type)
+    values = header.read_pull(whole, rows, heads, 0)
+    if usual:
+        assert values == reference.read_pull(command)
+    if values is not None:
+        read = header.read(whole, *rows[0][[frame.HEADER_START, frame.HEADER_LENGTH, frame.SERIALIZE_TYPE]])
+        assert read is not None
+        assert PullMessageRequestHeader.of_values(values) == replace_unread(
+            PullMessageRequestHeader.from_ext_fields(read[6])
+        )
+
+
+def replace_unread(pull: PullMessageRequestHeader) -> PullMessageRequestHeader:
+    """Without the two fields that the fast reader passes over."""
+    pull.bname = pull.max_msg_bytes = None
+    return pull
 
 
 PROPERTY_TEXTS = st.text(st.sampled_from("ab\x01\x01\x02\x02é中😀"), max_size=30)

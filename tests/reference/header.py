@@ -180,3 +180,39 @@ def read_send(header: Header) -> dict[str, Any] | None:
             if not -(1 << bits - 1) <= fields[key] < 1 << bits - 1:
                 return None
     return fields | {key: fields[key] in (True, "true") for key in "km"}
+
+
+PULL_TEXTS = {"consumerGroup", "topic", "subscription", "expressionType", "bname"}
+PULL_NUMBERS = {
+    "queueId": 32, "queueOffset": 64, "maxMsgNums": 32, "sysFlag": 32, "commitOffset": 64,
+    "suspendTimeoutMillis": 64, "subVersion": 64, "maxMsgBytes": 32,
+}  # fmt: skip
+PULL_REQUIRED = {"consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag"}
+
+
+def read_pull(header: Header) -> dict[str, Any] | None:
+    """Return the fields of PullMessageRequestHeader, None where one is missing, unknown, empty or does not parse."""
+    ext = header.ext or {}
+    if not PULL_REQUIRED <= set(ext) <= PULL_TEXTS | set(PULL_NUMBERS) or "" in ext.values():
+        return None
+    fields: dict[str, Any] = dict(ext)
+    for key, bits in PULL_NUMBERS.items():
+        text = fields.get(key, "0")
+        if not re.fullmatch(r"-?[0-9]+", text, re.ASCII):
+            return None
+        fields[key] = int(text)
+        if not -(1 << bits - 1) <= fields[key] < 1 << bits - 1:
+            return None
+    return {
+        "consumer_group": fields["consumerGroup"],
+        "topic": fields["topic"],
+        "queue_id": fields["queueId"],
+        "queue_offset": fields["queueOffset"],
+        "max_msg_nums": fields["maxMsgNums"],
+        "sys_flag": fields["sysFlag"],
+        "commit_offset": fields["commitOffset"],
+        "suspend_timeout_millis": fields["suspendTimeoutMillis"],
+        "sub_version": fields["subVersion"],
+        "subscription": fields.get("subscription"),
+        "expression_type": fields.get("expressionType"),
+    }

@@ -371,6 +371,10 @@ def test_tables_that_do_not_fit_the_data_are_refused() -> None:
         header.scan_send(short, tables.rows, tables.heads, 0, 1, out, bytearray(100))
     with pytest.raises(ValueError, match="not of this data"):
         header.find_ext(short, tables.rows, tables.heads, 0, b"a")
+    with pytest.raises(ValueError, match="not within"):
+        header.read_pull(short, tables.rows, tables.heads, 0)
+    with pytest.raises(IndexError):
+        header.read_pull(tables.data, tables.rows, tables.heads, 64)
     with pytest.raises(ValueError, match="65 rows"):
         header.peek(tables.data, tables.rows, 65, tables.heads)
     with pytest.raises(IndexError):
@@ -380,6 +384,7 @@ def test_tables_that_do_not_fit_the_data_are_refused() -> None:
         header.find_ext(tables.data, tables.rows, tables.heads, 0, b"a")
     assert header.scan_send(tables.data, tables.rows, tables.heads, 0, 1, out, bytearray(100)) == 1
     assert out[0][header.SEND_STATUS] == 1
+    assert header.read_pull(tables.data, tables.rows, tables.heads, 0) is None
 
 
 @pytest.mark.parametrize(("start", "length"), [(-1, 5), (0, -1), (5, 100)])
@@ -435,3 +440,79 @@ def test_body_response_header(serialize_type: int) -> None:
         header.encode_body_response_header(4, 479, -1, serialize_type)
     with pytest.raises(LocalProtocolError):
         header.encode_body_response_header(4, 479, 2**31 - 1, serialize_type)
+
+
+def tables_of(data: bytes, rows: int = 8, start: int = 0) -> tuple[Any, Any, tuple[int, int, int]]:
+    frames, heads = np.zeros((rows, frame.COLUMNS), np.int64), np.zeros((rows, header.HEAD_COLUMNS), np.int64)
+    return frames, heads, header.read_frames(data, start, frames, heads)
+
+
+def request(code: int, serialize_type: int, flag: int = 0, opaque: int = 1, ext: dict[str, str] | None = None) -> bytes:
+    return header.encode_frame(code, 3, 479, opaque, flag, None, ext, b"body", serialize_type)
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
+def test_frames_and_heads_in_one_call(serialize_type: int) -> None:
+    data = b"".join(request(105, serialize_type, opaque=n, ext={"topic": "a"}) for n in range(3))
+    two_calls = Tables(data)
+    frames, heads, result = tables_of(data + data[:9])
+    assert result == (3, len(data), 105)
+    assert (frames[:3] == two_calls.rows[:3]).all()
+    assert (heads[:3] == two_calls.heads[:3]).all()
+    assert tables_of(data, rows=2)[2] == (2, len(data) // 3 * 2, 105)
+    assert tables_of(data, start=len(data))[2] == (0, len(data), -1)
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
+def test_the_shared_code_is_that_of_plain_requests_only(serialize_type: int) -> None:
+    plain, answer = request(105, serialize_type), request(105, serialize_type, flag=1)
+    other, unusual = request(310, serialize_type), reference_frame.frame(b'{"code":105,/**/"opaque":7}', b"", JSON)
+    oneway = request(105, serialize_type, flag=2)
+    assert tables_of(plain + oneway + plain)[2][2] == 105
+    for odd in (answer, other, unusual):
+        for data in (odd + plain, plain + odd, plain + odd + plain):
+            assert tables_of(data)[2][2] == -1
+
+
+def test_a_bad_frame_is_refused_when_it_is_the_first() -> None:
+    good, bad = request(105, JSON), b"\x00\x00\x00\x00"
+    assert tables_of(good + bad)[2] == (1, len(good), 105)
+    with pytest.raises(DecodeError):
+        tables_of(good + bad, start=len(good))
+    with pytest.raises(ValueError, match="not within"):
+        tables_of(good, start=len(good) + 1)
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
+def test_one_ext_field_of_all_rows(serialize_type: int) -> None:
+    data = b"".join(request(105, serialize_type, ext={"x": "1", "topic": f"topic-{n}"}) for n in range(3))
+    for extra in ({"x": "1"}, {"topic": "t", "zone": "z"}):
+        data += request(105, serialize_type, ext=extra)
+    data += request(105, serialize_type, flag=2, ext={"topic": "t"})
+    frames, heads, _ = tables_of(data)
+    assert header.find_ext_of_all(data, frames, heads, 0, 3, b"topic", b"zone") == [b"topic-0", b"topic-1", b"topic-2"]
+    assert header.find_ext_of_all(data, frames, heads, 2, 2, b"topic", b"zone") == []
+    for row in (3, 4, 5):
+        assert header.find_ext_of_all(data, frames, heads, row, row + 1, b"topic", b"zone") is None
+    with pytest.raises(IndexError):
+        header.find_ext_of_all(data, frames, heads, 0, 9, b"topic", b"zone")
+    with pytest.raises(ValueError, match="not of this data"):
+        header.find_ext_of_all(data[:20], frames, heads, 0, 1, b"topic", b"zone")
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
+def test_body_responses_in_one_piece(serialize_type: int) -> None:
+    opaques = [0, -(2**31), 2**31 - 1]
+    frames, heads, _ = tables_of(b"".join(request(105, serialize_type, opaque=opaque) for opaque in opaques))
+    bodies = [b"", b"x" * 5000, b"route"]
+    expected = [
+        header.encode_body_response_header(opaque, 479, len(body), serialize_type) + body
+        for opaque, body in zip(opaques, bodies, strict=True)
+    ]
+    assert header.encode_body_responses(frames, heads, 0, 479, bodies) == b"".join(expected)
+    assert header.encode_body_responses(frames, heads, 2, 479, bodies[2:]) == expected[2]
+    assert header.encode_body_responses(frames, heads, 0, 479, []) == b""
+    with pytest.raises(IndexError):
+        header.encode_body_responses(frames, heads, 8, 479, bodies)
+    with pytest.raises(TypeError):
+        header.encode_body_responses(frames, heads, 0, 479, ["text"])

@@ -124,6 +124,18 @@ def test_runs_of_one_code_go_to_the_chunk_handler() -> None:
     run(scenario)
 
 
+def test_runs_are_no_longer_than_the_code_allows() -> None:
+    async def scenario() -> None:
+        runs: list[tuple[int, int]] = []
+        peer = Peer()
+        peer.endpoint.chunk_handlers[105] = lambda channel, chunk, first, last: runs.append((first, last))
+        peer.endpoint.max_runs[105] = 2
+        peer.channel.data_received(b"".join(RemotingCommand.request(105).encode() for _ in range(5)))
+        assert runs == [(0, 2), (2, 4), (4, 5)]
+
+    run(scenario)
+
+
 def test_a_failing_chunk_handler_answers_each_row(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         def broken(channel: Channel, chunk: Chunk, first: int, last: int) -> bytes:
@@ -405,6 +417,74 @@ def test_a_bad_frame_closes_after_the_answers_before_it() -> None:
         assert len(peer.transport.commands()) == 1
         assert peer.transport.ended == "closed"
         assert peer.channel.closed
+
+    run(scenario)
+
+
+def chunked(channel: Channel, chunk: Chunk, first: int, last: int) -> bytes:
+    """One piece for the run, each answer with the run's bounds in its remark."""
+    remark = f"{first}:{last}"
+    return b"".join(RemotingCommand.response(chunk.command(n), remark=remark).encode() for n in range(first, last))
+
+
+def test_a_read_of_one_run_is_answered_at_once_wherever_it_is_split() -> None:
+    async def scenario() -> None:
+        requests = [RemotingCommand.request(105, body=b"%d" % n) for n in range(3)]
+        frames = b"".join(request.encode() for request in requests)
+        for cut in range(1, len(frames)):
+            peer = Peer()
+            peer.endpoint.chunk_handlers[105] = chunked
+            peer.channel.data_received(frames[:cut])
+            peer.channel.data_received(frames[cut:])
+            assert [answer.opaque for answer in peer.transport.commands()] == [request.opaque for request in requests]
+            assert len(peer.transport.writes) <= 2
+            assert peer.endpoint.partial_bytes == 0
+
+    run(scenario)
+
+
+def test_a_bad_frame_behind_a_run_closes_after_the_run_was_answered() -> None:
+    async def scenario() -> None:
+        peer = Peer()
+        peer.endpoint.chunk_handlers[105] = chunked
+        peer.channel.data_received(RemotingCommand.request(105).encode() * 2 + b"\x00\x00\x00\x00rest")
+        assert [answer.remark for answer in peer.transport.commands()] == ["0:2", "0:2"]
+        assert peer.transport.ended == "closed"
+
+    run(scenario)
+
+
+def test_what_a_chunk_handler_writes_itself_goes_before_what_it_returns() -> None:
+    async def scenario() -> None:
+        def both(channel: Channel, chunk: Chunk, first: int, last: int) -> bytes:
+            channel.write(b"first ")
+            return b"second"
+
+        peer = Peer()
+        peer.endpoint.chunk_handlers[105] = both
+        peer.receive(RemotingCommand.request(105))
+        peer.channel.write(b"planned ")
+        peer.receive(RemotingCommand.request(105))
+        assert peer.transport.writes == [b"first second", b"planned first second"]
+        await asyncio.sleep(0)
+        assert len(peer.transport.writes) == 2
+
+    run(scenario)
+
+
+def test_a_chunk_handler_that_closes_or_has_no_answer_writes_nothing() -> None:
+    async def scenario() -> None:
+        def closing(channel: Channel, chunk: Chunk, first: int, last: int) -> bytes:
+            channel.close()
+            return b"too late"
+
+        peer = Peer()
+        peer.endpoint.chunk_handlers[100] = lambda channel, chunk, first, last: b""
+        peer.endpoint.chunk_handlers[105] = closing
+        peer.receive(RemotingCommand.request(100))
+        assert not peer.channel.closed
+        peer.receive(RemotingCommand.request(105))
+        assert (peer.transport.writes, peer.transport.ended) == ([], "closed")
 
     run(scenario)
 

@@ -1,0 +1,1 @@
+"""A RocketMQ broker: durable store, request processors, registration with name servers."""

@@ -1,0 +1,261 @@
+"""Broker: one server with its store, its state and its registrations; wiring and lifecycle only.
+
+Java: ``BrokerController``, ``BrokerStartup`` (5.5.0). Start: store (lock, recover), state files, listen, register.
+Stop: sign off, answer what is held, stop listening, flush, save.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.context import BrokerContext
+from rocketcore.broker.hosts import advertised_ip, encode_host, join_address
+from rocketcore.broker.outer_api import OuterApi
+from rocketcore.broker.processors.acknowledge import Acknowledger
+from rocketcore.broker.processors.admin import AdminProcessor
+from rocketcore.broker.processors.client import ClientProcessor
+from rocketcore.broker.processors.consumer import ConsumerProcessor
+from rocketcore.broker.processors.pull import PullProcessor
+from rocketcore.broker.processors.send import SendProcessor
+from rocketcore.broker.processors.send_back import SendBackProcessor
+from rocketcore.broker.runtime_info import RuntimeInfo
+from rocketcore.broker.services.delay import DelayService
+from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable, ProducerTable
+from rocketcore.broker.state.consumer_offset import ConsumerOffsets
+from rocketcore.broker.state.json_file import JsonFile, StateWriter
+from rocketcore.broker.state.queue_locks import QueueLocks
+from rocketcore.broker.state.subscription_group import SubscriptionGroups
+from rocketcore.broker.state.topic_config import TopicConfigs
+from rocketcore.broker.stats import SNAPSHOT_SECONDS, BrokerStats
+from rocketcore.broker.store import MessageStore, StoreConfig
+from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.errors import ConfigError
+from rocketcore.protocol.bodies import TopicConfig
+from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.client import RemotingClient
+from rocketcore.transport.server import RemotingServer
+
+logger = logging.getLogger(__name__)
+
+_EXPIRE_SECONDS = 10.0
+_DRAIN_SECONDS = 5.0
+
+
+class Broker:
+    """A broker: build it, ``await start()``, ``await stop()``; or ``async with``. A stopped one is not started again.
+
+    ``address`` is what clients are told, ``ip:port``; known once the broker has started.
+    """
+
+    def __init__(self, config: BrokerConfig, store_config: StoreConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        if config.broker_id != 0:
+            raise ConfigError(f"brokerId {config.broker_id}: only masters (0) are supported")
+        self._store_config = store_config
+        folder = Path(store_config.root) / "config"
+        self._topics = TopicConfigs(config, JsonFile(folder / "topics.json"), self._topics_changed, clock=clock)
+        self._groups = SubscriptionGroups(
+            JsonFile(folder / "subscriptionGroup.json"),
+            self._groups_changed,
+            auto_create=lambda: self._context.config.auto_create_subscription_group,
+            clock=clock,
+        )
+        expire_after = config.channel_expired_timeout / 1000
+        self._store = MessageStore(store_config, clock=clock, on_arrival=self._message_arrived)
+        self._context = BrokerContext(
+            config=config,
+            clock=clock,
+            writer=StateWriter(),
+            topics=self._topics,
+            groups=self._groups,
+            offsets=ConsumerOffsets(JsonFile(folder / "consumerOffset.json"), clock),
+            consumers=ConsumerTable(self._group_changed, expire_after=expire_after, clock=clock),
+            producers=ProducerTable(expire_after=expire_after, clock=clock),
+            locks=QueueLocks(clock),
+            stats=BrokerStats(clock),
+            store=self._store,
+            address="",
+            started_millis=clock.time_millis(),
+        )
+        context = self._context
+        levels = store_config.delay_levels
+        self._acknowledger = Acknowledger(self._store, config.region_id, lambda: context.config.trace_on)
+        self._send = SendProcessor(context, self._acknowledger, len(levels), store_config.max_message_size)
+        self._pull = PullProcessor(context)
+        self._delay = DelayService(
+            self._store, levels, JsonFile(folder / "delayOffset.json"), on_put=context.stats.count_put, clock=clock
+        )
+        self._server = RemotingServer(config.bind_address, config.listen_port, name="broker", clock=clock)
+        self._client = RemotingClient(name="broker-out", clock=clock)
+        self._outer: OuterApi | None = None
+        self._running = contextlib.AsyncExitStack()
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings as they are now."""
+        return self._context.config
+
+    @property
+    def address(self) -> str:
+        return self._context.address
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    async def __aenter__(self) -> Broker:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Open the store, listen, register; return when requests are served and each name server was asked.
+
+        raises  StoreLocked, StoreCorrupted, StoreFull, OSError; nothing is left running then
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self._running.aclose()
+            raise
+
+    async def _start(self) -> None:
+        context, stack = self._context, self._running
+        stack.push_async_callback(context.writer.close)
+        await asyncio.to_thread(self._store.load)
+        stack.push_async_callback(self._store.stop)
+        self._topics.load()
+        self._groups.load()
+        context.offsets.load()
+        self._delay.load()
+        self._restore_topics()
+        await self._store.start()
+        stack.push_async_callback(self._save_state)
+
+        self._register_handlers()
+        await self._server.start()
+        stack.push_async_callback(self._server.stop)
+        ip = await advertised_ip(context.config.broker_ip1, context.config.bind_address)
+        self._store.store_host = encode_host(ip, self._server.port)
+        context.address = join_address(ip, self._server.port)
+
+        for task in self._periodic_tasks():
+            task.start()
+            stack.push_async_callback(task.stop)
+        stack.push_async_callback(self._drain)
+        self._delay.start()
+        stack.push_async_callback(self._delay.stop)
+        self._pull.long_poll.start()
+        stack.push_async_callback(self._pull.long_poll.stop)
+        stack.push_async_callback(self._client.close)
+        self._outer = OuterApi(self._client, lambda: context.config, context.address, self._topics)
+        stack.push_async_callback(self._outer.stop)
+        await self._outer.start()
+        logger.info("broker started name=%s address=%s", context.config.broker_name, context.address)
+
+    async def stop(self) -> None:
+        """Sign off, finish what is in progress, save everything; idempotent."""
+        await self._running.aclose()
+        logger.info("broker stopped name=%s", self._context.config.broker_name)
+
+    def _restore_topics(self) -> None:
+        """Give the messages of a topic without settings a topic again: its file was lost, or a crash came before it."""
+        queues: dict[str, int] = {}
+        for topic, queue_id in self._store.queues():
+            queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+        for topic, count in queues.items():
+            if self._topics.find(topic) is None:
+                logger.warning("topic restored from its queues topic=%s queues=%d", topic, count)
+                self._topics.ensure(topic, count)
+
+    def _register_handlers(self) -> None:
+        context, server = self._context, self._server
+        runtime_info = RuntimeInfo(context, self._store_config, self._delay.positions)
+        processors = (
+            self._send,
+            self._pull,
+            SendBackProcessor(context, len(self._store_config.delay_levels)),
+            ClientProcessor(context),
+            ConsumerProcessor(context),
+            AdminProcessor(context, self._store_config, runtime_info, delay_offsets=self._delay.encode),
+        )
+        for processor in processors:
+            for code, handler in processor.handlers().items():
+                server.register(code, handler)
+        for code, chunk_handler in self._send.chunk_handlers().items():
+            server.register_chunk(code, chunk_handler)
+        for code, chunk_handler in self._pull.chunk_handlers().items():
+            server.register_chunk(code, chunk_handler, max_run=1)
+        server.on_close(self._channel_closed)
+
+    def _periodic_tasks(self) -> Iterable[PeriodicTask]:
+        config = self._context.config
+        yield PeriodicTask("broker-save-offsets", self._save_offsets, config.flush_consumer_offset_interval / 1000)
+        yield PeriodicTask("broker-save-delays", self._save_delays, config.flush_delay_offset_interval / 1000)
+        yield PeriodicTask("broker-expire", self._expire, _EXPIRE_SECONDS)
+        yield PeriodicTask("broker-stats", self._context.stats.snapshot, SNAPSHOT_SECONDS)
+
+    # Events
+
+    def _message_arrived(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
+        self._pull.long_poll.message_arrived(topic, queue_id, max_offset, tags_code)
+        if topic == SCHEDULE_TOPIC:
+            self._delay.message_arrived(queue_id)
+
+    def _topics_changed(self, topics: Iterable[TopicConfig]) -> None:
+        self._context.writer.save(self._topics.file, self._topics.encode)
+        self._send.topics_changed()
+        if self._outer is not None:
+            self._outer.topics_changed(topics)
+
+    def _groups_changed(self) -> None:
+        self._context.writer.save(self._groups.file, self._groups.encode)
+
+    def _group_changed(self, group: ConsumerGroup) -> None:
+        self._context.notify_group(group)
+
+    def _channel_closed(self, channel: Channel) -> None:
+        self._pull.long_poll.channel_closed(channel)
+        self._context.consumers.channel_closed(channel)
+        self._context.producers.channel_closed(channel)
+
+    # Background work
+
+    def _expire(self) -> None:
+        context = self._context
+        for channel in {*context.consumers.expire(), *context.producers.expire()}:
+            logger.info("client expired remote=%s", channel.remote_address)
+            channel.close()
+        context.locks.expire()
+
+    def _save_offsets(self) -> None:
+        offsets = self._context.offsets
+        if offsets.take_changes():
+            self._context.writer.save(offsets.file, offsets.encode)
+
+    def _save_delays(self) -> None:
+        if self._delay.take_changes():
+            self._context.writer.save(self._delay.file, self._delay.encode)
+
+    async def _save_state(self) -> None:
+        """Write what is only in memory; called when no request can change it any more."""
+        self._save_offsets()
+        self._save_delays()
+
+    async def _drain(self) -> None:
+        """Wait until what is stored is durable, so that its senders get their answers before the connections close."""
+        durable = asyncio.Event()
+        self._store.wait(self._store.max_physical_offset, lambda _: durable.set())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                await durable.wait()

@@ -1,0 +1,83 @@
+"""Settings of a broker (Java: ``BrokerConfig``, 5.5.0; what concerns files is in ``store.StoreConfig``)."""
+
+from __future__ import annotations
+
+import re
+import socket
+from dataclasses import dataclass
+
+from rocketcore.codes import DEFAULT_REGION, TRACE_TOPIC
+from rocketcore.config_file import setting
+from rocketcore.errors import ConfigError
+
+LIVE_PROPERTIES = frozenset(
+    {
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "brokerPermission",
+        "defaultTopicQueueNums",
+        "litePullMessageEnable",
+        "longPollingEnable",
+        "notifyConsumerIdsChangedEnable",
+        "shortPollingTimeMills",
+        "startAcceptSendRequestTimeStamp",
+        "traceOn",
+    }
+)
+"""What request 25 may change while the broker runs: never a path, an address or a secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """What a broker is called, where it listens, what it allows."""
+
+    namesrv_addr: str = setting("", "name servers to register with, host:port joined by ';'")
+    broker_cluster_name: str = setting("DefaultCluster", "cluster that the broker belongs to")
+    broker_name: str = setting(default_factory=socket.gethostname, help="name of the broker; default: the host name")
+    broker_id: int = setting(0, "0 for a master")
+    broker_ip1: str = setting(
+        "", "address that clients are told; default: the bind address, or the first local one", property="brokerIP1"
+    )
+    bind_address: str = setting("127.0.0.1", "address to listen on")
+    listen_port: int = setting(10911, "port to listen on; 0 takes a free one")
+    broker_permission: int = setting(6, "4 read + 2 write")
+    default_topic_queue_nums: int = setting(8, "queues of a topic that is created by its first message", unit="count")
+    auto_create_topic_enable: bool = setting(True, "create a topic at its first message")
+    auto_create_subscription_group: bool = setting(True, "create a consumer group when it is first used")
+    cluster_topic_enable: bool = setting(True, "the topic named like the cluster can be read and written")
+    broker_topic_enable: bool = setting(True, "the topic named like the broker can be read and written")
+    trace_topic_enable: bool = setting(False, "create the topic of message traces at start")
+    msg_trace_topic_name: str = setting(TRACE_TOPIC, "the topic of message traces")
+    flush_consumer_offset_interval: int = setting(5_000, "consumer offsets are saved this often", unit="ms")
+    flush_delay_offset_interval: int = setting(10_000, "positions of the delay levels are saved this often", unit="ms")
+    long_polling_enable: bool = setting(True, "hold a pull that finds nothing as long as the client asks")
+    short_polling_time_mills: int = setting(1_000, "how long it is held otherwise", unit="ms")
+    pull_thread_pool_queue_capacity: int = setting(
+        100_000, "pulls held at most; more are refused as busy", unit="count"
+    )
+    lite_pull_message_enable: bool = setting(True, "serve lite pull consumers")
+    notify_consumer_ids_changed_enable: bool = setting(True, "tell a group's clients when one comes or goes")
+    channel_expired_timeout: int = setting(120_000, "a client without heartbeat for so long is forgotten", unit="ms")
+    region_id: str = setting(DEFAULT_REGION, "region stored with messages and told to producers")
+    trace_on: bool = setting(True, "tell producers that traces are wanted")
+    register_name_server_period: int = setting(30_000, "interval of registrations, 10 to 60 s", unit="ms")
+    register_broker_timeout_mills: int = setting(24_000, "longest wait for one registration", unit="ms")
+    start_accept_send_request_time_stamp: int = setting(0, "sends before this time are refused", unit="ms")
+    max_pending_connection_bytes: int = setting(
+        16 * 1024 * 1024,
+        "stored but not yet acknowledged bytes of one connection above which its sends are refused",
+        unit="bytes",
+    )
+
+    def __post_init__(self) -> None:
+        if not self.broker_name or not self.broker_cluster_name:
+            raise ConfigError("brokerName and brokerClusterName must not be empty")
+        if not 0 <= self.listen_port <= 65535:
+            raise ConfigError(f"listenPort is 0 to 65535, got {self.listen_port}")
+        if self.broker_id < 0:
+            raise ConfigError(f"brokerId is at least 0, got {self.broker_id}")
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The name servers, each once, in the order given."""
+        return tuple(dict.fromkeys(part.strip() for part in re.split("[;,]", self.namesrv_addr) if part.strip()))

@@ -1,0 +1,81 @@
+"""What the processors and services of one broker share: settings, state, store, clock."""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable, ProducerTable
+from rocketcore.broker.state.consumer_offset import ConsumerOffsets
+from rocketcore.broker.state.json_file import StateWriter
+from rocketcore.broker.state.queue_locks import QueueLocks
+from rocketcore.broker.state.subscription_group import SubscriptionGroups
+from rocketcore.broker.state.topic_config import TopicConfigs
+from rocketcore.broker.stats import BrokerStats
+from rocketcore.codes import RETRY_TOPIC_PREFIX, Permission, RequestCode
+from rocketcore.errors import TransportError
+from rocketcore.protocol.bodies import MessageModel, SubscriptionGroupConfig, TopicConfig
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import NotifyConsumerIdsChangedRequestHeader
+from rocketcore.service import Clock
+
+if TYPE_CHECKING:
+    from rocketcore.broker.store.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+_READ = int(Permission.READ)
+_WRITE = int(Permission.WRITE)
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+
+@dataclass(slots=True)
+class BrokerContext:
+    """One broker's parts. ``config`` is replaced as a whole when a live setting changes, so read it at each use."""
+
+    config: BrokerConfig
+    clock: Clock
+    writer: StateWriter
+    topics: TopicConfigs
+    groups: SubscriptionGroups
+    offsets: ConsumerOffsets
+    consumers: ConsumerTable
+    producers: ProducerTable
+    locks: QueueLocks
+    stats: BrokerStats
+    store: MessageStore
+    address: str
+    started_millis: int
+    rng: random.Random = field(default_factory=random.Random)
+
+    @property
+    def is_readable(self) -> bool:
+        return bool(self.config.broker_permission & _READ)
+
+    @property
+    def is_writable(self) -> bool:
+        return bool(self.config.broker_permission & _WRITE)
+
+    def ensure_retry_topic(self, group: SubscriptionGroupConfig, *, order: bool = False) -> TopicConfig:
+        """Return the topic of a group's failed messages; create it where it is missing."""
+        topic = RETRY_TOPIC_PREFIX + group.group_name
+        return self.topics.ensure(topic, group.retry_queue_nums, order=order)
+
+    def notify_group(self, group: ConsumerGroup) -> None:
+        """Tell a group's clients that its members or topics changed, so that they rebalance at once."""
+        settings = self.groups.find(group.name)
+        if not self.config.notify_consumer_ids_changed_enable or group.message_model is MessageModel.BROADCASTING:
+            return
+        if settings is not None and not settings.notify_consumer_ids_changed_enable:
+            return
+        header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name)
+        for client in list(group.clients.values()):
+            request = RemotingCommand.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True)
+            try:
+                client.channel.invoke_oneway(request)
+            except TransportError as error:
+                logger.debug("member not told group=%s client_id=%s error=%s", group.name, client.client_id, error)

@@ -1,0 +1,163 @@
+"""What a broker asks of name servers: to list it, and to forget it (Java: ``BrokerOuterAPI``, 5.5.0).
+
+One task per name server keeps its registration: at once at start, again every period, after each change of a topic, and
+within a second after the name server, or the connection to it, came back. Name servers do not wait for one another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from rocketcore._fast.crc32 import crc32
+from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.state.topic_config import TopicConfigs
+from rocketcore.codes import RequestCode
+from rocketcore.errors import RocketError
+from rocketcore.protocol.bodies import KVTable, TopicConfig
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.client import RemotingClient
+
+logger = logging.getLogger(__name__)
+
+UNREGISTER_SECONDS = 3.0
+_START_SECONDS = 1.0
+_RETRY_SECONDS = 0.5
+_PERIOD_LIMITS = (10.0, 60.0)
+
+
+@dataclass(slots=True, eq=False)
+class _NameServer:
+    address: str
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    topics: dict[str, TopicConfig] = field(default_factory=dict)
+    """Topics that changed since the last registration; empty: register everything."""
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the first registration succeeded or failed."""
+    registered: bool = False
+    failing: bool = False
+    task: asyncio.Task[None] | None = None
+
+
+class OuterApi:
+    """Registration of one broker with its name servers.
+
+    address      the broker's own, as clients are told
+    topics       what is registered; ordered topics are adopted from the name server's answer
+    """
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        config: Callable[[], BrokerConfig],
+        address: str,
+        topics: TopicConfigs,
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._address = address
+        self._topics = topics
+        self._servers: list[_NameServer] = []
+        client.on_close(self._connection_lost)
+
+    async def start(self) -> None:
+        """Begin to keep the registrations, and wait until each name server was asked once or a second passed."""
+        self._servers = [_NameServer(address) for address in self._config().name_servers]
+        for server in self._servers:
+            server.task = asyncio.create_task(self._keep(server), name=f"broker-register-{server.address}")
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                await asyncio.gather(*(server.asked.wait() for server in self._servers))
+        except TimeoutError:
+            logger.warning("name servers have not answered yet name_servers=%s", self._config().namesrv_addr)
+
+    async def stop(self) -> None:
+        """Sign off from every name server that answers; end the tasks."""
+        tasks = [server.task for server in self._servers if server.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(self._unregister(server) for server in self._servers if server.registered))
+        self._servers = []
+
+    def topics_changed(self, topics: Iterable[TopicConfig] = ()) -> None:
+        """Register again now, with these topics only; with none given, with all."""
+        changes = {topic.topic_name: topic for topic in topics}
+        for server in self._servers:
+            if not changes or (server.changed.is_set() and not server.topics):
+                server.topics = {}
+            else:
+                server.topics.update(changes)
+            server.changed.set()
+
+    async def _keep(self, server: _NameServer) -> None:
+        while True:
+            changes = server.topics if server.registered else {}
+            server.topics = {}
+            server.changed.clear()
+            try:
+                await self._register(server, changes)
+            except (RocketError, OSError) as error:
+                if not server.failing:
+                    logger.warning("registration failed name_server=%s error=%s", server.address, error)
+                server.registered, server.failing = False, True
+                server.asked.set()
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                if not server.registered:
+                    logger.info("registered name_server=%s", server.address)
+                server.registered, server.failing = True, False
+                server.asked.set()
+                await self._wait(server)
+
+    async def _wait(self, server: _NameServer) -> None:
+        """Return when it is time to register again: a change, a lost connection, the end of the period."""
+        low, high = _PERIOD_LIMITS
+        period = max(low, min(self._config().register_name_server_period / 1000, high))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(period):
+                await server.changed.wait()
+
+    def _connection_lost(self, channel: Channel) -> None:
+        """Register everything again: a name server forgets a broker whose connection closed."""
+        for server in self._servers:
+            if server.address == channel.remote_address and server.registered:
+                server.registered = False
+                server.changed.set()
+
+    async def _register(self, server: _NameServer, changes: dict[str, TopicConfig]) -> None:
+        config = self._config()
+        body = self._topics.registration(changes, config.broker_permission)
+        header = RegisterBrokerRequestHeader(
+            broker_name=config.broker_name,
+            broker_addr=self._address,
+            cluster_name=config.broker_cluster_name,
+            # There is no replication yet; name servers and tools want an address all the same.
+            ha_server_addr=self._address,
+            broker_id=config.broker_id,
+            body_crc32=crc32(body) & 0x7FFFFFFF,
+        )
+        request = RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body)
+        response = await self._client.invoke(server.address, request, config.register_broker_timeout_mills / 1000)
+        response.raise_for_code(server.address, "REGISTER_BROKER")
+        if response.body:
+            self._topics.set_order_topics(KVTable.decode(response.body).table)
+
+    async def _unregister(self, server: _NameServer) -> None:
+        config = self._config()
+        header = UnRegisterBrokerRequestHeader(
+            broker_name=config.broker_name,
+            broker_addr=self._address,
+            cluster_name=config.broker_cluster_name,
+            broker_id=config.broker_id,
+        )
+        request = RemotingCommand.request(RequestCode.UNREGISTER_BROKER, header)
+        try:
+            await self._client.invoke(server.address, request, UNREGISTER_SECONDS)
+        except (RocketError, OSError) as error:
+            logger.info("sign-off failed name_server=%s error=%s", server.address, error)

@@ -1,0 +1,1 @@
+"""One module per family of requests: decode the header, call state, store and services, fill the response."""

@@ -1,0 +1,114 @@
+"""Replies to sends, held until the store says that their messages are durable.
+
+The channel joins all replies that one flush frees for a connection into one write. What is stored but not yet
+acknowledged is counted per connection, so that no sender can pile up work without bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rocketcore._fast.header import encode_send_response
+from rocketcore.broker.store import MessageStore, PutStatus
+from rocketcore.codes import CURRENT_VERSION, RemotingFlag, ResponseCode
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.transport.channel import Channel
+
+_STORED_CODES = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+}
+
+
+class SendReply(NamedTuple):
+    """What the answer to one send says."""
+
+    opaque: int
+    serialize_type: int
+    queue_id: int
+    queue_offset: int
+    msg_id: bytes
+    transaction_id: bytes | None
+
+
+class Acknowledger:
+    """Waits for the store on behalf of senders.
+
+    region, trace_on  what every answer carries as MSG_REGION and TRACE_ON; ``trace_on`` is asked at each answer
+    """
+
+    def __init__(self, store: MessageStore, region: str, trace_on: Callable[[], bool]) -> None:
+        self._store = store
+        self._region = region
+        self._region_bytes = region.encode()
+        self._trace_on = trace_on
+        self._pending_bytes: dict[Channel, int] = {}
+
+    def pending_bytes(self, channel: Channel) -> int:
+        """Bytes stored for a connection that it has no answer for yet."""
+        return self._pending_bytes.get(channel, 0)
+
+    def reply_when_durable(self, channel: Channel, end_offset: int, size: int, replies: Sequence[SendReply]) -> None:
+        """Send the replies once everything before ``end_offset`` is durable; until then ``size`` bytes are pending."""
+        self._pending_bytes[channel] = self._pending_bytes.get(channel, 0) + size
+        self._store.wait(end_offset, lambda status: self._settle(channel, size, replies, status))
+
+    def encode(self, replies: Sequence[SendReply], status: PutStatus = PutStatus.PUT_OK) -> bytes:
+        """The frames of the replies, back to back."""
+        if status is PutStatus.PUT_OK and self._trace_on():
+            region = self._region_bytes
+            return b"".join(
+                [
+                    encode_send_response(
+                        reply.opaque,
+                        CURRENT_VERSION,
+                        reply.queue_id,
+                        reply.queue_offset,
+                        reply.msg_id,
+                        reply.transaction_id,
+                        reply.serialize_type,
+                        region,
+                    )
+                    for reply in replies
+                ]
+            )
+        return b"".join([self._general(reply, status).encode() for reply in replies])
+
+    def refusal(self, request: RemotingCommand, code: int, remark: str) -> RemotingCommand:
+        """The answer to a send that stored nothing."""
+        response = RemotingCommand.response(request, code, remark)
+        self._mark(response)
+        return response
+
+    def _settle(self, channel: Channel, size: int, replies: Sequence[SendReply], status: PutStatus) -> None:
+        left = self._pending_bytes[channel] - size
+        if left:
+            self._pending_bytes[channel] = left
+        else:
+            del self._pending_bytes[channel]
+        if replies and not channel.closed:
+            channel.write(self.encode(replies, status))
+
+    def _general(self, reply: SendReply, status: PutStatus) -> RemotingCommand:
+        code = _STORED_CODES.get(status)
+        response = RemotingCommand(
+            ResponseCode.SERVICE_NOT_AVAILABLE if code is None else code,
+            opaque=reply.opaque,
+            flag=RemotingFlag.RESPONSE,
+            serialize_type=reply.serialize_type,
+        )
+        if code is None:
+            response.remark = "the message could not be written to disk: the store takes no more messages"
+        else:
+            response.add_ext_field("msgId", reply.msg_id.decode())
+            response.add_ext_field("queueId", str(reply.queue_id))
+            response.add_ext_field("queueOffset", str(reply.queue_offset))
+            if reply.transaction_id is not None:
+                response.add_ext_field("transactionId", reply.transaction_id.decode())
+        self._mark(response)
+        return response
+
+    def _mark(self, response: RemotingCommand) -> None:
+        response.add_ext_field("MSG_REGION", self._region)
+        response.add_ext_field("TRACE_ON", "true" if self._trace_on() else "false")

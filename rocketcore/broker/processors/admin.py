@@ -1,0 +1,320 @@
+"""Administration of topics, groups and the broker, and what it tells of itself.
+
+Codes 17, 215, 21, 351, 202, 305, 300, 343; 200, 201, 207, 352, 208, 203, 204; 25, 26, 28; 33, 12.
+Java: ``AdminBrokerProcessor``, ``QueryMessageProcessor`` (5.5.0).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from rocketcore.broker.config import LIVE_PROPERTIES
+from rocketcore.broker.context import BrokerContext
+from rocketcore.broker.runtime_info import RuntimeInfo
+from rocketcore.broker.state.client_table import ClientChannel
+from rocketcore.broker.state.topic_config import check_topic_name, is_system_topic
+from rocketcore.broker.store import StoreConfig
+from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.config_file import config_properties, format_properties, parse_properties, update_config
+from rocketcore.errors import BrokerError
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.bodies import (
+    Connection,
+    ConsumerConnection,
+    ConsumeStats,
+    DataVersion,
+    GroupList,
+    KVTable,
+    OffsetWrapper,
+    ProducerConnection,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicFilterType,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import (
+    CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicRequestHeader,
+    GetAllSubscriptionGroupResponseHeader,
+    GetAllTopicConfigResponseHeader,
+    GetBrokerConfigResponseHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+    ViewMessageRequestHeader,
+)
+from rocketcore.transport.channel import Channel, Handler
+
+logger = logging.getLogger(__name__)
+
+
+class AdminProcessor:
+    """Answers administration tools; a change is answered when it is on disk."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        store_config: StoreConfig,
+        runtime_info: RuntimeInfo,
+        *,
+        delay_offsets: Callable[[], bytes],
+    ) -> None:
+        self._context = context
+        self._store_config = store_config
+        self._runtime_info = runtime_info
+        self._delay_offsets = delay_offsets
+        self._config_version = DataVersion(timestamp=context.clock.time_millis())
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update_topic,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
+            RequestCode.GET_TOPIC_CONFIG: self.topic_config,
+            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_group,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
+            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
+            RequestCode.GET_BROKER_CONFIG: self.get_config,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.view_message,
+            RequestCode.QUERY_MESSAGE: self.query_message,
+        }
+
+    # Topics
+
+    async def update_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(CreateTopicRequestHeader)
+        kind = TopicFilterType.__members__.get(header.topic_filter_type)
+        if kind is None:
+            raise BrokerError.of(
+                ResponseCode.SYSTEM_ERROR, f"topicFilterType = [{header.topic_filter_type}] value invalid"
+            )
+        topic = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=kind,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+        )
+        if self._context.topics.update(topic, header.attributes or ""):
+            logger.info("topic changed by=%s topic=%s", channel.remote_address, topic)
+        await self._context.writer.flushed()
+        return RemotingCommand.response(request)
+
+    async def delete_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Remove a topic's settings, queues and offsets."""
+        topic = request.header(DeleteTopicRequestHeader).topic
+        check_topic_name(topic)
+        context = self._context
+        if is_system_topic(topic) or topic in context.topics.system_topics:
+            raise BrokerError.of(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
+        context.topics.delete([topic])
+        context.store.delete_topic(topic)
+        context.offsets.remove_topic(topic)
+        logger.info("topic deleted by=%s topic=%s", channel.remote_address, topic)
+        await context.writer.flushed()
+        return RemotingCommand.response(request)
+
+    def all_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Every topic in one page: what a paging client takes as everything."""
+        wrapper = self._context.topics.wrapper()
+        header = GetAllTopicConfigResponseHeader(total_topic_num=len(wrapper.topic_config_table))
+        return RemotingCommand.response(request, header=header, body=wrapper.encode())
+
+    def topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand.response(
+            request, body=self._topic(request.header(GetTopicConfigRequestHeader).topic).encode()
+        )
+
+    def topic_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        context = self._context
+        name = request.header(GetTopicStatsInfoRequestHeader).topic
+        topic = context.topics.find(name)
+        if topic is None:
+            raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        table = {}
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            low, high = context.store.min_offset(name, queue_id), context.store.max_offset(name, queue_id)
+            newest = context.store.store_time(name, queue_id, high - 1) if high > low else 0
+            table[self._queue(name, queue_id)] = TopicOffset(low, high, max(newest, 0))
+        return RemotingCommand.response(
+            request, body=TopicStatsTable(table, context.stats.topic_put_rate(name)).encode()
+        )
+
+    def system_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand.response(request, body=TopicList(sorted(self._context.topics.system_topics)).encode())
+
+    def groups_of_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
+        groups = {*self._context.consumers.groups_of(topic), *self._context.offsets.groups_of(topic)}
+        return RemotingCommand.response(request, body=GroupList(sorted(groups)).encode())
+
+    def topics_of_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        group = request.header(QueryTopicsByConsumerRequestHeader).group
+        topics = TopicList(sorted(self._context.offsets.topics_of(group)), broker_addr=self._context.address)
+        return RemotingCommand.response(request, body=topics.encode())
+
+    # Groups
+
+    async def update_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        group = SubscriptionGroupConfig.decode(request.body)
+        self._context.groups.update(group)
+        logger.info("group changed by=%s group=%s", channel.remote_address, group.group_name)
+        await self._context.writer.flushed()
+        return RemotingCommand.response(request)
+
+    async def delete_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(DeleteSubscriptionGroupRequestHeader)
+        context = self._context
+        context.groups.delete(header.group_name)
+        if header.clean_offset or header.remove_offset:
+            context.offsets.remove_group(header.group_name)
+        logger.info("group deleted by=%s group=%s", channel.remote_address, header.group_name)
+        await context.writer.flushed()
+        return RemotingCommand.response(request)
+
+    def all_groups(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        wrapper = self._context.groups.wrapper()
+        header = GetAllSubscriptionGroupResponseHeader(total_group_num=len(wrapper.subscription_group_table))
+        return RemotingCommand.response(request, header=header, body=wrapper.encode())
+
+    def group_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        name = request.header(GetSubscriptionGroupConfigRequestHeader).group
+        group = self._context.groups.find(name)
+        if group is None:
+            raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
+        return RemotingCommand.response(request, body=group.encode())
+
+    def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Where a group is in every queue of the topics asked for, or of all it has offsets in."""
+        header = request.header(GetConsumeStatsRequestHeader)
+        context = self._context
+        stats = ConsumeStats()
+        for name in self._consumed_topics(header):
+            topic = context.topics.find(name)
+            if topic is None:
+                continue
+            for queue_id in range(topic.read_queue_nums):
+                stats.offset_table[self._queue(name, queue_id)] = self._progress(header.consumer_group, name, queue_id)
+            stats.consume_tps += context.stats.group_get_rate(header.consumer_group, name)
+        return RemotingCommand.response(request, body=stats.encode())
+
+    def _consumed_topics(self, header: GetConsumeStatsRequestHeader) -> Iterable[str]:
+        asked = [name for name in (header.topic_list or "").split(";") if name]
+        if asked:
+            return asked
+        names = [header.topic] if header.topic else sorted(self._context.offsets.topics_of(header.consumer_group))
+        connected = self._context.consumers.find(header.consumer_group)
+        if connected is None:
+            return names
+        return [name for name in names if name in connected.subscriptions]
+
+    def _progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+        context = self._context
+        consumed = max(context.offsets.find(group, topic, queue_id) or 0, 0)
+        newest = context.store.store_time(topic, queue_id, consumed - 1) if consumed else 0
+        return OffsetWrapper(
+            broker_offset=context.store.max_offset(topic, queue_id),
+            consumer_offset=consumed,
+            pull_offset=context.offsets.pull_offset(group, topic, queue_id),
+            last_timestamp=max(newest, 0),
+        )
+
+    def consumer_connections(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        name = request.header(GetConsumerConnectionListRequestHeader).consumer_group
+        group = self._context.consumers.find(name)
+        if group is None:
+            raise BrokerError.of(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+        body = ConsumerConnection(
+            [_connection(client) for client in group.clients.values()],
+            group.subscriptions,
+            group.consume_type,
+            group.message_model,
+            group.consume_from_where,
+        )
+        return RemotingCommand.response(request, body=body.encode())
+
+    def producer_connections(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        name = request.header(GetProducerConnectionListRequestHeader).producer_group
+        clients = self._context.producers.find(name)
+        if not clients:
+            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        body = ProducerConnection([_connection(client) for client in clients])
+        return RemotingCommand.response(request, body=body.encode())
+
+    # The broker
+
+    def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Change live settings; one that may not be changed refuses the whole request."""
+        changes = parse_properties(request.body.decode(errors="replace"))
+        refused = sorted(set(changes) - LIVE_PROPERTIES)
+        if refused:
+            raise BrokerError.of(
+                ResponseCode.NO_PERMISSION, f"Can not update config in black list. Not changeable: {', '.join(refused)}"
+            )
+        context = self._context
+        before = context.config
+        context.config = update_config(before, changes)
+        self._config_version.next_version(context.clock.time_millis())
+        logger.info("settings changed by=%s settings=%s", channel.remote_address, changes)
+        if context.config.broker_permission != before.broker_permission:
+            context.topics.touch()
+        return RemotingCommand.response(request)
+
+    def get_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        text = format_properties(config_properties(self._context.config, self._store_config))
+        header = GetBrokerConfigResponseHeader(version=self._config_version.encode().decode())
+        return RemotingCommand.response(request, header=header, body=text.encode())
+
+    def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand.response(request, body=KVTable(self._runtime_info.table()).encode())
+
+    def delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand.response(request, body=self._delay_offsets())
+
+    def view_message(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        physical_offset = request.header(ViewMessageRequestHeader).offset
+        record = self._context.store.lookup(physical_offset)
+        if record is None:
+            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}")
+        return RemotingCommand.response(request, body=record)
+
+    def query_message(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        raise BrokerError.of(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "this broker keeps no index: messages cannot be found by key"
+        )
+
+    def _topic(self, name: str) -> TopicConfig:
+        topic = self._context.topics.find(name)
+        if topic is None:
+            raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        return topic
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(topic, self._context.config.broker_name, queue_id)
+
+
+def _connection(client: ClientChannel) -> Connection:
+    return Connection(client.client_id, client.channel.remote_address, client.language, client.version)

@@ -1,0 +1,97 @@
+"""Heartbeats and sign-offs: 34, 35, 46 (Java: ``ClientManageProcessor``, 5.5.0)."""
+
+from __future__ import annotations
+
+from rocketcore.broker.context import BrokerContext
+from rocketcore.codes import RETRY_TOPIC_PREFIX, LanguageCode, RequestCode, ResponseCode
+from rocketcore.errors import BrokerError
+from rocketcore.protocol.bodies import CheckClientRequestBody, ConsumerData, HeartbeatData
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import HeartbeatResponseHeader, UnregisterClientRequestHeader
+from rocketcore.transport.channel import Channel, Handler
+
+
+class ClientProcessor:
+    """Keeps the client tables; a client exists for the broker from its first heartbeat."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.HEART_BEAT: self.heart_beat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister_client,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
+        }
+
+    def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Register every group of a heartbeat.
+
+        The answer always asks for full heartbeats (``IS_SUB_CHANGE``): one without subscriptions is understood too.
+        """
+        data = HeartbeatData.decode(request.body)
+        language = _language(request.language)
+        for consumer in data.consumer_data_set:
+            self._register_consumer(channel, request, data, consumer, language)
+        for producer in data.producer_data_set:
+            self._context.producers.register(channel, data.client_id, language, request.version, producer.group_name)
+        return RemotingCommand.response(
+            request, header=HeartbeatResponseHeader(support_heartbeat_v2=True, sub_change=True)
+        )
+
+    def _register_consumer(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        data: HeartbeatData,
+        consumer: ConsumerData,
+        language: LanguageCode | None,
+    ) -> None:
+        context = self._context
+        group = context.groups.find(consumer.group_name)
+        if group is None:
+            return
+        is_ordered = any(
+            topic is not None and topic.order
+            for topic in (
+                context.topics.find(subscription.topic)
+                for subscription in consumer.subscription_data_set
+                if not subscription.topic.startswith(RETRY_TOPIC_PREFIX)
+            )
+        )
+        context.ensure_retry_topic(group, order=is_ordered)
+        context.consumers.register(
+            channel,
+            data.client_id,
+            language,
+            request.version,
+            consumer,
+            keep_subscriptions=data.heartbeat_fingerprint != 0 and data.without_sub,
+        )
+
+    def unregister_client(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(UnregisterClientRequestHeader)
+        if header.producer_group is not None:
+            self._context.producers.unregister(channel, header.client_id, header.producer_group)
+        if header.consumer_group is not None:
+            self._context.consumers.unregister(channel, header.client_id, header.consumer_group)
+        return RemotingCommand.response(request)
+
+    def check_client_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Say whether a subscription's filter can be served; tags always can."""
+        subscription = CheckClientRequestBody.decode(request.body).subscription_data if request.body else None
+        kind = None if subscription is None else subscription.expression_type
+        if kind == "SQL92":
+            raise BrokerError.of(
+                ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92"
+            )
+        if kind not in (None, "", "TAG"):
+            raise BrokerError.of(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"unknown expression type {kind}")
+        return RemotingCommand.response(request)
+
+
+def _language(ordinal: int) -> LanguageCode | None:
+    try:
+        return LanguageCode(ordinal)
+    except ValueError:
+        return None

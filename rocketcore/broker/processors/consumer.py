@@ -1,0 +1,176 @@
+"""Group members, consumer offsets, queue locks: 38, 14, 15, 41, 42, 43, 29 to 32, 222, 314.
+
+Java: ``ConsumerManageProcessor`` and the offset part of ``AdminBrokerProcessor`` (5.5.0).
+"""
+
+from __future__ import annotations
+
+from rocketcore.broker.context import BrokerContext
+from rocketcore.broker.store import Boundary
+from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.errors import BrokerError
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.bodies import (
+    GetConsumerListByGroupResponseBody,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    ResetOffsetBody,
+    UnlockBatchRequestBody,
+)
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import (
+    CloneGroupOffsetRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    ResetOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rocketcore.protocol.schema import BoundaryType
+from rocketcore.transport.channel import Channel, Handler
+
+
+class ConsumerProcessor:
+    """Answers what consumers ask about their group and their queues."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update_offset,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
+            RequestCode.LOCK_BATCH_MQ: self.lock_queues,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock_queues,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
+            RequestCode.GET_MAX_OFFSET: self.max_offset,
+            RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone_offsets,
+        }
+
+    def consumer_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        name = request.header(GetConsumerListByGroupRequestHeader).consumer_group
+        group = self._context.consumers.find(name)
+        if group is None:
+            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids)
+        return RemotingCommand.response(request, body=body.encode())
+
+    def query_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """The committed offset; 0 for a new group where the queue's first message is still there, else 22."""
+        header = request.header(QueryConsumerOffsetRequestHeader)
+        store = self._context.store
+        queue_offset = self._context.offsets.find(header.consumer_group, header.topic, header.queue_id)
+        if queue_offset is None or queue_offset < 0:
+            if header.set_zero_if_not_found is False:
+                raise BrokerError.of(
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
+                )
+            starts_at_zero = store.min_offset(header.topic, header.queue_id) <= 0
+            if not starts_at_zero or store.max_offset(header.topic, header.queue_id) <= 0:
+                raise BrokerError.of(
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+                )
+            queue_offset = 0
+        return RemotingCommand.response(request, header=QueryConsumerOffsetResponseHeader(offset=queue_offset))
+
+    def update_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(UpdateConsumerOffsetRequestHeader)
+        context = self._context
+        if not context.groups.exists(header.consumer_group):
+            raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!")
+        if context.topics.find(header.topic) is None:
+            raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
+        stored = context.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        return RemotingCommand.response(request, remark=None if stored else "Offset has been previously reset")
+
+    def all_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand.response(request, body=self._context.offsets.encode())
+
+    def lock_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        body = LockBatchRequestBody.decode(request.body)
+        held = self._context.locks.lock(body.consumer_group, body.mq_set, body.client_id)
+        return RemotingCommand.response(request, body=LockBatchResponseBody(set(held)).encode())
+
+    def unlock_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        body = UnlockBatchRequestBody.decode(request.body)
+        self._context.locks.unlock(body.consumer_group, body.mq_set, body.client_id)
+        return RemotingCommand.response(request)
+
+    def search_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(SearchOffsetRequestHeader)
+        found = self._context.store.offset_by_time(
+            header.topic, header.queue_id, header.timestamp, _boundary(header.boundary_type)
+        )
+        return RemotingCommand.response(request, header=SearchOffsetResponseHeader(offset=found))
+
+    def max_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(GetMaxOffsetRequestHeader)
+        found = self._context.store.max_offset(header.topic, header.queue_id)
+        return RemotingCommand.response(request, header=GetMaxOffsetResponseHeader(offset=found))
+
+    def min_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(GetMinOffsetRequestHeader)
+        found = self._context.store.min_offset(header.topic, header.queue_id)
+        return RemotingCommand.response(request, header=GetMinOffsetResponseHeader(offset=found))
+
+    def earliest_store_time(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(GetEarliestMsgStoretimeRequestHeader)
+        found = self._context.store.earliest_time(header.topic, header.queue_id)
+        return RemotingCommand.response(request, header=GetEarliestMsgStoretimeResponseHeader(timestamp=found))
+
+    def reset_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Move a group to a time or an offset on the broker's side; its next pull of a queue learns of it."""
+        header = request.header(ResetOffsetRequestHeader)
+        context = self._context
+        topic = context.topics.find(header.topic)
+        if topic is None:
+            raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
+        if not context.groups.exists(header.group):
+            raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
+        queue_ids = [header.queue_id] if header.queue_id >= 0 else range(topic.read_queue_nums)
+        targets = {queue_id: self._reset_target(header, queue_id) for queue_id in queue_ids}
+        for queue_id, target in targets.items():
+            context.offsets.reset(header.group, header.topic, queue_id, target)
+        body = ResetOffsetBody(
+            offset_table={
+                MessageQueue(header.topic, context.config.broker_name, queue_id): target
+                for queue_id, target in targets.items()
+            }
+        )
+        return RemotingCommand.response(request, body=body.encode())
+
+    def _reset_target(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
+        store = self._context.store
+        minimum, maximum = store.min_offset(header.topic, queue_id), store.max_offset(header.topic, queue_id)
+        if header.queue_id >= 0 and header.offset is not None and header.offset != -1:
+            if not minimum <= header.offset <= maximum + 1:
+                raise BrokerError.of(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"Target offset {header.offset} not in consume queue range [{minimum}-{maximum}]",
+                )
+            return header.offset
+        if header.timestamp < 0:
+            return maximum
+        return store.offset_by_time(header.topic, queue_id, header.timestamp)
+
+    def clone_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(CloneGroupOffsetRequestHeader)
+        self._context.offsets.clone(header.src_group, header.dest_group, header.topic)
+        return RemotingCommand.response(request)
+
+
+def _boundary(asked: BoundaryType | None) -> Boundary:
+    return Boundary.UPPER if asked is BoundaryType.UPPER else Boundary.LOWER

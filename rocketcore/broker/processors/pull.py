@@ -1,0 +1,296 @@
+"""Pulls: 11 and 361, held while there is nothing to answer (Java: ``PullMessageProcessor``, 5.5.0)."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from rocketcore._fast.header import encode_pull_response_header, read_pull
+from rocketcore.broker.context import FAQ, BrokerContext
+from rocketcore.broker.services.long_poll import HeldPull, LongPoll
+from rocketcore.broker.store import GetStatus
+from rocketcore.codes import CURRENT_VERSION, Permission, PullSysFlag, RequestCode, ResponseCode
+from rocketcore.errors import BrokerError, ConfigError
+from rocketcore.filter import parse_tags
+from rocketcore.protocol.bodies import MessageModel, SubscriptionGroupConfig
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.frame import Chunk
+from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.transport.channel import Channel, ChunkHandler, Handler
+
+logger = logging.getLogger(__name__)
+
+_SUSPEND = int(PullSysFlag.SUSPEND)
+_COMMIT_OFFSET = int(PullSysFlag.COMMIT_OFFSET)
+_HAS_SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
+_READ = int(Permission.READ)
+_LITE_PULL = int(RequestCode.LITE_PULL_MESSAGE)
+_SUCCESS = int(ResponseCode.SUCCESS)
+_FOUND = GetStatus.FOUND
+_MASTER = 0
+_MAX_COUNT = 32
+
+_FORBIDDEN_BROKER, _FORBIDDEN_GROUP, _FORBIDDEN_TOPIC, _FORBIDDEN_BROADCAST, _FORBIDDEN_SUBSCRIPTION = 1, 2, 3, 4, 5
+
+_CODES = {
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+"""The two statuses of a queue that does not exist or is empty are answered by the offset that was asked for."""
+
+
+class _Tags(NamedTuple):
+    """The tag codes of a subscription: as a set for arrivals, sorted for the store."""
+
+    codes: frozenset[int]
+    sorted_codes: array[int]
+
+
+@lru_cache(maxsize=4096)
+def _parse(expression: str) -> _Tags | None:
+    """None for a subscription to everything; raises BrokerError (23) for what names no tag at all."""
+    try:
+        parsed = parse_tags(expression)
+    except ConfigError as error:
+        raise BrokerError.of(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+        ) from error
+    return None if parsed.takes_all else _Tags(frozenset(parsed.codes), array("q", parsed.codes))
+
+
+class _Forbidden(Exception):
+    """A pull that is not allowed; ``kind`` tells a 5.x client which rule forbids it."""
+
+    def __init__(self, kind: int, remark: str) -> None:
+        super().__init__(kind, remark)
+        self.kind = kind
+        self.remark = remark
+
+
+class PullProcessor:
+    """Answers pulls; one that finds nothing and may wait is held until something arrives or its time is over."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self.long_poll = LongPoll(
+            self._resume,
+            context.store.max_offset,
+            capacity=context.config.pull_thread_pool_queue_capacity,
+            clock=context.clock,
+        )
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+
+    def chunk_handlers(self) -> dict[int, ChunkHandler]:
+        """For runs of one: an answer may be large."""
+        return {RequestCode.PULL_MESSAGE: self.pull_chunk, RequestCode.LITE_PULL_MESSAGE: self.pull_chunk}
+
+    def pull_chunk(self, channel: Channel, chunk: Chunk, first: int, last: int) -> None:
+        """Handle requests from their heads; those with an unusual header go to ``pull``."""
+        for index in range(first, last):
+            values = read_pull(chunk.data, chunk.rows, chunk.heads, index)
+            if values is None:
+                channel.serve(chunk.command(index))
+            else:
+                self._serve_values(channel, chunk.head(index), values)
+
+    def _serve_values(self, channel: Channel, request: RemotingCommand, values: dict[str, Any]) -> None:
+        header = PullMessageRequestHeader.of_values(values)
+
+        def execute(channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+            return self._execute(channel, request, header, may_suspend=True)
+
+        channel.serve(request, execute)
+
+    def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        return self._execute(channel, request, request.header(PullMessageRequestHeader), may_suspend=True)
+
+    def _resume(self, held: HeldPull) -> None:
+        if held.channel.closed:
+            return
+        try:
+            response = self._execute(held.channel, held.request, held.header, may_suspend=False)
+        except BrokerError as error:
+            response = RemotingCommand.response(held.request, error.code, error.remark)
+        except Exception as error:
+            # One pull that fails must not keep the others of this turn from their answers.
+            logger.exception("held pull failed remote=%s topic=%s", held.channel.remote_address, held.header.topic)
+            response = RemotingCommand.response(held.request, ResponseCode.SYSTEM_ERROR, str(error))
+        if response is not None:
+            held.channel.send(response)
+
+    def _execute(
+        self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader, *, may_suspend: bool
+    ) -> RemotingCommand | None:
+        try:
+            group = self._check(channel, request, header)
+            tags = self._tags(header, group)
+        except _Forbidden as refused:
+            response = RemotingCommand.response(request, ResponseCode.NO_PERMISSION, refused.remark)
+            response.add_ext_field("forbiddenType", str(refused.kind))
+            return response
+        self._answer(channel, request, header, tags, may_suspend=may_suspend)
+        return None
+
+    def _check(
+        self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader
+    ) -> SubscriptionGroupConfig:
+        context = self._context
+        if not context.is_readable:
+            raise _Forbidden(_FORBIDDEN_BROKER, f"the broker[{context.address}] pulling message is forbidden")
+        if request.code == _LITE_PULL and not context.config.lite_pull_message_enable:
+            raise _Forbidden(_FORBIDDEN_BROKER, f"the broker[{context.address}] for lite pull consumer is forbidden")
+        group = context.groups.find(header.consumer_group)
+        if group is None:
+            raise BrokerError.of(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            raise _Forbidden(_FORBIDDEN_GROUP, f"subscription group no permission, {header.consumer_group}")
+        topic = context.topics.find(header.topic)
+        if topic is None:
+            raise BrokerError.of(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!{FAQ}"
+            )
+        if not topic.perm & _READ:
+            raise _Forbidden(_FORBIDDEN_TOPIC, f"the topic[{header.topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise BrokerError.of(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{channel.remote_address}]",
+            )
+        return group
+
+    def _tags(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> _Tags | None:
+        """The filter that came with the pull, or else with the group's heartbeats."""
+        if header.sys_flag & _HAS_SUBSCRIPTION:
+            kind, expression = header.expression_type, header.subscription or ""
+        else:
+            kind, expression = self._registered_subscription(header, group)
+        if kind not in (None, "", "TAG"):
+            raise BrokerError.of(
+                ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
+            )
+        return _parse(expression)
+
+    def _registered_subscription(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> tuple[str | None, str]:
+        connected = self._context.consumers.find(header.consumer_group)
+        if connected is None:
+            raise BrokerError.of(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+        if connected.message_model is MessageModel.BROADCASTING and not group.consume_broadcast_enable:
+            raise _Forbidden(
+                _FORBIDDEN_BROADCAST,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        if self._context.groups.is_forbidden(header.consumer_group, header.topic):
+            raise _Forbidden(
+                _FORBIDDEN_SUBSCRIPTION,
+                f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
+            )
+        subscription = connected.subscriptions.get(header.topic)
+        if subscription is None:
+            raise BrokerError.of(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+        if subscription.sub_version < header.sub_version:
+            raise BrokerError.of(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return subscription.expression_type, subscription.sub_string
+
+    def _answer(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        tags: _Tags | None,
+        *,
+        may_suspend: bool,
+    ) -> None:
+        context = self._context
+        if may_suspend and header.sys_flag & _COMMIT_OFFSET:
+            context.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        target = context.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if target is not None:
+            minimum = context.store.min_offset(header.topic, header.queue_id)
+            maximum = context.store.max_offset(header.topic, header.queue_id)
+            self._reply(channel, request, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", target, minimum, maximum)
+            return
+        found = context.store.get(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            max(1, min(header.max_msg_nums, _MAX_COUNT)),
+            None if tags is None else tags.sorted_codes,
+        )
+        code = _SUCCESS if found.status is _FOUND else _CODES.get(found.status)
+        if code is None:
+            code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
+        if code == ResponseCode.PULL_NOT_FOUND and may_suspend and header.sys_flag & _SUSPEND:
+            self._hold(channel, request, header, tags)
+            return
+        context.offsets.note_pull(header.consumer_group, header.topic, header.queue_id, found.next_begin_offset)
+        context.stats.count_get(header.consumer_group, header.topic, found.count, len(found.body))
+        self._reply(
+            channel,
+            request,
+            code,
+            "FOUND" if found.status is _FOUND else found.status.value,
+            found.next_begin_offset,
+            found.min_offset,
+            found.max_offset,
+            found.body,
+        )
+
+    def _hold(
+        self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader, tags: _Tags | None
+    ) -> None:
+        config = self._context.config
+        millis = header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
+        held = self.long_poll.hold(
+            HeldPull(
+                channel,
+                request,
+                header,
+                None if tags is None else tags.codes,
+                self._context.clock.monotonic() + max(0, millis) / 1000,
+            )
+        )
+        if not held:
+            raise BrokerError.of(
+                ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while: too many held pulls"
+            )
+
+    def _reply(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        code: int,
+        remark: str,
+        next_begin: int,
+        minimum: int,
+        maximum: int,
+        body: bytes = b"",
+    ) -> None:
+        if request.is_oneway:
+            return
+        head = encode_pull_response_header(
+            code,
+            request.opaque,
+            CURRENT_VERSION,
+            remark,
+            _MASTER,
+            next_begin,
+            minimum,
+            maximum,
+            len(body),
+            request.serialize_type,
+        )
+        channel.write([head, body] if body else head)

@@ -1,0 +1,448 @@
+"""Sends: 10, 310, 320 (Java: ``SendMessageProcessor``, 5.5.0).
+
+Two ways lead into the store. Chunks of ordinary 310 requests go through kernels, a run of requests at a time. Whatever
+is unusual (a new topic, a delay, a retry, a batch, an odd header) takes the general way, one request at a time, which
+holds all the rules. Both answer when the store says that the messages are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import NamedTuple
+
+from rocketcore._fast.header import (
+    SEND_COLUMNS,
+    SEND_FLAG_BITS,
+    SEND_OPAQUE,
+    SEND_QUEUE_ID,
+    SEND_SERIALIZE_TYPE,
+    SEND_STATUS,
+    SEND_TOPIC_LENGTH,
+    SEND_TOPIC_START,
+    decode_properties,
+    encode_properties,
+    scan_send,
+)
+from rocketcore._fast.message import (
+    RESULT_COLUMNS,
+    RESULT_POSITION,
+    RESULT_QUEUE_OFFSET,
+    RESULT_SIZE,
+    RESULT_UNIQ_KEY_LENGTH,
+    RESULT_UNIQ_KEY_START,
+    RESULT_WAIT,
+    offset_msg_id,
+)
+from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.context import FAQ, BrokerContext
+from rocketcore.broker.hosts import born_host
+from rocketcore.broker.processors.acknowledge import Acknowledger, SendReply
+from rocketcore.broker.services.delay import schedule
+from rocketcore.broker.state.topic_config import check_topic_name
+from rocketcore.broker.store import PutResult, PutStatus, StoredMessage
+from rocketcore.broker.table import flat_table, rows_of
+from rocketcore.broker.unique_id import UniqueIds
+from rocketcore.codes import (
+    DLQ_TOPIC_PREFIX,
+    RETRY_TOPIC_PREFIX,
+    SEND_FORBIDDEN_TOPICS,
+    TIMER_TOPIC,
+    TOPIC_MAX_LENGTH,
+    TRANSACTION_MASK,
+    MessageSysFlag,
+    Permission,
+    RemotingFlag,
+    RequestCode,
+    ResponseCode,
+    TopicSysFlag,
+    Version,
+)
+from rocketcore.errors import BrokerError
+from rocketcore.message import CLUSTER, DELAY, MSG_REGION, TRACE_ON, TRANSACTION_PREPARED, UNIQ_KEY, WAIT
+from rocketcore.protocol.bodies import TopicConfig, TopicFilterType
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.frame import Chunk
+from rocketcore.protocol.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rocketcore.transport.channel import Channel, ChunkHandler, Handler
+
+SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
+Reply = RemotingCommand | None
+
+_TIMER_PROPERTIES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_POP_CHECKPOINT = "POP_CK"
+_NO_DELAY = "-1"
+_PUT_CODES = {
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
+}
+_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+_OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+
+_ONEWAY = int(RemotingFlag.ONEWAY)
+_ROWS = 1024
+_SCRATCH_BYTES = 512 * 1024
+
+
+class _Target(NamedTuple):
+    """A topic that chunks may be stored to without looking at its settings again."""
+
+    name: str
+    queue_count: int
+
+
+class SendProcessor:
+    """Checks, stores and acknowledges messages."""
+
+    def __init__(
+        self, context: BrokerContext, acknowledger: Acknowledger, delay_levels: int, max_body_bytes: int
+    ) -> None:
+        self._context = context
+        self._acknowledger = acknowledger
+        self._delay_levels = delay_levels
+        self._max_body_bytes = max_body_bytes
+        self._unique_ids = UniqueIds(clock=context.clock, rng=context.rng)
+        self._targets: dict[bytes, _Target] = {}
+        # Tables of the hot path, as flat arrays for Python and as rows of columns for the kernels.
+        self._sends = flat_table(_ROWS, SEND_COLUMNS)
+        self._send_rows = rows_of(self._sends, SEND_COLUMNS)
+        self._results = flat_table(_ROWS, RESULT_COLUMNS)
+        self._result_rows = rows_of(self._results, RESULT_COLUMNS)
+        self._scratch = bytearray(_SCRATCH_BYTES)
+        self._extra_of: BrokerConfig | None = None
+        self._extra = b""
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send,
+        }
+
+    def chunk_handlers(self) -> dict[int, ChunkHandler]:
+        return {RequestCode.SEND_MESSAGE_V2: self.send_chunk}
+
+    def topics_changed(self) -> None:
+        """Look at the settings of every topic again."""
+        self._targets.clear()
+
+    def send_chunk(self, channel: Channel, chunk: Chunk, first: int, last: int) -> None:
+        """Handle a run of SEND_MESSAGE_V2 requests; the answers follow when the messages are durable."""
+        context = self._context
+        if (
+            not context.is_writable
+            or context.config.start_accept_send_request_time_stamp
+            or self._acknowledger.pending_bytes(channel) > context.config.max_pending_connection_bytes
+        ):
+            for index in range(first, last):
+                channel.serve(chunk.command(index))
+            return
+        while first < last:
+            end = min(last, first + _ROWS)
+            count = scan_send(chunk.data, chunk.rows, chunk.heads, first, end, self._send_rows, self._scratch)
+            if count == 0:
+                channel.serve(chunk.command(first))
+                count = 1
+            else:
+                self._store_rows(channel, chunk, first, count)
+            first += count
+
+    def _store_rows(self, channel: Channel, chunk: Chunk, first: int, count: int) -> None:
+        """Store the first ``count`` scanned rows, which are the chunk's rows from ``first`` on."""
+        sends = self._sends
+        data = chunk.data
+        row = 0
+        while row < count:
+            base = row * SEND_COLUMNS
+            start = sends[base + SEND_TOPIC_START]
+            topic = data[start : start + sends[base + SEND_TOPIC_LENGTH]]
+            target = self._targets.get(topic) or self._find_target(topic)
+            stored = 0
+            if target is not None and not sends[base + SEND_STATUS]:
+                stored = self._store_run(channel, data, row, count, target)
+            if stored == 0:
+                channel.serve(chunk.command(first + row))
+                stored = 1
+            row += stored
+
+    def _find_target(self, name: bytes) -> _Target | None:
+        """Remember a topic that needs nothing but storing; None for any other."""
+        topic = self._context.topics.find(name.decode(errors="replace"))
+        if (
+            topic is None
+            or topic.topic_filter_type is TopicFilterType.MULTI_TAG
+            or topic.topic_name in SEND_FORBIDDEN_TOPICS
+            or topic.topic_name == TIMER_TOPIC
+            or topic.topic_name.startswith(RETRY_TOPIC_PREFIX)
+        ):
+            return None
+        target = self._targets[name] = _Target(topic.topic_name, max(topic.write_queue_nums, topic.read_queue_nums))
+        return target
+
+    def _store_run(self, channel: Channel, data: bytes, first: int, last: int, target: _Target) -> int:
+        """Store the plain messages of one topic from row ``first`` on; returns how many were."""
+        context = self._context
+        store = context.store
+        put = store.put_rows(
+            target.name,
+            data,
+            self._scratch,
+            self._send_rows,
+            first,
+            last,
+            born_host=born_host(channel),
+            extra_properties=self._extra_properties(),
+            results=self._result_rows,
+            queue_count=target.queue_count,
+        )
+        if not put.count:
+            return 0
+        sends, results, scratch = self._sends, self._results, self._scratch
+        size = 0
+        waiting: list[SendReply] = []
+        at_once: list[SendReply] = []
+        for row in range(first, first + put.count):
+            sent = row * SEND_COLUMNS
+            result = row * RESULT_COLUMNS
+            size += results[result + RESULT_SIZE]
+            if sends[sent + SEND_FLAG_BITS] & _ONEWAY:
+                continue
+            key = results[result + RESULT_UNIQ_KEY_START]
+            reply = SendReply(
+                sends[sent + SEND_OPAQUE],
+                sends[sent + SEND_SERIALIZE_TYPE],
+                sends[sent + SEND_QUEUE_ID],
+                results[result + RESULT_QUEUE_OFFSET],
+                offset_msg_id(store.store_host, put.base + results[result + RESULT_POSITION]),
+                bytes(scratch[key : key + results[result + RESULT_UNIQ_KEY_LENGTH]]),
+            )
+            (waiting if results[result + RESULT_WAIT] else at_once).append(reply)
+        context.stats.count_put(target.name, put.count, size)
+        self._acknowledger.reply_when_durable(channel, put.end_offset, size, waiting)
+        if at_once:
+            channel.write(self._acknowledger.encode(at_once))
+        return put.count
+
+    def _extra_properties(self) -> bytes:
+        """What every stored message carries beside the sender's properties."""
+        config = self._context.config
+        if self._extra_of is not config:
+            self._extra_of = config
+            self._extra = encode_properties(_broker_properties(config))
+        return self._extra
+
+    def send(self, channel: Channel, request: RemotingCommand) -> Reply | Awaitable[Reply]:
+        """Handle one send; None means that the answer follows when the message is durable."""
+        header: SendHeader
+        if request.code == RequestCode.SEND_MESSAGE:
+            header = request.header(SendMessageRequestHeader)
+        else:
+            header = request.header(SendMessageRequestHeaderV2)
+        try:
+            self._check_broker(channel, header.topic)
+            check_topic_name(header.topic)
+            if header.topic in SEND_FORBIDDEN_TOPICS or header.topic == TIMER_TOPIC:
+                raise BrokerError.of(
+                    ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden."
+                )
+            topic = self._context.topics.find(header.topic)
+            if topic is None:
+                return self._send_to_new_topic(channel, request, header)
+            return self._send(channel, request, header, topic)
+        except BrokerError as error:
+            return self._acknowledger.refusal(request, error.code, error.remark)
+
+    async def _send_to_new_topic(self, channel: Channel, request: RemotingCommand, header: SendHeader) -> Reply:
+        """Create the topic and wait until it is on disk, so that a crash cannot leave its messages without it."""
+        try:
+            topic = self._create_topic(header)
+            await self._context.writer.flushed()
+            return self._send(channel, request, header, topic)
+        except BrokerError as error:
+            return self._acknowledger.refusal(request, error.code, error.remark)
+
+    def _check_broker(self, channel: Channel, topic_name: str) -> None:
+        context = self._context
+        starts_at = context.config.start_accept_send_request_time_stamp
+        if starts_at and context.clock.time_millis() < starts_at:
+            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {starts_at}")
+        if self._acknowledger.pending_bytes(channel) > context.config.max_pending_connection_bytes:
+            raise BrokerError.of(ResponseCode.SYSTEM_BUSY, _OVERLOAD)
+        if not context.is_writable:
+            topic = context.topics.find(topic_name)
+            if topic is not None and topic.order:
+                raise BrokerError.of(
+                    ResponseCode.NO_PERMISSION, f"the broker[{context.address}] sending message is forbidden"
+                )
+
+    def _create_topic(self, header: SendHeader) -> TopicConfig:
+        context = self._context
+        created = context.topics.create_for_send(
+            header.topic,
+            header.default_topic,
+            header.default_topic_queue_nums,
+            auto_create=context.config.auto_create_topic_enable,
+            topic_sys_flag=int(TopicSysFlag.UNIT) if header.unit_mode else 0,
+        )
+        if created is None and header.topic.startswith(RETRY_TOPIC_PREFIX):
+            created = context.topics.ensure(header.topic, 1)
+        if created is None:
+            raise BrokerError.of(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!{FAQ}"
+            )
+        return created
+
+    def _send(self, channel: Channel, request: RemotingCommand, header: SendHeader, topic: TopicConfig) -> Reply:
+        queue_id = self._queue_id(channel, header, topic)
+        sys_flag = header.sys_flag
+        if topic.topic_filter_type is TopicFilterType.MULTI_TAG:
+            sys_flag |= MessageSysFlag.MULTI_TAGS
+        # Half of a surrogate pair, which JSON can carry and UTF-8 cannot, becomes "?" as in Java.
+        text = (header.properties or "").encode(errors="replace")
+        properties = decode_properties(text)
+        if properties.get(TRANSACTION_PREPARED) == "true" or sys_flag & TRANSACTION_MASK:
+            raise BrokerError.of(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._context.address}] sending transaction message is forbidden",
+            )
+        message = StoredMessage(
+            topic=header.topic,
+            queue_id=queue_id,
+            body=request.body,
+            flag=header.flag,
+            sys_flag=sys_flag,
+            born_timestamp=header.born_timestamp,
+            born_host=born_host(channel),
+            reconsume_times=header.reconsume_times or 0,
+        )
+        if header.batch:
+            result = self._put_batch(message, properties)
+        else:
+            result = self._put_single(request, header, message, properties)
+        if result.status is not PutStatus.PUT_OK:
+            self._context.stats.totals.put_failures += 1
+            raise self._put_error(result)
+        self._context.stats.count_put(message.topic, result.count or 1, result.size)
+        unique = properties.get(UNIQ_KEY)
+        reply = SendReply(
+            request.opaque,
+            request.serialize_type,
+            queue_id,
+            result.queue_offset,
+            result.msg_id,
+            None if unique is None else unique.encode(),
+        )
+        replies = () if request.is_oneway else (reply,)
+        if properties.get(WAIT) == "false":
+            if replies:
+                channel.write(self._acknowledger.encode(replies))
+        else:
+            self._acknowledger.reply_when_durable(channel, result.end_offset, result.size, replies)
+        return None
+
+    def _queue_id(self, channel: Channel, header: SendHeader, topic: TopicConfig) -> int:
+        if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
+            perm = "".join(
+                letter if topic.perm & bit else "-"
+                for letter, bit in (("R", Permission.READ), ("W", Permission.WRITE), ("X", Permission.INHERIT))
+            )
+            filter_type = topic.topic_filter_type or TopicFilterType.SINGLE_TAG
+            attributes = ", ".join(f"{key}={value}" for key, value in sorted((topic.attributes or {}).items()))
+            raise BrokerError.of(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{header.queue_id}] is illegal, TopicConfig [topicName={topic.topic_name}, "
+                f"readQueueNums={topic.read_queue_nums}, writeQueueNums={topic.write_queue_nums}, perm={perm}, "
+                f"topicFilterType={filter_type.name}, topicSysFlag={topic.topic_sys_flag}, "
+                f"order={str(topic.order).lower()}, attributes={{{attributes}}}] Producer: {channel.remote_address}",
+            )
+        if header.queue_id >= 0:
+            return header.queue_id
+        return self._context.rng.randrange(max(1, topic.write_queue_nums))
+
+    def _put_batch(self, message: StoredMessage, properties: dict[str, str]) -> PutResult:
+        """Store the elements of a batch as they were sent, with consecutive offsets."""
+        if len(message.topic) > TOPIC_MAX_LENGTH:
+            raise BrokerError.of(
+                ResponseCode.MESSAGE_ILLEGAL, f"message topic length over {TOPIC_MAX_LENGTH}: {message.topic}"
+            )
+        if message.topic.startswith(RETRY_TOPIC_PREFIX):
+            raise BrokerError.of(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {message.topic}"
+            )
+        if _level(properties) > 0:
+            raise BrokerError.of(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
+        return self._context.store.put_batch(message)
+
+    def _put_single(
+        self, request: RemotingCommand, header: SendHeader, message: StoredMessage, properties: dict[str, str]
+    ) -> PutResult:
+        if not request.body:
+            raise BrokerError.of(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
+        if message.topic.startswith(RETRY_TOPIC_PREFIX):
+            self._check_retry(request, header, message, properties)
+        level = _level(properties)
+        if level > 0:
+            for name in _TIMER_PROPERTIES:
+                properties.pop(name, None)
+        elif any(name in properties for name in _TIMER_PROPERTIES):
+            raise BrokerError.of(
+                ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
+            )
+        properties.pop(_POP_CHECKPOINT, None)
+        properties.setdefault(UNIQ_KEY, self._unique_ids.next(self._context.store.store_host))
+        properties.update(_broker_properties(self._context.config))
+        message.properties = encode_properties(properties)
+        if level > 0:
+            message = schedule(message, properties, level, self._delay_levels)
+        return self._context.store.put(message)
+
+    def _check_retry(
+        self, request: RemotingCommand, header: SendHeader, message: StoredMessage, properties: dict[str, str]
+    ) -> None:
+        """Turn a retried message that failed too often into a dead letter."""
+        name = message.topic.removeprefix(RETRY_TOPIC_PREFIX)
+        group = self._context.groups.find(name)
+        if group is None:
+            raise BrokerError.of(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name} {FAQ}"
+            )
+        limit = group.retry_max_times
+        if header.max_reconsume_times is not None and request.version >= Version.V3_4_9:
+            limit = header.max_reconsume_times
+        if message.reconsume_times <= limit and not self._context.locks.is_locked(name):
+            return
+        message.topic = DLQ_TOPIC_PREFIX + name
+        message.queue_id = 0
+        self._context.topics.ensure(message.topic, 1)
+        properties[DELAY] = _NO_DELAY
+
+    def _put_error(self, result: PutResult) -> BrokerError:
+        code = _PUT_CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
+        if result.status is PutStatus.OS_PAGE_CACHE_BUSY:
+            return BrokerError.of(code, _BUSY)
+        if code == ResponseCode.MESSAGE_ILLEGAL:
+            return BrokerError.of(code, self._illegal())
+        return BrokerError.of(code, result.reason or result.status.value)
+
+    def _illegal(self) -> str:
+        return (
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {self._max_body_bytes}B, msg properties length limit 32KB."
+        )
+
+
+def _broker_properties(config: BrokerConfig) -> dict[str, str]:
+    return {
+        CLUSTER: config.broker_cluster_name,
+        MSG_REGION: config.region_id,
+        TRACE_ON: "true" if config.trace_on else "false",
+    }
+
+
+def _level(properties: dict[str, str]) -> int:
+    """The delay level that a message asks for; 0 for none or for what is not a number."""
+    try:
+        return int(properties.get(DELAY, "0"))
+    except ValueError:
+        return 0

@@ -1,0 +1,134 @@
+"""What a broker tells of itself in GET_BROKER_RUNTIME_INFO (Java: ``AdminBrokerProcessor.prepareRuntimeInfo``, 5.5.0).
+
+All values are text. Thread pool figures are 0 because requests are served on one event loop and never queue; the names
+stay, because ``mqadmin clusterList`` and the Dashboard read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketcore.broker.context import BrokerContext
+from rocketcore.broker.stats import Totals
+from rocketcore.broker.store import StoreConfig
+from rocketcore.codes import CURRENT_VERSION, Version
+
+_POOLS = ("send", "pull", "query", "litePull", "ack")
+_RATES = {
+    "putTps": "put_messages",
+    "getFoundTps": "get_found",
+    "getMissTps": "get_missed",
+    "getTransferredTps": "get_messages",
+    "getTransferedTps": "get_messages",
+}
+
+
+class RuntimeInfo:
+    """Collects the figures of one broker; ``delay_positions`` is level → (next message, end)."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        store_config: StoreConfig,
+        delay_positions: Callable[[], dict[int, tuple[int, int]]],
+    ) -> None:
+        self._context = context
+        self._store_config = store_config
+        self._delay_positions = delay_positions
+
+    def table(self) -> dict[str, str]:
+        """Name → value of everything that is known."""
+        return {**self._process(), **self._traffic(), **self._store(), **self._delays(), **self._pools()}
+
+    def _process(self) -> dict[str, str]:
+        context = self._context
+        seconds = max(0, context.clock.time_millis() - context.started_millis) // 1000
+        days, seconds = divmod(seconds, 86_400)
+        hours, seconds = divmod(seconds, 3_600)
+        minutes, seconds = divmod(seconds, 60)
+        return {
+            "bootTimestamp": str(context.started_millis),
+            "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
+            "brokerVersionDesc": Version(CURRENT_VERSION).name,
+            "brokerVersion": str(CURRENT_VERSION),
+            "brokerActive": "true",
+            "startAcceptSendRequestTimeStamp": str(context.config.start_accept_send_request_time_stamp),
+        }
+
+    def _traffic(self) -> dict[str, str]:
+        stats = self._context.stats
+        totals = stats.totals
+        yesterday, today = stats.midnights
+        average = totals.put_bytes / totals.put_messages if totals.put_messages else 0.0
+        return {
+            **{name: stats.rates(counter) for name, counter in _RATES.items()},
+            "getTotalTps": _sum_rates(stats.rates("get_found"), stats.rates("get_missed")),
+            "putMessageTimesTotal": str(totals.put_messages),
+            "putMessageSizeTotal": str(totals.put_bytes),
+            "putMessageAverageSize": str(round(average, 3)),
+            "putMessageFailedTimes": str(totals.put_failures),
+            **_day_totals("msgPutTotal", yesterday, today, totals, "put_messages"),
+            **_day_totals("msgGetTotal", yesterday, today, totals, "get_messages"),
+        }
+
+    def _store(self) -> dict[str, str]:
+        import shutil
+
+        store, config = self._context.store, self._store_config
+        log = shutil.disk_usage(config.commit_log_folder)
+        queues = shutil.disk_usage(config.root)
+        ratio = str(round(log.used / log.total, 4))
+        return {
+            "commitLogMinOffset": str(store.min_physical_offset),
+            "commitLogMaxOffset": str(store.max_physical_offset),
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{config.commit_log_folder}": ratio,
+            "consumeQueueDiskRatio": str(round(queues.used / queues.total, 4)),
+            "commitLogDirCapacity": f"Total : {_gibibytes(log.total)}, Free : {_gibibytes(log.free)}.",
+            "dispatchBehindBytes": str(store.dispatch_behind),
+            "pageCacheLockTimeMills": "0",
+            "earliestMessageTimeStamp": str(self._earliest()),
+        }
+
+    def _earliest(self) -> int:
+        """Store time of the oldest message; −1 for an empty store."""
+        store = self._context.store
+        record = store.lookup(store.min_physical_offset)
+        return -1 if record is None else _store_timestamp(record)
+
+    def _delays(self) -> dict[str, str]:
+        return {
+            f"scheduleMessageOffset_{level}": f"{position},{end}"
+            for level, (position, end) in self._delay_positions().items()
+        }
+
+    def _pools(self) -> dict[str, str]:
+        result = {}
+        for pool in _POOLS:
+            result[f"{pool}ThreadPoolQueueSize"] = "0"
+            result[f"{pool}ThreadPoolQueueCapacity"] = "0"
+            result[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        return result
+
+
+def _store_timestamp(record: bytes) -> int:
+    """Store time of a stored record, which follows a born host of 8 or 20 bytes."""
+    is_v6 = int.from_bytes(record[36:40], "big") & 0x10
+    start = 68 if is_v6 else 56
+    return int.from_bytes(record[start : start + 8], "big")
+
+
+def _sum_rates(first: str, second: str) -> str:
+    return " ".join(str(round(float(a) + float(b), 3)) for a, b in zip(first.split(), second.split(), strict=True))
+
+
+def _day_totals(name: str, yesterday: Totals, today: Totals, now: Totals, counter: str) -> dict[str, str]:
+    return {
+        f"{name}YesterdayMorning": str(getattr(yesterday, counter)),
+        f"{name}TodayMorning": str(getattr(today, counter)),
+        f"{name}TodayNow": str(getattr(now, counter)),
+    }
+
+
+def _gibibytes(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB"

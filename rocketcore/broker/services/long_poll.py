@@ -1,0 +1,138 @@
+"""Pulls that found nothing and wait for a message (Java: ``PullRequestHoldService``, 5.5.0).
+
+A held pull ends when a message that its tags let through becomes readable, when its time is over, or, every few
+seconds, when messages came that its tags do not let through: the answer then moves the client past them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
+from rocketcore.transport.channel import Channel
+
+TICK_SECONDS = 1.0
+_TICKS_PER_SCAN = 5
+
+
+@dataclass(slots=True, eq=False)
+class HeldPull:
+    """A pull that waits: who asked for what, which tag codes it wants (None: all), until when (monotonic)."""
+
+    channel: Channel
+    request: RemotingCommand
+    header: PullMessageRequestHeader
+    tag_codes: frozenset[int] | None
+    deadline: float
+
+
+class LongPoll:
+    """Held pulls by queue. ``resume`` executes a pull again, for the last time; it is called on the event loop.
+
+    max_offset  (topic, queue_id) → next offset to be written
+    capacity    pulls held at most
+    """
+
+    def __init__(
+        self,
+        resume: Callable[[HeldPull], None],
+        max_offset: Callable[[str, int], int],
+        *,
+        capacity: int = 100_000,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._capacity = capacity
+        self._count = 0
+        self._resume = resume
+        self._max_offset = max_offset
+        self._clock = clock
+        self._held: dict[tuple[str, int], dict[HeldPull, None]] = {}
+        self._by_channel: dict[Channel, set[HeldPull]] = {}
+        self._ready: list[HeldPull] = []
+        self._ticks = 0
+        self._task = PeriodicTask("broker-long-poll", self.tick, TICK_SECONDS)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def start(self) -> None:
+        self._task.start()
+
+    async def stop(self) -> None:
+        """Stop the timer and answer every held pull, so that no client waits for a broker that is gone."""
+        await self._task.stop()
+        self._wake([pull for held in list(self._held.values()) for pull in held])
+        self._run_ready()
+
+    def hold(self, pull: HeldPull) -> bool:
+        """Keep a pull; False, and not kept, where too many are held already.
+
+        Call it in the turn of the loop that executed the pull, so that no arrival falls between.
+        """
+        if self._count >= self._capacity:
+            return False
+        self._count += 1
+        self._held.setdefault((pull.header.topic, pull.header.queue_id), {})[pull] = None
+        self._by_channel.setdefault(pull.channel, set()).add(pull)
+        return True
+
+    def message_arrived(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
+        """Wake the pulls of a queue that a new message is for; called once per readable message."""
+        held = self._held.get((topic, queue_id))
+        if held is None:
+            return
+        matching = [
+            pull
+            for pull in held
+            if pull.header.queue_offset < max_offset and (pull.tag_codes is None or tags_code in pull.tag_codes)
+        ]
+        if matching:
+            self._wake(matching)
+
+    def tick(self) -> None:
+        """End what is over time; every fifth call also what has unwanted messages before it."""
+        now = self._clock.monotonic()
+        self._ticks += 1
+        scan = self._ticks % _TICKS_PER_SCAN == 0
+        over: list[HeldPull] = []
+        for (topic, queue_id), held in self._held.items():
+            newest = self._max_offset(topic, queue_id) if scan else 0
+            over += [pull for pull in held if pull.deadline <= now or pull.header.queue_offset < newest]
+        self._wake(over)
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Drop the pulls of a connection that is gone."""
+        for pull in self._by_channel.pop(channel, ()):
+            self._forget(pull)
+
+    def _wake(self, pulls: list[HeldPull]) -> None:
+        """Take pulls out and execute them at the end of this turn, when all messages of one dispatch are readable."""
+        if not pulls:
+            return
+        if not self._ready:
+            asyncio.get_running_loop().call_soon(self._run_ready)
+        for pull in pulls:
+            self._forget(pull)
+            mine = self._by_channel.get(pull.channel)
+            if mine is not None:
+                mine.discard(pull)
+                if not mine:
+                    del self._by_channel[pull.channel]
+        self._ready += pulls
+
+    def _run_ready(self) -> None:
+        ready, self._ready = self._ready, []
+        for pull in ready:
+            self._resume(pull)
+
+    def _forget(self, pull: HeldPull) -> None:
+        key = (pull.header.topic, pull.header.queue_id)
+        held = self._held[key]
+        del held[pull]
+        self._count -= 1
+        if not held:
+            del self._held[key]

@@ -1,0 +1,1 @@
+"""What the broker remembers besides messages: topics, groups, offsets, clients, queue locks."""

@@ -1,0 +1,142 @@
+"""How far each group has read each queue (Java: ``ConsumerOffsetManager``, 5.5.0).
+
+File       ``config/consumerOffset.json``: ``{"dataVersion", "offsetTable": {"topic@group": {queueId: offset}}}``;
+           saved every few seconds, so a crash makes consumers receive a little again, never lose anything.
+In memory  pull offsets (how far a group was handed messages) and pending resets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.protocol.bodies import ConsumerOffsetSerializeWrapper, DataVersion
+from rocketcore.service import SYSTEM_CLOCK, Clock
+
+_SEPARATOR = "@"
+_COMMITS_PER_VERSION = 500
+
+
+class ConsumerOffsets:
+    """Offsets by ``topic@group`` and queue id; smaller offsets may be committed, that is how a group goes back."""
+
+    def __init__(self, file: JsonFile, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._file = file
+        self._clock = clock
+        self._offsets: dict[str, dict[int, int]] = {}
+        self._pulled: dict[str, dict[int, int]] = {}
+        self._resets: dict[str, dict[int, int]] = {}
+        self._commits = 0
+        self._dirty = False
+        self.data_version = DataVersion()
+
+    @property
+    def file(self) -> JsonFile:
+        return self._file
+
+    def load(self) -> None:
+        """Read the file; what is missing or malformed counts as never committed."""
+        saved = self._file.load(ConsumerOffsetSerializeWrapper.from_json)
+        if saved is not None:
+            self.data_version, self._offsets = saved.data_version, saved.offset_table
+
+    def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Set an offset; False, and nothing set, while a reset of the queue waits for the next pull."""
+        key = topic + _SEPARATOR + group
+        if self._resets and queue_id in self._resets.get(key, ()):
+            return False
+        self._offsets.setdefault(key, {})[queue_id] = queue_offset
+        self._dirty = True
+        self._commits += 1
+        if self._commits % _COMMITS_PER_VERSION == 0:
+            self.data_version.next_version(self._clock.time_millis())
+        return True
+
+    def find(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the committed offset, or None if the group never committed one for the queue."""
+        queues = self._offsets.get(topic + _SEPARATOR + group)
+        return None if queues is None else queues.get(queue_id)
+
+    def queues(self, group: str, topic: str) -> dict[int, int]:
+        """Return a copy of the group's offsets in a topic."""
+        return dict(self._offsets.get(topic + _SEPARATOR + group, ()))
+
+    def note_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
+        """Remember how far a group was handed messages."""
+        key = topic + _SEPARATOR + group
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = next_offset
+
+    def pull_offset(self, group: str, topic: str, queue_id: int) -> int:
+        """How far the group was handed messages, at least its committed offset, at least 0."""
+        pulled = self._pulled.get(topic + _SEPARATOR + group, {}).get(queue_id, 0)
+        return max(pulled, self.find(group, topic, queue_id) or 0, 0)
+
+    def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Set an offset and tell the next pull of the queue; commits are ignored until then."""
+        key = topic + _SEPARATOR + group
+        self._offsets.setdefault(key, {})[queue_id] = queue_offset
+        self._resets.setdefault(key, {})[queue_id] = queue_offset
+        self._dirty = True
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return and forget the pending reset of a queue, if there is one."""
+        if not self._resets:
+            return None
+        key = topic + _SEPARATOR + group
+        queues = self._resets.get(key)
+        if queues is None:
+            return None
+        target = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[key]
+        return target
+
+    def topics_of(self, group: str) -> list[str]:
+        """The topics in which the group has offsets."""
+        return [topic for topic, owner in map(_split, self._offsets) if owner == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have offsets in the topic."""
+        return [group for name, group in map(_split, self._offsets) if name == topic]
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget every group's offsets in a topic that was deleted."""
+        self._remove(lambda name, _: name == topic)
+
+    def remove_group(self, group: str) -> None:
+        """Forget a group's offsets in every topic."""
+        self._remove(lambda _, owner: owner == group)
+
+    def clone(self, source: str, destination: str, topic: str | None = None) -> None:
+        """Copy a group's offsets to another group, in one topic or in all."""
+        for name in self.topics_of(source):
+            if topic is None or name == topic:
+                self._offsets[name + _SEPARATOR + destination] = self.queues(source, name)
+                self._dirty = True
+
+    def encode(self) -> bytes:
+        """The table as the file holds it and as request 43 answers it."""
+        # The table may hold 100,000 numbers and is written every few seconds on the event loop: this encoder takes
+        # milliseconds for them. It quotes the queue ids, which every reader takes as well as bare ones.
+        return msgspec.json.encode({"dataVersion": self.data_version.to_json(), "offsetTable": self._offsets})
+
+    def take_changes(self) -> bool:
+        """Say whether anything changed since the last call."""
+        changed, self._dirty = self._dirty, False
+        return changed
+
+    def _remove(self, doomed: Callable[[str, str], bool]) -> None:
+        for table in (self._offsets, self._pulled, self._resets):
+            for key in [key for key in table if doomed(*_split(key))]:
+                del table[key]
+                self._dirty = True
+
+
+def _split(key: str) -> tuple[str, str]:
+    topic, _, group = key.rpartition(_SEPARATOR)
+    return topic, group

@@ -1,0 +1,151 @@
+"""A small JSON file in two generations, replaced atomically, that never stops a start.
+
+Layout     ``<name>`` and ``<name>.bak``: one JSON object each. The last member, ``crc32``, is the CRC-32 of every byte
+           before its comma; a file without it (one written by Apache RocketMQ) is taken as it is.
+Save       ``config_file.replace_file``: after a crash at any step the current name holds a whole generation.
+Load       the current file, or ``.bak`` where it is missing, damaged or fails its checksum, or nothing.
+Upstream   ``ConfigManager``, ``MixAll.string2File`` (5.5.0), where a damaged ``.bak`` stops the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rocketcore._fast.crc32 import crc32
+from rocketcore.config_file import replace_file
+from rocketcore.errors import RocketError
+from rocketcore.protocol import fastjson
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_CHECKSUM = re.compile(rb',\s*"crc32":(\d{1,10})\}\s*\Z')
+
+
+class JsonFile:
+    """One file of the configuration folder; ``save`` blocks on the disk, so it runs on a ``StateWriter``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.backup = path.with_name(path.name + ".bak")
+        self._last: bytes | None = None
+
+    def load(self, parse: Callable[[dict[str, Any]], T]) -> T | None:
+        """Return what ``parse`` makes of the newest generation that it takes, or None if there is none.
+
+        Damage is logged, never raised: a generation that cannot be read, is no JSON object, fails its checksum, or that
+        ``parse`` refuses (RocketError, ValueError) counts as missing.
+        """
+        for path in (self.path, self.backup):
+            try:
+                text = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                logger.error("state file unreadable path=%s error=%s", path, error)
+                continue
+            try:
+                return parse(_read_object(text))
+            except (ValueError, RocketError) as error:
+                logger.error("state file damaged path=%s bytes=%d error=%s", path, len(text), error)
+        return None
+
+    def save(self, text: bytes) -> None:
+        """Replace the file by a JSON object; unchanged text is not written again. Raises OSError."""
+        if text == self._last:
+            return
+        self._last = None
+        replace_file(self.path, _with_checksum(text))
+        self._last = text
+
+
+class StateWriter:
+    """Writes state files on one thread, so that no fsync runs on the event loop.
+
+    Changes of a busy moment share a write. Belongs to one event loop. A write that fails is logged and tried again with
+    the next one.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="broker-state")
+        self._dirty: dict[JsonFile, Callable[[], bytes]] = {}
+        self._waiting: list[asyncio.Future[None]] = []
+        self._writing: list[asyncio.Future[None]] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def save(self, file: JsonFile, encode: Callable[[], bytes]) -> None:
+        """Write a file soon; ``encode`` is called then, so the text holds every change made before."""
+        self._dirty[file] = encode
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="broker-state")
+
+    async def flushed(self) -> None:
+        """Wait until every change so far is on disk; raises the OSError of a write that failed."""
+        if not self._dirty and self._writing is None:
+            return
+        future = asyncio.get_running_loop().create_future()
+        if self._dirty or self._writing is None:
+            self._waiting.append(future)
+        else:
+            self._writing.append(future)
+        await future
+
+    async def close(self) -> None:
+        """Write what is left and end the thread."""
+        if self._task is not None:
+            await self._task
+        self._pool.shutdown(wait=True)
+
+    async def _run(self) -> None:
+        while self._dirty:
+            batch, self._dirty = self._dirty, {}
+            self._writing, self._waiting = self._waiting, []
+            texts = [(file, encode()) for file, encode in batch.items()]
+            failures = await asyncio.get_running_loop().run_in_executor(self._pool, _write_all, texts)
+            done, self._writing = self._writing, None
+            for future in done:
+                if future.done():
+                    continue
+                if failures:
+                    future.set_exception(next(iter(failures.values())))
+                else:
+                    future.set_result(None)
+            if failures:
+                self._dirty = {**{file: batch[file] for file in failures}, **self._dirty}
+                return
+
+
+def _write_all(texts: list[tuple[JsonFile, bytes]]) -> dict[JsonFile, OSError]:
+    failures = {}
+    for file, text in texts:
+        try:
+            file.save(text)
+        except OSError as error:
+            logger.error("state file not saved path=%s error=%s", file.path, error)
+            failures[file] = error
+    return failures
+
+
+def _read_object(text: bytes) -> dict[str, Any]:
+    found = _CHECKSUM.search(text)
+    if found is not None and crc32(text[: found.start()]) != int(found[1]):
+        raise ValueError("the checksum does not fit")
+    value = fastjson.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def _with_checksum(text: bytes) -> bytes:
+    head = text.rstrip()
+    if not head.endswith(b"}") or head == b"{}":
+        raise ValueError("a state file holds a JSON object with at least one member")
+    head = head[:-1]
+    return b'%b,"crc32":%d}\n' % (head, crc32(head))

@@ -1,0 +1,69 @@
+"""Who may consume a queue in order: leases that clients renew every 20 s (Java: ``RebalanceLockManager``, 5.5.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rocketcore.message import MessageQueue
+from rocketcore.service import SYSTEM_CLOCK, Clock
+
+LOCK_MAX_LIVE_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class _Lease:
+    client_id: str
+    renewed: float
+
+
+class QueueLocks:
+    """Leases by group and queue; time is monotonic, so that a clock jump frees nothing."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, live_seconds: float = LOCK_MAX_LIVE_SECONDS) -> None:
+        self._clock = clock
+        self._live_seconds = live_seconds
+        self._leases: dict[str, dict[MessageQueue, _Lease]] = {}
+
+    def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
+        """Take or renew the leases of these queues; return the ones that the client holds now."""
+        now = self._clock.monotonic()
+        leases = self._leases.setdefault(group, {})
+        held = []
+        for queue in queues:
+            lease = leases.get(queue)
+            if lease is not None and lease.client_id != client_id and not self._expired(lease, now):
+                continue
+            leases[queue] = _Lease(client_id, now)
+            held.append(queue)
+        return held
+
+    def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
+        """Give back leases; those of other clients stay."""
+        leases = self._leases.get(group)
+        if leases is None:
+            return
+        for queue in queues:
+            lease = leases.get(queue)
+            if lease is not None and lease.client_id == client_id:
+                del leases[queue]
+        if not leases:
+            del self._leases[group]
+
+    def is_locked(self, group: str) -> bool:
+        """Say whether any lease of the group is alive: its messages are then consumed in order."""
+        now = self._clock.monotonic()
+        return any(not self._expired(lease, now) for lease in self._leases.get(group, {}).values())
+
+    def expire(self) -> None:
+        """Forget dead leases, so that groups that went away leave nothing behind."""
+        now = self._clock.monotonic()
+        for group, leases in list(self._leases.items()):
+            alive = {queue: lease for queue, lease in leases.items() if not self._expired(lease, now)}
+            if alive:
+                self._leases[group] = alive
+            else:
+                del self._leases[group]
+
+    def _expired(self, lease: _Lease, now: float) -> bool:
+        return now - lease.renewed > self._live_seconds

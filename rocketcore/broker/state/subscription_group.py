@@ -1,0 +1,138 @@
+"""The consumer groups of this broker (Java: ``SubscriptionGroupManager``, 5.5.0).
+
+File  ``config/subscriptionGroup.json``: ``{"dataVersion", "forbiddenTable": {group: {topic: bits}},
+      "subscriptionGroupTable": {name: SubscriptionGroupConfig}}``, saved at every change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, Permission
+from rocketcore.errors import InvalidParameter
+from rocketcore.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketcore.service import SYSTEM_CLOCK, Clock
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_INITIAL_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+
+
+def is_valid_group(group: str) -> bool:
+    """Whether a group of this name may be created."""
+    return len(group) <= GROUP_MAX_LENGTH and _NAME.fullmatch(group) is not None
+
+
+class SubscriptionGroups:
+    """Group settings by name; ``on_change`` is called after each change."""
+
+    def __init__(
+        self,
+        file: JsonFile,
+        on_change: Callable[[], None],
+        *,
+        auto_create: Callable[[], bool],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._file = file
+        self._on_change = on_change
+        self._auto_create = auto_create
+        self._clock = clock
+        self._table: dict[str, SubscriptionGroupConfig] = {}
+        self._forbidden: dict[str, dict[str, int]] = {}
+        self.data_version = DataVersion()
+
+    @property
+    def file(self) -> JsonFile:
+        return self._file
+
+    @property
+    def table(self) -> Mapping[str, SubscriptionGroupConfig]:
+        """The live table; treat it as read-only."""
+        return self._table
+
+    def load(self) -> None:
+        """Read the file, then add the groups that every broker has."""
+        saved = self._file.load(SubscriptionGroupWrapper.from_json)
+        if saved is not None:
+            self.data_version = saved.data_version
+            self._table = saved.subscription_group_table
+            self._forbidden = saved.forbidden_table or {}
+        for name in _INITIAL_GROUPS:
+            self._table.setdefault(name, SubscriptionGroupConfig(group_name=name))
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return a group's settings; an unknown one is created where the configuration allows it, else None."""
+        found = self._table.get(group)
+        if found is not None:
+            return found
+        if not (self._auto_create() or group.startswith(SYSTEM_GROUP_PREFIX)) or not is_valid_group(group):
+            return None
+        created = SubscriptionGroupConfig(group_name=group)
+        self._table[group] = created
+        self._changed()
+        return created
+
+    def exists(self, group: str) -> bool:
+        """Whether the group has settings; never creates it."""
+        return group in self._table
+
+    def is_forbidden(self, group: str, topic: str) -> bool:
+        """Whether an admin took the group's right to read the topic."""
+        return bool(self._forbidden) and bool(self._forbidden.get(group, {}).get(topic, 0) & Permission.READ)
+
+    def update(self, group: SubscriptionGroupConfig) -> None:
+        """Create or change a group for an admin; raises InvalidParameter for the name."""
+        name = group.group_name
+        if not name or not name.strip():
+            raise InvalidParameter(InvalidParameter.response_code, "The specified group is blank.")
+        if len(name) > GROUP_MAX_LENGTH:
+            raise InvalidParameter(
+                InvalidParameter.response_code,
+                f"The specified group: {name}, is longer than group max length: {GROUP_MAX_LENGTH}",
+            )
+        if not _NAME.fullmatch(name):
+            raise InvalidParameter(
+                InvalidParameter.response_code,
+                f"The specified group: {name}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+            )
+        found = self._table.get(name)
+        attributes = dict(found.attributes or {}) if found is not None else {}
+        for key, value in (group.attributes or {}).items():
+            if key.startswith("-"):
+                attributes.pop(key[1:], None)
+            else:
+                attributes[key.removeprefix("+")] = value
+        self._table[name] = replace(group, attributes=attributes)
+        self._changed()
+
+    def delete(self, group: str) -> None:
+        """Forget a group; an unknown one is no error."""
+        if self._table.pop(group, None) is not None:
+            self._forbidden.pop(group, None)
+            self._changed()
+
+    def wrapper(self) -> SubscriptionGroupWrapper:
+        """All groups with their version, as request 201 answers them."""
+        return SubscriptionGroupWrapper(
+            subscription_group_table=dict(self._table), forbidden_table=self._forbidden, data_version=self.data_version
+        )
+
+    def encode(self) -> bytes:
+        """The table as the file holds it."""
+        return self.wrapper().encode()
+
+    def _changed(self) -> None:
+        self.data_version.next_version(self._clock.time_millis())
+        self._on_change()

@@ -1,0 +1,296 @@
+"""The topics of this broker (Java: ``TopicConfigManager``, 5.5.0).
+
+File  ``config/topics.json``: ``{"dataVersion", "topicConfigTable": {name: TopicConfig}}``, saved at every change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.codes import (
+    AUTO_CREATE_TOPIC,
+    DLQ_TOPIC_PREFIX,
+    REPLY_TOPIC_SUFFIX,
+    RETRY_TOPIC_MAX_LENGTH,
+    RETRY_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+    TOPIC_MAX_LENGTH,
+    Permission,
+)
+from rocketcore.errors import BrokerError, BrokerSystemError, InvalidParameter
+from rocketcore.protocol import fastjson
+from rocketcore.protocol.bodies import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicConfigSerializeWrapper,
+)
+from rocketcore.service import SYSTEM_CLOCK, Clock
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_READ_WRITE = int(Permission.READ | Permission.WRITE)
+_SCHEDULE_QUEUES = 18
+_REGISTRATION = (
+    b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":%b,"mappingDataVersion":%b,'
+    b'"topicConfigTable":%b,"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}}'
+)
+_MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", "PRIORITY")
+_ATTRIBUTES: dict[str, tuple[bool, tuple[str, ...]]] = {
+    "message.type": (True, _MESSAGE_TYPES),
+    "queue.type": (False, ("SimpleCQ",)),
+    "cleanup.policy": (False, ("DELETE",)),
+}
+"""Attribute → (may it change, its values). Batch queues and compaction do not exist here: nobody can ask for them."""
+
+
+def check_topic_name(topic: str) -> None:
+    """Refuse a name as the broker does; raises InvalidParameter (Java: ``TopicValidator.validateTopic``)."""
+    if not topic or not topic.strip():
+        raise InvalidParameter(InvalidParameter.response_code, "The specified topic is blank.")
+    if not _NAME.fullmatch(topic):
+        raise InvalidParameter(
+            InvalidParameter.response_code,
+            f"The specified topic: {topic}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+        )
+    is_retry = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
+    limit = RETRY_TOPIC_MAX_LENGTH if is_retry else TOPIC_MAX_LENGTH
+    if len(topic) > limit:
+        raise InvalidParameter(
+            InvalidParameter.response_code, f"The specified topic: {topic}, is longer than topic max length: {limit}"
+        )
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether admins may neither create nor delete the topic."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+class TopicConfigs:
+    """Topic settings by name; ``on_change`` is called with the changed topics after each change (empty: all)."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        file: JsonFile,
+        on_change: Callable[[Iterable[TopicConfig]], None],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._config = config
+        self._file = file
+        self._on_change = on_change
+        self._clock = clock
+        self._table: dict[str, TopicConfig] = {}
+        self._texts: dict[str, bytes] = {}
+        self.system_topics: set[str] = set()
+        self.data_version = DataVersion()
+
+    @property
+    def file(self) -> JsonFile:
+        return self._file
+
+    @property
+    def table(self) -> dict[str, TopicConfig]:
+        """The live table; treat it as read-only."""
+        return self._table
+
+    def load(self) -> None:
+        """Read the file, then add the topics that every broker has; nothing is announced."""
+        saved = self._file.load(TopicConfigSerializeWrapper.from_json)
+        if saved is not None:
+            self.data_version, self._table = saved.data_version, saved.topic_config_table
+        for topic in self._initial_topics():
+            self.system_topics.add(topic.topic_name)
+            self._table.setdefault(topic.topic_name, topic)
+        if not self._config.auto_create_topic_enable:
+            self.close_auto_creation()
+
+    def _initial_topics(self) -> Iterable[TopicConfig]:
+        config = self._config
+        if config.auto_create_topic_enable:
+            perm = _READ_WRITE | int(Permission.INHERIT)
+            yield _topic(AUTO_CREATE_TOPIC, config.default_topic_queue_nums, perm)
+        yield _topic("SELF_TEST_TOPIC", 1)
+        yield _topic("BenchmarkTest", 1024)
+        inherit = int(Permission.INHERIT)
+        yield _topic(config.broker_cluster_name, 16, inherit | (_READ_WRITE if config.cluster_topic_enable else 0))
+        yield _topic(config.broker_name, 1, inherit | (_READ_WRITE if config.broker_topic_enable else 0))
+        yield _topic("OFFSET_MOVED_EVENT", 1)
+        yield _topic(SCHEDULE_TOPIC, _SCHEDULE_QUEUES)
+        if config.trace_topic_enable:
+            yield _topic(config.msg_trace_topic_name, 1)
+        yield _topic(config.broker_cluster_name + REPLY_TOPIC_SUFFIX, 1)
+
+    def find(self, topic: str) -> TopicConfig | None:
+        return self._table.get(topic)
+
+    def close_auto_creation(self) -> None:
+        """Take the inherit bit off the topic that auto-creation copies; it stays off until a restart."""
+        default = self._table.get(AUTO_CREATE_TOPIC)
+        if default is not None and default.perm & Permission.INHERIT:
+            self._table[AUTO_CREATE_TOPIC] = replace(default, perm=_READ_WRITE)
+            self._texts.pop(AUTO_CREATE_TOPIC, None)
+
+    def create_for_send(
+        self, topic: str, default_topic: str, queue_count: int, *, auto_create: bool, topic_sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """Create a topic for its first message by copying ``default_topic``; None where that is not allowed."""
+        found = self._table.get(topic)
+        if found is not None:
+            return found
+        if not auto_create and default_topic == AUTO_CREATE_TOPIC:
+            self.close_auto_creation()
+        default = self._table.get(default_topic)
+        if default is None or not default.perm & Permission.INHERIT:
+            return None
+        queues = max(0, min(queue_count, default.write_queue_nums))
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=default.perm & ~int(Permission.INHERIT),
+            topic_filter_type=default.topic_filter_type,
+            topic_sys_flag=topic_sys_flag,
+        )
+        self._put(created)
+        return created
+
+    def ensure(
+        self, topic: str, queues: int, *, perm: int = _READ_WRITE, order: bool = False, topic_sys_flag: int = 0
+    ) -> TopicConfig:
+        """Return a topic that the broker itself needs (retry, dead letters); create it where it is missing."""
+        found = self._table.get(topic)
+        if found is not None:
+            return found
+        created = replace(_topic(topic, queues, perm), order=order, topic_sys_flag=topic_sys_flag)
+        self._put(created)
+        return created
+
+    def update(self, topic: TopicConfig, attributes: str = "") -> bool:
+        """Create or change a topic for an admin; False if that changes nothing.
+
+        attributes  ``+key=value,-key``
+        raises      InvalidParameter for the name, BrokerSystemError for the attributes
+        """
+        check_topic_name(topic.topic_name)
+        if is_system_topic(topic.topic_name) or topic.topic_name in self.system_topics:
+            raise InvalidParameter(
+                InvalidParameter.response_code, f"The topic[{topic.topic_name}] is conflict with system topic."
+            )
+        found = self._table.get(topic.topic_name)
+        current = dict(found.attributes) if found is not None else {}
+        changed = replace(topic, attributes=_changed_attributes(current, attributes, is_new=found is None))
+        if changed == found:
+            return False
+        self._put(changed)
+        return True
+
+    def delete(self, topics: Iterable[str]) -> None:
+        """Forget topics; unknown names are no error."""
+        removed = []
+        for topic in topics:
+            removed.append(self._table.pop(topic, None))
+            self._texts.pop(topic, None)
+        if any(removed):
+            self._changed(())
+
+    def set_order_topics(self, names: Iterable[str]) -> None:
+        """Adopt the name server's list of ordered topics (Java: ``updateOrderTopicConfig``)."""
+        ordered = set(names)
+        if not ordered:
+            return
+        changes = [
+            replace(topic, order=topic.topic_name in ordered)
+            for topic in self._table.values()
+            if topic.order != (topic.topic_name in ordered)
+        ]
+        if changes:
+            for topic in changes:
+                self._table[topic.topic_name] = topic
+                self._texts.pop(topic.topic_name, None)
+            self._changed(changes)
+
+    def touch(self) -> None:
+        """Bump the version and announce every topic, after a change that concerns all of them."""
+        self._changed(())
+
+    def wrapper(self) -> TopicConfigAndMappingSerializeWrapper:
+        """All topics with their version, as requests 21 and 103 carry them."""
+        return TopicConfigAndMappingSerializeWrapper(
+            topic_config_table=dict(self._table), data_version=self.data_version.copy()
+        )
+
+    def encode(self) -> bytes:
+        """The table as the file holds it."""
+        return b'{"dataVersion":%b,"topicConfigTable":%b}' % (self.data_version.encode(), self._table_text())
+
+    def registration(self, changed: Mapping[str, TopicConfig], permission: int) -> bytes:
+        """The body of REGISTER_BROKER.
+
+        changed     the topics to announce; empty: all
+        permission  what the broker as a whole allows; topics are announced with no more
+        """
+        restricted = permission & _READ_WRITE != _READ_WRITE
+        if not changed and not restricted:
+            return _REGISTRATION % (self.data_version.encode(), DataVersion().encode(), self._table_text())
+        wrapper = self.wrapper()
+        wrapper.topic_config_table = {
+            name: replace(topic, perm=topic.perm & permission) if restricted else topic
+            for name, topic in (changed or self._table).items()
+        }
+        return RegisterBrokerBody(wrapper).encode()
+
+    def _table_text(self) -> bytes:
+        """The JSON of the table. That of each topic is kept: with 10,000 topics making it anew takes half a second."""
+        texts = self._texts
+        for name, topic in self._table.items():
+            if name not in texts:
+                texts[name] = b"%b:%b" % (fastjson.dumps(name), topic.encode())
+        return b"{%b}" % b",".join(texts.values())
+
+    def _put(self, topic: TopicConfig) -> None:
+        self._table[topic.topic_name] = topic
+        self._texts.pop(topic.topic_name, None)
+        self._changed((topic,))
+
+    def _changed(self, topics: Iterable[TopicConfig]) -> None:
+        self.data_version.next_version(self._clock.time_millis())
+        self._on_change(topics)
+
+
+def _topic(name: str, queues: int, perm: int = _READ_WRITE) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+
+
+def _changed_attributes(current: dict[str, str], text: str, *, is_new: bool) -> dict[str, str]:
+    result = dict(current)
+    for part in filter(None, (item.strip() for item in text.split(","))):
+        sign, rest = part[0], part[1:]
+        key, equals, value = rest.partition("=")
+        if sign == "-" and equals:
+            raise _refused(f"delete attribute format is wrong: {part}")
+        if sign not in "+-" or not key or (sign == "+" and not equals):
+            raise _refused(f"add attribute format is wrong: {part}")
+        if key not in _ATTRIBUTES:
+            raise _refused(f"unsupported key: {key}")
+        changeable, values = _ATTRIBUTES[key]
+        if sign == "+" and value not in values:
+            raise _refused(f"value is not in set: [{', '.join(values)}]")
+        if not changeable and not is_new:
+            raise _refused(f"attempt to update an unchangeable attribute. key: {key}")
+        if sign == "-":
+            result.pop(key, None)
+        else:
+            result[key] = value
+    return result
+
+
+def _refused(remark: str) -> BrokerError:
+    return BrokerSystemError(BrokerSystemError.response_code, remark)

@@ -1,0 +1,18 @@
+"""The message store: commit log, consume queues, recovery. It knows files and messages, not requests."""
+
+from rocketcore.broker.store.config import FlushDiskType, StoreConfig
+from rocketcore.broker.store.message_store import MessageStore
+from rocketcore.broker.store.values import Boundary, GetResult, GetStatus, PutResult, PutRows, PutStatus, StoredMessage
+
+__all__ = [
+    "Boundary",
+    "FlushDiskType",
+    "GetResult",
+    "GetStatus",
+    "MessageStore",
+    "PutResult",
+    "PutRows",
+    "PutStatus",
+    "StoreConfig",
+    "StoredMessage",
+]

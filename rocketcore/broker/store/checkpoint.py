@@ -1,0 +1,114 @@
+"""What is known to be durable: RocketMQ's ``checkpoint`` file, and the bounds of the consume queues beside it.
+
+``checkpoint``   4096 bytes (broker.md §6): times of the last message flushed to the log, put in queues, put in the
+                 index; from 5.x on also the physical offset up to which the store is confirmed
+``queuebounds``  our own: min and max of every consume queue when the log before ``confirm_offset`` and the queues built
+                 from it were on disk, and how far the log belongs to topics that were deleted. With it a start need not
+                 read the queues, notices one that was lost or cut, and reads the log from ``confirm_offset`` on only.
+                 Without it, or with a damaged one, everything is built from the log again. RocketMQ ignores the file
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from struct import Struct
+
+from rocketcore.broker.store.segment_file import FileSystem, replace_durably
+
+__all__ = ["Checkpoint", "QueueBounds"]
+
+CHECKPOINT_BYTES = 4096
+_FIELDS = Struct(">qqqqq")
+
+
+@dataclass(slots=True, kw_only=True)
+class Checkpoint:
+    """The times and offsets in ``checkpoint`` (Java: ``StoreCheckpoint``)."""
+
+    physic_msg_timestamp: int = 0
+    logics_msg_timestamp: int = 0
+    index_msg_timestamp: int = 0
+    master_flushed_offset: int = 0
+    confirm_physical_offset: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> Checkpoint:
+        """Read the file; all zero where it is missing or too short."""
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return cls()
+        if len(data) < _FIELDS.size:
+            return cls()
+        physic, logics, index, master, confirm = _FIELDS.unpack_from(data)
+        return cls(
+            physic_msg_timestamp=physic,
+            logics_msg_timestamp=logics,
+            index_msg_timestamp=index,
+            master_flushed_offset=master,
+            confirm_physical_offset=confirm,
+        )
+
+    def encode(self) -> bytes:
+        head = _FIELDS.pack(
+            self.physic_msg_timestamp,
+            self.logics_msg_timestamp,
+            self.index_msg_timestamp,
+            self.master_flushed_offset,
+            self.confirm_physical_offset,
+        )
+        return head.ljust(CHECKPOINT_BYTES, b"\0")
+
+    def write(self, path: Path, files: FileSystem) -> None:
+        replace_durably(path, self.encode(), files)
+
+    @property
+    def min_timestamp(self) -> int:
+        """Store time before which messages are surely in the log and in the queues."""
+        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - 3000)
+
+
+@dataclass(slots=True, kw_only=True)
+class QueueBounds:
+    """The content of ``queuebounds``: one line of JSON after the CRC-32 of that line."""
+
+    confirm_offset: int = 0
+    store_timestamp: int = 0
+    queues: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    deleted_before: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> QueueBounds | None:
+        """Read the file; None where it is missing or damaged."""
+        try:
+            digest, _, text = path.read_bytes().partition(b"\n")
+            if int(digest, 16) != zlib.crc32(text):
+                return None
+            values = json.loads(text)
+            return cls(
+                confirm_offset=values["confirm"],
+                store_timestamp=values["time"],
+                queues={
+                    topic: {int(queue_id): (bounds[0], bounds[1]) for queue_id, bounds in queues.items()}
+                    for topic, queues in values["queues"].items()
+                },
+                deleted_before=dict(values["deleted"]),
+            )
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return None
+
+    def encode(self) -> bytes:
+        values = {
+            "confirm": self.confirm_offset,
+            "time": self.store_timestamp,
+            "queues": self.queues,
+            "deleted": self.deleted_before,
+        }
+        text = json.dumps(values, separators=(",", ":"), sort_keys=True).encode()
+        return f"{zlib.crc32(text):08x}\n".encode() + text
+
+    def write(self, path: Path, files: FileSystem) -> None:
+        replace_durably(path, self.encode(), files)

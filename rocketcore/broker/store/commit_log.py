@@ -1,0 +1,326 @@
+"""The commit log: segments on disk and the bytes that are appended but not yet written (Java: ``CommitLog``).
+
+One thread, the event loop's, appends. Records are laid out in ``buffer`` between ``position`` and ``limit``; index i of
+the buffer is byte ``base`` + i of the log. ``take`` hands over everything appended since the last call as a ``Group``,
+to be written by whoever the flush policy says, and a fresh buffer takes its place.
+
+A record never crosses a segment: where it does not fit, a filler closes the segment and ``base`` jumps to the next one.
+So one group can hold runs of bytes for two segments.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+from rocketcore._fast.commit_log import FILLER_SIZE, encode_filler, gather
+from rocketcore.broker.store.config import StoreConfig
+from rocketcore.broker.store.segment_file import FileSystem, Segment, list_files, segment_name
+from rocketcore.broker.store.table import Table
+from rocketcore.errors import StoreFull
+from rocketcore.service import Clock
+
+__all__ = ["CommitLog", "Group", "Run"]
+
+BUFFER_BYTES = 1 << 20
+KEEP_BUFFER_BYTES = 8 << 20
+RETRY_ALLOCATION_SECONDS = 0.2
+FORGET_AFTER_BYTES = 64 << 20
+"""Bytes read through the maps after which their pages are dropped from resident memory."""
+
+logger = logging.getLogger(__name__)
+
+
+class Run(NamedTuple):
+    """Bytes ``begin`` to ``end`` of a group's buffer belong at ``position`` of the segment's file."""
+
+    segment: Segment
+    position: int
+    begin: int
+    end: int
+
+
+class Group:
+    """What is written, and made durable, together."""
+
+    __slots__ = ("buffer", "end_offset", "runs", "size")
+
+    def __init__(self, buffer: bytearray, runs: list[Run], end_offset: int) -> None:
+        self.buffer = buffer
+        self.runs = runs
+        self.end_offset = end_offset
+        self.size = sum(run.end - run.begin for run in runs)
+
+    def write(self) -> None:
+        """Write every run into its segment."""
+        with memoryview(self.buffer) as view:
+            for run in self.runs:
+                with view[run.begin : run.end] as data:
+                    run.segment.write(data, run.position)
+
+    def zero_ahead(self) -> None:
+        """Spare the syncs of the next groups a journal commit."""
+        segment, position, begin, end = self.runs[-1]
+        segment.zero_ahead(position + end - begin)
+
+    def sync(self) -> None:
+        """Make the written runs durable."""
+        for segment in dict.fromkeys(run.segment for run in self.runs):
+            segment.sync()
+
+
+class CommitLog:
+    """Segments and write buffer. Loop thread only, except ``sync_written``."""
+
+    def __init__(self, config: StoreConfig, files: FileSystem, clock: Clock) -> None:
+        self.segments: list[Segment] = []
+        self.buffer = bytearray(BUFFER_BYTES)
+        self.position = 0
+        self.limit = 0
+        self.base = 0
+        self.written = 0
+        self.synced = 0
+        self._config = config
+        self._folder = config.commit_log_folder
+        self._size = config.mapped_file_size_commit_log
+        self._files = files
+        self._clock = clock
+        self._run_begin = 0
+        self._runs: list[Run] = []
+        self._spare: list[bytearray] = []
+        self._ahead: Future[Segment] | None = None
+        self._allocator: ThreadPoolExecutor | None = None
+        self._retry_at = float("-inf")
+        self._full = ""
+        self._read_bytes = 0
+
+    # ------------------------------------------------------------------ segments
+
+    def load(self) -> None:
+        """List the segments; raises StoreCorrupted for a file of the wrong size or a gap."""
+        self._files.make_folder(self._folder)
+        starts = list_files(self._folder, self._size, remove_broken=self._files)
+        self.segments = [
+            Segment(self._folder / segment_name(start), start, self._size, self._files) for start in starts
+        ]
+
+    @property
+    def min_offset(self) -> int:
+        return self.segments[0].start if self.segments else 0
+
+    @property
+    def file_end(self) -> int:
+        """End of the last segment file, whatever it holds."""
+        return self.segments[-1].end if self.segments else 0
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next record will be appended, unless it needs a new segment."""
+        return self.base + self.position
+
+    def find_segment(self, physical_offset: int) -> Segment | None:
+        """Return the segment that holds a byte of the log."""
+        segments = self.segments
+        if not segments or physical_offset < segments[0].start:
+            return None
+        index = (physical_offset - segments[0].start) // self._size
+        return segments[index] if index < len(segments) else None
+
+    def read(self, physical_offset: int, size: int) -> bytes | None:
+        """Return a copy of written bytes, or None where they are not all in one segment."""
+        segment = self.find_segment(physical_offset)
+        if segment is None:
+            return None
+        start = physical_offset - segment.start
+        if size < 0 or start + size > segment.size:
+            return None
+        self._read_bytes += size
+        if self._read_bytes >= FORGET_AFTER_BYTES:
+            self._forget_pages()
+        return bytes(segment.view()[start : start + size])
+
+    def gather(self, found: Table, first: int, last: int, queue_id: int, queue_offset: int) -> tuple[bytes, int]:
+        """Copy the records that rows ``first`` to ``last`` of a scan of a queue lead to, checked, in a single copy.
+
+        found         rows of ``consume_queue.scan_units``; ``queue_offset`` is that of the first unit scanned
+        returns       (records, row): the records back to back, and the first row that is not among them because it
+                      leads to no sound message of this queue; ``last`` where all are
+        """
+        parts = []
+        row = first
+        while row < last:
+            segment = self.find_segment(found.flat[row * found.columns])
+            if segment is None:
+                break
+            records, end = gather(found.view, row, last, segment.view(), segment.start, queue_id, queue_offset)
+            if end == row:
+                break
+            parts.append(records)
+            row = end
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._read_bytes += len(body)
+        if self._read_bytes >= FORGET_AFTER_BYTES:
+            self._forget_pages()
+        return body, row
+
+    def _forget_pages(self) -> None:
+        self._read_bytes = 0
+        for segment in self.segments:
+            segment.forget_pages()
+
+    # ------------------------------------------------------------------ appending
+
+    def open_at(self, end: int) -> None:
+        """Begin to append at ``end``, the end of the valid data: later segments go, stale bytes behind it are cleared.
+
+        raises  StoreFull, OSError
+        """
+        while self.segments and self.segments[-1].start >= end and self.segments[-1].start > self.min_offset:
+            segment = self.segments.pop()
+            logger.warning("commit log segment removed path=%s end=%d", segment.path, end)
+            segment.remove()
+        if not self.segments or self.segments[-1].end == end:
+            self.segments.append(self._create(end))
+        segment = self.segments[-1]
+        cleared = segment.clear_from(end - segment.start)
+        if cleared:
+            logger.warning(
+                "commit log tail cleared path=%s position=%d bytes=%d", segment.path, end - segment.start, cleared
+            )
+        self.written = self.synced = end
+        self._begin_run(segment, end - segment.start)
+
+    def reserve(self, size: int) -> None:
+        """Make sure that a record of ``size`` bytes fits between ``position`` and ``limit``.
+
+        raises  StoreFull when it needs a new segment and there is no room for one on the disk; nothing has changed then
+        """
+        if self.position + size <= self.limit:
+            return
+        segment = self.segments[-1]
+        if self.end_offset + size + FILLER_SIZE > segment.end:
+            self._roll(segment)
+        if self.position + size > len(self.buffer):
+            grown = bytearray(max(2 * len(self.buffer), self.position + size + FILLER_SIZE))
+            grown[: self.position] = memoryview(self.buffer)[: self.position]
+            self.buffer = grown
+        self._set_limit()
+
+    def _set_limit(self) -> None:
+        """A record may end where the segment still has room for a filler behind it."""
+        self.limit = min(len(self.buffer), self.segments[-1].end - FILLER_SIZE - self.base)
+
+    def _roll(self, segment: Segment) -> None:
+        following = self._next_segment(segment.end)
+        if self.position + FILLER_SIZE > len(self.buffer):
+            self.buffer += bytes(FILLER_SIZE)
+        filler = encode_filler(segment.end - self.end_offset)
+        self.buffer[self.position : self.position + FILLER_SIZE] = filler
+        self.position += FILLER_SIZE
+        self._close_run()
+        self.segments.append(following)
+        self._begin_run(following, 0)
+
+    def _begin_run(self, segment: Segment, position: int) -> None:
+        self._run_begin = self.position
+        self.base = segment.start + position - self.position
+        self._set_limit()
+
+    def _close_run(self) -> None:
+        if self.position > self._run_begin:
+            segment = self.segments[-1]
+            self._runs.append(Run(segment, self.base + self._run_begin - segment.start, self._run_begin, self.position))
+
+    def take(self) -> Group | None:
+        """Return what was appended since the last call, or None; ``give_back`` returns the buffer."""
+        if self.position == 0:
+            return None
+        end = self.end_offset
+        self._close_run()
+        group = Group(self.buffer, self._runs, end)
+        self.buffer = self._spare.pop() if self._spare else bytearray(BUFFER_BYTES)
+        self._runs = []
+        self.position = 0
+        segment = self.segments[-1]
+        self._begin_run(segment, end - segment.start)
+        self._allocate_ahead(segment, end)
+        return group
+
+    def give_back(self, group: Group) -> None:
+        """Use the buffer of a written group again; one that a burst made large is dropped."""
+        if len(group.buffer) <= KEEP_BUFFER_BYTES and len(self._spare) < 2:
+            self._spare.append(group.buffer)
+
+    # ------------------------------------------------------------------ allocation
+
+    def _allocate_ahead(self, segment: Segment, end: int) -> None:
+        """Create the next segment in the background when half of this one is used."""
+        if self._ahead is None and segment.end - end < self._size // 2 and self._clock.monotonic() >= self._retry_at:
+            if self._allocator is None:
+                self._allocator = ThreadPoolExecutor(1, thread_name_prefix="rocket-store-allocate")
+            self._ahead = self._allocator.submit(Segment.create, self._folder, segment.end, self._size, self._files)
+
+    def _next_segment(self, start: int) -> Segment:
+        """Return the segment that starts at ``start``: the one made ahead, or one made now.
+
+        Made now blocks the loop for an allocation and two fsyncs. That happens when half a segment was filled before
+        the background had made the next, or after the disk was full.
+        """
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            try:
+                return ahead.result()
+            except OSError as error:
+                self._refuse(error, start)
+        if self._clock.monotonic() < self._retry_at:
+            raise StoreFull(self._full)
+        return self._create(start)
+
+    def _create(self, start: int) -> Segment:
+        try:
+            segment = Segment.create(self._folder, start, self._size, self._files)
+        except OSError as error:
+            self._refuse(error, start)
+            raise StoreFull(self._full) from error
+        self._full = ""
+        return segment
+
+    def _refuse(self, error: OSError, start: int) -> None:
+        """Note a full disk; any other error is not this method's to hide."""
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise error
+        import shutil
+
+        self._retry_at = self._clock.monotonic() + RETRY_ALLOCATION_SECONDS
+        free = shutil.disk_usage(self._folder).free
+        self._full = (
+            f"disk full: no room for the next commit log file {self._folder / segment_name(start)}: it needs "
+            f"{self._size} bytes, {free} are free; free some space, sends are taken again as soon as it fits"
+        )
+        logger.error("commit log allocation failed reason=%s", self._full)
+
+    @property
+    def full_reason(self) -> str:
+        """Why the last allocation failed; empty when there is room."""
+        return self._full
+
+    # ------------------------------------------------------------------ flushing and closing
+
+    def sync_written(self) -> int:
+        """Make durable everything written so far and return up to where; for the flush thread."""
+        end = self.written
+        if end <= self.synced:
+            return end
+        for segment in list(self.segments):
+            if segment.end > self.synced and segment.start < end:
+                segment.sync()
+        self.synced = max(self.synced, end)
+        return end
+
+    def close(self) -> None:
+        if self._allocator is not None:
+            self._allocator.shutdown(wait=True)
+        for segment in self.segments:
+            segment.close()

@@ -1,0 +1,126 @@
+"""Settings of the message store (Java: ``MessageStoreConfig``, 5.5.0), under RocketMQ's property names.
+
+Two defaults differ on purpose: ``flushDiskType`` is SYNC_FLUSH, so that an acknowledged message is on disk, and what
+was put in the queues is made durable every 10 s and not every 60 s, which bounds the part of the log that is read after
+a crash.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from rocketcore.config_file import setting
+from rocketcore.errors import ConfigError
+
+__all__ = ["FlushDiskType", "StoreConfig", "parse_delay_levels"]
+
+UNIT_SIZE = 20
+"""Bytes of a consume queue entry."""
+
+RECORD_OVERHEAD = 64 * 1024
+"""What a record may hold beside its body: properties (32,767 bytes), topic, fixed fields."""
+
+_DELAY_LEVEL = re.compile(r"([0-9]+)([smhd])")
+_UNIT_MILLIS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class FlushDiskType(Enum):
+    """When a message counts as stored: on disk, or with the operating system."""
+
+    SYNC_FLUSH = "SYNC_FLUSH"
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """Where and how messages are kept (Java: ``MessageStoreConfig``)."""
+
+    store_path_root_dir: Path = setting(default_factory=lambda: Path.home() / "store", help="folder of the store")
+    store_path_commit_log: Path | None = setting(
+        None, help="folder of the commit log; empty: commitlog below the store folder"
+    )
+    flush_disk_type: FlushDiskType = setting(
+        FlushDiskType.SYNC_FLUSH, help="SYNC_FLUSH acknowledges what is on disk, ASYNC_FLUSH what the system has taken"
+    )
+    mapped_file_size_commit_log: int = setting(1 << 30, help="size of a commit log file", unit="bytes")
+    mapped_file_size_consume_queue: int = setting(
+        300_000 * UNIT_SIZE, help="size of a consume queue file", unit="bytes"
+    )
+    max_message_size: int = setting(4 << 20, help="longest message body", unit="bytes")
+    sync_flush_timeout: int = setting(5000, help="longest wait for the disk before FLUSH_DISK_TIMEOUT", unit="ms")
+    flush_interval_commit_log: int = setting(500, help="pause between background flushes of the log", unit="ms")
+    flush_interval_consume_queue: int = setting(1000, help="pause between writes of the consume queues", unit="ms")
+    flush_consume_queue_thorough_interval: int = setting(
+        10_000, help="pause between flushes of consume queues and checkpoint to disk", unit="ms"
+    )
+    max_pending_bytes: int = setting(
+        64 << 20, help="bytes appended and not yet written at which sends are refused as busy", unit="bytes"
+    )
+    check_crc_on_recover: bool = setting(True, help="check body CRCs while recovering", property="checkCRCOnRecover")
+    max_transfer_bytes_on_message_in_memory: int = setting(
+        262_144, help="most bytes of a pull from memory", unit="bytes"
+    )
+    max_transfer_count_on_message_in_memory: int = setting(32, help="most messages of a pull from memory", unit="count")
+    max_transfer_bytes_on_message_in_disk: int = setting(65_536, help="most bytes of a pull from disk", unit="bytes")
+    max_transfer_count_on_message_in_disk: int = setting(8, help="most messages of a pull from disk", unit="count")
+    max_filter_message_size: int = setting(
+        16_000, help="consume queue bytes that one pull looks through at least", unit="bytes"
+    )
+    access_message_in_memory_max_ratio: int = setting(
+        40, help="share of the memory in which recent messages count as cached", unit="%"
+    )
+    message_delay_level: str = setting(
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", help="the delay of each level, level 1 first"
+    )
+
+    def __post_init__(self) -> None:
+        if self.max_message_size <= 0:
+            raise ConfigError(f"maxMessageSize is a positive number of bytes, got {self.max_message_size}")
+        needed = self.max_message_size + RECORD_OVERHEAD
+        if self.mapped_file_size_commit_log < needed:
+            raise ConfigError(
+                f"mappedFileSizeCommitLog={self.mapped_file_size_commit_log} is too small: a record of "
+                f"maxMessageSize={self.max_message_size} needs {needed} bytes in one file"
+            )
+        if self.mapped_file_size_consume_queue < UNIT_SIZE:
+            raise ConfigError(f"mappedFileSizeConsumeQueue is at least {UNIT_SIZE} bytes")
+        parse_delay_levels(self.message_delay_level)
+
+    @property
+    def root(self) -> Path:
+        return Path(self.store_path_root_dir)
+
+    @property
+    def commit_log_folder(self) -> Path:
+        return Path(self.store_path_commit_log) if self.store_path_commit_log else self.root / "commitlog"
+
+    @property
+    def queue_file_bytes(self) -> int:
+        """Size of a consume queue file: whole units only, as RocketMQ rounds it."""
+        return self.mapped_file_size_consume_queue // UNIT_SIZE * UNIT_SIZE
+
+    @property
+    def max_record_bytes(self) -> int:
+        return self.max_message_size + RECORD_OVERHEAD
+
+    @property
+    def delay_levels(self) -> tuple[int, ...]:
+        """Milliseconds of each delay level; level 1 is item 0."""
+        return parse_delay_levels(self.message_delay_level)
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Return the milliseconds of each level of ``messageDelayLevel`` (``1s 5s … 2h``).
+
+    raises  ConfigError on anything but numbers with one of s, m, h, d, one blank apart
+    """
+    levels = []
+    for item in text.split(" "):
+        match = _DELAY_LEVEL.fullmatch(item)
+        if match is None:
+            raise ConfigError(f"messageDelayLevel: {item!r} is not a number followed by s, m, h or d")
+        levels.append(int(match.group(1)) * _UNIT_MILLIS[match.group(2)])
+    return tuple(levels)

@@ -1,0 +1,366 @@
+"""Consume queues: 20-byte units that say where the messages of a (topic, queue id) lie (Java: ``ConsumeQueue``).
+
+layout    ``consumequeue/<topic>/<queue id>/<off20>``, files of 300,000 units (broker.md §4), sparse
+state     a queue is ``min_offset`` to ``max_offset`` in units. The newest units are in a tail buffer; those before
+          ``saved`` are in the files, where old ones are read from
+
+Queues are derived from the log. They change on the loop thread only, in the order of the log, and only by messages that
+are durable by the flush mode. A disk thread writes the tails now and then; a unit leaves the tail after it was written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from rocketcore._fast.consume_queue import put_blank
+from rocketcore.broker.store.config import UNIT_SIZE
+from rocketcore.broker.store.segment_file import FileSystem, segment_name
+from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+
+__all__ = ["ConsumeQueue", "QueueFiles", "QueueTable", "TopicQueues", "Units", "is_blank", "topic_fault"]
+
+KEEP_UNITS = 256
+"""Saved units that stay in memory, for consumers that are almost up to date."""
+
+OPEN_FILES = 128
+BLANK_SIZE = 0x7FFFFFFF
+MAX_QUEUE_ID = 65_535
+TOPIC_MAX_BYTES = 127
+LONG_TOPIC_MAX_BYTES = 255
+
+_LONG_TOPICS = (RETRY_TOPIC_PREFIX.encode(), DLQ_TOPIC_PREFIX.encode())
+
+logger = logging.getLogger(__name__)
+
+_pack = Struct(">qiq").pack
+
+
+class Units(NamedTuple):
+    """Units to write: from ``first`` on, for one queue. ``trim`` says that older bytes behind them must go."""
+
+    queue: ConsumeQueue
+    first: int
+    data: bytes
+    trim: bool
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.data) // UNIT_SIZE
+
+
+def topic_fault(topic: bytes) -> str:
+    """Return why a topic cannot have queues, or an empty text: a topic names a folder, and its length has one byte."""
+    if not topic or len(topic) > (LONG_TOPIC_MAX_BYTES if topic.startswith(_LONG_TOPICS) else TOPIC_MAX_BYTES):
+        return f"topic name of {len(topic)} bytes"
+    if b"/" in topic or b"\0" in topic or topic in (b".", b".."):
+        return "topic name with illegal characters"
+    return ""
+
+
+def is_blank(physical_offset: int, size: int) -> bool:
+    """Whether a unit stands for no message."""
+    return physical_offset == 0 and size == BLANK_SIZE
+
+
+class ConsumeQueue:
+    """One logical queue."""
+
+    __slots__ = ("_files", "_tail", "_tail_start", "_trim", "max_offset", "min_offset", "queue_id", "saved", "topic")
+
+    def __init__(
+        self, topic: str, queue_id: int, files: QueueFiles, start: int = 0, end: int = 0, *, trim: bool = True
+    ) -> None:
+        """A queue whose units ``start`` to ``end`` are in its files; ``trim`` if stale ones may follow them."""
+        self.topic = topic
+        self.queue_id = queue_id
+        self.min_offset = start
+        self.max_offset = end
+        self.saved = end
+        self._files = files
+        self._tail = bytearray()
+        self._tail_start = end
+        self._trim = trim
+
+    def append(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
+        """Add the unit of a message; False when the queue has it already.
+
+        A gap means that messages in between are lost, or that the queue begins later than 0: blanks stand for them.
+        """
+        if queue_offset != self.max_offset:
+            if queue_offset < self.max_offset:
+                return False
+            self._fill_to(queue_offset)
+        self._tail += _pack(physical_offset, size, tags_code)
+        self.max_offset = queue_offset + 1
+        return True
+
+    def _fill_to(self, queue_offset: int) -> None:
+        if self.max_offset == 0:
+            # The first file begins at a multiple of its size; blanks stand before the first unit (Java: fillPreBlank).
+            self.min_offset = queue_offset
+            begin = queue_offset - queue_offset % self._files.units_per_file
+            self.saved = self._tail_start = begin
+        else:
+            begin = self.max_offset
+            logger.error(
+                "consume queue gap topic=%s queue_id=%d from=%d to=%d", self.topic, self.queue_id, begin, queue_offset
+            )
+        blanks = bytearray((queue_offset - begin) * UNIT_SIZE)
+        put_blank(blanks, 0, queue_offset - begin)
+        self._tail += blanks
+
+    def units(self, queue_offset: int, count: int) -> bytes | bytearray:
+        """Return up to ``count`` units from ``queue_offset`` on, a copy; fewer at the end of a file or of the queue.
+
+        raises  OSError when a file cannot be read
+        """
+        start = queue_offset - self._tail_start
+        if start >= 0:
+            return self._tail[start * UNIT_SIZE : (start + count) * UNIT_SIZE]
+        return self._files.read(self, queue_offset, min(count, self._tail_start - queue_offset))
+
+    def unsaved(self) -> Units | None:
+        """Return the units that are not in the files yet, or None."""
+        if self.saved == self.max_offset and not self._trim:
+            return None
+        data = bytes(memoryview(self._tail)[(self.saved - self._tail_start) * UNIT_SIZE :])
+        units = Units(self, self.saved, data, self._trim)
+        self._trim = False
+        return units
+
+    def mark_saved(self, end: int) -> None:
+        """Note that the units before ``end`` are in the files; old ones leave the tail."""
+        self.saved = end
+        if end - self._tail_start > 2 * KEEP_UNITS:
+            keep_from = end - KEEP_UNITS
+            del self._tail[: (keep_from - self._tail_start) * UNIT_SIZE]
+            self._tail_start = keep_from
+
+    def not_saved(self, units: Units) -> None:
+        """Note that a save failed; the next one starts where it did."""
+        self._trim |= units.trim
+
+
+class QueueFiles:
+    """The files of all queues: written by the disk thread, read by the loop through a few descriptors kept open."""
+
+    def __init__(self, root: Path, file_bytes: int, files: FileSystem) -> None:
+        self.root = root / "consumequeue"
+        self.units_per_file = file_bytes // UNIT_SIZE
+        self._file_bytes = file_bytes
+        self._files = files
+        self._open: dict[tuple[str, int, int], int] = {}
+        self._unsynced: set[Path] = set()
+        self._unsynced_folders: set[Path] = set()
+
+    def folder(self, topic: str, queue_id: int) -> Path:
+        return self.root / topic / str(queue_id)
+
+    # ------------------------------------------------------------------ loop thread
+
+    def read(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes:
+        """Return units from the one file that holds ``queue_offset``."""
+        position = queue_offset * UNIT_SIZE
+        within = position % self._file_bytes
+        length = min(count * UNIT_SIZE, self._file_bytes - within)
+        data = os.pread(self._descriptor(queue, position - within), length, within)
+        return data[: len(data) - len(data) % UNIT_SIZE]
+
+    def _descriptor(self, queue: ConsumeQueue, start: int) -> int:
+        # Names and not a path: to make one costs more than to read the units.
+        key = queue.topic, queue.queue_id, start
+        fd = self._open.pop(key, None)
+        if fd is None:
+            fd = os.open(self._path(queue, start), os.O_RDONLY | os.O_CLOEXEC)
+            if len(self._open) >= OPEN_FILES:
+                os.close(self._open.pop(next(iter(self._open))))
+        self._open[key] = fd
+        return fd
+
+    def forget(self, topic: str) -> None:
+        """Close the descriptors of a topic's files."""
+        for key in [key for key in self._open if key[0] == topic]:
+            os.close(self._open.pop(key))
+
+    def close(self) -> None:
+        for fd in self._open.values():
+            os.close(fd)
+        self._open.clear()
+
+    # ------------------------------------------------------------------ disk thread
+
+    def write(self, units: Units) -> None:
+        """Write units into their files, which are made where missing."""
+        position = units.first * UNIT_SIZE
+        with memoryview(units.data) as data:
+            begin = 0
+            while begin < len(data) or units.trim:
+                within = position % self._file_bytes
+                path = self._path(units.queue, position - within)
+                chunk = min(len(data) - begin, self._file_bytes - within)
+                last = begin + chunk == len(data)
+                if chunk or path.exists():
+                    self._write_file(path, within, data[begin : begin + chunk], trim=units.trim and last)
+                begin += chunk
+                position += chunk
+                if last:
+                    break
+        if units.trim:
+            self._remove_from(units.queue, position)
+
+    def _write_file(self, path: Path, within: int, data: memoryview, *, trim: bool) -> None:
+        try:
+            fd = self._files.open(path)
+        except FileNotFoundError:
+            self._files.make_folder(path.parent)
+            fd = self._files.open(path, os.O_RDWR | os.O_CREAT)
+            self._files.resize(fd, self._file_bytes)
+            self._unsynced_folders.update((path.parent, path.parent.parent, self.root, self.root.parent))
+        try:
+            if trim:
+                self._files.resize(fd, within + len(data))
+                self._files.resize(fd, self._file_bytes)
+            if data:
+                self._files.write(fd, data, within)
+        except OSError as error:
+            error.filename = str(path)
+            raise
+        finally:
+            self._files.close(fd)
+        self._unsynced.add(path)
+
+    def _remove_from(self, queue: ConsumeQueue, position: int) -> None:
+        """Remove the files of a queue that begin at ``position`` or after it, except its very first one."""
+        folder = self.folder(queue.topic, queue.queue_id)
+        if not folder.is_dir():
+            return
+        for name in os.listdir(folder):
+            if name.isdigit() and (int(name) > position or (int(name) == position and position)):
+                self._files.remove(folder / name)
+                self._unsynced.discard(folder / name)
+
+    def sync(self) -> None:
+        """Make durable what was written since the last call."""
+        while self._unsynced:
+            path = next(iter(self._unsynced))
+            with contextlib.suppress(FileNotFoundError):
+                fd = self._files.open(path)
+                try:
+                    self._files.sync(fd)
+                except OSError as error:
+                    error.filename = str(path)
+                    raise
+                finally:
+                    self._files.close(fd)
+            self._unsynced.discard(path)
+        while self._unsynced_folders:
+            folder = next(iter(self._unsynced_folders))
+            with contextlib.suppress(FileNotFoundError):
+                self._files.sync_folder(folder)
+            self._unsynced_folders.discard(folder)
+
+    def remove_topic(self, topic: str) -> None:
+        """Remove the files of all queues of a topic."""
+        folder = self.root / topic
+        self._unsynced = {path for path in self._unsynced if not path.is_relative_to(folder)}
+        with contextlib.suppress(FileNotFoundError):
+            import shutil
+
+            shutil.rmtree(folder)
+
+    def remove_all(self) -> None:
+        """Remove every queue, to build them from the log again."""
+        self.close()
+        self._unsynced.clear()
+        self._unsynced_folders.clear()
+        with contextlib.suppress(FileNotFoundError):
+            import shutil
+
+            shutil.rmtree(self.root)
+        self._files.make_folder(self.root)
+
+    def _path(self, queue: ConsumeQueue, start: int) -> Path:
+        return self.folder(queue.topic, queue.queue_id) / segment_name(start)
+
+
+class TopicQueues:
+    """The queues of a topic and, for appending, the next queue offset of each as an array that a kernel reads."""
+
+    __slots__ = ("_files", "_view", "name", "next_offsets", "queues", "topic")
+
+    def __init__(self, topic: str, files: QueueFiles) -> None:
+        self.topic = topic
+        self.name = topic.encode()
+        self.next_offsets = array("q")
+        self._view = memoryview(self.next_offsets)
+        self.queues: list[ConsumeQueue | None] = []
+        self._files = files
+
+    def reserve(self, queue_count: int) -> None:
+        """Make ``next_offsets`` cover the queues 0 to ``queue_count`` - 1."""
+        if len(self.next_offsets) < queue_count:
+            # A new array: an array that a view looks at cannot grow.
+            self.next_offsets = self.next_offsets + array("q", bytes(8 * (queue_count - len(self.next_offsets))))
+            self._view = memoryview(self.next_offsets)[:0]
+
+    def offsets_view(self, queue_count: int) -> memoryview[int]:
+        """Return the next offsets of queues 0 to ``queue_count`` - 1 for a kernel, which advances them."""
+        if len(self._view) != queue_count:
+            self.reserve(queue_count)
+            self._view = memoryview(self.next_offsets)[:queue_count]
+        return self._view
+
+    def queue(self, queue_id: int) -> ConsumeQueue:
+        """Return a queue, a new one where there is none."""
+        while len(self.queues) <= queue_id:
+            self.queues.append(None)
+        queue = self.queues[queue_id]
+        if queue is None:
+            queue = self.queues[queue_id] = ConsumeQueue(self.topic, queue_id, self._files)
+        return queue
+
+    def adopt(self, queue: ConsumeQueue) -> None:
+        """Take over a queue whose units are on disk."""
+        while len(self.queues) <= queue.queue_id:
+            self.queues.append(None)
+        self.queues[queue.queue_id] = queue
+
+    def set_next_offsets(self) -> None:
+        """After recovery: appending goes on where each queue ends."""
+        self.reserve(len(self.queues))
+        for queue in self.queues:
+            if queue is not None:
+                self.next_offsets[queue.queue_id] = queue.max_offset
+
+
+class QueueTable:
+    """All queues by topic."""
+
+    def __init__(self, files: QueueFiles) -> None:
+        self.files = files
+        self.topics: dict[str, TopicQueues] = {}
+
+    def topic(self, topic: str) -> TopicQueues:
+        queues = self.topics.get(topic)
+        if queues is None:
+            queues = self.topics[topic] = TopicQueues(topic, self.files)
+        return queues
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        queues = self.topics.get(topic)
+        if queues is None or not 0 <= queue_id < len(queues.queues):
+            return None
+        return queues.queues[queue_id]
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for queues in self.topics.values():
+            for queue in queues.queues:
+                if queue is not None:
+                    yield queue

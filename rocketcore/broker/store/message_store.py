@@ -1,0 +1,766 @@
+"""MessageStore: the only door to the store for the rest of the broker (Java: ``DefaultMessageStore``, 5.5.0).
+
+One writer, the event loop's thread, so nothing here takes a lock. A put lays its record out in the log's write buffer
+and says where it will be; at the end of the loop turn everything that was put in the turn is committed as one group:
+
+ASYNC_FLUSH   one pwrite on the loop thread; a background fdatasync follows within ``flushIntervalCommitLog``
+SYNC_FLUSH    pwrite and fdatasync on the flush thread; what is put meanwhile is the next group
+
+A committed group is dispatched, in log order: its messages enter the consume queues, become visible, and are announced;
+then those who wait for it are answered. So no one is told of, and no one can read, what a crash could take back.
+
+The first write or fsync that fails makes the store read-only for good: the kernel drops the dirty pages and reports
+success the next time, so a second attempt proves nothing. A full disk is not such a failure: the log allocates its
+files before it needs them, and sends are refused until that succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocketcore._fast import message as kernel
+from rocketcore._fast.header import SEND_BODY_LENGTH, SEND_PROPERTIES_LENGTH, SEND_QUEUE_ID, decode_properties
+from rocketcore.broker.store.commit_log import CommitLog, Group
+from rocketcore.broker.store.config import FlushDiskType, StoreConfig
+from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueFiles, QueueTable, topic_fault
+from rocketcore.broker.store.flush import DiskThread
+from rocketcore.broker.store.queue_saver import QueueSaver
+from rocketcore.broker.store.reader import Reader
+from rocketcore.broker.store.recovery import TRANSACTION_TYPE, Recovery, delivery_time, is_queued, recover
+from rocketcore.broker.store.segment_file import FileSystem, FolderLock
+from rocketcore.broker.store.table import Table
+from rocketcore.broker.store.values import Boundary, GetResult, PutResult, PutRows, PutStatus, StoredMessage
+from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.errors import StoreFull
+from rocketcore.message import DELAY
+from rocketcore.service import SYSTEM_CLOCK, Clock
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Arrival", "MessageStore"]
+
+PROPERTIES_MAX_BYTES = 32_767
+HOSTS_V6 = 0x30
+"""System flags of the longest hosts. Room is reckoned with them: a segment may close 24 bytes early."""
+
+BATCH_ROWS = 1024
+BATCH_ELEMENT_MIN_BYTES = 22
+
+Arrival = Callable[[str, int, int, int], None]
+"""topic, queue id, the queue's new max offset, tags code; runs on the loop when a message becomes visible."""
+
+logger = logging.getLogger(__name__)
+
+
+_Entry = tuple[ConsumeQueue, int, int, int, int]
+"""A message on its way to its queue: queue offset, physical offset, size, tags code."""
+
+_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+
+
+class _Waiter(NamedTuple):
+    end_offset: int
+    deadline: float
+    callback: Callable[[PutStatus], None]
+
+
+class _Commit(NamedTuple):
+    group: Group
+    entries: list[_Entry]
+    store_timestamp: int
+
+
+class MessageStore:
+    """Durable messages in topics and queues. Built, loaded, started and stopped once; loop thread only after ``start``.
+
+    store_host   address and port that go into records and message ids, 8 or 20 bytes; may be set until the first put
+    on_arrival   called for each message that becomes visible; it must not raise
+    files        the system calls, for tests
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        store_host: bytes = bytes(8),
+        clock: Clock = SYSTEM_CLOCK,
+        on_arrival: Arrival | None = None,
+        files: FileSystem | None = None,
+    ) -> None:
+        self.config = config
+        self.store_host = store_host
+        self.on_arrival = on_arrival
+        self._clock = clock
+        self._files = files or FileSystem()
+        self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._lock = FolderLock(config.root)
+        self._log = CommitLog(config, self._files, clock)
+        self._queue_files = QueueFiles(config.root, config.queue_file_bytes, self._files)
+        self._queues = QueueTable(self._queue_files)
+        self._queue_saver = QueueSaver(config.root, self._log, self._queues, self._files)
+        self._reader = Reader(config, self._log, self._queues, self._queue_saver.distrust)
+        self._levels = config.delay_levels
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._flusher: DiskThread | None = None
+        self._save_thread: DiskThread | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        self._refusal = "the store is not started"
+        self._read_only_reason: str | None = None
+        self._queue_disk_full = ""
+        self._commit_scheduled = False
+        self._entries: list[_Entry] = []
+        self._in_flight: _Commit | None = None
+        self._waiting: deque[_Waiter] = deque()
+        self._durable_offset = 0
+        self._dispatched_offset = 0
+        self._store_timestamp = 0
+        self._dispatched_timestamp = 0
+        self._saving = False
+        self._noted_at = 0.0
+        self._results = Table(BATCH_ROWS, kernel.RESULT_COLUMNS)
+        self._elements = Table(BATCH_ROWS, kernel.BATCH_COLUMNS)
+        self.recovery = Recovery()
+
+    # ------------------------------------------------------------------ life
+
+    def load(self) -> Recovery:
+        """Lock the folder and recover; blocks for as long as the log behind the last checkpoint takes to read.
+
+        raises  StoreLocked, StoreCorrupted for files that do not belong together, StoreFull, OSError
+        """
+        root = self.config.root
+        self._files.make_folder(root)
+        self._lock.acquire()
+        try:
+            clean = not self._path("abort").exists()
+            bounds, checkpoint = self._queue_saver.read()
+            self._log.load()
+            self.recovery = recover(self.config, self._log, self._queues, bounds, checkpoint, clean=clean)
+            self._log.open_at(self.recovery.end_offset)
+            self._write_abort()
+        except BaseException:
+            self._close_files()
+            raise
+        for topic in self._queues.topics.values():
+            topic.set_next_offsets()
+        self._durable_offset = self._dispatched_offset = self.recovery.end_offset
+        self._store_timestamp = self._dispatched_timestamp = self.recovery.store_timestamp
+        logger.info(
+            "store loaded path=%s clean=%s rebuilt=%s end=%d messages_read=%d damaged_bytes=%d",
+            root,
+            clean,
+            self.recovery.rebuilt,
+            self.recovery.end_offset,
+            self.recovery.messages,
+            self.recovery.damaged_bytes,
+        )
+        return self.recovery
+
+    def _write_abort(self) -> None:
+        """Leave the mark that stands while the store runs; the process id is RocketMQ's content."""
+        fd = self._files.open(self._path("abort"), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            self._files.write(fd, str(os.getpid()).encode(), 0)
+        finally:
+            self._files.close(fd)
+        self._files.sync_folder(self.config.root)
+
+    async def start(self) -> None:
+        """Take messages, on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._flusher = DiskThread("rocket-store-flush", self._loop)
+        self._save_thread = DiskThread("rocket-store-queues", self._loop)
+        self._noted_at = self._clock.monotonic()
+        self._refusal = ""
+        self._every(self.config.flush_interval_consume_queue, self._save_queues)
+        self._every(min(1000, self.config.sync_flush_timeout), self._expire_waiters)
+        if not self._sync_flush:
+            self._every(self.config.flush_interval_commit_log, self._sync_log)
+
+    def _every(self, interval_millis: int, function: Callable[[], None]) -> None:
+        """Run ``function`` on the loop at an interval, from one interval on."""
+        loop = self._loop
+        assert loop is not None, "started"
+        slot = len(self._timers)
+
+        def turn() -> None:
+            self._timers[slot] = loop.call_later(interval_millis / 1000, turn)
+            function()
+
+        self._timers.append(loop.call_later(interval_millis / 1000, turn))
+
+    async def stop(self) -> None:
+        """Commit what was put, save queues and checkpoint, unlock. A store that failed keeps its ``abort`` mark."""
+        for timer in self._timers:
+            timer.cancel()
+        self._refusal = self._refusal or "the store is shutting down"
+        try:
+            if self._flusher is not None and self._save_thread is not None:
+                await self._drain(self._flusher)
+                await self._flusher.stop()
+                await self._save_all(self._save_thread)
+                await self._save_thread.stop()
+        finally:
+            self._close_files()
+
+    async def _drain(self, flusher: DiskThread) -> None:
+        while self._read_only_reason is None and (self._in_flight is not None or self._log.position):
+            self._commit()
+            await flusher.run(lambda: None)
+
+    async def _save_all(self, save_thread: DiskThread) -> None:
+        await save_thread.run(lambda: None)
+        if self._read_only_reason is not None:
+            return
+        save = self._queue_saver.prepare(self._dispatched_offset, self._dispatched_timestamp, thorough=True)
+        try:
+            await save_thread.run(save.work)
+            self._files.remove(self._path("abort"))
+        except OSError as error:
+            logger.error("store not closed in order reason=%s", error)
+
+    def _close_files(self) -> None:
+        self._log.close()
+        self._queue_files.close()
+        self._lock.release()
+
+    def _path(self, name: str) -> Path:
+        return self.config.root / name
+
+    # ------------------------------------------------------------------ putting
+
+    def put(self, message: StoredMessage) -> PutResult:
+        """Append a message. It counts as stored when ``wait`` says so."""
+        topic = message.topic.encode()
+        refused = self._check(topic, message.queue_id, len(message.body), len(message.properties))
+        if refused is not None:
+            return refused
+        sys_flag = message.sys_flag
+        queued = is_queued(sys_flag)
+        queues = self._queues.topic(message.topic)
+        queue_id = message.queue_id
+        log = self._log
+        try:
+            log.reserve(kernel.stored_size(len(topic), len(message.body), len(message.properties), HOSTS_V6))
+        except (StoreFull, OSError) as error:
+            return self._no_segment(error)
+        queues.reserve(queue_id + 1)
+        next_offsets = queues.next_offsets
+        queue_offset = int(next_offsets[queue_id]) if queued else 0
+        now = self._next_timestamp()
+        physical_offset = log.end_offset
+        size = kernel.put_stored(
+            log.buffer,
+            log.position,
+            topic=topic,
+            queue_id=queue_id,
+            flag=message.flag,
+            queue_offset=queue_offset,
+            physical_offset=physical_offset,
+            sys_flag=sys_flag,
+            born_timestamp=message.born_timestamp,
+            born_host=message.born_host,
+            store_timestamp=now,
+            store_host=self.store_host,
+            reconsume_times=message.reconsume_times,
+            prepared_offset=message.prepared_transaction_offset,
+            body=message.body,
+            properties=message.properties,
+        )
+        log.position += size
+        if queued:
+            next_offsets[queue_id] = queue_offset + 1
+            tags_code = self._tags_code(message, now)
+            self._entries.append((queues.queue(queue_id), queue_offset, physical_offset, size, tags_code))
+        self._schedule_commit()
+        return PutResult(
+            PutStatus.PUT_OK,
+            physical_offset,
+            queue_offset,
+            size,
+            now,
+            physical_offset + size,
+            kernel.offset_msg_id(self.store_host, physical_offset),
+            1,
+        )
+
+    def _tags_code(self, message: StoredMessage, store_timestamp: int) -> int:
+        if message.topic == SCHEDULE_TOPIC:
+            level = decode_properties(message.properties).get(DELAY, "")
+            if level.isascii() and level.isdigit() and int(level) > 0:
+                return delivery_time(store_timestamp, int(level), self._levels)
+        return kernel.tags_code(message.properties)
+
+    def put_batch(self, message: StoredMessage, extra_properties: bytes = b"") -> PutResult:
+        """Append a client batch, the elements in ``message.body``, as messages with consecutive queue offsets.
+
+        ``message.properties`` is ignored: elements bring their own. ``extra_properties`` is appended to each.
+        raises  DecodeError when the body is no batch
+        """
+        topic = message.topic.encode()
+        body = message.body
+        refused = self._check(topic, message.queue_id, len(body), 0)
+        if refused is not None:
+            return refused
+        if message.sys_flag & TRANSACTION_TYPE:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="a batch takes no part in a transaction")
+        capacity = len(body) // BATCH_ELEMENT_MIN_BYTES + 1
+        elements, results = self._elements, self._results
+        if capacity > BATCH_ROWS:
+            elements = Table(capacity, kernel.BATCH_COLUMNS)
+        count = kernel.scan_batch(body, 0, len(body), elements.view)
+        if count > BATCH_ROWS:
+            results = Table(count, kernel.RESULT_COLUMNS)
+        longest = max(elements.column(kernel.BATCH_PROPERTIES_LENGTH, count), default=0) + len(extra_properties) + 1
+        if longest > PROPERTIES_MAX_BYTES:
+            return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=_properties_reason(longest))
+        overhead = kernel.stored_size(len(topic), 0, 0, HOSTS_V6) + len(extra_properties) + 1
+        log = self._log
+        if len(body) + count * overhead + 8 > self.config.mapped_file_size_commit_log:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="the batch does not fit a commit log file")
+        try:
+            log.reserve(len(body) + count * overhead)
+        except (StoreFull, OSError) as error:
+            return self._no_segment(error)
+        queues = self._queues.topic(message.topic)
+        queue_id = message.queue_id
+        queues.reserve(queue_id + 1)
+        next_offsets = queues.next_offsets
+        queue_offset = int(next_offsets[queue_id])
+        now = self._next_timestamp()
+        start, base = log.end_offset, log.base
+        written = kernel.put_batch(
+            log.buffer,
+            log.position,
+            log.limit,
+            base,
+            body,
+            elements.view,
+            count,
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            sys_flag=message.sys_flag,
+            born_timestamp=message.born_timestamp,
+            born_host=message.born_host,
+            store_timestamp=now,
+            store_host=self.store_host,
+            reconsume_times=message.reconsume_times,
+            extra_properties=extra_properties,
+            results=results.view,
+        )
+        log.position += written
+        next_offsets[queue_id] = queue_offset + count
+        queue = queues.queue(queue_id)
+        offsets = array("q", [base + position for position in results.column(kernel.RESULT_POSITION, count)])
+        sizes = results.column(kernel.RESULT_SIZE, count)
+        tags_codes = results.column(kernel.RESULT_TAGS_CODE, count)
+        for physical_offset, size, tags_code in zip(offsets, sizes, tags_codes, strict=True):
+            self._entries.append((queue, queue_offset, physical_offset, size, tags_code))
+            queue_offset += 1
+        self._schedule_commit()
+        msg_ids = kernel.offset_msg_ids(self.store_host, offsets)
+        return PutResult(PutStatus.PUT_OK, start, queue_offset - count, written, now, start + written, msg_ids, count)
+
+    def put_rows(
+        self,
+        topic: str,
+        data: Buffer,
+        scratch: Buffer,
+        send_rows: memoryview[int],
+        first: int,
+        last: int,
+        *,
+        born_host: bytes,
+        extra_properties: bytes,
+        results: memoryview[int],
+        queue_count: int,
+    ) -> PutRows:
+        """Append the messages of send requests ``first`` to ``last`` - 1, as far as they are plain and of this topic.
+
+        data, scratch, send_rows   as ``_fast.header.scan_send`` filled them
+        results                    int64[n, RESULT_COLUMNS]: row i belongs to send row i (``_fast.message.put_records``)
+        queue_count                a row with this queue id or a higher one is for the caller
+        """
+        log = self._log
+        now = self._next_timestamp()
+        if self._refusal or self._queue_disk_full:
+            return PutRows(PutStatus.SERVICE_NOT_AVAILABLE, 0, log.base, now, log.end_offset, self.refusal)
+        if self._is_busy():
+            return PutRows(PutStatus.OS_PAGE_CACHE_BUSY, 0, log.base, now, log.end_offset, _BUSY)
+        queues = self._queues.topic(topic)
+        next_offsets = queues.offsets_view(queue_count)
+        while True:
+            base, position = log.base, log.position
+            count = kernel.put_records(
+                log.buffer,
+                position,
+                log.limit,
+                base,
+                data,
+                scratch,
+                send_rows,
+                first,
+                last,
+                topic=queues.name,
+                next_offsets=next_offsets,
+                born_host=born_host,
+                store_host=self.store_host,
+                store_timestamp=now,
+                extra_properties=extra_properties,
+                max_body=self.config.max_message_size,
+                results=results,
+            )
+            if count or first >= last or results[first, kernel.RESULT_STATUS] != kernel.PUT_NO_ROOM:
+                break
+            needed = kernel.stored_size(
+                len(queues.name),
+                send_rows[first, SEND_BODY_LENGTH],
+                send_rows[first, SEND_PROPERTIES_LENGTH] + len(extra_properties) + 1,
+                HOSTS_V6,
+            )
+            try:
+                log.reserve(needed)
+            except (StoreFull, OSError) as error:
+                refused = self._no_segment(error)
+                return PutRows(refused.status, 0, base, now, log.end_offset, refused.reason)
+        if count:
+            entries = self._entries
+            for row in range(first, first + count):
+                entries.append(
+                    (
+                        queues.queue(send_rows[row, SEND_QUEUE_ID]),
+                        results[row, kernel.RESULT_QUEUE_OFFSET],
+                        base + results[row, kernel.RESULT_POSITION],
+                        results[row, kernel.RESULT_SIZE],
+                        results[row, kernel.RESULT_TAGS_CODE],
+                    )
+                )
+            log.position = results[row, kernel.RESULT_POSITION] + results[row, kernel.RESULT_SIZE]
+            self._schedule_commit()
+        return PutRows(PutStatus.PUT_OK, count, base, now, log.end_offset)
+
+    def _check(self, topic: bytes, queue_id: int, body_length: int, properties_length: int) -> PutResult | None:
+        """Return why a message cannot be stored, or None (broker.md §8.2, §8.3)."""
+        if self._refusal or self._queue_disk_full:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
+        if self._is_busy():
+            return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, reason=_BUSY)
+        fault = topic_fault(topic)
+        if fault:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=fault)
+        if not 0 <= queue_id <= MAX_QUEUE_ID:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"queue id {queue_id}")
+        if body_length > self.config.max_message_size:
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL,
+                reason=f"message body of {body_length} bytes, {self.config.max_message_size} are allowed",
+            )
+        if properties_length > PROPERTIES_MAX_BYTES:
+            return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=_properties_reason(properties_length))
+        return None
+
+    def _is_busy(self) -> bool:
+        pending = self._log.position
+        if self._in_flight is not None:
+            pending += self._in_flight.group.size
+        return pending > self.config.max_pending_bytes
+
+    def _no_segment(self, error: StoreFull | OSError) -> PutResult:
+        if isinstance(error, OSError):
+            self._latch("allocate", error)
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
+        return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
+
+    def _next_timestamp(self) -> int:
+        """Now, in milliseconds; the store's time stands still while the wall clock is behind it."""
+        now = self._clock.time_millis()
+        if now > self._store_timestamp:
+            self._store_timestamp = now
+        return self._store_timestamp
+
+    # ------------------------------------------------------------------ committing
+
+    def _schedule_commit(self) -> None:
+        if not self._commit_scheduled:
+            self._commit_scheduled = True
+            assert self._loop is not None, "a store that was not started refuses messages"
+            self._loop.call_soon(self._commit)
+
+    def _commit(self) -> None:
+        self._commit_scheduled = False
+        if self._in_flight is not None or self._read_only_reason is not None:
+            return
+        group = self._log.take()
+        if group is None:
+            return
+        entries, self._entries = self._entries, []
+        commit = self._in_flight = _Commit(group, entries, self._store_timestamp)
+        if self._sync_flush:
+            assert self._flusher is not None, "started"
+            self._flusher.submit(lambda: _write_and_sync(group), self._synced)
+            return
+        try:
+            group.write()
+        except OSError as error:
+            self._latch("write", error)
+            return
+        self._in_flight = None
+        self._log.written = group.end_offset
+        self._finish(commit)
+
+    def _synced(self, _result: None, error: BaseException | None) -> None:
+        """The flush thread is done with the group in flight."""
+        commit, self._in_flight = self._in_flight, None
+        if error is not None or commit is None:
+            self._latch("write or fsync", error)
+            return
+        if self._read_only_reason is not None:
+            return
+        self._log.written = self._log.synced = commit.group.end_offset
+        self._log.give_back(commit.group)
+        self._commit()
+        self._finish(commit, give_back=False)
+
+    def _finish(self, commit: _Commit, *, give_back: bool = True) -> None:
+        """Make a committed group visible and answer those who wait for it."""
+        if give_back:
+            self._log.give_back(commit.group)
+        arrived = self.on_arrival
+        for queue, queue_offset, physical_offset, size, tags_code in commit.entries:
+            queue.append(queue_offset, physical_offset, size, tags_code)
+            if arrived is not None:
+                arrived(queue.topic, queue.queue_id, queue_offset + 1, tags_code)
+        end = commit.group.end_offset
+        self._dispatched_offset = self._durable_offset = end
+        self._dispatched_timestamp = commit.store_timestamp
+        waiting = self._waiting
+        while waiting and waiting[0].end_offset <= end:
+            _answer(waiting.popleft(), PutStatus.PUT_OK)
+
+    def acknowledged(self, end_offset: int) -> bool:
+        """Whether everything before ``end_offset`` counts as stored by the flush mode."""
+        return end_offset <= self._durable_offset
+
+    def wait(self, end_offset: int, callback: Callable[[PutStatus], None]) -> None:
+        """Call back, on the loop and in order, with PUT_OK when everything before ``end_offset`` is stored.
+
+        FLUSH_DISK_TIMEOUT after ``syncFlushTimeout``: the message is in the log but the disk did not answer yet.
+        SERVICE_NOT_AVAILABLE when the write failed: the message may or may not be found after a restart.
+        """
+        waiter = _Waiter(end_offset, self._clock.monotonic() + self.config.sync_flush_timeout / 1000, callback)
+        if end_offset <= self._durable_offset:
+            _answer(waiter, PutStatus.PUT_OK)
+        elif self._read_only_reason is not None:
+            _answer(waiter, PutStatus.SERVICE_NOT_AVAILABLE)
+        else:
+            self._waiting.append(waiter)
+
+    def _expire_waiters(self) -> None:
+        now = self._clock.monotonic()
+        while self._waiting and self._waiting[0].deadline <= now:
+            _answer(self._waiting.popleft(), PutStatus.FLUSH_DISK_TIMEOUT)
+
+    def _latch(self, what: str, error: BaseException | None) -> None:
+        """Stop taking messages for good; reads go on with what was durable before."""
+        if self._read_only_reason is not None:
+            return
+        path = getattr(error, "filename", None) or self.config.commit_log_folder
+        self._read_only_reason = self._refusal = (
+            f"store read-only: {what} failed in {path}: {error}; check the disk, then restart the broker"
+        )
+        logger.critical("store latched reason=%s", self._read_only_reason)
+        self._entries.clear()
+        while self._waiting:
+            _answer(self._waiting.popleft(), PutStatus.SERVICE_NOT_AVAILABLE)
+
+    def _sync_log(self) -> None:
+        """Asynchronous flush: make durable what was written."""
+        if self._read_only_reason is None and self._log.synced < self._log.written:
+            assert self._flusher is not None, "started"
+
+            def done(_end: int | None, error: BaseException | None) -> None:
+                if error is not None:
+                    self._latch("fsync", error)
+
+            self._flusher.submit(self._log.sync_written, done)
+
+    # ------------------------------------------------------------------ saving queues
+
+    def _save_queues(self) -> None:
+        """Write new units into the queue files; at the longer interval make them durable and note it."""
+        if self._saving or self._read_only_reason is not None:
+            return
+        now = self._clock.monotonic()
+        thorough = now - self._noted_at >= self.config.flush_consume_queue_thorough_interval / 1000
+        if thorough:
+            self._noted_at = now
+        self._submit_save(thorough=thorough)
+
+    def _submit_save(self, *, thorough: bool) -> None:
+        self._saving = True
+        save = self._queue_saver.prepare(self._dispatched_offset, self._dispatched_timestamp, thorough=thorough)
+
+        def done(_result: None, error: BaseException | None) -> None:
+            self._saving = False
+            if error is None:
+                save.done()
+                self._queue_disk_full = ""
+                return
+            save.failed()
+            self._save_failed(error)
+
+        assert self._save_thread is not None, "started"
+        self._save_thread.submit(save.work, done)
+
+    def _save_failed(self, error: BaseException) -> None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            # The units are still in memory, and the log has them anyway.
+            self._queue_disk_full = (
+                f"disk full: consume queues below {self.config.root} cannot be written: {error}; free space, sends "
+                "are taken again as soon as they fit"
+            )
+            logger.error("consume queues not saved reason=%s", self._queue_disk_full)
+        else:
+            self._latch("write or fsync of consume queues", error)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic and its queues; its messages stay in the log. A new topic of the name starts at 0."""
+        if self._queues.topics.pop(topic, None) is None:
+            return
+        self._queue_files.forget(topic)
+        self._queue_saver.deleted_before[topic] = self._log.end_offset
+        # Noted before the files go: a crash in between must not bring the topic back.
+        self._queue_saver.noted_offset = -1
+        self._submit_save(thorough=True)
+        assert self._save_thread is not None, "started"
+
+        def removed(_result: None, error: BaseException | None) -> None:
+            if error is not None:
+                logger.error("files of a deleted topic not removed topic=%s reason=%s", topic, error)
+
+        self._save_thread.submit(lambda: self._queue_files.remove_topic(topic), removed)
+
+    # ------------------------------------------------------------------ reading
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        tag_codes: Buffer | None = None,
+        message_filter: Callable[[bytes], bool] | None = None,
+        max_bytes: int | None = None,
+    ) -> GetResult:
+        """Return messages from ``queue_offset`` on, within the limits of a pull (broker.md §14).
+
+        tag_codes       sorted int64 array of the tags wanted; None for all
+        message_filter  gets the encoded properties of each message that passed the tags
+        raises          StoreCorrupted when the queue leads to another message; OSError
+        """
+        return self._reader.get(
+            topic, queue_id, queue_offset, max_count, tag_codes, message_filter, max_bytes, self._dispatched_offset
+        )
+
+    def lookup(self, physical_offset: int) -> bytes | None:
+        """Return the record at a physical offset, or None where no sound and visible one begins."""
+        return self._reader.lookup(physical_offset, self._dispatched_offset)
+
+    def max_offset(self, topic: str, queue_id: int, *, committed: bool = True) -> int:
+        """Return the end of a queue, 0 for an unknown one; not committed: counting what is not visible yet."""
+        if not committed:
+            queues = self._queues.topics.get(topic)
+            if queues is None or not 0 <= queue_id < len(queues.next_offsets):
+                return 0
+            return int(queues.next_offsets[queue_id])
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first offset of a queue, 0 for an unknown one."""
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def earliest_time(self, topic: str, queue_id: int) -> int:
+        """Return the store time of a queue's first message, -1 where there is none."""
+        return self.store_time(topic, queue_id, self.min_offset(topic, queue_id))
+
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return the store time of a message, -1 where there is none."""
+        queue = self._queues.find(topic, queue_id)
+        return -1 if queue is None else self._reader.store_time(queue, queue_offset)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """Return the first offset stored at or after ``timestamp``, or the queue's end; 0 for an unknown queue.
+
+        UPPER: the last one stored at or before it, or the queue's start.
+        """
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else self._reader.offset_by_time(queue, timestamp, boundary)
+
+    def queues(self) -> Iterator[tuple[str, int]]:
+        """Return (topic, queue id) of every queue that a message was put in."""
+        return iter([(queue.topic, queue.queue_id) for queue in self._queues])
+
+    # ------------------------------------------------------------------ state
+
+    @property
+    def read_only_reason(self) -> str | None:
+        """Why the store is read-only for good, or None."""
+        return self._read_only_reason
+
+    @property
+    def refusal(self) -> str:
+        """Why the store takes no messages now; empty when it does."""
+        return self._refusal or self._queue_disk_full or self._log.full_reason
+
+    @property
+    def dispatch_behind(self) -> int:
+        """Bytes that are appended and not visible yet."""
+        return self._log.end_offset - self._dispatched_offset
+
+    @property
+    def max_physical_offset(self) -> int:
+        """End of the log, what is not durable yet included."""
+        return self._log.end_offset
+
+    @property
+    def min_physical_offset(self) -> int:
+        return self._log.min_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """End of what counts as stored by the flush mode."""
+        return self._durable_offset
+
+    @property
+    def damaged_records(self) -> int:
+        """Messages found damaged, and left out of answers, since the start."""
+        return self._reader.damaged_records
+
+
+def _write_and_sync(group: Group) -> None:
+    group.write()
+    group.zero_ahead()
+    group.sync()
+
+
+def _answer(waiter: _Waiter, status: PutStatus) -> None:
+    try:
+        waiter.callback(status)
+    except Exception:
+        logger.exception("callback of a put failed end_offset=%d", waiter.end_offset)
+
+
+def _properties_reason(length: int) -> str:
+    return f"message properties of {length} bytes, {PROPERTIES_MAX_BYTES} are allowed"

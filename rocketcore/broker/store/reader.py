@@ -1,0 +1,272 @@
+"""Reading messages: by queue offset, by physical offset, by time (Java: ``DefaultMessageStore.getMessage`` and kin).
+
+A read copies once: units to (physical offset, size), then the log's pages, through the read-only map, into the body of
+the reply. Every record is checked on its way out: its CRC, its queue and its queue offset. A damaged body is named in
+the log of this process and left out, so that a consumer neither gets it nor stands still before it; a unit that points
+at another message means that the queue is damaged, and is an error until the next start builds the queue again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from array import array
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from rocketcore._fast.consume_queue import OUT_COLUMNS, PHYSICAL_OFFSET, scan_units, unit
+from rocketcore._fast.message import COLUMNS, PROPERTIES_LENGTH, PROPERTIES_START, scan_stored
+from rocketcore._fast.message import PHYSICAL_OFFSET as RECORD_PHYSICAL_OFFSET
+from rocketcore.broker.store.commit_log import CommitLog
+from rocketcore.broker.store.config import UNIT_SIZE, StoreConfig
+from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, is_blank
+from rocketcore.broker.store.table import Table
+from rocketcore.broker.store.values import Boundary, GetResult, GetStatus
+from rocketcore.errors import DecodeError, StoreCorrupted
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Reader"]
+
+MAX_RECORDS = 1024
+HEAD_BYTES = 88
+"""The fixed fields of a record as far as a time or an identity is read from it, IPv6 hosts included."""
+
+logger = logging.getLogger(__name__)
+
+_HEAD = struct.Struct(">iiiiiqqi")
+_BORN_HOST_V6 = 0x10
+
+
+class Reader:
+    """Reads what is visible; loop thread only."""
+
+    def __init__(self, config: StoreConfig, log: CommitLog, queues: QueueTable, on_damage: Callable[[], None]) -> None:
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._on_damage = on_damage
+        self._cached_bytes = (
+            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * config.access_message_in_memory_max_ratio // 100
+        )
+        self._found = Table(MAX_RECORDS, OUT_COLUMNS)
+        self._record = Table(1, COLUMNS)
+        self.damaged_records = 0
+
+    # ------------------------------------------------------------------ by queue offset
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        tag_codes: Buffer | None,
+        message_filter: Callable[[bytes], bool] | None,
+        max_bytes: int | None,
+        visible_end: int,
+    ) -> GetResult:
+        """See ``MessageStore.get``; ``visible_end`` is the end of the dispatched log."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if not low <= queue_offset < high:
+            return _out_of_bounds(queue_offset, low, high)
+        config = self._config
+        bytes_limit = config.max_transfer_bytes_on_message_in_memory
+        if max_bytes is not None:
+            bytes_limit = min(bytes_limit, max_bytes)
+        count_limit = min(max(max_count, 1), config.max_transfer_count_on_message_in_memory, MAX_RECORDS)
+        scan_limit = count_limit
+        if tag_codes is not None or message_filter is not None:
+            scan_limit = max(config.max_filter_message_size // UNIT_SIZE, max_count)
+        units = queue.units(queue_offset, scan_limit)
+        if not units:
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, self._next_file(queue_offset), low, high)
+        if message_filter is not None:
+            body, count, examined = self._filtered(
+                units, queue, queue_offset, tag_codes, message_filter, count_limit, bytes_limit
+            )
+            found = count > 0
+        else:
+            try:
+                matched, examined = scan_units(
+                    units,
+                    tag_codes,
+                    count_limit,
+                    bytes_limit,
+                    self._found.view,
+                    max(0, visible_end - self._cached_bytes),
+                    config.max_transfer_count_on_message_in_disk,
+                    config.max_transfer_bytes_on_message_in_disk,
+                )
+            except DecodeError as error:
+                self._queue_damaged(queue, queue_offset, str(error))
+            body, count = self._copy(queue, queue_offset, matched)
+            found = matched > 0
+        if count:
+            behind = visible_end - int.from_bytes(body[28:36], "big")
+            return GetResult(
+                GetStatus.FOUND, queue_offset + examined, low, high, body, count, behind > self._cached_bytes
+            )
+        status = GetStatus.MESSAGE_WAS_REMOVING if found else GetStatus.NO_MATCHED_MESSAGE
+        return GetResult(status, queue_offset + examined, low, high)
+
+    def _next_file(self, queue_offset: int) -> int:
+        units_per_file = self._queues.files.units_per_file
+        return queue_offset + units_per_file - queue_offset % units_per_file
+
+    def _copy(self, queue: ConsumeQueue, queue_offset: int, matched: int) -> tuple[bytes, int]:
+        """Return the records of the first ``matched`` rows of the found table, checked, and how many there are."""
+        if not matched:
+            return b"", 0
+        found = self._found
+        first = 0
+        while first < matched and found.flat[first * OUT_COLUMNS + PHYSICAL_OFFSET] < self._log.min_offset:
+            first += 1
+        body, row = self._log.gather(found, first, matched, queue.queue_id, queue_offset)
+        if row < matched:
+            return self._copy_undamaged(queue, queue_offset, [found.row(index) for index in range(first, matched)])
+        return body, matched - first
+
+    def _copy_undamaged(self, queue: ConsumeQueue, queue_offset: int, found: list[array[int]]) -> tuple[bytes, int]:
+        """Return the records that are sound, one at a time; names the others."""
+        sound = []
+        for physical_offset, size, index in found:
+            record = self._checked(queue, queue_offset + index, physical_offset, size)
+            if record is not None:
+                sound.append(record)
+        return b"".join(sound), len(sound)
+
+    def _checked(self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int) -> bytes | None:
+        """Return one record, or None if its body or its properties are damaged.
+
+        raises  StoreCorrupted when the unit does not lead to the message of this queue offset
+        """
+        record = self._log.read(physical_offset, size)
+        if record is None or len(record) < HEAD_BYTES:
+            self._queue_damaged(queue, queue_offset, f"there is no record of {size} bytes at {physical_offset}")
+        total, _, _, queue_id, _, stored_offset, stored_position, _ = _HEAD.unpack_from(record)
+        if (total, queue_id, stored_offset, stored_position) != (size, queue.queue_id, queue_offset, physical_offset):
+            self._queue_damaged(queue, queue_offset, f"it leads to {physical_offset}, where another message lies")
+        try:
+            _, position = scan_stored(record, 0, size, self._record.view, True)
+            if position == size:
+                return record
+            reason = "its length is wrong"
+        except DecodeError as error:
+            reason = str(error)
+        self._record_damaged(physical_offset, reason)
+        return None
+
+    def _record_damaged(self, physical_offset: int, reason: str) -> None:
+        self.damaged_records += 1
+        segment = self._log.find_segment(physical_offset)
+        assert segment is not None, "the record was read from a segment"
+        logger.error(
+            "message damaged path=%s position=%d reason=%s", segment.path, physical_offset - segment.start, reason
+        )
+
+    def _filtered(
+        self,
+        units: bytes | bytearray,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        tag_codes: Buffer | None,
+        message_filter: Callable[[bytes], bool],
+        count_limit: int,
+        bytes_limit: int,
+    ) -> tuple[bytes, int, int]:
+        """Select by properties, unit by unit: (body, messages, units examined)."""
+        codes = None if tag_codes is None else set(memoryview(tag_codes).cast("B").cast("q"))
+        records: list[bytes] = []
+        length = 0
+        for index in range(len(units) // UNIT_SIZE):
+            physical_offset, size, tags_code = unit(units, index)
+            if records and (len(records) >= count_limit or length + size > bytes_limit):
+                return b"".join(records), len(records), index
+            if is_blank(physical_offset, size) or (codes is not None and tags_code not in codes):
+                continue
+            record = self._checked(queue, queue_offset + index, physical_offset, size)
+            if record is None:
+                continue
+            start = int(self._record.view[0, PROPERTIES_START])
+            if message_filter(record[start : start + int(self._record.view[0, PROPERTIES_LENGTH])]):
+                records.append(record)
+                length += size
+        return b"".join(records), len(records), len(units) // UNIT_SIZE
+
+    def _queue_damaged(self, queue: ConsumeQueue, queue_offset: int, reason: str) -> NoReturn:
+        self._on_damage()
+        folder = self._queues.files.folder(queue.topic, queue.queue_id)
+        raise StoreCorrupted(
+            f"consume queue {folder} is damaged at offset {queue_offset}: {reason}; a restart rebuilds it from the log"
+        )
+
+    # ------------------------------------------------------------------ by physical offset
+
+    def lookup(self, physical_offset: int, visible_end: int) -> bytes | None:
+        """Return the record that begins at a physical offset, or None where no sound visible one does."""
+        if not self._log.min_offset <= physical_offset < visible_end:
+            return None
+        head = self._log.read(physical_offset, 4)
+        if head is None:
+            return None
+        size = int.from_bytes(head, "big", signed=True)
+        if size <= 0 or physical_offset + size > visible_end:
+            return None
+        record = self._log.read(physical_offset, size)
+        if record is None:
+            return None
+        try:
+            count, position = scan_stored(record, 0, size, self._record.view, True)
+        except DecodeError:
+            return None
+        if not count or position != size or int(self._record.view[0, RECORD_PHYSICAL_OFFSET]) != physical_offset:
+            return None
+        return record
+
+    # ------------------------------------------------------------------ by time
+
+    def store_time(self, queue: ConsumeQueue, queue_offset: int) -> int:
+        """Return the store time of a message, or -1 where there is none."""
+        if not queue.min_offset <= queue_offset < queue.max_offset:
+            return -1
+        units = queue.units(queue_offset, 1)
+        if not units:
+            return -1
+        physical_offset, size, _ = unit(units, 0)
+        if is_blank(physical_offset, size):
+            return -1
+        head = self._log.read(physical_offset, min(size, HEAD_BYTES))
+        if head is None or len(head) < HEAD_BYTES:
+            return -1
+        at = 68 if _HEAD.unpack_from(head)[7] & _BORN_HOST_V6 else 56
+        return int.from_bytes(head[at : at + 8], "big", signed=True)
+
+    def offset_by_time(self, queue: ConsumeQueue, timestamp: int, boundary: Boundary) -> int:
+        """Search by store time, which never falls along a queue (Java: ``ConsumeQueue.getOffsetInQueueByTime``)."""
+        low, high = queue.min_offset, queue.max_offset
+        upper = boundary is Boundary.UPPER
+        while low < high:
+            middle = (low + high) // 2
+            stored = self.store_time(queue, middle)
+            # A blank has no time. It counts as older, like the messages before it.
+            if stored < timestamp or (upper and stored == timestamp):
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, queue.min_offset) if upper else low
+
+
+def _out_of_bounds(queue_offset: int, low: int, high: int) -> GetResult:
+    if high == 0:
+        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+    if queue_offset < low:
+        return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+    if queue_offset == high:
+        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
+    return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)

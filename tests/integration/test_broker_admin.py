@@ -1,0 +1,442 @@
+"""Administration, statistics, unknown codes, and registration with name servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from rocketcore.broker.broker import Broker
+from rocketcore.broker.config import BrokerConfig
+from rocketcore.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
+from rocketcore.config_file import parse_properties
+from rocketcore.errors import StoreLocked
+from rocketcore.message import MessageQueue
+from rocketcore.nameserver.config import NameServerConfig
+from rocketcore.nameserver.server import NameServer
+from rocketcore.protocol.bodies import (
+    ConsumerConnection,
+    ConsumerOffsetSerializeWrapper,
+    ConsumeStats,
+    DataVersion,
+    GroupList,
+    HeartbeatData,
+    KVTable,
+    ProducerConnection,
+    ProducerData,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicRouteData,
+    TopicStatsTable,
+)
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import (
+    CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetRouteInfoRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader,
+)
+from rocketcore.transport.client import RemotingClient
+from tests.integration.broker_client import TIMEOUT, BrokerClient, running_broker, store_config
+
+
+def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: object) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(30), running_broker(folder, **settings) as client:
+            await scenario(client)
+
+    asyncio.run(run())
+
+
+def create(topic: str, queues: int = 4, attributes: str | None = None) -> CreateTopicRequestHeader:
+    return CreateTopicRequestHeader(
+        topic=topic,
+        default_topic="TBW102",
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+        attributes=attributes,
+    )
+
+
+# Topics
+
+
+def test_the_life_of_a_topic(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        made = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, create("T", 2, "+message.type=FIFO"))
+        assert made.code == 0
+        one = await client.ask(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic="T"))
+        assert TopicConfig.decode(one.body) == TopicConfig("T", 2, 2, 6, attributes={"message.type": "FIFO"})
+        everything = await client.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+        table = TopicConfigSerializeWrapper.decode(everything.body).topic_config_table
+        assert (everything.ext_fields or {})["totalTopicNum"] == str(len(table))
+        assert table["T"].write_queue_nums == 2
+        await client.send("T", queue_id=1)
+        gone = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T"))
+        assert gone.code == 0
+        missing = await client.ask(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic="T"))
+        assert (missing.code, missing.remark) == (17, "No topic in this broker. topic: T")
+        assert client.broker._store.max_offset("T", 1) == 0
+
+    async def later(client: BrokerClient) -> None:
+        missing = await client.ask(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic="T"))
+        assert missing.code == 17
+        assert client.broker._store.max_offset("T", 1) == 0
+
+    play(tmp_path, scenario)
+    play(tmp_path, later)
+
+
+@pytest.mark.parametrize(
+    ("header", "code", "remark"),
+    [
+        (create("a b"), 29, "illegal characters"),
+        (create("TBW102"), 29, "The topic[TBW102] is conflict with system topic."),
+        (create("T", attributes="+colour=red"), 1, "unsupported key: colour"),
+    ],
+)
+def test_topics_that_cannot_be_made(tmp_path: Path, header: CreateTopicRequestHeader, code: int, remark: str) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        answer = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        assert answer.code == code
+        assert remark in (answer.remark or "")
+
+    play(tmp_path, scenario)
+
+
+def test_an_unknown_filter_type_is_refused(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        header = create("T")
+        header.topic_filter_type = "NO_TAG"
+        answer = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        assert (answer.code, answer.remark) == (1, "topicFilterType = [NO_TAG] value invalid")
+
+    play(tmp_path, scenario)
+
+
+def test_system_topics_cannot_be_deleted(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        for topic in ("TBW102", "DefaultCluster", "rmq_sys_x"):
+            answer = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic))
+            assert answer.code == ResponseCode.INVALID_PARAMETER
+        listed = TopicList.decode((await client.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)).body)
+        assert {"TBW102", "DefaultCluster", "broker-a"} <= set(listed.topic_list)
+
+    play(tmp_path, scenario)
+
+
+def test_topic_statistics(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        for _ in range(3):
+            await client.send("T", queue_id=1)
+        answer = await client.ask(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader(topic="T"))
+        table = TopicStatsTable.decode(answer.body).offset_table
+        [*_, last] = await client.records("T", 1)
+        found = table[MessageQueue("T", "broker-a", 1)]
+        assert (found.min_offset, found.max_offset, found.last_update_timestamp) == (0, 3, last.store_timestamp)
+        assert table[MessageQueue("T", "broker-a", 0)].last_update_timestamp == 0
+        unknown = await client.ask(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader(topic="U"))
+        assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+
+    play(tmp_path, scenario)
+
+
+# Groups
+
+
+def test_the_life_of_a_group(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        group = SubscriptionGroupConfig(group_name="g", retry_max_times=3)
+        body = group.encode()
+        assert (await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)).code == 0
+        header = GetSubscriptionGroupConfigRequestHeader(group="g")
+        found = await client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+        assert SubscriptionGroupConfig.decode(found.body) == group
+        everything = await client.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        table = SubscriptionGroupWrapper.decode(everything.body).subscription_group_table
+        assert (everything.ext_fields or {})["totalGroupNum"] == str(len(table))
+        await client.send("T")
+        commit = UpdateConsumerOffsetRequestHeader(consumer_group="g", topic="T", queue_id=0, commit_offset=1)
+        await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+        gone = DeleteSubscriptionGroupRequestHeader(group_name="g", clean_offset=True)
+        assert (await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, gone)).code == 0
+        offsets = ConsumerOffsetSerializeWrapper.decode((await client.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)).body)
+        assert offsets.offset_table == {}
+        bad = GetSubscriptionGroupConfigRequestHeader(group="a b")
+        refused = await client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, bad)
+        assert refused.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+    play(tmp_path, scenario)
+
+
+def test_progress_and_connections_of_a_group(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        for _ in range(4):
+            await client.send("T")
+        await client.heartbeat("T", group="g", client_id="c-1")
+        await client.pull("T", 0, 0, group="g", commit=3)
+        stats = await client.ask(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequestHeader(consumer_group="g"))
+        decoded = ConsumeStats.decode(stats.body)
+        progress = decoded.offset_table[MessageQueue("T", "broker-a", 0)]
+        records = await client.records("T")
+        assert (progress.broker_offset, progress.consumer_offset, progress.pull_offset) == (4, 3, 4)
+        assert progress.last_timestamp == records[2].store_timestamp
+        assert decoded.total_diff == 1
+        who = await client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequestHeader(topic="T"))
+        assert GroupList.decode(who.body).group_list == ["g"]
+        what = await client.ask(RequestCode.QUERY_TOPICS_BY_CONSUMER, QueryTopicsByConsumerRequestHeader(group="g"))
+        assert TopicList.decode(what.body).topic_list == ["T"]
+        header = GetConsumerConnectionListRequestHeader(consumer_group="g")
+        connection = ConsumerConnection.decode(
+            (await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, header)).body
+        )
+        [member] = connection.connection_set
+        assert (member.client_id, member.version) == ("c-1", CURRENT_VERSION)
+        assert list(connection.subscription_table) == ["T"]
+        offline = GetConsumerConnectionListRequestHeader(consumer_group="h")
+        answer = await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, offline)
+        assert answer.code == ResponseCode.CONSUMER_NOT_ONLINE
+
+    play(tmp_path, scenario)
+
+
+def test_connections_of_producers(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        body = HeartbeatData("p-1", [ProducerData("p")]).encode()
+        await client.ask(RequestCode.HEART_BEAT, body=body)
+        header = GetProducerConnectionListRequestHeader(producer_group="p")
+        answer = await client.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
+        assert [each.client_id for each in ProducerConnection.decode(answer.body).connection_set] == ["p-1"]
+        unknown = GetProducerConnectionListRequestHeader(producer_group="q")
+        assert (await client.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, unknown)).code == 1
+
+    play(tmp_path, scenario)
+
+
+# The broker
+
+
+def test_run_time_information(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T", b"12345")
+        await client.records("T")
+        table = KVTable.decode((await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+        assert table["brokerVersionDesc"] == Version(CURRENT_VERSION).name
+        assert (table["putMessageTimesTotal"], table["msgGetTotalTodayNow"]) == ("1", "1")
+        assert len(table["putTps"].split()) == 3
+        assert table["scheduleMessageOffset_18"] == "0,0"
+        assert int(table["commitLogMaxOffset"]) > 0
+        assert int(table["earliestMessageTimeStamp"]) == (await client.records("T"))[0].store_timestamp
+        for pool in ("send", "pull"):
+            assert int(table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"]) == 0
+
+    play(tmp_path, scenario)
+
+
+def test_live_settings_change_and_others_do_not(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        changed = await client.ask(
+            RequestCode.UPDATE_BROKER_CONFIG, body=b"traceOn=false\nautoCreateTopicEnable=false\n"
+        )
+        assert changed.code == 0
+        answer = await client.ask(RequestCode.GET_BROKER_CONFIG)
+        settings = parse_properties(answer.body.decode())
+        assert (settings["traceOn"], settings["brokerName"], settings["flushDiskType"]) == (
+            "false",
+            "broker-a",
+            "SYNC_FLUSH",
+        )
+        assert DataVersion.decode((answer.ext_fields or {})["version"].encode()).counter == 1
+        assert (await client.send("T")).code == ResponseCode.TOPIC_NOT_EXIST
+        for text in (b"storePathRootDir=/tmp/x\n", b"traceOn=true\nnamesrvAddr=evil:1\n"):
+            refused = await client.ask(RequestCode.UPDATE_BROKER_CONFIG, body=text)
+            assert refused.code == ResponseCode.NO_PERMISSION
+        assert not client.broker.config.trace_on
+
+    play(tmp_path, scenario)
+
+
+def test_a_message_is_viewed_by_its_place(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T", b"here")
+        [record] = await client.records("T")
+        found = await client.ask(
+            RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=record.physical_offset)
+        )
+        assert b"here" in found.body
+        missing = await client.ask(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=1 << 40))
+        assert (missing.code, missing.remark) == (1, f"can not find message by the offset, {1 << 40}")
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("code", [27, 37, 324, 325, 370, 400, 200050, 9999])
+def test_what_is_not_served_is_answered_clearly(tmp_path: Path, code: int) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        answer = await client.ask(code)
+        assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
+
+    play(tmp_path, scenario)
+
+
+def test_a_query_by_key_is_refused_with_its_reason(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        answer = await client.ask(RequestCode.QUERY_MESSAGE)
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert "no index" in (answer.remark or "")
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("code", [17, 38, 14, 15, 30, 33, 36, 310, 11, 351])
+def test_a_request_without_its_fields_is_an_error_not_a_crash(tmp_path: Path, code: int) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        answer = await client.ask(code)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark
+        assert (await client.send("T")).code == 0
+
+    play(tmp_path, scenario)
+
+
+# Registration
+
+
+async def _route(client: RemotingClient, namesrv: str, topic: str) -> TopicRouteData | None:
+    request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic))
+    answer = await client.invoke(namesrv, request, TIMEOUT)
+    return TopicRouteData.decode(answer.body) if answer.code == 0 else None
+
+
+async def _route_appears(client: RemotingClient, namesrv: str, topic: str) -> TopicRouteData:
+    while (route := await _route(client, namesrv, topic)) is None:  # noqa: ASYNC110 - nothing tells of a route
+        await asyncio.sleep(0.01)
+    return route
+
+
+def _name_server(folder: Path, port: int = 0) -> NameServer:
+    return NameServer(NameServerConfig(listen_port=port, rocketmq_home=folder))
+
+
+def test_a_broker_is_listed_while_it_runs(tmp_path: Path) -> None:
+    async def run() -> None:
+        name_server = _name_server(tmp_path / "namesrv")
+        await name_server.start()
+        async with asyncio.timeout(20), RemotingClient() as asker:
+            async with running_broker(tmp_path / "store", namesrv=name_server.address) as client:
+                route = await _route(asker, name_server.address, "TBW102")
+                assert route is not None
+                [data] = route.broker_datas
+                assert (data.broker_name, data.broker_addrs) == ("broker-a", {0: client.broker.address})
+                await client.send("T")
+                created = await _route_appears(asker, name_server.address, "T")
+                assert [(each.write_queue_nums, each.perm) for each in created.queue_datas] == [(4, 6)]
+            assert await _route(asker, name_server.address, "TBW102") is None
+        await name_server.stop()
+
+    asyncio.run(run())
+
+
+def test_a_read_only_broker_registers_read_only_topics(tmp_path: Path) -> None:
+    async def run() -> None:
+        name_server = _name_server(tmp_path / "namesrv")
+        await name_server.start()
+        async with (
+            asyncio.timeout(20),
+            RemotingClient() as asker,
+            running_broker(tmp_path / "store", namesrv=name_server.address) as client,
+        ):
+            await client.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerPermission=4\n")
+            route = await _route_appears(asker, name_server.address, "TBW102")
+            while route.queue_datas[0].perm & 2:
+                route = await _route_appears(asker, name_server.address, "TBW102")
+            assert route.queue_datas[0].perm == 4
+        await name_server.stop()
+
+    asyncio.run(run())
+
+
+def test_a_broker_starts_without_its_name_server_and_finds_it_later(tmp_path: Path) -> None:
+    async def run() -> None:
+        first = _name_server(tmp_path / "namesrv")
+        await first.start()
+        namesrv = first.address
+        port = int(namesrv.rpartition(":")[2])
+        await first.stop()
+        async with (
+            asyncio.timeout(20),
+            RemotingClient() as asker,
+            running_broker(tmp_path / "store", namesrv=namesrv) as client,
+        ):
+            assert (await client.send("T")).code == 0
+            for _ in range(2):
+                restarted = _name_server(tmp_path / "namesrv", port)
+                await restarted.start()
+                async with asyncio.timeout(1.5):
+                    await _route_appears(asker, namesrv, "T")
+                await restarted.stop()
+                asker.close_channel(namesrv)
+
+    asyncio.run(run())
+
+
+def test_one_dead_name_server_does_not_hold_up_the_other(tmp_path: Path) -> None:
+    async def run() -> None:
+        dead = _name_server(tmp_path / "dead")
+        await dead.start()
+        dead_address = dead.address
+        await dead.stop()
+        alive = _name_server(tmp_path / "alive")
+        await alive.start()
+        async with (
+            asyncio.timeout(20),
+            RemotingClient() as asker,
+            running_broker(tmp_path / "store", namesrv=f"{dead_address};{alive.address}") as client,
+        ):
+            assert await _route(asker, alive.address, "TBW102") is not None
+            await client.send("T")
+            await _route_appears(asker, alive.address, "T")
+        await alive.stop()
+
+    asyncio.run(run())
+
+
+def test_the_store_of_a_running_broker_is_locked(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20), running_broker(tmp_path) as client:
+            second = Broker(BrokerConfig(broker_name="b", listen_port=0), store_config(tmp_path))
+            with pytest.raises(StoreLocked):
+                await second.start()
+            await second.stop()
+            assert (await client.send("T")).code == 0
+
+    asyncio.run(run())
+
+
+def test_a_taken_port_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20), running_broker(tmp_path / "first") as client:
+            taken = BrokerConfig(broker_name="b", listen_port=client.broker.port)
+            with pytest.raises(OSError, match="in use"):
+                await Broker(taken, store_config(tmp_path / "second")).start()
+            async with running_broker(tmp_path / "second") as other:
+                assert (await other.send("T")).code == 0
+
+    asyncio.run(run())

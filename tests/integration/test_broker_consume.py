@@ -1,0 +1,467 @@
+"""Pulls, long polling, groups, offsets, locks, retries, delays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from rocketcore._fast.header import decode_properties
+from rocketcore.broker.broker import Broker
+from rocketcore.broker.config import BrokerConfig
+from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.bodies import (
+    CheckClientRequestBody,
+    GetConsumerListByGroupResponseBody,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    MessageModel,
+    ResetOffsetBody,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    UnlockBatchRequestBody,
+)
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import (
+    ConsumerSendMsgBackRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetEarliestMsgStoretimeRequestHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    ResetOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UnregisterClientRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.client import RemotingClient
+from tests.integration.broker_client import BrokerClient, running_broker, store_config
+
+
+def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: object) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(30), running_broker(folder, **settings) as client:
+            await scenario(client)
+
+    asyncio.run(run())
+
+
+def ext(answer: RemotingCommand) -> dict[str, str]:
+    assert answer.ext_fields is not None
+    return answer.ext_fields
+
+
+def position(answer: RemotingCommand) -> tuple[int, int, int, int]:
+    """Code, next, minimum and maximum offset of a pull's answer."""
+    fields = ext(answer)
+    return answer.code, int(fields["nextBeginOffset"]), int(fields["minOffset"]), int(fields["maxOffset"])
+
+
+# Pulls
+
+
+def test_where_a_pull_lands(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        for body in (b"a", b"b", b"c"):
+            await client.send("T", body)
+        answers = {
+            "found": await client.pull("T", 0, 1),
+            "end": await client.pull("T", 0, 3),
+            "beyond": await client.pull("T", 0, 9),
+            "empty": await client.pull("T", 1, 0),
+            "empty beyond": await client.pull("T", 1, 5),
+            "lite": await client.pull("T", 0, 0, code=RequestCode.LITE_PULL_MESSAGE),
+        }
+        assert {name: position(answer) for name, answer in answers.items()} == {
+            "found": (0, 3, 0, 3),
+            "end": (ResponseCode.PULL_NOT_FOUND, 3, 0, 3),
+            "beyond": (ResponseCode.PULL_OFFSET_MOVED, 3, 0, 3),
+            "empty": (ResponseCode.PULL_NOT_FOUND, 0, 0, 0),
+            "empty beyond": (ResponseCode.PULL_OFFSET_MOVED, 0, 0, 0),
+            "lite": (0, 3, 0, 3),
+        }
+        assert answers["found"].remark == "FOUND"
+        assert ext(answers["found"])["suggestWhichBrokerId"] == "0"
+        assert await client.bodies("T", max_count=0) == [b"a"]
+        assert await client.bodies("T", max_count=-1) == [b"a"]
+
+    play(tmp_path, scenario)
+
+
+def test_tags_choose_on_the_broker(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        for tag in ("a", "b", "c", "a"):
+            await client.send("T", tag.encode(), properties={"TAGS": tag})
+        await client.send("T", b"none")
+        assert await client.bodies("T", tags="a || c") == [b"a", b"c", b"a"]
+        unmatched = await client.pull("T", tags="z")
+        assert position(unmatched) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 5, 0, 5)
+        assert (await client.pull("T", tags="||")).code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        assert len(await client.bodies("T", tags="")) == 5
+
+    play(tmp_path, scenario)
+
+
+def test_pulls_that_are_refused(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T")
+        context = client.broker._context
+        context.topics.update(TopicConfig("WriteOnly", 1, 1, 2))
+        context.groups.update(SubscriptionGroupConfig(group_name="off", consume_enable=False))
+        context.groups.update(SubscriptionGroupConfig(group_name="no-broadcast", consume_broadcast_enable=False))
+        await client.heartbeat("T", group="no-broadcast", model=MessageModel.BROADCASTING)
+        await client.heartbeat("T", group="old", sub_version=5)
+        refusals = [
+            (await client.pull("T", group="a b"), 26, None),
+            (await client.pull("T", group="off"), 16, "2"),
+            (await client.pull("unknown"), 17, None),
+            (await client.pull("WriteOnly"), 16, "3"),
+            (await client.pull("T", 99), 29, None),
+            (await client.pull("T", -1), 29, None),
+            (await client.pull("T", tags="price > 1", kind="SQL92"), 1, None),
+            (await client.pull("T", tags=None, group="nobody"), 24, None),
+            (await client.pull("T", tags=None, group="no-broadcast"), 16, "4"),
+            (await client.pull("U", tags=None, group="old"), 17, None),
+            (await client.pull("SELF_TEST_TOPIC", tags=None, group="old"), 24, None),
+            (await client.pull("T", tags=None, group="old", sub_version=6), 25, None),
+            (await client.pull("T", tags=None, group="old", sub_version=5), 0, None),
+        ]
+        for number, (answer, code, kind) in enumerate(refusals):
+            assert answer.code == code, (number, answer)
+            assert (answer.ext_fields or {}).get("forbiddenType") == kind
+
+    play(tmp_path, scenario)
+
+
+def test_a_broker_that_may_not_be_read(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        answer = await client.pull("SELF_TEST_TOPIC")
+        assert (answer.code, ext(answer)["forbiddenType"]) == (16, "1")
+
+    play(tmp_path, scenario, broker_permission=2)
+
+
+def test_lite_pulls_can_be_switched_off(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        answer = await client.pull("SELF_TEST_TOPIC", code=RequestCode.LITE_PULL_MESSAGE)
+        assert (answer.code, ext(answer)["forbiddenType"]) == (16, "1")
+        assert (await client.pull("SELF_TEST_TOPIC")).code == 19
+
+    play(tmp_path, scenario, lite_pull_message_enable=False)
+
+
+def test_a_held_pull_is_answered_by_a_message(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T")
+        held = [
+            asyncio.create_task(client.pull("T", 0, 1, hold_millis=20_000)),
+            asyncio.create_task(client.pull("T", 0, 1, hold_millis=20_000, tags="b")),
+        ]
+        await _until(lambda: len(client.broker._pull.long_poll) == 2)
+        await client.send("T", b"two", properties={"TAGS": "a"})
+        assert position(await held[0]) == (0, 2, 0, 2)
+        assert len(client.broker._pull.long_poll) == 1
+        await client.send("T", b"three", properties={"TAGS": "b"})
+        answer = await held[1]
+        assert (answer.code, int(ext(answer)["nextBeginOffset"])) == (0, 3)
+
+    play(tmp_path, scenario)
+
+
+def test_a_held_pull_ends_with_its_time(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T")
+        answer = await client.pull("T", 0, 1, hold_millis=1)
+        assert position(answer) == (ResponseCode.PULL_NOT_FOUND, 1, 0, 1)
+
+    play(tmp_path, scenario)
+
+
+def test_held_pulls_are_answered_when_the_broker_stops(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T")
+        held = asyncio.create_task(client.pull("T", 0, 1, hold_millis=60_000))
+        await _until(lambda: len(client.broker._pull.long_poll) == 1)
+        await client.broker.stop()
+        assert (await held).code == ResponseCode.PULL_NOT_FOUND
+
+    play(tmp_path, scenario)
+
+
+def test_the_pulls_of_a_lost_connection_are_dropped(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T")
+        held = asyncio.create_task(client.pull("T", 0, 1, hold_millis=60_000))
+        await _until(lambda: len(client.broker._pull.long_poll) == 1)
+        client.client.close_channel(client.broker.address)
+        await asyncio.gather(held, return_exceptions=True)
+        await _until(lambda: len(client.broker._pull.long_poll) == 0)
+
+    play(tmp_path, scenario)
+
+
+# Groups and offsets
+
+
+def test_members_of_a_group_are_told_of_one_another(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        told: list[str] = []
+
+        def notified(channel: Channel, request: RemotingCommand) -> None:
+            told.append((request.ext_fields or {})["consumerGroup"])
+
+        client.client.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, notified)
+        answer = await client.heartbeat("T", client_id="one")
+        assert answer.version >= 232
+        await client.heartbeat("T", client_id="one")
+        assert told == ["readers"]
+        async with RemotingClient() as other:
+            second = BrokerClient(client.broker, other)
+            await second.heartbeat("T", client_id="two")
+            await _until(lambda: len(told) == 2)
+            header = GetConsumerListByGroupRequestHeader(consumer_group="readers")
+            listed = await client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+            assert GetConsumerListByGroupResponseBody.decode(listed.body).consumer_id_list == ["one", "two"]
+        await _until(lambda: len(told) == 3)
+        leave = UnregisterClientRequestHeader(client_id="one", consumer_group="readers")
+        assert (await client.ask(RequestCode.UNREGISTER_CLIENT, leave)).code == 0
+        gone = await client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+        assert (gone.code, gone.remark) == (1, "no consumer for this group, readers")
+        assert client.broker._context.topics.find("%RETRY%readers") is not None
+
+    play(tmp_path, scenario)
+
+
+def test_offsets_are_committed_and_found(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T")
+        await client.send("T", queue_id=1)
+        assert (await _query(client, "T", 0)).code == 0  # the first message is still there: begin at 0
+        assert (await _query(client, "T", 0, zero=False)).code == ResponseCode.QUERY_NOT_FOUND
+        assert (await _query(client, "T", 3)).code == ResponseCode.QUERY_NOT_FOUND
+        assert (await _commit(client, "T", 0, 5)).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        await client.heartbeat("T")
+        assert (await _commit(client, "unknown", 0, 5)).code == ResponseCode.TOPIC_NOT_EXIST
+        assert (await _commit(client, "T", 0, 5)).code == 0
+        await client.pull("T", 1, 0, commit=7)
+        assert [ext(await _query(client, "T", queue_id))["offset"] for queue_id in (0, 1)] == ["5", "7"]
+
+    async def later(client: BrokerClient) -> None:
+        assert [ext(await _query(client, "T", queue_id))["offset"] for queue_id in (0, 1)] == ["5", "7"]
+
+    play(tmp_path, scenario)
+    play(tmp_path, later)
+
+
+def test_a_reset_moves_the_next_pull(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        for _ in range(6):
+            await client.send("T")
+        await client.heartbeat("T")
+        await _commit(client, "T", 0, 6)
+        header = ResetOffsetRequestHeader(group="readers", topic="T", timestamp=0, force=True, queue_id=0, offset=2)
+        answer = await client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        assert ResetOffsetBody.decode(answer.body).offset_table == {MessageQueue("T", "broker-a", 0): 2}
+        ignored = await _commit(client, "T", 0, 6)
+        assert (ignored.code, ignored.remark) == (0, "Offset has been previously reset")
+        moved = await client.pull("T", 0, 6)
+        assert (moved.code, moved.remark, ext(moved)["nextBeginOffset"]) == (21, "OFFSET_RESET", "2")
+        assert (await client.pull("T", 0, 2)).code == 0
+        beyond = ResetOffsetRequestHeader(group="readers", topic="T", timestamp=0, force=True, queue_id=0, offset=99)
+        refused = await client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, beyond)
+        assert (refused.code, refused.remark) == (1, "Target offset 99 not in consume queue range [0-6]")
+        everything = ResetOffsetRequestHeader(group="readers", topic="T", timestamp=-1, force=True)
+        answer = await client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, everything)
+        table = ResetOffsetBody.decode(answer.body).offset_table
+        assert {queue.queue_id: target for queue, target in table.items()} == {0: 6, 1: 0, 2: 0, 3: 0}
+
+    play(tmp_path, scenario)
+
+
+def test_bounds_and_times_of_a_queue(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        for _ in range(3):
+            await client.send("T")
+        [first, *_, last] = await client.records("T")
+
+        async def offset(code: int, header: object) -> str:
+            return next(iter(ext(await client.ask(code, header)).values()))  # type: ignore[arg-type]
+
+        assert await offset(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic="T", queue_id=0)) == "3"
+        assert await offset(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic="?", queue_id=0)) == "0"
+        assert await offset(RequestCode.GET_MIN_OFFSET, GetMinOffsetRequestHeader(topic="T", queue_id=0)) == "0"
+        earliest = GetEarliestMsgStoretimeRequestHeader(topic="T", queue_id=0)
+        assert await offset(RequestCode.GET_EARLIEST_MSG_STORETIME, earliest) == str(first.store_timestamp)
+        nothing = GetEarliestMsgStoretimeRequestHeader(topic="T", queue_id=1)
+        assert await offset(RequestCode.GET_EARLIEST_MSG_STORETIME, nothing) == "-1"
+        for timestamp, expected in ((0, "0"), (last.store_timestamp + 1, "3")):
+            search = SearchOffsetRequestHeader(topic="T", queue_id=0, timestamp=timestamp)
+            assert await offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search) == expected
+
+    play(tmp_path, scenario)
+
+
+def test_a_queue_is_locked_by_one_client(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        queues = {MessageQueue("T", "broker-a", queue_id) for queue_id in range(2)}
+
+        async def lock(client_id: str) -> set[MessageQueue]:
+            body = LockBatchRequestBody("g", client_id, mq_set=queues)
+            answer = await client.ask(RequestCode.LOCK_BATCH_MQ, body=body.encode())
+            return LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
+
+        assert await lock("one") == queues
+        assert await lock("two") == set()
+        body = UnlockBatchRequestBody("g", "one", mq_set=queues)
+        assert (await client.ask(RequestCode.UNLOCK_BATCH_MQ, body=body.encode())).code == 0
+        assert await lock("two") == queues
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("TAG", 0), ("SQL92", 1), ("OTHER", ResponseCode.SUBSCRIPTION_PARSE_FAILED)]
+)
+def test_which_filters_are_served(tmp_path: Path, kind: str, code: int) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        body = CheckClientRequestBody("c", "g", SubscriptionData("T", "a", expression_type=kind))
+        assert (await client.ask(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())).code == code
+
+    play(tmp_path, scenario)
+
+
+# Retries and delays
+
+
+async def _fast_levels(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]]) -> None:
+    """A broker whose first delay level is a second and the others longer."""
+    config = BrokerConfig(broker_name="broker-a", listen_port=0)
+    store = store_config(folder, message_delay_level="1s 1s 1s 1h")
+    async with asyncio.timeout(30), Broker(config, store) as broker, RemotingClient() as client:
+        await scenario(BrokerClient(broker, client))
+
+
+def test_a_failed_message_comes_back_in_the_retry_topic(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        sent = ext(await client.send("T", b"work", properties={"TAGS": "a"}))
+        await client.heartbeat("T")
+        [record] = await client.records("T")
+        answer = await _send_back(client, record.physical_offset, level=1)
+        assert (answer.code, answer.ext_fields or {}) == (0, {})
+        held = await client.pull("%RETRY%readers", 0, 0, hold_millis=20_000)
+        assert held.code == 0
+        [retried] = await client.records("%RETRY%readers")
+        assert (retried.message.body, retried.message.reconsume_times) == (b"work", 1)
+        properties = decode_properties(retried.message.properties)
+        assert (properties["RETRY_TOPIC"], properties["ORIGIN_MESSAGE_ID"]) == ("T", sent["msgId"])
+        assert retried.store_timestamp - record.store_timestamp >= 1_000
+
+    asyncio.run(_fast_levels(tmp_path, scenario))
+
+
+def test_a_message_that_failed_too_often_is_a_dead_letter(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T", b"poison")
+        await client.heartbeat("T")
+        [record] = await client.records("T")
+        assert (await _send_back(client, record.physical_offset, level=0, limit=0)).code == 0
+        assert (await _send_back(client, record.physical_offset, level=-1)).code == 0
+        dead = await client.records("%DLQ%readers")
+        assert [each.message.body for each in dead] == [b"poison", b"poison"]
+        assert decode_properties(dead[0].message.properties)["DELAY"] == "0"
+        topic = client.broker._context.topics.find("%DLQ%readers")
+        assert topic is not None
+        assert (topic.write_queue_nums, topic.perm) == (1, 6)
+
+    play(tmp_path, scenario)
+
+
+def test_send_backs_that_are_refused(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.heartbeat("T")
+        missing = await _send_back(client, 123_456, level=0)
+        assert (missing.code, missing.remark) == (1, "look message by offset failed, 123456")
+        assert (await _send_back(client, 0, level=0, group="a b")).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        client.broker._context.groups.update(SubscriptionGroupConfig(group_name="no-retry", retry_queue_nums=0))
+        assert (await _send_back(client, 123_456, level=0, group="no-retry")).code == 0
+
+    play(tmp_path, scenario)
+
+
+def test_retries_that_clients_send_themselves(tmp_path: Path) -> None:
+    """When 36 fails a client sends to the retry topic; the broker counts there too."""
+
+    async def scenario(client: BrokerClient) -> None:
+        await client.heartbeat("T")
+        again = await client.send("%RETRY%readers", b"again", reconsume_times=1, max_reconsume_times=2)
+        assert again.code == 0
+        over = await client.send("%RETRY%readers", b"over", reconsume_times=3, max_reconsume_times=2)
+        assert over.code == 0
+        assert await client.bodies("%RETRY%readers") == [b"again"]
+        assert await client.bodies("%DLQ%readers") == [b"over"]
+
+    play(tmp_path, scenario)
+
+
+def test_a_delayed_message_is_not_seen_early(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T")
+        answer = await client.send("T", b"later", queue_id=2, properties={"DELAY": "2", "TAGS": "a"})
+        assert (answer.code, ext(answer)["queueId"]) == (0, "2")
+        await client.send("T", b"far", queue_id=2, properties={"DELAY": "9"})
+        assert (await client.pull("T", 2)).code == ResponseCode.PULL_NOT_FOUND
+        held = await client.pull("T", 2, 0, hold_millis=20_000, tags="a")
+        assert held.code == 0
+        [record] = await client.records("T", 2)
+        properties = decode_properties(record.message.properties)
+        assert (record.message.body, properties["REAL_TOPIC"], properties["REAL_QID"]) == (b"later", "T", "2")
+        assert client.broker._delay.positions()[4] == (0, 1)
+
+    asyncio.run(_fast_levels(tmp_path, scenario))
+
+
+def test_delayed_messages_outlive_the_broker(tmp_path: Path) -> None:
+    async def first(client: BrokerClient) -> None:
+        await client.send("T", b"later", properties={"DELAY": "1"})
+
+    async def second(client: BrokerClient) -> None:
+        answer = await client.pull("T", 0, 0, hold_millis=20_000)
+        assert answer.code == 0
+        assert await client.bodies("T") == [b"later"]
+
+    asyncio.run(_fast_levels(tmp_path, first))
+    asyncio.run(_fast_levels(tmp_path, second))
+
+
+async def _query(client: BrokerClient, topic: str, queue_id: int, *, zero: bool | None = None) -> RemotingCommand:
+    header = QueryConsumerOffsetRequestHeader(
+        consumer_group="readers", topic=topic, queue_id=queue_id, set_zero_if_not_found=zero
+    )
+    return await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, header)
+
+
+async def _commit(client: BrokerClient, topic: str, queue_id: int, queue_offset: int) -> RemotingCommand:
+    header = UpdateConsumerOffsetRequestHeader(
+        consumer_group="readers", topic=topic, queue_id=queue_id, commit_offset=queue_offset
+    )
+    return await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+
+async def _send_back(
+    client: BrokerClient, physical_offset: int, *, level: int, limit: int | None = None, group: str = "readers"
+) -> RemotingCommand:
+    header = ConsumerSendMsgBackRequestHeader(
+        offset=physical_offset, group=group, delay_level=level, origin_topic="T", max_reconsume_times=limit
+    )
+    return await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, header)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until something is so; the test's own time limit ends a wait in vain."""
+    while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+        await asyncio.sleep(0.001)

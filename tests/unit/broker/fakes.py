@@ -1,0 +1,112 @@
+"""Stand-ins for the store and for connections: no files, no sockets, everything happens at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from rocketcore._fast import message as kernel
+from rocketcore.broker.store import GetResult, GetStatus, PutResult, PutStatus, StoredMessage
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.service import ManualClock
+
+STORE_HOST = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
+
+
+class FakeChannel:
+    """A connection that keeps what was written to it."""
+
+    def __init__(self, remote_address: str = "127.0.0.1:50001") -> None:
+        self.remote_address = remote_address
+        self.attributes: dict[str, Any] = {}
+        self.closed = False
+        self.sent: list[RemotingCommand] = []
+        self.written: list[bytes] = []
+
+    def send(self, command: RemotingCommand) -> None:
+        self.sent.append(command)
+
+    def invoke_oneway(self, command: RemotingCommand) -> None:
+        self.sent.append(command)
+
+    def write(self, data: bytes | list[bytes]) -> None:
+        self.written.append(data if isinstance(data, bytes) else b"".join(data))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeStore:
+    """Keeps records in lists; what was put is durable when ``flush`` is called."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.store_host = STORE_HOST
+        self.refuse: PutStatus | None = None
+        self._queues: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+        self._log: dict[int, bytes] = {}
+        self._end = 0
+        self._waiting: list[tuple[int, Callable[[PutStatus], None]]] = []
+
+    def put(self, message: StoredMessage) -> PutResult:
+        if self.refuse is not None:
+            return PutResult(self.refuse, reason="told to refuse")
+        queue = self._queues[message.topic, message.queue_id]
+        record = kernel.encode_stored(
+            topic=message.topic.encode(),
+            queue_id=message.queue_id,
+            flag=message.flag,
+            queue_offset=len(queue),
+            physical_offset=self._end,
+            sys_flag=message.sys_flag,
+            born_timestamp=message.born_timestamp,
+            born_host=message.born_host,
+            store_timestamp=self.clock.time_millis(),
+            store_host=self.store_host,
+            reconsume_times=message.reconsume_times,
+            prepared_offset=0,
+            body=message.body,
+            properties=message.properties,
+        )
+        result = PutResult(
+            PutStatus.PUT_OK,
+            self._end,
+            len(queue),
+            len(record),
+            self.clock.time_millis(),
+            self._end + len(record),
+            kernel.offset_msg_id(self.store_host, self._end),
+            1,
+        )
+        queue.append(record)
+        self._log[self._end] = record
+        self._end += len(record)
+        return result
+
+    def wait(self, end_offset: int, callback: Callable[[PutStatus], None]) -> None:
+        self._waiting.append((end_offset, callback))
+
+    def flush(self, status: PutStatus = PutStatus.PUT_OK) -> None:
+        """Make everything durable, or fail to."""
+        waiting, self._waiting = self._waiting, []
+        for _, callback in waiting:
+            callback(status)
+
+    def get(self, topic: str, queue_id: int, queue_offset: int, max_count: int, tag_codes: object = None) -> GetResult:
+        queue = self._queues[topic, queue_id]
+        found = queue[queue_offset : queue_offset + max_count]
+        status = GetStatus.FOUND if found else GetStatus.OFFSET_OVERFLOW_ONE
+        return GetResult(status, queue_offset + len(found), 0, len(queue), b"".join(found), len(found))
+
+    def lookup(self, physical_offset: int) -> bytes | None:
+        return self._log.get(physical_offset)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        return len(self._queues[topic, queue_id])
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        return 0
+
+    def records(self, topic: str, queue_id: int) -> list[bytes]:
+        return self._queues[topic, queue_id]

@@ -1,0 +1,161 @@
+"""Held pulls: what wakes them, what does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from rocketcore.broker.services.long_poll import HeldPull, LongPoll
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.service import ManualClock
+from rocketcore.transport.channel import Channel
+from tests.unit.broker.fakes import FakeChannel
+
+
+def pull_header(queue_id: int, queue_offset: int) -> PullMessageRequestHeader:
+    return PullMessageRequestHeader(
+        consumer_group="g",
+        topic="T",
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        max_msg_nums=32,
+        sys_flag=2,
+        commit_offset=0,
+        suspend_timeout_millis=15_000,
+        sub_version=0,
+    )
+
+
+class Scene:
+    """A LongPoll whose resumed pulls are collected."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.newest = 10
+        self.resumed: list[HeldPull] = []
+        self.polls = LongPoll(self.resumed.append, lambda topic, queue_id: self.newest, clock=self.clock)
+        self.channel = cast(Channel, FakeChannel())
+
+    def hold(self, codes: frozenset[int] | None = None, *, offset: int = 10, seconds: float = 15.0) -> HeldPull:
+        pull = HeldPull(
+            self.channel, RemotingCommand(11), pull_header(0, offset), codes, self.clock.monotonic() + seconds
+        )
+        self.polls.hold(pull)
+        return pull
+
+
+def play(scenario: Callable[[Scene], list[HeldPull]]) -> None:
+    """Run a scenario on a loop, let the loop turn, and compare what was resumed with what it returned."""
+
+    async def run() -> None:
+        scene = Scene()
+        expected = scenario(scene)
+        await asyncio.sleep(0)
+        assert scene.resumed == expected
+
+    asyncio.run(run())
+
+
+def test_a_message_wakes_the_pulls_of_its_queue() -> None:
+    def scenario(scene: Scene) -> list[HeldPull]:
+        pull = scene.hold()
+        scene.polls.message_arrived("T", 1, 11, 0)
+        scene.polls.message_arrived("U", 0, 11, 0)
+        scene.polls.message_arrived("T", 0, 11, 0)
+        return [pull]
+
+    play(scenario)
+
+
+def test_several_messages_of_one_turn_wake_once() -> None:
+    def scenario(scene: Scene) -> list[HeldPull]:
+        pull = scene.hold()
+        for newest in range(11, 40):
+            scene.polls.message_arrived("T", 0, newest, 0)
+        return [pull]
+
+    play(scenario)
+
+
+def test_tags_decide() -> None:
+    def scenario(scene: Scene) -> list[HeldPull]:
+        first, _, third = scene.hold(frozenset({1, 2})), scene.hold(frozenset({3})), scene.hold()
+        scene.polls.message_arrived("T", 0, 11, 2)
+        assert len(scene.polls) == 1
+        return [first, third]
+
+    play(scenario)
+
+
+def test_a_message_before_the_offset_wakes_nobody() -> None:
+    def scenario(scene: Scene) -> list[HeldPull]:
+        scene.hold(offset=12)
+        scene.polls.message_arrived("T", 0, 11, 0)
+        return []
+
+    play(scenario)
+
+
+def test_time_ends_a_pull() -> None:
+    def scenario(scene: Scene) -> list[HeldPull]:
+        short, _ = scene.hold(seconds=0), scene.hold(seconds=5)
+        scene.polls.tick()
+        scene.clock.advance(4.9)
+        scene.polls.tick()
+        return [short]
+
+    play(scenario)
+
+
+def test_unwanted_messages_end_a_pull_after_a_while() -> None:
+    def scenario(scene: Scene) -> list[HeldPull]:
+        pull = scene.hold(frozenset({1}))
+        scene.newest = 500
+        for _ in range(4):
+            scene.polls.tick()
+        assert len(scene.polls) == 1
+        scene.polls.tick()
+        return [pull]
+
+    play(scenario)
+
+
+def test_a_closed_connection_takes_its_pulls_along() -> None:
+    def scenario(scene: Scene) -> list[HeldPull]:
+        scene.hold()
+        scene.hold(frozenset({1}))
+        scene.polls.channel_closed(scene.channel)
+        scene.polls.message_arrived("T", 0, 11, 1)
+        assert len(scene.polls) == 0
+        return []
+
+    play(scenario)
+
+
+def test_no_more_than_the_capacity_is_held() -> None:
+    async def run() -> None:
+        clock = ManualClock()
+        polls = LongPoll(lambda pull: None, lambda topic, queue_id: 0, capacity=2, clock=clock)
+        pulls = [
+            HeldPull(cast(Channel, FakeChannel()), RemotingCommand(11), pull_header(number, 0), None, 10.0)
+            for number in range(3)
+        ]
+        assert [polls.hold(pull) for pull in pulls] == [True, True, False]
+        polls.message_arrived("T", 0, 1, 0)
+        assert polls.hold(pulls[2])
+        assert len(polls) == 2
+
+    asyncio.run(run())
+
+
+def test_stopping_answers_everyone() -> None:
+    async def run() -> None:
+        scene = Scene()
+        pulls = [scene.hold(), scene.hold(frozenset({1}))]
+        await scene.polls.stop()
+        assert scene.resumed == pulls
+        assert len(scene.polls) == 0
+
+    asyncio.run(run())

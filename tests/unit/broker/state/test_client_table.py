@@ -1,0 +1,121 @@
+"""Client tables: heartbeats, sign-offs, closed connections, silence."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable, ProducerTable
+from rocketcore.codes import LanguageCode
+from rocketcore.protocol.bodies import ConsumerData, ConsumeType, MessageModel, SubscriptionData
+from rocketcore.service import ManualClock
+from rocketcore.transport.channel import Channel
+from tests.unit.broker.fakes import FakeChannel
+
+
+def channel() -> Channel:
+    return cast(Channel, FakeChannel())
+
+
+def data(*topics: str, version: int = 1, expression: str = "*") -> ConsumerData:
+    return ConsumerData(
+        "g",
+        ConsumeType.CONSUME_PASSIVELY,
+        MessageModel.CLUSTERING,
+        subscription_data_set=[SubscriptionData.build(topic, expression, sub_version=version) for topic in topics],
+    )
+
+
+class Table:
+    """A consumer table and the groups that it reported as changed."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.changes: list[list[str]] = []
+        self.consumers = ConsumerTable(self._changed, clock=self.clock)
+
+    def _changed(self, group: ConsumerGroup) -> None:
+        self.changes.append(group.client_ids)
+
+    def beat(self, channel: Channel, client_id: str, consumer: ConsumerData, *, keep: bool = False) -> bool:
+        return self.consumers.register(channel, client_id, LanguageCode.JAVA, 479, consumer, keep_subscriptions=keep)
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+def test_members_come_and_go(table: Table) -> None:
+    first, second = channel(), channel()
+    table.beat(first, "c1", data("T"))
+    table.beat(second, "c2", data("T"))
+    table.beat(second, "c2", data("T"))
+    table.consumers.unregister(first, "c1", "g")
+    table.consumers.channel_closed(second)
+    assert table.changes == [["c1"], ["c1", "c2"], ["c2"], []]
+    assert table.consumers.find("g") is None
+
+
+def test_a_stranger_cannot_sign_a_member_off(table: Table) -> None:
+    member = channel()
+    table.beat(member, "c1", data("T"))
+    table.consumers.unregister(member, "c9", "g")
+    table.consumers.unregister(channel(), "c1", "g")
+    assert table.consumers.find("g") is not None
+
+
+def test_the_newest_heartbeat_decides_the_topics(table: Table) -> None:
+    member = channel()
+    table.beat(member, "c1", data("T", "U"))
+    assert table.beat(member, "c1", data("U", "V"))
+    group = table.consumers.find("g")
+    assert group is not None
+    assert sorted(group.subscriptions) == ["U", "V"]
+    assert table.consumers.groups_of("V") == ["g"]
+    assert table.consumers.groups_of("T") == []
+
+
+def test_a_newer_version_replaces_a_subscription_without_being_a_change(table: Table) -> None:
+    member = channel()
+    table.beat(member, "c1", data("T", version=5))
+    assert not table.beat(member, "c1", data("T", version=6, expression="a"))
+    assert not table.beat(member, "c1", data("T", version=4, expression="b"))
+    found = table.consumers.find_subscription("g", "T")
+    assert found is not None
+    assert found.sub_string == "a"
+
+
+def test_a_heartbeat_without_subscriptions_keeps_them(table: Table) -> None:
+    member = channel()
+    table.beat(member, "c1", data("T"))
+    assert not table.beat(member, "c1", data(), keep=True)
+    assert table.consumers.find_subscription("g", "T") is not None
+
+
+def test_silent_clients_are_given_up(table: Table) -> None:
+    silent, lively = channel(), channel()
+    table.beat(silent, "c1", data("T"))
+    table.clock.advance(100)
+    table.beat(lively, "c2", data("T"))
+    table.clock.advance(21)
+    assert table.consumers.expire() == [silent]
+    assert table.changes[-1] == ["c2"]
+    assert table.consumers.expire() == []
+
+
+def test_producers_come_and_go() -> None:
+    clock = ManualClock()
+    producers = ProducerTable(clock=clock)
+    first, second, third = channel(), channel(), channel()
+    for number, each in enumerate((first, second, third)):
+        producers.register(each, f"c{number}", LanguageCode.JAVA, 479, "p")
+    producers.unregister(first, "c9", "p")
+    producers.unregister(first, "c0", "p")
+    producers.channel_closed(second)
+    assert [client.client_id for client in producers.find("p")] == ["c2"]
+    clock.advance(121)
+    assert producers.expire() == [third]
+    assert producers.find("p") == []
+    assert producers.groups() == {}

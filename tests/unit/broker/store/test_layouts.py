@@ -1,0 +1,169 @@
+"""Files as Apache RocketMQ writes them: golden vectors, and the names and sizes of what a store leaves on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketcore.broker.store import StoreConfig
+from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
+from rocketcore.broker.store.config import parse_delay_levels
+from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles
+from rocketcore.broker.store.recovery import delivery_time
+from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.config_file import config_properties, load_config
+from rocketcore.errors import ConfigError
+from tests.fixtures.stores import put, running_store
+from tests.fixtures.vectors import family, name_of
+
+
+def queue_on_disk(root: Path, file_bytes: int) -> tuple[ConsumeQueue, QueueFiles]:
+    files = QueueFiles(root, file_bytes, FileSystem())
+    return ConsumeQueue("T", 1, files), files
+
+
+def save(queue: ConsumeQueue, files: QueueFiles) -> None:
+    units = queue.unsaved()
+    assert units is not None
+    files.write(units)
+    queue.mark_saved(units.end)
+
+
+def test_consume_queue_entries(tmp_path: Path) -> None:
+    (vector,) = family("layouts.jsonl", "consume-queue/entries")
+    queue, files = queue_on_disk(tmp_path, vector["fileSize"])
+    for offset, entry in enumerate(vector["input"]["entries"]):
+        assert queue.append(offset, entry["physicalOffset"], entry["size"], entry["tagsCode"])
+    save(queue, files)
+    path = tmp_path / vector["file"]
+    assert path.stat().st_size == vector["fileSize"]
+    expected = bytes.fromhex(vector["hex"])
+    assert path.read_bytes() == expected.ljust(vector["fileSize"], b"\0")
+
+
+def test_consume_queue_that_does_not_begin_at_zero(tmp_path: Path) -> None:
+    (vector,) = family("layouts.jsonl", "consume-queue/pre-blank")
+    given = vector["input"]
+    queue, files = queue_on_disk(tmp_path, given["entriesPerFile"] * 20)
+    queue.append(given["queueOffset"], given["physicalOffset"], given["size"], given["tagsCode"])
+    save(queue, files)
+    folder = files.folder("T", 1)
+    assert sorted(path.name for path in folder.iterdir()) == vector["files"]
+    assert b"".join((folder / name).read_bytes() for name in vector["files"]).hex() == vector["hex"]
+    assert (queue.min_offset, queue.max_offset) == (vector["minOffsetInQueue"], vector["maxOffsetInQueue"])
+
+
+def test_a_unit_that_is_there_already_is_skipped(tmp_path: Path) -> None:
+    queue, _ = queue_on_disk(tmp_path, 200)
+    assert queue.append(0, 0, 100, 1)
+    assert not queue.append(0, 0, 100, 1)
+    assert queue.append(1, 100, 100, 1)
+    assert len(queue.units(0, 10)) == 40
+
+
+def test_units_leave_memory_after_they_are_saved(tmp_path: Path) -> None:
+    queue, files = queue_on_disk(tmp_path, 20 * 1000)
+    for offset in range(5000):
+        queue.append(offset, offset * 100, 100, offset)
+        if offset % 700 == 699:
+            save(queue, files)
+    for start, count in ((0, 10), (990, 20), (4989, 20), (4600, 500)):
+        units = queue.units(start, count)
+        assert units
+        first = int.from_bytes(units[:8], "big")
+        assert first == start * 100
+    assert len(queue.units(990, 20)) == 10 * 20, "a read stops at the end of a file"
+    files.close()
+
+
+@pytest.mark.parametrize("vector", family("layouts.jsonl", "checkpoint/"), ids=name_of)
+def test_checkpoint(vector: dict[str, Any], tmp_path: Path) -> None:
+    given = vector["input"]
+    checkpoint = Checkpoint(
+        physic_msg_timestamp=given["physicMsgTimestamp"],
+        logics_msg_timestamp=given["logicsMsgTimestamp"],
+        index_msg_timestamp=given["indexMsgTimestamp"],
+        master_flushed_offset=given["masterFlushedOffset"],
+        confirm_physical_offset=given["confirmPhyOffset"],
+    )
+    path = tmp_path / "checkpoint"
+    checkpoint.write(path, FileSystem())
+    assert path.stat().st_size == vector["fileSize"]
+    assert path.read_bytes()[:64].hex() == vector["hex"]
+    assert Checkpoint.read(path) == checkpoint
+    assert checkpoint.min_timestamp == vector["minTimestamp"]
+
+
+def test_a_short_or_missing_checkpoint_is_zero(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    assert Checkpoint.read(path) == Checkpoint()
+    path.write_bytes(bytes(39))
+    assert Checkpoint.read(path) == Checkpoint()
+
+
+def test_bounds_with_any_byte_changed_are_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "queuebounds"
+    bounds = QueueBounds(
+        confirm_offset=77, store_timestamp=5, queues={"T": {0: (0, 3), 11: (2, 9)}}, deleted_before={"D": 12}
+    )
+    bounds.write(path, FileSystem())
+    assert QueueBounds.read(path) == bounds
+    data = path.read_bytes()
+    for position in range(len(data)):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 0x01]) + data[position + 1 :])
+        assert QueueBounds.read(path) in (None, bounds)
+        path.write_bytes(data[:position])
+        assert QueueBounds.read(path) is None
+    assert QueueBounds.read(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize("vector", family("layouts.jsonl", "delay-levels/"), ids=name_of)
+def test_delay_levels(vector: dict[str, Any]) -> None:
+    text = vector["input"]["messageDelayLevel"]
+    if not vector["accepted"]:
+        with pytest.raises(ConfigError):
+            parse_delay_levels(text)
+        return
+    levels = parse_delay_levels(text)
+    assert levels == tuple(vector["table"][str(level)] for level in range(1, len(levels) + 1))
+    deliver = vector["deliver"][: len(levels) + 1]
+    assert [delivery_time(1700000000000, level, levels) for level in range(len(levels) + 1)] == deliver
+    # The dispatcher, not the function that the vector comes from, cuts a higher level to the highest (broker.md §4.1).
+    assert delivery_time(1700000000000, len(levels) + 1, levels) == deliver[-1]
+
+
+def test_files_of_a_store(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            assert (tmp_path / "abort").read_text().isdigit()
+            await put(store, topic="Topic", queue_id=3)
+
+    asyncio.run(run())
+    files = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    zero = f"{0:020d}"
+    assert files == {
+        f"commitlog/{zero}",
+        f"consumequeue/Topic/3/{zero}",
+        "checkpoint",
+        "queuebounds",
+        "lock",
+    }
+
+
+def test_settings_have_rocketmq_names_and_defaults_that_fit() -> None:
+    properties = config_properties(StoreConfig())
+    assert properties["flushDiskType"] == "SYNC_FLUSH"
+    assert properties["mappedFileSizeCommitLog"] == str(1 << 30)
+    assert properties["checkCRCOnRecover"] == "true"
+    config = load_config(StoreConfig, {"flushDiskType": "ASYNC_FLUSH", "mappedFileSizeConsumeQueue": "1019"})
+    assert config.flush_disk_type.name == "ASYNC_FLUSH"
+    assert config.queue_file_bytes == 1000
+    with pytest.raises(ConfigError, match="too small"):
+        StoreConfig(mapped_file_size_commit_log=1 << 20)
+    with pytest.raises(ConfigError, match="maxMessageSize"):
+        StoreConfig(max_message_size=0)
+    with pytest.raises(ConfigError, match="messageDelayLevel"):
+        StoreConfig(message_delay_level="1s 2")

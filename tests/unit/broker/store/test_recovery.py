@@ -1,0 +1,271 @@
+"""Starts: clean, after a crash, with queues lost or cut, with damage in the middle of the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rocketcore.broker.store import GetStatus, MessageStore
+from rocketcore.errors import StoreCorrupted, StoreLocked
+from tests.fixtures.stores import (
+    SEGMENT_BYTES,
+    UNITS_PER_FILE,
+    crash_copy,
+    message,
+    put,
+    read_queue,
+    running_store,
+    store_config,
+)
+
+LOG = Path("commitlog") / f"{0:020d}"
+
+
+async def filled(root: Path, count: int = 120, *, body: bytes = bytes(2000), queues: int = 2) -> None:
+    """Write messages, stop in order."""
+    async with running_store(root) as store:
+        for number in range(count):
+            await put(store, b"%06d" % number + body, queue_id=number % queues)
+
+
+def numbers(store: MessageStore, queue_id: int) -> list[int]:
+    return [int(one["body"][:6]) for one in read_queue(store, queue_id=queue_id)]
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def test_clean_start_reads_no_messages(tmp_path: Path) -> None:
+    async def run() -> None:
+        await filled(tmp_path)
+        async with running_store(tmp_path) as store:
+            assert (store.recovery.messages, store.recovery.rebuilt) == (0, False)
+            assert numbers(store, 0) == list(range(0, 120, 2))
+            assert (await put(store, queue_id=1)).queue_offset == 60
+
+    asyncio.run(run())
+
+
+def test_start_after_a_crash_reads_what_followed_the_last_save(tmp_path: Path) -> None:
+    async def run() -> None:
+        await filled(tmp_path / "a", 50)
+        async with running_store(tmp_path / "a") as store:
+            for number in range(50, 80):
+                await put(store, b"%06d" % number, queue_id=number % 2)
+            crash_copy(tmp_path / "a", tmp_path / "b")
+        async with running_store(tmp_path / "b") as store:
+            assert (store.recovery.messages, store.recovery.rebuilt) == (30, False)
+            assert numbers(store, 0) == list(range(0, 80, 2))
+            assert numbers(store, 1) == list(range(1, 80, 2))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("damage", ["all", "one", "file", "cut", "bounds", "bounds damaged", "checkpoint", "stale"])
+def test_lost_or_cut_queues_are_built_again(tmp_path: Path, damage: str) -> None:
+    queue = tmp_path / "consumequeue" / "T" / "0"
+
+    async def run() -> None:
+        await filled(tmp_path, 240)
+        match damage:
+            case "all":
+                shutil.rmtree(tmp_path / "consumequeue")
+            case "one":
+                shutil.rmtree(queue)
+            case "file":
+                (queue / f"{UNITS_PER_FILE * 20 * 2:020d}").unlink()
+            case "cut":
+                overwrite(queue / f"{UNITS_PER_FILE * 20 * 2:020d}", 10 * 20, bytes((UNITS_PER_FILE - 10) * 20))
+            case "bounds":
+                (tmp_path / "queuebounds").unlink()
+            case "bounds damaged":
+                overwrite(tmp_path / "queuebounds", 20, b"9")
+            case "checkpoint":
+                (tmp_path / "checkpoint").unlink()
+            case "stale":
+                # Units behind the end, as a crash leaves them when the log lost its tail.
+                overwrite(queue / f"{UNITS_PER_FILE * 20 * 2:020d}", 20 * 20, bytes(range(20)) * 5)
+                (tmp_path / "abort").touch()
+        async with running_store(tmp_path) as store:
+            assert store.recovery.rebuilt is (damage not in ("checkpoint", "stale"))
+            for queue_id in range(2):
+                assert numbers(store, queue_id) == list(range(queue_id, 240, 2))
+            for number in range(240, 300):
+                assert (await put(store, b"%06d" % number, queue_id=number % 2)).queue_offset == number // 2
+        async with running_store(tmp_path) as store:
+            assert not store.recovery.rebuilt
+            assert numbers(store, 0) == list(range(0, 300, 2))
+
+    asyncio.run(run())
+
+
+def test_units_of_a_lost_tail_do_not_come_back(tmp_path: Path) -> None:
+    async def run() -> None:
+        await filled(tmp_path, 10, queues=1)
+        async with running_store(tmp_path) as store:
+            await put(store, b"gone")
+            lost = await put(store, b"gone too")
+            crash_copy(tmp_path, tmp_path / "crash")
+        root = tmp_path / "crash"
+        # The crash kept units that the queue's thread had written, and lost the log's last record.
+        queue = Path("consumequeue") / "T" / "0" / f"{0:020d}"
+        shutil.copy(tmp_path / queue, root / queue)
+        overwrite(root / LOG, lost.physical_offset, bytes(lost.size))
+        async with running_store(root) as store:
+            assert store.max_offset("T", 0) == 11
+        units = (root / queue).read_bytes()
+        assert units[10 * 20 : 11 * 20] != bytes(20)
+        assert units[11 * 20 :] == bytes(len(units) - 11 * 20)
+
+    asyncio.run(run())
+
+
+def test_stale_records_behind_a_torn_one_are_cleared(tmp_path: Path) -> None:
+    """A hole in the unacknowledged tail: what lies behind it must not join up with what is written later."""
+
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            places = [await put(store, b"%06d" % number) for number in range(6)]
+            crash_copy(tmp_path, tmp_path / "crash")
+        root = tmp_path / "crash"
+        (root / "queuebounds").unlink(missing_ok=True)
+        overwrite(root / LOG, places[3].physical_offset, bytes(16))
+        async with running_store(root) as store:
+            assert numbers(store, 0) == [0, 1, 2]
+            again = await put(store, b"%06d" % 33)
+            assert again.physical_offset == places[3].physical_offset
+            assert again.size == places[3].size
+            crash_copy(root, tmp_path / "second")
+        async with running_store(tmp_path / "second") as store:
+            assert numbers(store, 0) == [0, 1, 2, 33]
+
+    asyncio.run(run())
+
+
+def test_damage_in_the_middle_of_the_log_costs_only_what_it_hit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        await filled(tmp_path, 120, queues=1)
+        overwrite(tmp_path / LOG, 2098 * 10 + 500, b"\xff" * 4)
+        async with running_store(tmp_path) as store:
+            # The damaged message is left out of the answer, and named.
+            assert numbers(store, 0) == [number for number in range(120) if number != 10]
+            assert store.damaged_records == 1
+            assert f"path={tmp_path / LOG}" in caplog.text
+        (tmp_path / "queuebounds").unlink()
+        caplog.clear()
+        with caplog.at_level(logging.ERROR):
+            async with running_store(tmp_path) as store:
+                assert store.recovery.rebuilt
+                assert store.recovery.damaged_bytes > 2000
+                assert numbers(store, 0) == [number for number in range(120) if number != 10]
+                assert store.max_offset("T", 0) == 120
+                assert "commit log damaged" in caplog.text
+
+    asyncio.run(run())
+
+
+def test_a_unit_that_leads_elsewhere_is_an_error_and_the_next_start_repairs_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        await filled(tmp_path, 60, queues=1)
+        queue = tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}"
+        units = queue.read_bytes()
+        overwrite(queue, 7 * 20, units[8 * 20 : 9 * 20])
+        async with running_store(tmp_path) as store:
+            with pytest.raises(StoreCorrupted, match="damaged at offset 7"):
+                store.get("T", 0, 7, 1)
+            assert store.get("T", 0, 8, 1).status is GetStatus.FOUND
+        async with running_store(tmp_path) as store:
+            assert store.recovery.rebuilt
+            assert numbers(store, 0) == list(range(60))
+
+    asyncio.run(run())
+
+
+def test_a_crash_right_after_a_roll(tmp_path: Path) -> None:
+    """The filler is written, the next segment holds nothing or does not exist."""
+
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            while (await put(store, bytes(30_000))).end_offset < 2 * SEGMENT_BYTES:
+                pass
+            count = store.max_offset("T", 0)
+            crash_copy(tmp_path, tmp_path / "a")
+            crash_copy(tmp_path, tmp_path / "b")
+        second = Path("commitlog") / f"{SEGMENT_BYTES:020d}"
+        third = Path("commitlog") / f"{2 * SEGMENT_BYTES:020d}"
+        overwrite(tmp_path / "a" / second, 0, bytes(SEGMENT_BYTES))
+        for name in (second, third):
+            (tmp_path / "b" / name).unlink(missing_ok=True)
+        (tmp_path / "b" / third.with_suffix(".tmp")).touch()
+        for root in (tmp_path / "a", tmp_path / "b"):
+            async with running_store(root) as store:
+                assert store.max_physical_offset == SEGMENT_BYTES
+                found = len(read_queue(store))
+                assert 0 < found < count
+                result = await put(store)
+                assert (result.physical_offset, result.queue_offset) == (SEGMENT_BYTES, found)
+            async with running_store(root) as store:
+                assert len(read_queue(store)) == found + 1
+
+    asyncio.run(run())
+
+
+def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        await filled(tmp_path, 200)
+
+    asyncio.run(run())
+    second = tmp_path / "commitlog" / f"{SEGMENT_BYTES:020d}"
+    moved = second.with_name("moved")
+    second.rename(moved)
+    with pytest.raises(StoreCorrupted, match="no file starts at"):
+        MessageStore(store_config(tmp_path)).load()
+    moved.rename(second)
+    with second.open("r+b") as file:
+        file.truncate(100)
+    with pytest.raises(StoreCorrupted, match="has 100 bytes"):
+        MessageStore(store_config(tmp_path)).load()
+
+
+def _load_in_another_process(root: Path, answer: multiprocessing.queues.Queue[str]) -> None:
+    try:
+        MessageStore(store_config(root)).load()
+    except StoreLocked as error:
+        answer.put(str(error))
+    else:
+        answer.put("")
+
+
+def test_a_folder_has_one_store(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+
+    async def run() -> None:
+        async with running_store(tmp_path):
+            with pytest.raises(StoreLocked, match="in this process"):
+                MessageStore(store_config(tmp_path)).load()
+            answer: multiprocessing.queues.Queue[str] = context.Queue()
+            process = context.Process(target=_load_in_another_process, args=(tmp_path, answer))
+            process.start()
+            assert "already started" in answer.get(timeout=30)
+            process.join()
+        async with running_store(tmp_path):
+            assert (tmp_path / "lock").read_bytes() == b"lock"
+
+    asyncio.run(run())
+
+
+def test_a_message_put_before_the_start_is_refused(tmp_path: Path) -> None:
+    store = MessageStore(store_config(tmp_path))
+    store.load()
+    assert "not started" in store.put(message()).reason
+    asyncio.run(store.stop())
