@@ -1,0 +1,257 @@
+"""``rocket consume`` as a member of a group, and ``rocket tail`` without one."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from rocketcore.cli.failures import EXIT_INTERRUPTED, EXIT_TIMEOUT, CommandFailed
+from rocketcore.cli.messages import FORMAT_HELP, compile_format, message_line, message_object
+from rocketcore.cli.options import command, current
+from rocketcore.cli.render import progress, show_line
+from rocketcore.cli.times import DURATION, parse_time
+
+if TYPE_CHECKING:
+    from rocketcore import Admin, MessageQueue, PushConsumer, ReceivedMessage
+
+__all__ = ["consume", "parse_range", "tail"]
+
+TOOLS_GROUP = "TOOLS_CONSUMER"
+"""The group that every broker has for tools; nothing is ever committed in it."""
+
+POLL_SECONDS = 0.2
+
+_format = click.option("-f", "--format", "line_format", help=FORMAT_HELP)
+_count = click.option("-n", "--count", type=click.IntRange(1), help="End after so many messages.")
+_tag = click.option("-t", "--tag", help='Only these tags, for example "a || b".')
+_sql = click.option("--sql", help="Only what this SQL92 expression matches.")
+
+
+@command(help="Consume topics as a member of a group: each message is printed, then acknowledged.")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("-g", "--group", required=True, help="Consumer group; its offsets move.")
+@_tag
+@_sql
+@click.option("--from", "start_from", type=click.Choice(["first", "last"]), default="last", show_default=True,
+              help="Where a group without offsets begins.")  # fmt: skip
+@click.option("--ack", type=click.Choice(["auto", "none"]), default="auto", show_default=True,
+              help="none: acknowledge nothing, all of it is delivered again.")  # fmt: skip
+@click.option("--exec", "program", metavar="CMD", help="Run it for each message, the body on its stdin; "
+              "an exit code other than 0 asks for the message again.")  # fmt: skip
+@_count
+@click.option("--timeout", type=DURATION, metavar="TIME",
+              help="End after this time; exit code 124 if -n was not reached.")  # fmt: skip
+@_format
+def consume(
+    topics: tuple[str, ...],
+    group: str,
+    tag: str | None,
+    sql: str | None,
+    start_from: Any,
+    ack: str,
+    program: str | None,
+    count: int | None,
+    timeout: float | None,
+    line_format: str | None,
+) -> int:
+    from rocketcore import PushConsumer
+
+    show = _printer(line_format)
+    arguments = shlex.split(program) if program else None
+    consumed = 0
+    with (
+        PushConsumer(current().namesrv, group=group, start_from=start_from) as consumer,
+        _Ending(consumer, timeout) as ending,
+    ):
+        for topic in topics:
+            consumer.subscribe(topic, tag=tag, sql=sql)
+        for message in consumer:
+            show(message)
+            if arguments is not None and subprocess.run(arguments, input=message.body, check=False).returncode:
+                message.retry()
+            elif ack == "auto":
+                message.ack()
+            consumed += 1
+            if consumed == count:
+                break
+    progress(f"{consumed} messages consumed by group {group}")
+    if ending.interrupted:
+        return EXIT_INTERRUPTED
+    if count is not None and consumed < count:
+        raise CommandFailed("TIMEOUT", f"{consumed} of {count} messages came in {timeout:g} s", exit_code=EXIT_TIMEOUT)
+    return 0
+
+
+class _Ending:
+    """Closes a consumer after a time or on Ctrl-C, beside the loop over its messages.
+
+    The loop ends after the message in hand; leaving the context waits until the offsets are stored.
+    """
+
+    def __init__(self, consumer: PushConsumer, timeout: float | None) -> None:
+        self.interrupted = False
+        self._close = consumer.close
+        self._closing: list[threading.Thread] = []
+        self._timer = threading.Timer(timeout, consumer.close) if timeout is not None else None
+
+    def __enter__(self) -> _Ending:
+        self._before = signal.signal(signal.SIGINT, self._interrupt)
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+        for thread in self._closing:
+            thread.join()
+        signal.signal(signal.SIGINT, self._before)
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        self._closing.append(threading.Thread(target=self._close, name="consume-close", daemon=True))
+        self._closing[0].start()
+
+
+class Range(NamedTuple):
+    """Which messages of a queue: from where, and up to where (exclusive; None: without end)."""
+
+    start: int
+    end: int | None
+
+
+def parse_range(text: str, now_millis: int) -> Callable[[int, int, Callable[[int], int]], Range]:
+    """Return the function that gives the range in a queue with these bounds; raises ValueError.
+
+    ``start`` ``end`` ``N`` ``+N`` (after the first N) ``-N`` (the last N) ``A:B`` ``@TIME`` ``@TIME:@TIME``.
+    The function takes minimum, maximum, and what finds the offset at a time.
+    """
+    first, separator, last = _split_range(text)
+    begin = _parse_edge(first or "start", now_millis)
+    stop = _parse_edge(last or "end", now_millis) if separator else None
+
+    def bounds(minimum: int, maximum: int, at_time: Callable[[int], int]) -> Range:
+        start = max(minimum, min(maximum, begin(minimum, maximum, at_time)))
+        if stop is None:
+            return Range(start, None)
+        return Range(start, max(start, min(maximum, stop(minimum, maximum, at_time))))
+
+    return bounds
+
+
+def _split_range(text: str) -> tuple[str, str, str]:
+    """Split at the colon between two edges, which a time may hold as well."""
+    if text.startswith("@"):
+        first, separator, last = text.partition(":@")
+        return first, separator, f"@{last}" if separator else ""
+    return text.partition(":")
+
+
+def _parse_edge(text: str, now_millis: int) -> Callable[[int, int, Callable[[int], int]], int]:
+    if text == "start":
+        return lambda minimum, maximum, at_time: minimum
+    if text == "end":
+        return lambda minimum, maximum, at_time: maximum
+    if text.startswith("@"):
+        millis = parse_time(text[1:], now_millis)
+        return lambda minimum, maximum, at_time: at_time(millis)
+    if not re.fullmatch(r"[+-]?\d+", text):
+        raise ValueError(f"{text!r} is not an offset: start, end, N, +N, -N, A:B, @TIME or @TIME:@TIME")
+    number = int(text)
+    if text.startswith("-"):
+        return lambda minimum, maximum, at_time: maximum + number
+    if text.startswith("+"):
+        return lambda minimum, maximum, at_time: minimum + number
+    return lambda minimum, maximum, at_time: number
+
+
+@command(help="Watch topics without a group: no offset moves, nobody else gets less.")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("-o", "--offsets", default=None, metavar="OFFSETS",
+              help="start, end, N, +N, -N (the last N), A:B, @TIME, @TIME:@TIME; per queue. Default: end.")  # fmt: skip
+@click.option("--since", metavar="TIME", help="From this long ago, or from this time, for example 10m.")
+@_tag
+@_sql
+@click.option("--grep", metavar="RE", help="Only bodies in which this regular expression is found.")
+@_count
+@click.option("-e", "--exit-at-end", is_flag=True, help="End when everything that was there is printed.")
+@_format
+def tail(
+    topics: tuple[str, ...],
+    offsets: str | None,
+    since: str | None,
+    tag: str | None,
+    sql: str | None,
+    grep: str | None,
+    count: int | None,
+    exit_at_end: bool,
+    line_format: str | None,
+) -> None:
+    from rocketcore import Admin, PullConsumer
+
+    settings = current()
+    show = _printer(line_format)
+    if offsets is not None and since is not None:
+        raise click.UsageError("--offsets and --since exclude each other")
+    try:
+        bounds = parse_range(f"@{since}" if since is not None else offsets or "end", round(time.time() * 1000))
+        pattern = re.compile(grep.encode()) if grep else None
+    except (ValueError, re.error) as error:
+        raise click.UsageError(str(error)) from error
+    with Admin(settings.namesrv, timeout=settings.timeout) as admin:
+        ranges = {queue: span for topic in topics for queue, span in _ranges(admin, topic, bounds, exit_at_end).items()}
+    ends = {queue: span.end for queue, span in ranges.items() if span.end is not None}
+    open_ended = len(ends) < len(ranges)
+    left = {queue for queue, end in ends.items() if ranges[queue].start < end}
+    if not left and not open_ended:
+        return
+    shown = 0
+    with PullConsumer(settings.namesrv, group=TOOLS_GROUP, start_from="first") as consumer:
+        wanted = [queue for queue in ranges if queue in left or queue not in ends]
+        consumer.assign(wanted, tag=tag, sql=sql)
+        for queue in wanted:
+            consumer.seek(queue, ranges[queue].start)
+        while left or open_ended:
+            for message in consumer.poll(POLL_SECONDS):
+                end = ends.get(message.queue)
+                if (end is not None and message.offset >= end) or (pattern and not pattern.search(message.body)):
+                    continue
+                show(message)
+                shown += 1
+                if shown == count:
+                    return
+            left = {queue for queue in left if consumer.position(queue) < ends[queue]}
+
+
+def _ranges(
+    admin: Admin, topic: str, bounds: Callable[[int, int, Callable[[int], int]], Range], to_end: bool
+) -> dict[MessageQueue, Range]:
+    result = {}
+    for queue, offsets in admin.topic_stats(topic).items():
+        span = bounds(offsets.min_offset, offsets.max_offset, lambda millis, q=queue: admin.search_offset(q, millis))  # type: ignore[misc]
+        if to_end and span.end is None:
+            span = Range(span.start, offsets.max_offset)
+        result[queue] = span
+    return result
+
+
+def _printer(line_format: str | None) -> Callable[[ReceivedMessage], None]:
+    if line_format is not None:
+        try:
+            text = compile_format(line_format)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--format") from error
+        return lambda message: click.echo(text(message))
+    return lambda message: show_line(message_object(message), message_line(message))

@@ -1,0 +1,100 @@
+"""Errors as a user of the command line sees them: what, why, what to do, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+
+from rocketcore.cli.options import Settings
+from rocketcore.errors import (
+    BrokerError,
+    ConfigError,
+    ConnectError,
+    ConnectionLost,
+    GroupNotExist,
+    MessageIllegal,
+    NoPermission,
+    QueryNotFound,
+    RequestTimeout,
+    RocketError,
+    RouteNotFound,
+    StoreLocked,
+    TopicNotExist,
+)
+
+__all__ = ["CommandFailed", "Failure", "failure_of"]
+
+EXIT_FAILED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_NOT_ALLOWED, EXIT_UNREACHABLE, EXIT_PARTLY = 1, 2, 3, 4, 5, 6
+EXIT_TIMEOUT, EXIT_INTERRUPTED = 124, 130
+
+
+class CommandFailed(Exception):
+    """A command found out by itself that it failed."""
+
+    def __init__(self, code: str, what: str, hint: str = "", *, exit_code: int = EXIT_FAILED) -> None:
+        super().__init__(what)
+        self.code = code
+        self.hint = hint
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error to print: exit code, stable name, what happened, why, what to do about it."""
+
+    exit_code: int
+    code: str
+    what: str
+    why: str
+    hint: str
+
+    def show(self, settings: Settings) -> None:
+        """Print on stderr: lines for people, one JSON object for programs."""
+        if settings.output in ("json", "jsonl"):
+            message = f"{self.what}: {self.why}" if self.why else self.what
+            text = json.dumps({"error": {"code": self.code, "message": message, "hint": self.hint}}, ensure_ascii=False)
+        else:
+            lines = [f"error: {self.what}"]
+            if self.why:
+                lines.append(f"why: {self.why}")
+            if self.hint:
+                lines.append(f"hint: {self.hint}")
+            text = "\n".join(lines)
+        print(text, file=sys.stderr)
+
+
+# The first row whose class fits decides.
+_TABLE: tuple[tuple[type[BaseException], int, str, str], ...] = (
+    (ConfigError, EXIT_USAGE, "USAGE", "see --help of the command"),
+    (MessageIllegal, EXIT_USAGE, "MESSAGE_ILLEGAL", "see --help of the command"),
+    (TopicNotExist, EXIT_NOT_FOUND, "TOPIC_NOT_EXIST", "rocket topic list shows what there is"),
+    (RouteNotFound, EXIT_NOT_FOUND, "TOPIC_NOT_EXIST", "rocket topic list shows what there is"),
+    (GroupNotExist, EXIT_NOT_FOUND, "GROUP_NOT_EXIST", "a group exists once a consumer of it was connected"),
+    (QueryNotFound, EXIT_NOT_FOUND, "NOT_FOUND", ""),
+    (NoPermission, EXIT_NOT_ALLOWED, "NO_PERMISSION", "check the topic's permission; some settings are protected"),
+    (ConnectError, EXIT_UNREACHABLE, "UNREACHABLE", "start one with: rocket up; or name another with --namesrv"),
+    (ConnectionLost, EXIT_UNREACHABLE, "CONNECTION_LOST", "try again; rocket cluster list shows who is there"),
+    (RequestTimeout, EXIT_TIMEOUT, "TIMEOUT", "give it longer with --timeout"),
+    (TimeoutError, EXIT_TIMEOUT, "TIMEOUT", "give it longer with --timeout"),
+    (StoreLocked, EXIT_FAILED, "STORE_LOCKED", "stop the other process, or use another folder"),
+)
+
+
+def failure_of(error: BaseException, settings: Settings) -> Failure:
+    """Translate an exception that a command let out."""
+    what = f"{settings.command} failed"
+    if isinstance(error, CommandFailed):
+        return Failure(error.exit_code, error.code, str(error), "", error.hint)
+    for kind, exit_code, code, hint in _TABLE:
+        if isinstance(error, kind):
+            return Failure(exit_code, code, what, " ".join(str(error).split()) or kind.__name__, hint)
+    if isinstance(error, BrokerError):
+        return Failure(EXIT_FAILED, error.code_name, what, str(error), "")
+    if isinstance(error, RocketError):
+        return Failure(EXIT_FAILED, type(error).__name__, what, str(error), "")
+    if isinstance(error, OSError):
+        return Failure(EXIT_FAILED, "OS_ERROR", what, str(error), "")
+    return Failure(
+        EXIT_FAILED, "INTERNAL", what, f"{type(error).__name__}: {error}", "report what --debug prints"
+    )

@@ -1,0 +1,169 @@
+"""The command ``rocket``: its tree, its exit codes and the form of its errors.
+
+Nothing but click is imported before a command is chosen: a group knows its commands' modules and one-line helps by
+heart, so that ``rocket --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final, NamedTuple, NoReturn
+
+import click
+
+from rocketcore.cli.options import PipeClosed, Settings, global_options
+
+__all__ = ["EXIT_INTERRUPTED", "main", "rocket", "run"]
+
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+
+class Entry(NamedTuple):
+    """Where a command is and what it does, known without importing it."""
+
+    module: str
+    function: str
+    help: str
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def __init__(self, name: str, help: str, entries: dict[str, Entry | LazyGroup]) -> None:
+        super().__init__(name, help=help, no_args_is_help=True)
+        self.entries = entries
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = self.entries.get(cmd_name)
+        if entry is None or isinstance(entry, LazyGroup):
+            return entry
+        command = getattr(import_module(f"rocketcore.cli.{entry.module}"), entry.function)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"rocketcore.cli.{entry.module}.{entry.function} is no command")
+        command.name = cmd_name
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, str(entry.help)) for name, entry in self.entries.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.entries and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], self.entries, 1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            raise click.UsageError(f"no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _group(name: str, help: str, **entries: tuple[str, str, str]) -> LazyGroup:
+    return LazyGroup(name, help, {key: Entry(*entry) for key, entry in entries.items()})
+
+
+COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
+    "up": Entry("up", "up", "Run a name server and brokers here, in the foreground."),
+    "demo": Entry("up", "demo", "Write, read and check a sample with Spark and a consumer."),
+    "produce": Entry("produce", "produce", "Send messages to a topic."),
+    "consume": Entry("consume", "consume", "Consume topics as a member of a group: moves its offsets."),
+    "tail": Entry("consume", "tail", "Watch topics without a group: moves nothing."),
+    "topic": _group(
+        "topic",
+        "Topics: list, describe, create, delete, route.",
+        list=("topic", "list_topics", "List the topics of the cluster."),
+        describe=("topic", "describe", "Show the queues of a topic and their offsets."),
+        create=("topic", "create", "Create a topic, or change it."),
+        delete=("topic", "delete", "Delete a topic and its messages."),
+        route=("topic", "route", "Show which brokers serve a topic."),
+    ),
+    "cluster": _group(
+        "cluster",
+        "Clusters.",
+        list=("cluster", "list_clusters", "List clusters with their brokers."),
+    ),
+    "broker": _group(
+        "broker",
+        "Brokers: start one, list them.",
+        start=("servers", "start_broker", "Run a broker in the foreground."),
+        list=("cluster", "list_brokers", "List the brokers with their state."),
+    ),
+    "namesrv": LazyGroup(
+        "namesrv",
+        "Name servers: start one, its settings, its key-value table.",
+        {
+            "start": Entry("servers", "start_namesrv", "Run a name server in the foreground."),
+            "config": _group(
+                "config",
+                "Settings of the name servers.",
+                get=("namesrv", "get_config", "Show the settings of a name server."),
+                set=("namesrv", "set_config", "Change a setting on every name server."),
+            ),
+            "kv": _group(
+                "kv",
+                "The key-value table of the name servers.",
+                list=("namesrv", "list_kv", "List the keys of a namespace."),
+                set=("namesrv", "set_kv", "Set a value on every name server."),
+                delete=("namesrv", "delete_kv", "Delete a value on every name server."),
+            ),
+        },
+    ),
+    "bench": _group(
+        "bench",
+        "Measure sending, consuming and the codec.",
+        produce=("bench", "bench_produce", "Send as fast as possible for a while."),
+        consume=("bench", "bench_consume", "Read a topic as fast as possible."),
+        codec=("bench", "bench_codec", "Encode and decode messages without a network."),
+    ),
+    "version": Entry("version", "version", "Show versions."),
+}
+
+rocket = global_options(LazyGroup("rocket", "RocketMQ in Python: servers, messages, administration.", COMMANDS))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code; prints errors itself."""
+    settings = Settings()
+    try:
+        code = rocket.main(arguments, "rocket", standalone_mode=False, obj=settings)
+        sys.stdout.flush()
+    except (PipeClosed, BrokenPipeError):
+        # The reader has what it wanted. What is still buffered cannot be written: keep the exit from trying.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        return EXIT_INTERRUPTED
+    except click.ClickException as error:
+        if settings.output not in ("json", "jsonl") or not isinstance(error, click.UsageError):
+            error.show()
+        else:
+            from rocketcore.cli.failures import Failure
+
+            Failure(EXIT_USAGE, "USAGE", error.format_message(), "", "see --help").show(settings)
+        return error.exit_code
+    except Exception as error:
+        if settings.debug:
+            raise
+        from rocketcore.cli.failures import failure_of
+
+        failure = failure_of(error, settings)
+        failure.show(settings)
+        return failure.exit_code
+    return code if isinstance(code, int) else 0
+
+
+def main() -> NoReturn:
+    """Entry point of the command."""
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

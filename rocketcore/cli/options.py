@@ -1,0 +1,129 @@
+"""Options that every command takes, before or after its name, and where their defaults come from.
+
+Order: option, environment, the context named in ``config.toml`` under the user's configuration folder, default.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+__all__ = ["FORMATS", "PipeClosed", "Settings", "command", "current", "global_options"]
+
+FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "csv", "name")
+DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
+DEFAULT_TIMEOUT: Final = 5.0
+NAMESRV_VARIABLES: Final = ("ROCKET_NAMESRV", "ROCKETMQ_NAMESRV_ADDR", "NAMESRV_ADDR")
+
+AnyCommand = TypeVar("AnyCommand", bound=click.Command)
+
+
+@dataclass(slots=True)
+class Settings:
+    """What the common options of one command line say; None or empty where they say nothing."""
+
+    namesrv_option: str | None = None
+    output: str = "table"
+    timeout: float = DEFAULT_TIMEOUT
+    quiet: bool = False
+    debug: bool = False
+    command: str = "rocket"
+
+    @property
+    def namesrv(self) -> str:
+        """The name servers, joined by ``;``."""
+        if self.namesrv_option:
+            return self.namesrv_option
+        for variable in NAMESRV_VARIABLES:
+            if os.environ.get(variable):
+                return os.environ[variable]
+        return _context().get("namesrv") or DEFAULT_NAMESRV
+
+
+def _context() -> dict[str, str]:
+    """Return the context in use: ``ROCKET_CONTEXT``, or ``current`` in config.toml, names a table of ``contexts``."""
+    path = Path(click.get_app_dir("rocket", force_posix=False)) / "config.toml"
+    if not path.is_file():
+        return {}
+    import tomllib
+
+    from rocketcore.errors import ConfigError
+
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    name = os.environ.get("ROCKET_CONTEXT") or document.get("current")
+    if name is None:
+        return {}
+    context = document.get("contexts", {}).get(name)
+    if not isinstance(context, dict):
+        raise ConfigError(f"{path}: no context {name!r}")
+    return {key: value for key, value in context.items() if isinstance(value, str)}
+
+
+def current() -> Settings:
+    """Return the settings of the running command."""
+    settings = click.get_current_context().find_root().obj
+    if not isinstance(settings, Settings):
+        raise TypeError("the command runs without settings")
+    return settings
+
+
+def _store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value is None or parameter.name is None:
+        return
+    settings = ctx.find_root().ensure_object(Settings)
+    setattr(settings, "namesrv_option" if parameter.name == "namesrv" else parameter.name, value)
+
+
+def _options(taken: set[str]) -> list[click.Option]:
+    """Make the common options, without the names that a command has taken for its own."""
+
+    def option(*names: str, **attributes: Any) -> click.Option:
+        free = [name for name in names if name not in taken]
+        return click.Option(free, expose_value=False, callback=_store, default=None, **attributes)
+
+    return [
+        option("--namesrv", metavar="A[;B]", help="Name servers, host:port joined by ;"),
+        option("-o", "--output", type=click.Choice(FORMATS), help="Form of the data on stdout."),
+        option("--timeout", type=click.FloatRange(0, min_open=True), help="Longest wait, seconds."),
+        option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
+        option("--debug", is_flag=True, help="Show tracebacks and debug logs."),
+    ]
+
+
+def global_options(group: AnyCommand) -> AnyCommand:
+    """Add the common options to a command."""
+    taken = {name for parameter in group.params for name in parameter.opts}
+    group.params.extend(_options(taken))
+    return group
+
+
+class PipeClosed(Exception):
+    """The reader of stdout has gone. Not an OSError: click takes EPIPE into its own hands and exits with 1."""
+
+
+class _Command(click.Command):
+    """A command that leaves its name for the error message."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        ctx.find_root().ensure_object(Settings).command = ctx.command_path
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise PipeClosed from error
+
+
+def command(**attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declare a command that takes the common options as well; its own win over a common one of the same name."""
+
+    def declare(function: Callable[..., Any]) -> click.Command:
+        return global_options(click.command(cls=_Command, **attributes)(function))
+
+    return declare

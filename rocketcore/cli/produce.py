@@ -1,0 +1,153 @@
+"""``rocket produce``."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
+from rocketcore.cli.options import command, current
+from rocketcore.cli.render import progress, show_line
+from rocketcore.cli.times import DURATION, TIME
+
+__all__ = ["produce"]
+
+_ENVELOPE = frozenset({"body", "body_base64", "tag", "keys", "properties", "message_group"})
+
+
+@command(
+    help="Send messages to a topic.\n\nA BODY is text, @FILE for the content of a file, or - for one message a line of "
+    "standard input; without any, standard input is read."
+)
+@click.argument("topic")
+@click.argument("bodies", metavar="[BODY | - | @FILE]...", nargs=-1)
+@click.option("-t", "--tag", help="Tag of the messages.")
+@click.option("-k", "--key", "keys", multiple=True, help="Key of the messages; may be repeated.")
+@click.option("-H", "--property", "properties", multiple=True, metavar="K=V", help="Property; may be repeated.")
+@click.option("-G", "--message-group", help="Messages of one group go to one queue, in order.")
+@click.option("--delay", type=DURATION, metavar="TIME", help="Deliver after this time, for example 30s.")
+@click.option("--at", type=TIME, metavar="TIME", help="Deliver at this time.")
+@click.option("--jsonl", is_flag=True, help=f"Each line of input is an object: {', '.join(sorted(_ENVELOPE))}.")
+@click.option("-n", "--count", type=click.IntRange(1), default=1, help="Send each body so many times.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N messages a second.")
+@click.option("--oneway", is_flag=True, help="Do not wait for answers.")
+@click.option("--group", default="rocket-produce", show_default=True, help="Producer group.")
+@click.option("-q", "--quiet", "quiet", is_flag=True, help="Print no line a message.")
+def produce(
+    topic: str,
+    bodies: tuple[str, ...],
+    tag: str | None,
+    keys: tuple[str, ...],
+    properties: tuple[str, ...],
+    message_group: str | None,
+    delay: float | None,
+    at: int | None,
+    jsonl: bool,
+    count: int,
+    rate: float | None,
+    oneway: bool,
+    group: str,
+    quiet: bool,
+) -> None:
+    from rocketcore import Message, Producer
+
+    settings = current()
+    constants = {
+        "tag": tag,
+        "keys": list(keys) or None,
+        "properties": _pairs(properties),
+        "message_group": message_group,
+        "delay": delay,
+        "deliver_at": _moment(at),
+    }
+    sent = not_ok = 0
+    began = time.monotonic()
+    with Producer(settings.namesrv, group=group, timeout=settings.timeout) as producer:
+        for fields in _inputs(bodies, jsonl):
+            message = Message(topic, **{**constants, **fields})
+            for _ in range(count):
+                if rate is not None:
+                    time.sleep(max(0.0, began + sent / rate - time.monotonic()))
+                if oneway:
+                    producer.send_oneway(message)
+                else:
+                    result = producer.send(message)
+                    not_ok += not result
+                    if not quiet:
+                        queue = result.queue
+                        show_line(
+                            {
+                                "status": result.status.value,
+                                "msg_id": result.msg_id,
+                                "topic": queue.topic,
+                                "broker": queue.broker,
+                                "queue_id": queue.queue_id,
+                                "offset": result.offset,
+                            },
+                            f"{result.status.value} {queue.broker}/{queue.queue_id}@{result.offset} {result.msg_id}",
+                        )
+                sent += 1
+    progress(f"{sent} messages sent to {topic}")
+    if not_ok:
+        raise CommandFailed("NOT_OK", f"{not_ok} of {sent} messages are stored, but not as safely as asked for",
+                            "the status of each tells why", exit_code=EXIT_PARTLY)  # fmt: skip
+
+
+def _inputs(bodies: tuple[str, ...], jsonl: bool) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each message."""
+    for body in bodies or ("-",):
+        if body == "-":
+            for line in sys.stdin.buffer:
+                line = line.rstrip(b"\r\n")
+                if line:
+                    yield _envelope(line) if jsonl else {"body": line}
+        elif body.startswith("@"):
+            try:
+                yield {"body": Path(body[1:]).read_bytes()}
+            except OSError as error:
+                raise click.BadParameter(f"{body[1:]}: {error.strerror}", param_hint="BODY") from error
+        else:
+            yield _envelope(body.encode()) if jsonl else {"body": body}
+
+
+def _envelope(line: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+        if not isinstance(fields, dict):
+            raise ValueError("no object")
+        unknown = fields.keys() - _ENVELOPE
+        if unknown:
+            raise ValueError(f"unknown field {sorted(unknown)[0]}")
+        encoded = fields.pop("body_base64", None)
+        if encoded is not None:
+            fields["body"] = base64.b64decode(encoded, validate=True)
+        elif not isinstance(fields.get("body"), str):
+            fields["body"] = json.dumps(fields["body"], ensure_ascii=False)
+    except KeyError:
+        raise click.BadParameter("an envelope has no body", param_hint="--jsonl") from None
+    except (ValueError, binascii.Error) as error:
+        raise click.BadParameter(f"{line[:60].decode('utf-8', 'replace')!r}: {error}", param_hint="--jsonl") from None
+    return fields
+
+
+def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    if any(not name or not separator for name, separator, _ in pairs):
+        raise click.BadParameter("give it as NAME=VALUE", param_hint="--property")
+    return {name: value for name, _, value in pairs}
+
+
+def _moment(millis: int | None) -> Any:
+    if millis is None:
+        return None
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(millis / 1000, UTC)

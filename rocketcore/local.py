@@ -1,0 +1,331 @@
+"""LocalCluster: a name server and brokers on free ports of 127.0.0.1, in this process or beside it.
+
+In this process all servers share one background thread with a uvloop event loop. Beside it each is a process started
+as a user starts it, ``rocket namesrv start`` and ``rocket broker start``, which is what tests that kill servers need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final, Literal, Protocol, Self, TypeVar
+
+from rocketcore.errors import ConfigError, RocketError
+
+if TYPE_CHECKING:
+    from rocketcore.broker.broker import Broker
+    from rocketcore.nameserver.server import NameServer
+
+__all__ = ["LocalCluster"]
+
+T = TypeVar("T")
+FlushMode = Literal["sync", "async"]
+
+TEMPORARY_SEGMENT_BYTES: Final = 64 * 1024 * 1024
+START_SECONDS: Final = 30.0
+EXIT_SECONDS: Final = 1.0
+"""What a process that has closed its output gets to end."""
+
+
+class _Host(Protocol):
+    """Runs servers somewhere; ``properties`` are RocketMQ's property names."""
+
+    def start_namesrv(self, properties: Mapping[str, str]) -> str: ...
+
+    def start_broker(self, index: int, properties: Mapping[str, str]) -> str: ...
+
+    def stop_broker(self, index: int, *, kill: bool) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class LocalCluster:
+    """A cluster for tests, demonstrations and small things, up while the ``with`` block runs.
+
+    store         folder that keeps messages and settings; None: a temporary one, deleted at the end
+    brokers       masters named broker-a, broker-b, …
+    namesrv_port  0 takes a free port
+    in_process    False starts a process for each server
+    flush         when a message counts as stored; None: ``sync`` for a folder of yours, ``async`` for a temporary one
+    properties    further broker settings by RocketMQ's property names
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | None = None,
+        *,
+        brokers: int = 1,
+        namesrv_port: int = 0,
+        in_process: bool = True,
+        flush: FlushMode | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        if not 1 <= brokers <= 26:
+            raise ConfigError(f"brokers is 1 to 26, got {brokers}")
+        self._store = None if store is None else Path(store).absolute()
+        self._count = brokers
+        self._namesrv_port = namesrv_port
+        self._in_process = in_process
+        self._flush = flush or ("async" if store is None else "sync")
+        self._properties = dict(properties or {})
+        self._temporary: Path | None = None
+        self._host: _Host | None = None
+        self._namesrv = ""
+        self._addresses: list[str] = []
+
+    @property
+    def namesrv(self) -> str:
+        """Address of the name server, ``127.0.0.1:port``."""
+        self._running()
+        return self._namesrv
+
+    @property
+    def broker_addresses(self) -> tuple[str, ...]:
+        """Addresses of the brokers, broker-a first."""
+        self._running()
+        return tuple(self._addresses)
+
+    @property
+    def broker_names(self) -> tuple[str, ...]:
+        return tuple(_broker_name(index) for index in range(self._count))
+
+    @property
+    def store(self) -> Path:
+        """Folder of everything the cluster keeps; a broker's messages are in a folder of its name."""
+        folder = self._store or self._temporary
+        if folder is None:
+            raise ConfigError("the cluster is not running")
+        return folder
+
+    def start(self) -> Self:
+        """Start all servers; return when every broker is registered and answers."""
+        if self._host is not None:
+            return self
+        if self._store is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="rocketcore-"))
+        self._host = _ThreadHost() if self._in_process else _ProcessHost(self.store)
+        try:
+            self._namesrv = self._host.start_namesrv(
+                {
+                    "bindAddress": "127.0.0.1",
+                    "listenPort": str(self._namesrv_port),
+                    "rocketmqHome": str(self.store),
+                }
+            )
+            for index in range(self._count):
+                self._addresses.append(self._host.start_broker(index, self._broker_properties(index, 0)))
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop all servers, and delete a temporary folder; a second call does nothing."""
+        host, self._host = self._host, None
+        self._addresses = []
+        if host is not None:
+            host.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def stop_broker(self, index: int = 0, *, kill: bool = False) -> None:
+        """Stop one broker; ``kill`` ends its process without warning, which needs ``in_process=False``."""
+        self._running().stop_broker(index, kill=kill)
+
+    def start_broker(self, index: int = 0) -> None:
+        """Start a stopped broker again, at the same address and on the same store."""
+        port = int(self._addresses[index].rpartition(":")[2])
+        self._running().start_broker(index, self._broker_properties(index, port))
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        where = f"namesrv={self._namesrv!r}, brokers={self._addresses}" if self._host else "stopped"
+        return f"LocalCluster({where})"
+
+    def _running(self) -> _Host:
+        if self._host is None:
+            raise ConfigError("the cluster is not running: use it in a with block, or call start()")
+        return self._host
+
+    def _broker_properties(self, index: int, port: int) -> dict[str, str]:
+        name = _broker_name(index)
+        properties = {
+            "bindAddress": "127.0.0.1",
+            "listenPort": str(port),
+            "brokerName": name,
+            "namesrvAddr": self._namesrv,
+            "storePathRootDir": str(self.store / name),
+            "flushDiskType": f"{self._flush.upper()}_FLUSH",
+        }
+        if self._temporary is not None:
+            properties["mappedFileSizeCommitLog"] = str(TEMPORARY_SEGMENT_BYTES)
+        return {**properties, **self._properties}
+
+
+def _broker_name(index: int) -> str:
+    return f"broker-{chr(ord('a') + index)}"
+
+
+class _ThreadHost:
+    """Servers on one background event loop."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._namesrv: NameServer | None = None
+        self._brokers: dict[int, Broker] = {}
+        started: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(started,), name="rocketcore-local-cluster", daemon=True
+        )
+        self._thread.start()
+        started.result(START_SECONDS)
+
+    def _run(self, started: Future[None]) -> None:
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            self._loop = runner.get_loop()
+            self._ended = asyncio.Event()
+            self._loop.call_soon(started.set_result, None)
+            runner.run(self._until_ended())
+
+    async def _until_ended(self) -> None:
+        await self._ended.wait()
+        for broker in self._brokers.values():
+            await broker.stop()
+        if self._namesrv is not None:
+            await self._namesrv.stop()
+
+    def _call(self, function: Callable[[], Awaitable[T]]) -> T:
+        async def run() -> T:
+            return await function()
+
+        if self._loop is None:
+            raise RuntimeError("the event loop of the cluster does not run")
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(START_SECONDS)
+
+    def start_namesrv(self, properties: Mapping[str, str]) -> str:
+        from rocketcore.config_file import load_config
+        from rocketcore.nameserver.config import NameServerConfig
+        from rocketcore.nameserver.server import NameServer
+
+        async def start() -> str:
+            self._namesrv = server = NameServer(load_config(NameServerConfig, properties))
+            await server.start()
+            return server.address
+
+        return self._call(start)
+
+    def start_broker(self, index: int, properties: Mapping[str, str]) -> str:
+        from rocketcore.broker.broker import Broker
+        from rocketcore.broker.config import BrokerConfig
+        from rocketcore.broker.store.config import StoreConfig
+        from rocketcore.config_file import load_config
+
+        async def start() -> str:
+            broker = Broker(load_config(BrokerConfig, properties), load_config(StoreConfig, properties))
+            await broker.start()
+            self._brokers[index] = broker
+            return broker.address
+
+        return self._call(start)
+
+    def stop_broker(self, index: int, *, kill: bool) -> None:
+        if kill:
+            raise ConfigError("a broker in this process cannot be killed: use in_process=False")
+        self._call(self._brokers.pop(index).stop)
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join(START_SECONDS)
+
+
+class _ProcessHost:
+    """Servers as processes; their logs are ``<server>.log`` in the cluster's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+
+    def start_namesrv(self, properties: Mapping[str, str]) -> str:
+        return self._start("namesrv", properties)
+
+    def start_broker(self, index: int, properties: Mapping[str, str]) -> str:
+        return self._start("broker", properties, _broker_name(index))
+
+    def _start(self, noun: str, properties: Mapping[str, str], name: str | None = None) -> str:
+        name = name or noun
+        file = self._folder / f"{name}.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), "utf-8")
+        log = (self._folder / f"{name}.log").open("ab")
+        with log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "rocketcore.cli.main", noun, "start", "-c", str(file)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self._processes[name] = process
+        ready = _first_line(process.stdout, START_SECONDS)
+        if not ready:
+            try:
+                reason = f"ended with exit code {process.wait(EXIT_SECONDS)}"
+            except subprocess.TimeoutExpired:
+                reason = f"is not ready after {START_SECONDS:g} s"
+            self._end(name, kill=True)
+            raise RocketError(f"{name} {reason}; its log is {log.name}")
+        return str(json.loads(ready)["address"])
+
+    def stop_broker(self, index: int, *, kill: bool) -> None:
+        self._end(_broker_name(index), kill=kill)
+
+    def close(self) -> None:
+        for name in sorted(self._processes):
+            self._end(name, kill=False)
+
+    def _end(self, name: str, *, kill: bool) -> None:
+        process = self._processes.pop(name)
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
+        try:
+            process.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _first_line(stream: IO[str] | None, timeout: float) -> str:
+    """Read one line; empty when the stream ends or nothing comes in time."""
+    lines: list[str] = []
+
+    def read() -> None:
+        with contextlib.suppress(ValueError, OSError):
+            lines.append(stream.readline() if stream is not None else "")
+
+    reader = threading.Thread(target=read, name="rocketcore-ready", daemon=True)
+    reader.start()
+    reader.join(timeout)
+    return lines[0] if lines else ""

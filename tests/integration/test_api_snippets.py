@@ -1,0 +1,269 @@
+"""The examples of the public interface, each as it is written there, against a cluster of our own.
+
+Only the name server's address is another one, and what an example leaves to its reader (``archive``) is given to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketcore as rmq
+from rocketcore.local import LocalCluster
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[str]:
+    """A fresh cluster whose topics have four queues, as every example expects to find it."""
+    with LocalCluster() as running:
+        with rmq.Admin(running.namesrv) as admin:
+            for topic in ("orders", "metrics"):
+                admin.create_topic(topic, queues=4)
+        yield running.namesrv
+
+
+def source(text: str, namesrv: str) -> str:
+    return textwrap.dedent(text).replace("127.0.0.1:9876", namesrv)
+
+
+class Watched(io.StringIO):
+    """Standard output that calls a function when it has so many lines."""
+
+    def __init__(self, lines: int, then: Callable[[], object]) -> None:
+        super().__init__()
+        self._left = lines
+        self._then = then
+
+    def write(self, text: str) -> int:
+        self._left -= text.count("\n")
+        if "\n" in text and self._left <= 0:
+            self._then()
+        return super().write(text)
+
+
+def close_later(names: dict[str, Any]) -> Callable[[], object]:
+    """Close the example's consumer from another thread, as an application would that wants to end."""
+    return lambda: threading.Timer(0.05, lambda: names["consumer"].close()).start()
+
+
+def run(text: str, namesrv: str, lines: int = 1_000_000, **names: Any) -> list[str]:
+    """Run an example; close its consumer after so many lines of output. Return the lines."""
+    output = Watched(lines, close_later(names))
+    with redirect_stdout(output):
+        exec(compile(source(text, namesrv), "example", "exec"), names)
+    return output.getvalue().splitlines()
+
+
+def test_1_send_and_consume(shop: str) -> None:
+    lines = run(
+        """
+        import rocketcore as rmq
+
+        with rmq.Producer("127.0.0.1:9876", group="shop") as producer:
+            result = producer.send("orders", b'{"id": 1}', tag="created", keys="order-1")
+            print(result.status, result.msg_id, result.queue, result.offset)
+
+        with rmq.PushConsumer("127.0.0.1:9876", group="billing", start_from="first") as consumer:
+            consumer.subscribe("orders", tag="created || paid")
+            for message in consumer:              # ends on close() or Ctrl-C
+                print(message.tag, message.keys, message.json())
+                message.ack()                     # not acked: redelivered
+        """,
+        shop,
+        lines=2,
+    )
+    assert lines[0].startswith("SendStatus.SEND_OK ")
+    assert lines[1] == "created ('order-1',) {'id': 1}"
+
+
+def test_2_handlers(shop: str) -> None:
+    names: dict[str, Any] = {}
+    text = """
+        import rocketcore as rmq
+
+        consumer = rmq.PushConsumer("127.0.0.1:9876", group="billing", threads=16)
+
+        @consumer.subscribe("orders", tag="created || paid")
+        def on_order(message: rmq.ReceivedMessage) -> None:   # return: success
+            if not message.body:
+                raise rmq.RetryLater(delay=60)                # exception: retried, after 16 times to the DLQ
+            handled(message)
+
+        consumer.run()                                        # SIGINT/SIGTERM: drain, ack, leave the group
+        """
+    handled: list[rmq.ReceivedMessage] = []
+    names["handled"] = handled.append
+    runner = threading.Thread(target=lambda: exec(source(text, shop), names))
+    runner.start()
+    with rmq.Producer(shop, group="shop") as producer:
+        producer.send("orders", b'{"id": 2}', tag="paid", keys="order-2")
+        producer.send("orders", b'{"id": 3}', tag="cancelled")
+    deadline = time.monotonic() + 20
+    while not handled and time.monotonic() < deadline:
+        time.sleep(0.01)
+    names["consumer"].close()
+    runner.join(10)
+    assert not runner.is_alive()
+    assert {message.tag for message in handled} == {"paid"}
+
+
+def test_3_asyncio(shop: str) -> None:
+    text = """
+        from rocketcore import aio
+
+        async with aio.Producer("127.0.0.1:9876", group="shop") as producer:
+            async with asyncio.TaskGroup() as tasks:          # a thousand sends in flight
+                for i in range(1000):
+                    tasks.create_task(producer.send("orders", f"order {i}", keys=str(i)))
+
+        async with aio.PushConsumer("127.0.0.1:9876", group="billing-3") as consumer:
+            await consumer.subscribe("orders")
+            async for message in consumer:
+                async with message.process():                 # ack on exit, retry on exception
+                    print(message.text())
+                    seen(consumer, message)
+        """
+    texts: set[str] = set()
+    ending: list[asyncio.Task[None]] = []
+
+    def seen(consumer: Any, message: rmq.ReceivedMessage) -> None:
+        texts.add(message.text())
+        if len([text for text in texts if text.startswith("order ")]) == 1000 and not ending:
+            ending.append(asyncio.get_running_loop().create_task(consumer.close()))
+
+    names: dict[str, Any] = {"asyncio": asyncio, "seen": seen}
+    body = textwrap.indent(source(text, shop), "    ")
+    exec(f"async def main():\n{body}", names)
+    with redirect_stdout(io.StringIO()):
+        asyncio.run(asyncio.wait_for(names["main"](), 40))
+    assert {f"order {i}" for i in range(1000)} <= texts
+
+
+def test_4_throughput(shop: str) -> None:
+    names: dict[str, Any] = {}
+    text = """
+        import rocketcore as rmq
+
+        with rmq.Producer("127.0.0.1:9876", group="shop") as producer:
+            futures = [producer.send_nowait(rmq.Message("metrics", f"cpu {i}")) for i in range(100_000)]
+            producer.flush()                                  # auto-batched by queue; bounded memory, back-pressure
+            producer.send_batch([rmq.Message("metrics", f"mem {i}") for i in range(500)])
+            producer.send_oneway(rmq.Message("metrics", b"fire and forget"))
+        """
+    exec(source(text, shop), names)
+    futures: list[rmq.SendFuture] = names["futures"]
+    assert all(future.done() and future.result().status is rmq.SendStatus.SEND_OK for future in futures)
+    places = {(result.queue, result.offset) for result in (future.result() for future in futures)}
+    assert len(places) == 100_000
+    with rmq.Admin(shop) as admin:
+        total = sum(admin.max_offset(queue) for queue in {queue for queue, _ in places})
+    assert total == 100_501
+
+
+def test_11_pull_seek_commit(shop: str) -> None:
+    archived: list[rmq.ReceivedMessage] = []
+    with rmq.Producer(shop, group="shop") as producer:
+        for i in range(50):
+            producer.send("orders", f"audit {i}")
+    names: dict[str, Any] = {"rmq": rmq, "MessageQueue": rmq.MessageQueue, "archive": archived.extend}
+    text = """
+        with rmq.PullConsumer("127.0.0.1:9876", group="audit", start_from="first") as consumer:
+            consumer.subscribe("orders")  # or consumer.assign([MessageQueue("orders", "broker-a", 0)])
+            while messages := consumer.poll(timeout=1.0):     # list[ReceivedMessage], at most max_messages=
+                archive(messages)
+                consumer.commit()
+            consumer.seek(MessageQueue("orders", "broker-a", 0), 0)   # also a datetime, "first", "last"
+        """
+    exec(source(text, shop), names)
+    assert {f"audit {i}" for i in range(50)} <= {message.text() for message in archived}
+    assert len({(message.queue, message.offset) for message in archived}) == len(archived)
+    queue = rmq.MessageQueue("orders", "broker-a", 0)
+    with rmq.PullConsumer(shop, group="audit") as consumer:
+        assert consumer.committed(queue) == 1 + max(message.offset for message in archived if message.queue == queue)
+
+
+def test_7_everything_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = """
+        from rocketcore import LocalCluster
+
+        with LocalCluster(store="data") as cluster:           # NameServer and broker, free ports; store=None: a temporary folder
+            with rmq.Admin(cluster.namesrv) as admin:
+                admin.create_topic("orders", queues=4)
+            with rmq.Producer(cluster.namesrv, group="shop") as producer:
+                producer.send("orders", "hello")
+        """  # noqa: E501 (as it is written there)
+    exec(source(text, ""), {"rmq": rmq})
+    with LocalCluster(store="data") as cluster, rmq.Admin(cluster.namesrv) as admin:
+        assert sum(admin.max_offset(rmq.MessageQueue("orders", "broker-a", i)) for i in range(4)) == 1
+
+
+def test_9_columns(shop: str) -> None:
+    import pyarrow as pa
+
+    with rmq.Admin(shop) as admin:
+        before = sum(admin.max_offset(rmq.MessageQueue("orders", "broker-a", i)) for i in range(4))
+    names: dict[str, Any] = {
+        "rmq": rmq,
+        "record_batch": pa.RecordBatch.from_pydict({"payload": [b"x", b"y"], "id": ["1", "2"], "kind": ["a", "b"]}),
+    }
+    text = """
+        producer.send_arrow("orders", record_batch, body="payload", keys="id", tag="kind")    # no Python object per row
+        table = rmq.read_arrow("127.0.0.1:9876", topic="orders", start="first", end="last")   # pyarrow.Table, one row a message
+        """  # noqa: E501 (as it is written there)
+    with rmq.Producer(shop, group="shop") as names["producer"]:
+        exec(source(text, shop), names)
+    table = names["table"]
+    assert table.num_rows == before + 2
+    rows = {row["body"]: (row["keys"], row["tags"]) for row in table.select(["body", "keys", "tags"]).to_pylist()}
+    assert rows[b"x"] == ("1", "a")
+    assert rows[b"y"] == ("2", "b")
+
+
+def test_8_pytest_plugin(pytester_file: Callable[[str], int]) -> None:
+    assert (
+        pytester_file(
+            """
+        def test_order_is_published(rocketmq):    # plugin by entry point, no conftest needed; up in under 100 ms
+            topic = rocketmq.topic(queues=2)
+            with rocketmq.producer() as producer:
+                producer.send(topic, b"hello", tag="created")
+            [message] = rocketmq.drain(topic, expect=1, timeout=2)
+            assert (message.tag, message.body) == ("created", b"hello")
+        """
+        )
+        == 0
+    )
+
+
+@pytest.fixture
+def pytester_file(tmp_path: Path) -> Callable[[str], int]:
+    """Run a test file in a pytest of its own, where the plugin comes by its entry point."""
+
+    def run_file(text: str) -> int:
+        path = tmp_path / "test_example.py"
+        path.write_text(textwrap.dedent(text))
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path)],
+            cwd=tmp_path,
+            timeout=50,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+        )
+        return done.returncode
+
+    return run_file

@@ -1,0 +1,329 @@
+"""The commands against a running cluster, and the servers as a user starts them."""
+
+from __future__ import annotations
+
+import io
+import json
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketcore.admin.client import Admin
+from rocketcore.cli.main import run
+from rocketcore.client.sync import Producer
+from rocketcore.local import LocalCluster
+from rocketcore.message import Message, MessageQueue
+
+Rocket = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as running:
+        yield running
+
+
+@pytest.fixture
+def rocket(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run a command in this process; returns exit code, stdout, stderr."""
+    monkeypatch.setenv("ROCKET_NAMESRV", cluster.namesrv)
+    monkeypatch.setenv("ROCKET_CONTEXT", "")
+
+    def call(*arguments: str, stdin: bytes | None = None) -> tuple[int, str, str]:
+        if stdin is not None:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster, request: pytest.FixtureRequest) -> str:
+    """A topic of two queues: the first holds hello 0 to 4, with tags and keys."""
+    name = request.node.name.replace("[", "-").replace("]", "")
+    with Admin(cluster.namesrv) as admin:
+        admin.create_topic(name, 2)
+    with Producer(cluster.namesrv, group="p") as producer:
+        for i in range(5):
+            message = Message(name, f"hello {i}", tag="even" if i % 2 == 0 else "odd", keys=f"k{i}")
+            producer.send(message, queue=MessageQueue(name, "broker-a", 0))
+    return name
+
+
+def test_topics(rocket: Rocket) -> None:
+    attribute = ["--attribute", "message.type=FIFO"]
+    code, out, _ = rocket("topic", "create", "cli-made", "--queues", "3", *attribute, "-o", "json")
+    assert code == 0
+    assert json.loads(out) == {
+        "topic": "cli-made", "read_queues": 3, "write_queues": 3, "perm": "rw", "brokers": ["broker-a"]
+    }  # fmt: skip
+    code, out, _ = rocket("topic", "list", "-o", "name")
+    assert "cli-made" in out.splitlines()
+    assert "TBW102" not in out
+    code, out, _ = rocket("topic", "list", "--all", "-o", "json")
+    kinds = {row["topic"]: row["kind"] for row in json.loads(out)}
+    assert kinds["cli-made"] == "normal"
+    assert kinds["TBW102"] == kinds["broker-a"] == kinds["DefaultCluster_REPLY_TOPIC"] == "system"
+    code, out, _ = rocket("topic", "route", "cli-made", "-o", "json")
+    [row] = json.loads(out)
+    assert (row["broker"], row["perm"], row["read_queues"], row["slaves"]) == ("broker-a", "rw", 3, [])
+    assert rocket("topic", "route", "nothing")[0] == 3
+    assert rocket("topic", "create", "cli-made", "--broker", "nobody")[0] == 3
+    assert rocket("topic", "create", "cli-made", "--attribute", "x")[0] == 2
+
+
+def test_describe_and_delete(rocket: Rocket, topic: str) -> None:
+    code, out, _ = rocket("topic", "describe", topic, "-o", "json")
+    first, second = json.loads(out)
+    assert (first["min_offset"], first["max_offset"], first["messages"]) == (0, 5, 5)
+    assert first["last_stored_at"].endswith("Z")
+    assert (second["messages"], second["last_stored_at"]) == (0, None)
+    code, out, err = rocket("topic", "delete", topic, "--dry-run")
+    assert (code, out) == (0, "")
+    assert f"delete topic {topic}: 5 messages in 2 queues on broker-a" in err
+    code, _, err = rocket("topic", "delete", topic, stdin=b"")
+    assert code == 2
+    assert "--yes" in err
+    code, out, _ = rocket("topic", "delete", topic, "--yes", "-o", "json")
+    assert json.loads(out) == {"topic": topic, "deleted_on": ["broker-a"], "messages": 5}
+    assert rocket("topic", "describe", topic)[0] == 3
+
+
+def test_clusters_and_brokers(rocket: Rocket, cluster: LocalCluster) -> None:
+    _, out, _ = rocket("cluster", "list", "-o", "json")
+    assert json.loads(out) == [{"cluster": "DefaultCluster", "brokers": ["broker-a"], "masters": 1, "slaves": 0}]
+    _, out, _ = rocket("broker", "list", "-o", "csv")
+    assert out.splitlines()[1] == f"broker-a,DefaultCluster,0,master,{cluster.broker_addresses[0]},"
+
+
+def test_name_server_settings_and_keys(rocket: Rocket) -> None:
+    assert rocket("namesrv", "config", "set", "waitSecondsForService", "9")[0] == 0
+    code, out, _ = rocket("namesrv", "config", "get", "waitSecondsForService", "-o", "json")
+    assert json.loads(out) == [{"name": "waitSecondsForService", "value": "9"}]
+    assert rocket("namesrv", "config", "get", "nothing")[0] == 3
+    assert rocket("namesrv", "config", "set", "nothing", "1")[0] == 3
+    code, _, err = rocket("namesrv", "config", "set", "kvConfigPath", "/x", "-o", "json")
+    assert code == 4
+    assert json.loads(err)["error"]["code"] == "NO_PERMISSION"
+    assert rocket("namesrv", "kv", "list", "cli-space")[0] == 3
+    assert rocket("namesrv", "kv", "set", "cli-space", "k", "v")[0] == 0
+    assert rocket("namesrv", "kv", "list", "cli-space", "-o", "csv")[1] == "key,value\nk,v\n"
+    assert rocket("namesrv", "kv", "delete", "cli-space", "k", "--yes")[0] == 0
+    assert rocket("namesrv", "kv", "delete", "cli-space", "k", "--yes")[0] == 3
+    assert rocket("namesrv", "kv", "list", "cli-space", "-o", "json")[1] == "[]\n"
+
+
+def test_produce(rocket: Rocket, cluster: LocalCluster, tmp_path: Path) -> None:
+    rocket("topic", "create", "produced", "--queues", "1")
+    options = ["-t", "tag", "-k", "a", "-k", "b", "-H", "x=y=z", "-o", "json"]
+    code, out, err = rocket("produce", "produced", "one", *options)
+    assert code == 0
+    assert "1 messages sent to produced" in err
+    sent = json.loads(out)
+    assert (sent["status"], sent["broker"], sent["queue_id"], sent["offset"]) == ("SEND_OK", "broker-a", 0, 0)
+    file = tmp_path / "body"
+    file.write_bytes(b"\x00file")
+    assert rocket("produce", "produced", f"@{file}", "-G", "group", "-n", "2")[0] == 0
+    assert rocket("produce", "produced", "-q", stdin=b"line 1\n\nline 2\r\n")[:2] == (0, "")
+    envelopes = b'{"body": {"n": 1}, "tag": "j", "keys": ["k"], "properties": {"p": "q"}}\n{"body_base64": "AP8="}\n'
+    assert rocket("produce", "produced", "--jsonl", "-q", stdin=envelopes)[0] == 0
+    assert rocket("produce", "produced", "fast", "--oneway")[:2] == (0, "")
+    deadline = time.monotonic() + 10
+    while True:
+        _, out, _ = rocket("tail", "produced", "-o", "start", "-e", "--output", "jsonl")
+        messages = [json.loads(line) for line in out.splitlines()]
+        if len(messages) == 8 or time.monotonic() > deadline:
+            break
+    assert [message.get("body") for message in messages] == [
+        "one", "\x00file", "\x00file", "line 1", "line 2", '{"n": 1}', None, "fast"
+    ]  # fmt: skip
+    assert messages[6]["body_base64"] == "AP8="
+    assert (messages[0]["tag"], messages[0]["keys"], messages[0]["properties"]["x"]) == ("tag", ["a", "b"], "y=z")
+    assert (messages[5]["tag"], messages[5]["keys"], messages[5]["properties"]["p"]) == ("j", ["k"], "q")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["@/no/such/file"], ["x", "-H", "novalue"], ["{}", "--jsonl"], ["{", "--jsonl"],
+        ['{"body":"x","bdy":1}', "--jsonl"], ['{"body_base64":"?"}', "--jsonl"], ["x", "--delay", "soon"],
+        ["x", "--at", "soon"], ["x", "-t", "a\x01b"], [""],
+    ],
+)  # fmt: skip
+def test_what_cannot_be_sent(rocket: Rocket, arguments: list[str]) -> None:
+    assert rocket("produce", "unsendable", *arguments)[0] == 2
+
+
+def test_tail(rocket: Rocket, topic: str) -> None:
+    def bodies(*arguments: str) -> list[str]:
+        code, out, _ = rocket("tail", topic, "-f", "%s", *arguments)
+        assert code == 0
+        return [line.removeprefix("hello ") for line in out.splitlines()]
+
+    assert bodies("-o", "start", "-e") == ["0", "1", "2", "3", "4"]
+    assert bodies("-o", "-2", "-e") == ["3", "4"]
+    assert bodies("-o", "1:3") == ["1", "2"]
+    assert bodies("-o", "start", "-n", "2") == ["0", "1"]
+    assert bodies("--since", "1h", "-e", "--tag", "odd") == ["1", "3"]
+    assert bodies("--since", "1h", "-e", "--grep", "[14]$") == ["1", "4"]
+    assert bodies("-e") == []
+    _, out, _ = rocket("tail", topic, "-o", "0:1")
+    assert out == f"{topic} broker-a/0@0  tag=even  keys=k0  hello 0\n"
+    assert rocket("tail", topic, "-o", "x")[0] == 2
+    assert rocket("tail", topic, "-f", "%z")[0] == 2
+    assert rocket("tail", topic, "--grep", "[")[0] == 2
+    assert rocket("tail", topic, "--since", "1h", "-o", "start")[0] == 2
+    assert rocket("tail", "nothing", "-e")[0] == 3
+
+
+def test_consume_moves_the_groups_offsets(rocket: Rocket, topic: str) -> None:
+    group = f"{topic}-group"
+    consume = ["consume", topic, "-g", group, "--from", "first", "-f", "%s"]
+    code, out, err = rocket(*consume, "-n", "3", "--timeout", "20s")
+    assert (code, out) == (0, "hello 0\nhello 1\nhello 2\n")
+    code, out, err = rocket(*consume, "-n", "2", "--timeout", "20s")
+    assert (code, out) == (0, "hello 3\nhello 4\n")
+    code, out, err = rocket(*consume, "-n", "1", "--timeout", "300ms")
+    assert (code, out) == (124, "")
+    assert "0 of 1 messages came" in err
+
+
+def test_consume_with_a_program(rocket: Rocket, topic: str, tmp_path: Path) -> None:
+    script = f"import sys; open(r'{tmp_path}/seen', 'ab').write(sys.stdin.buffer.read() + b';')"
+    program = shlex.join([sys.executable, "-c", script])
+    arguments = ["--from", "first", "-n", "2", "--timeout", "20s", "--tag", "odd", "--exec", program]
+    assert rocket("consume", topic, "-g", f"{topic}-group", *arguments)[0] == 0
+    assert (tmp_path / "seen").read_bytes() == b"hello 1;hello 3;"
+
+
+@pytest.mark.parametrize("mode", ["sync", "nowait", "oneway", "batch"])
+def test_bench_produce(rocket: Rocket, mode: str) -> None:
+    options = ["--count", "64", "--threads", "2", "--size", "100", "-o", "json"]
+    code, out, _ = rocket("bench", "produce", "--mode", mode, *options)
+    values = json.loads(out)
+    assert code == 0
+    assert (values["messages"], values["failed"]) == (64, 0)
+    assert 0 < values["p50_us"] <= values["p90_us"] <= values["p99_us"] <= values["p99_9_us"] <= values["max_us"]
+    assert values["messages_per_second"] > 0
+
+
+def test_bench_in_rocketmqs_own_format(rocket: Rocket) -> None:
+    _, out, _ = rocket("bench", "produce", "--count", "10", "--rocketmq-format")
+    assert out.startswith("[Complete]: Current Time: ")
+    assert "| Send Total: 10 |" in out
+    _, out, _ = rocket("bench", "consume", "--count", "10", "--rocketmq-format")
+    assert "| Consume TPS: " in out
+    _, out, _ = rocket("bench", "consume", "--count", "10", "-o", "json")
+    assert json.loads(out)["messages"] == 10
+
+
+def test_bench_codec(rocket: Rocket) -> None:
+    code, out, _ = rocket("bench", "codec", "--seconds", "0.01", "-o", "json")
+    assert code == 0
+    assert {row["case"].split()[0] for row in json.loads(out)} == {"crc-32", "decode", "encode"}
+
+
+# Servers as processes
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "rocketcore.cli.main", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+
+
+def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], 30)[0], "no line within 30 s"
+    line = process.stdout.readline()
+    assert line, process.communicate()[1]
+    decoded = json.loads(line)
+    assert isinstance(decoded, dict)
+    return decoded
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_servers_say_when_they_answer_and_end_by_signal(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    namesrv = start("namesrv", "start", "--listen", "127.0.0.1:0", "--home", str(tmp_path))
+    address = ready(namesrv)["address"]
+    broker = start(
+        "broker", "start", "--listen", "127.0.0.1:0", "--namesrv", address, "--store", str(tmp_path / "store"),
+        "--name", "solo", "--cluster", "one", "--flush", "async",
+    )  # fmt: skip
+    said = ready(broker)
+    assert said == {"event": "ready", "address": said["address"], "pid": broker.pid}
+    with Admin(address) as admin:
+        assert admin.cluster_info().cluster_addr_table == {"one": ["solo"]}
+        broker.send_signal(number)
+        out, _ = broker.communicate(timeout=30)
+        assert (broker.returncode, out) == (code, "")
+        assert admin.cluster_info().cluster_addr_table == {}
+    namesrv.send_signal(number)
+    out, err = namesrv.communicate(timeout=30)
+    assert (namesrv.returncode, out) == (code, "")
+    assert "Traceback" not in err
+
+
+def test_up(tmp_path: Path) -> None:
+    process = start("up", "--port", "0", "--brokers", "2", "--store", str(tmp_path), "-o", "json")
+    said = ready(process)
+    assert said["event"] == "ready"
+    with Admin(said["address"]) as admin:
+        assert len(admin.cluster_info().broker_addr_table) == len(said["brokers"]) == 2
+    process.terminate()
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_a_taken_port_is_an_error_without_a_traceback(cluster: LocalCluster) -> None:
+    process = start("namesrv", "start", "--listen", cluster.namesrv)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, "")
+    assert "address already in use" in err.lower()
+    assert "Traceback" not in err
+
+
+def test_interrupted_consume_leaves_and_says_130(cluster: LocalCluster, topic: str) -> None:
+    options = ["--from", "first", "--namesrv", cluster.namesrv, "-f", "%s"]
+    process = start("consume", topic, "-g", f"{topic}-group", *options)
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(5)] == [f"hello {i}\n" for i in range(5)]
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    with Admin(cluster.namesrv) as admin:
+        assert admin.consumer_offset(f"{topic}-group", MessageQueue(topic, "broker-a", 0)) == 5
+
+
+def test_a_closed_pipe_ends_quietly(cluster: LocalCluster, topic: str) -> None:
+    process = start("tail", topic, "-o", "start", "-f", "%s", "--namesrv", cluster.namesrv)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "hello 0\n"
+    process.stdout.close()
+    with Producer(cluster.namesrv, group="p") as producer:
+        deadline = time.monotonic() + 30
+        while process.poll() is None and time.monotonic() < deadline:
+            producer.send(topic, b"more")
+            try:
+                process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                continue
+    assert process.stderr is not None
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(5) == 0, err
+    assert "Traceback" not in err

@@ -1,0 +1,145 @@
+"""The pull consumers against our servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+import rocketcore as rmq
+from rocketcore.local import LocalCluster
+
+pytestmark = pytest.mark.timeout(60)
+
+MakeTopic = Callable[..., str]
+
+
+def fill(cluster: LocalCluster, topic: str, count: int, queue: rmq.MessageQueue | None = None) -> None:
+    with rmq.Producer(cluster.namesrv, group="filler") as producer:
+        for i in range(count):
+            producer.send(topic, f"{i}", queue=queue)
+
+
+def poll_all(consumer: rmq.PullConsumer, expect: int) -> list[str]:
+    texts: list[str] = []
+    while len(texts) < expect and (batch := consumer.poll(timeout=5.0)):
+        texts += [message.text() for message in batch]
+    return texts
+
+
+def test_commit_is_where_the_next_member_begins(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    topic = make_topic(queues=1)
+    fill(cluster, topic, 30)
+    with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+        consumer.subscribe(topic)
+        first = [message.text() for message in consumer.poll(timeout=5.0, max_messages=7)]
+        consumer.commit()
+        consumer.poll(timeout=5.0, max_messages=5)
+    with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+        consumer.subscribe(topic)
+        rest = poll_all(consumer, 23)
+    assert sorted(first + rest, key=int) == [str(i) for i in range(30)]
+    assert not set(first) & set(rest)
+
+
+def test_an_empty_topic_polls_nothing_within_the_timeout(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str
+) -> None:
+    with rmq.PullConsumer(cluster.namesrv, group=group) as consumer:
+        consumer.subscribe(make_topic())
+        began = time.monotonic()
+        assert consumer.poll(timeout=0.2) == []
+        assert 0.15 < time.monotonic() - began < 2.0
+
+
+def test_assigned_queues_seek_and_position(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    topic = make_topic(queues=2)
+    queue = rmq.MessageQueue(topic, "broker-b", 1)
+    fill(cluster, topic, 10, queue)
+    middle = datetime.now(UTC)
+    time.sleep(0.01)
+    fill(cluster, topic, 10, queue)
+    with rmq.PullConsumer(cluster.namesrv, group=group) as consumer:
+        consumer.assign([queue])
+        assert consumer.assignment() == [queue]
+        consumer.seek(queue, "first")
+        assert len(poll_all(consumer, 20)) == 20
+        assert consumer.position(queue) == 20
+        consumer.seek(queue, 15)
+        assert poll_all(consumer, 5) == [str(i) for i in range(5, 10)]
+        consumer.seek(queue, middle)
+        assert poll_all(consumer, 10) == [str(i) for i in range(10)]
+        assert consumer.offset_for_timestamp(queue, middle) == 10
+        consumer.seek(queue, "last")
+        assert consumer.position(queue) == 20
+        assert consumer.poll(timeout=0.1) == []
+        consumer.commit({queue: 12})
+        assert consumer.committed(queue) == 12
+        with pytest.raises(rmq.ConfigError, match="not among"):
+            consumer.seek(rmq.MessageQueue(topic, "broker-a", 0), 0)
+        with pytest.raises(rmq.ConfigError, match="exclude"):
+            consumer.subscribe(topic)
+
+
+def test_tags_are_filtered(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    topic = make_topic(queues=1)
+    with rmq.Producer(cluster.namesrv, group="filler") as producer:
+        # "Aa" and "BB" have the same hash: the broker lets both pass, the client does not
+        for tag in ("Aa", "BB", "cc"):
+            producer.send(topic, tag, tag=tag)
+    with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+        consumer.subscribe(topic, tag="Aa")
+        assert [message.text() for message in consumer.poll(timeout=5.0)] == ["Aa"]
+        assert consumer.poll(timeout=0.1) == []
+
+
+def test_paused_queues_are_left_out(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    topic = make_topic(queues=1)
+    queues = [rmq.MessageQueue(topic, "broker-a", 0), rmq.MessageQueue(topic, "broker-b", 0)]
+    for queue in queues:
+        fill(cluster, topic, 3, queue)
+    with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+        consumer.assign(queues)
+        consumer.pause([queues[0]])
+        received = consumer.poll(timeout=5.0) + consumer.poll(timeout=0.3)
+        assert {message.queue for message in received} == {queues[1]}
+        consumer.resume()
+        assert {message.queue for message in consumer.poll(timeout=5.0)} == {queues[0]}
+
+
+def test_auto_commit_stores_what_earlier_polls_returned(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str
+) -> None:
+    topic = make_topic(queues=1)
+    queue = rmq.MessageQueue(topic, "broker-a", 0)
+    fill(cluster, topic, 10, queue)
+    with rmq.PullConsumer(
+        cluster.namesrv, group=group, start_from="first", auto_commit=True, persist_interval=0.05
+    ) as consumer:
+        consumer.assign([queue])
+        assert len(consumer.poll(timeout=5.0, max_messages=4)) == 4
+        assert len(consumer.poll(timeout=5.0, max_messages=3)) == 3
+        deadline = time.monotonic() + 10
+        with rmq.PullConsumer(cluster.namesrv, group=group) as other:
+            while other.committed(queue) != 4 and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert other.committed(queue) == 4
+    with rmq.PullConsumer(cluster.namesrv, group=group) as other:
+        other.assign([queue])
+        assert other.position(queue) == 7
+
+
+def test_an_offset_beyond_the_queue_is_corrected(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    topic = make_topic(queues=1)
+    queue = rmq.MessageQueue(topic, "broker-a", 0)
+    fill(cluster, topic, 3, queue)
+    with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+        consumer.assign([queue])
+        consumer.seek(queue, 1000)
+        fill(cluster, topic, 2, queue)
+        deadline = time.monotonic() + 10
+        while consumer.position(queue) == 1000 and time.monotonic() < deadline:
+            consumer.poll(timeout=0.05)
+        assert consumer.position(queue) <= 5

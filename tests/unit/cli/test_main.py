@@ -1,0 +1,176 @@
+"""The command's frame: help, errors, exit codes, settings; no server runs here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from rocketcore.cli.failures import CommandFailed, failure_of
+from rocketcore.cli.main import COMMANDS, Entry, LazyGroup, rocket, run
+from rocketcore.cli.options import Settings
+from rocketcore.errors import (
+    BrokerError,
+    ConfigError,
+    ConnectError,
+    ConnectionLost,
+    NoPermission,
+    RequestTimeout,
+    RouteNotFound,
+    TopicNotExist,
+)
+
+
+def entries(group: dict[str, Entry | LazyGroup], path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Entry]]:
+    found = []
+    for name, entry in group.items():
+        if isinstance(entry, LazyGroup):
+            found += entries(entry.entries, (*path, name))
+        else:
+            found.append(((*path, name), entry))
+    return found
+
+
+ALL = entries(COMMANDS)
+
+
+@pytest.mark.parametrize("path", [path for path, _ in ALL], ids=" ".join)
+def test_every_command_has_help(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*path, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"Usage: rocket {' '.join(path)}")
+    assert "--debug" in text
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ["asyncio", "uvloop", "rich", "numpy", "msgspec", "json", "rocketcore.errors", "pyarrow"]
+    program = (
+        "import sys; from rocketcore.cli.main import run; run(['--help']); run(['topic', '--help']);"
+        f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert "Commands:" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nothing"], ["topic", "nothing"], ["topic", "list", "--nothing"], ["topic", "create"], ["-o", "xml", "version"]],
+)
+def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err
+
+
+def test_a_misspelt_command_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics"]) == 2
+    assert "Did you mean topic?" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["version", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["protocol"] == "5.3.3"
+    assert run(["-o", "jsonl", "version"]) == 0
+    assert "python" in json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "code"),
+    [
+        (ConfigError("x"), 2, "USAGE"),
+        (TopicNotExist(17, "x"), 3, "TOPIC_NOT_EXIST"),
+        (RouteNotFound("x"), 3, "TOPIC_NOT_EXIST"),
+        (NoPermission(16, "x"), 4, "NO_PERMISSION"),
+        (ConnectError("x"), 5, "UNREACHABLE"),
+        (ConnectionLost("x"), 5, "CONNECTION_LOST"),
+        (RequestTimeout("x"), 124, "TIMEOUT"),
+        (BrokerError(1, "x"), 1, "SYSTEM_ERROR"),
+        (OSError("x"), 1, "OS_ERROR"),
+        (ZeroDivisionError("x"), 1, "INTERNAL"),
+        (CommandFailed("PARTLY", "x", exit_code=6), 6, "PARTLY"),
+    ],
+)
+def test_exit_codes(error: Exception, exit_code: int, code: str) -> None:
+    failure = failure_of(error, Settings(command="rocket topic list"))
+    assert (failure.exit_code, failure.code) == (exit_code, code)
+
+
+def test_errors_are_lines_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic", "list", "--namesrv", "127.0.0.1:1"]) == 5
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "error: rocket topic list failed"
+    assert lines[1].startswith("why: ")
+    assert lines[2].startswith("hint: ")
+    assert run(["topic", "list", "--namesrv", "127.0.0.1:1", "-o", "json"]) == 5
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert error["code"] == "UNREACHABLE"
+    assert error["hint"]
+    assert run(["topic", "nothing", "-o", "json"]) == 2
+
+
+def test_debug_lets_the_exception_out() -> None:
+    with pytest.raises(ConnectError):
+        run(["topic", "list", "--namesrv", "127.0.0.1:1", "--debug"])
+
+
+def test_the_name_server_comes_from_option_environment_context_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(click, "get_app_dir", lambda *_, **__: str(tmp_path))
+    for variable in ("ROCKET_NAMESRV", "ROCKETMQ_NAMESRV_ADDR", "NAMESRV_ADDR", "ROCKET_CONTEXT"):
+        monkeypatch.delenv(variable, raising=False)
+    assert Settings().namesrv == "127.0.0.1:9876"
+    config = tmp_path / "config.toml"
+    config.write_text('current = "a"\n[contexts.a]\nnamesrv = "a:1"\n[contexts.b]\nnamesrv = "b:1"\n')
+    assert Settings().namesrv == "a:1"
+    monkeypatch.setenv("ROCKET_CONTEXT", "b")
+    assert Settings().namesrv == "b:1"
+    monkeypatch.setenv("ROCKET_CONTEXT", "c")
+    with pytest.raises(ConfigError, match="no context 'c'"):
+        _ = Settings().namesrv
+    monkeypatch.setenv("NAMESRV_ADDR", "n:1")
+    assert Settings().namesrv == "n:1"
+    monkeypatch.setenv("ROCKET_NAMESRV", "r:1")
+    assert Settings().namesrv == "r:1"
+    assert Settings(namesrv_option="o:1").namesrv == "o:1"
+
+
+def test_printed_settings_show_where_they_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "namesrv.conf"
+    file.write_text("listenPort=1111\norderMessageEnable=true\nscanNotActiveBrokerInterval=x\n")
+    monkeypatch.setenv("ROCKETCORE_LISTEN_PORT", "2222")
+    assert run(["namesrv", "start", "-c", str(file), "-p", "--home", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {"listenPort=2222", "orderMessageEnable=true", "scanNotActiveBrokerInterval=5000"} <= set(lines)
+    assert f"configStorePath={file}" in lines
+    assert run(["namesrv", "start", "-c", str(file), "-p", "--listen", "127.0.0.1:3333"]) == 0
+    assert "listenPort=3333" in capsys.readouterr().out
+    arguments = ["broker", "start", "-p", "--name", "b", "--flush", "async", "--store", "/s", "--namesrv", "n:1"]
+    assert run([*arguments, "--id", "0", "--cluster", "c", "--listen", "127.0.0.1:0"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    expected = {
+        "brokerName=b", "flushDiskType=ASYNC_FLUSH", "storePathRootDir=/s", "namesrvAddr=n:1", "brokerClusterName=c",
+        "brokerId=0", "listenPort=0",
+    }  # fmt: skip
+    assert expected <= set(lines)
+
+
+def test_an_open_address_needs_to_be_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["namesrv", "start", "--listen", "0.0.0.0:0"]) == 2
+    assert "--insecure" in capsys.readouterr().err
+    assert run(["namesrv", "start", "--listen", "nowhere"]) == 2
+    assert run(["namesrv", "start", "-c", "/no/such/file"]) == 2
+
+
+def test_the_group_is_complete() -> None:
+    assert isinstance(rocket, LazyGroup)
+    verbs = {" ".join(path) for path, _ in ALL}
+    assert {"up", "demo", "produce", "consume", "tail", "topic list", "namesrv kv set", "bench codec"} <= verbs
