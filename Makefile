@@ -1,0 +1,83 @@
+# Sets up .venv in this checkout and runs the project from it; needs Python 3.11 or newer and a C compiler, nothing else.
+# Every target does what it depends on, and does nothing twice: the stamps in .venv say what is up to date.
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+FAST := rocketcore/_fast
+KERNELS := $(wildcard $(FAST)/*.pyx)
+KERNEL_PARTS := $(wildcard $(FAST)/*.pxd $(FAST)/include/*.h)
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$name"; break; }; done)
+BENCH_OPTIONS ?=
+COMPARE_OPTIONS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The virtual environment's commands first: demo, tests and Spark's workers all run the same interpreter.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help setup demo test fault bench bench-once compare compare-once lint interop build clean
+
+help:
+	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
+	@echo 'make test      run the tests; those against Apache RocketMQ too where a JDK and Maven are there'
+	@echo 'make fault     kill the broker many times and look for lost messages'
+	@echo 'make bench     run the benchmarks of the kernels (BENCH_OPTIONS="-k name")'
+	@echo 'make compare   servers and clients beside Apache RocketMQ (COMPARE_OPTIONS="--only nameserver"; JDK, Maven)'
+	@echo 'make lint      ruff, mypy --strict, cython-lint'
+	@echo 'make interop   only the tests against Apache RocketMQ (needs a JDK and Maven)'
+	@echo 'make build     sdist and wheel, into dist/'
+	@echo 'make clean     remove what was built; .venv stays'
+
+setup: $(VENV)/.stamp-kernels
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo 'Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.stamp-packages: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet 'setuptools>=77' 'Cython>=3.1' wheel
+	ROCKETCORE_NO_KERNELS=1 $(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.stamp-kernels: $(VENV)/.stamp-packages setup.py $(KERNELS) $(KERNEL_PARTS)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
+
+demo: setup
+	$(BIN)/rocket demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+fault: setup
+	ROCKETCORE_FAULT_CYCLES=$${ROCKETCORE_FAULT_CYCLES:-200} $(BIN)/python -m pytest -m fault --timeout 3600
+
+bench: setup
+	$(BIN)/python -m pytest bench -o addopts='--strict-markers --strict-config -ra' --benchmark-only --timeout 3600 $(BENCH_OPTIONS)
+
+bench-once: setup
+	$(BIN)/python -m pytest bench -o addopts='--strict-markers --strict-config -ra' --benchmark-disable $(BENCH_OPTIONS)
+
+compare: setup
+	$(BIN)/python -m bench.side_by_side $(COMPARE_OPTIONS)
+
+compare-once: setup
+	$(BIN)/python -m bench.side_by_side --rounds 1 --seconds 0.5 --warm 1 $(COMPARE_OPTIONS)
+
+interop: setup
+	$(BIN)/python -m pytest -m interop --timeout 1800
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/cython-lint $(FAST)
+
+build: setup
+	$(BIN)/python -m pip install --quiet build
+	$(BIN)/python -m build --no-isolation
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -f $(FAST)/*.so $(VENV)/.stamp-kernels
+	find rocketcore tests bench examples -name __pycache__ -prune -exec rm -rf {} +

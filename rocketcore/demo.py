@@ -1,0 +1,507 @@
+"""The main job, ``rocket demo``: real data through Spark, a broker and two consumers, with every message checked.
+
+A name server and a broker run as processes of their own, in a temporary folder. Spark reads a file and writes its
+rows to a topic; two consumers of one group take them; each body is compared with its source by CRC-32, and lost,
+repeated and misordered messages are counted. Spark then reads the topic back and answers a question about it.
+
+Without a file of the user's own the shipped samples run: earthquakes of a week, then flights, enough of them for rates.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import as_file, files
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy
+
+from rocketcore._fast.crc32 import crc32, crc32_ranges
+from rocketcore.errors import ConfigError, RocketError
+from rocketcore.message import KEYS, ReceivedMessage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Ledger", "Server", "run"]
+
+QUEUES: Final = 8
+READY_TIMEOUT: Final = 20.0
+DELIVERY_TIMEOUT: Final = 60.0
+SINGLE_SENDS: Final = 1000
+"""Messages that are sent one by one, for latencies."""
+
+
+class Ledger:
+    """What should arrive and what did: key → CRC-32 of the body, and what became of it. Thread-safe.
+
+    ``missing``, ``duplicated``, ``corrupt`` (another body than the source's, or an unknown key) and ``misordered``
+    (a queue offset at or below one that its queue delivered before) are counts of messages.
+    """
+
+    def __init__(self, expected: Mapping[str, int]) -> None:
+        self.expected = expected
+        self.duplicated = self.corrupt = self.misordered = self.received = 0
+        self.body_bytes = 0
+        self.first_at = self.last_at = 0.0
+        self.arrivals: dict[str, float] = {}
+        self._offsets: dict[object, int] = {}
+        self._lock = threading.Lock()
+        self._complete = threading.Event()
+        if not expected:
+            self._complete.set()
+
+    def take(self, message: ReceivedMessage) -> None:
+        """Enter a message that a consumer got."""
+        now = time.perf_counter()
+        key = message.properties.get(KEYS, "")
+        sound = self.expected.get(key) == crc32(message.body)
+        with self._lock:
+            if not self.received:
+                self.first_at = now
+            self.last_at = now
+            self.received += 1
+            self.body_bytes += len(message.body)
+            if message.offset <= self._offsets.get(message.queue, -1):
+                self.misordered += 1
+            self._offsets[message.queue] = max(message.offset, self._offsets.get(message.queue, -1))
+            if not sound:
+                self.corrupt += 1
+            elif key in self.arrivals:
+                self.duplicated += 1
+            else:
+                self.arrivals[key] = now
+                if len(self.arrivals) == len(self.expected):
+                    self._complete.set()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until every expected message has arrived."""
+        return self._complete.wait(timeout)
+
+    @property
+    def missing(self) -> int:
+        return len(self.expected) - len(self.arrivals)
+
+    @property
+    def sound(self) -> bool:
+        """Whether each expected message arrived once, whole and in order, and nothing else did."""
+        return not (self.missing or self.duplicated or self.corrupt or self.misordered)
+
+    @property
+    def rate(self) -> float:
+        """Messages a second between the first and the last."""
+        seconds = self.last_at - self.first_at
+        return self.received / seconds if seconds > 0 else float(self.received)
+
+    def __str__(self) -> str:
+        text = (
+            f"{len(self.arrivals):,} of {len(self.expected):,}, missing {self.missing:,}, "
+            f"duplicated {self.duplicated:,}, corrupt {self.corrupt:,}"
+        )
+        return f"{text}, out of order {self.misordered:,}"
+
+
+class Server:
+    """A ``rocket … start`` process: up when its JSON ready line has come, ended by SIGTERM."""
+
+    def __init__(self, name: str, *arguments: str, log: Path) -> None:
+        self.name = name
+        self._log = log
+        started = time.perf_counter()
+        with log.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "rocketcore.cli.main", *arguments],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+            )
+        try:
+            ready = self._ready_line()
+            self.address: str = json.loads(ready)["address"]
+        except BaseException:
+            self._process.kill()
+            self._process.wait()
+            raise
+        self.started_in = time.perf_counter() - started
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def _ready_line(self) -> bytes:
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            line = self._process.stdout.readline() if selector.select(READY_TIMEOUT) else b""
+        if not line:
+            raise RocketError(f"the {self.name} did not start: {self._log_tail()}")
+        return line
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            code = self._process.wait(READY_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        if code and error is None:
+            raise RocketError(f"the {self.name} ended with {code}: {self._log_tail()}")
+
+    def _log_tail(self) -> str:
+        return self._log.read_text(errors="replace")[-2000:].strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Rows to send: a Spark frame with the columns ``body``, ``keys`` (unique) and ``tags``, and what they are."""
+
+    title: str
+    topic: str
+    frame: DataFrame
+    expected: dict[str, int]
+    ask: Callable[[DataFrame], tuple[str, DataFrame]]
+
+
+def load_lines(spark: SparkSession, path: Path) -> DataFrame:
+    """Return the lines of a file of JSON objects, with their ``id`` and ``type`` as key and tag."""
+    from pyspark.sql import functions as f
+
+    return (
+        spark.read.text(str(path))
+        .where(f.trim("value") != "")
+        .select(
+            f.col("value").alias("body"),
+            f.get_json_object("value", "$.id").alias("keys"),
+            f.get_json_object("value", "$.type").alias("tags"),
+        )
+    )
+
+
+def load_table(spark: SparkSession, path: Path) -> DataFrame:
+    """Return the rows of a csv, parquet or Arrow file as JSON objects; columns ``id`` and ``type`` are key and tag."""
+    from pyspark.sql import functions as f
+
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        frame = spark.read.csv(str(path), header=True, inferSchema=True, multiLine=True, escape='"')
+    elif suffix == ".parquet":
+        frame = spark.read.parquet(str(path))
+    else:
+        import pyarrow
+
+        with pyarrow.memory_map(str(path)) as source:
+            frame = spark.createDataFrame(pyarrow.ipc.open_file(source).read_all())
+    columns = {name.lower(): name for name in frame.columns}
+    key = f.col(columns["id"]) if "id" in columns else f.monotonically_increasing_id()
+    tag = f.col(columns["type"]) if "type" in columns else f.lit(None)
+    body = f.to_json(f.struct("*")).alias("body")
+    return frame.select(body, key.cast("string").alias("keys"), tag.cast("string").alias("tags"))
+
+
+def load(spark: SparkSession, path: Path) -> tuple[DataFrame, dict[str, int]]:
+    """Return a file's rows to send, and key → CRC-32 of the body for each.
+
+    Without a column ``id`` whose values are all there and all different, rows get their number as key.
+
+    raises  ConfigError for a file that is not there, of an unknown kind, or without rows
+    """
+    from pyspark.sql import functions as f
+
+    kinds = {".ndjson": load_lines, ".jsonl": load_lines, ".json": load_lines}
+    kinds |= dict.fromkeys((".csv", ".parquet", ".arrow", ".feather"), load_table)
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}")
+    if path.suffix.lower() not in kinds:
+        raise ConfigError(f"{path.name}: the demo reads {', '.join(sorted(kinds))}")
+    frame = kinds[path.suffix.lower()](spark, path)
+    expected, rows = checksums(frame)
+    if len(expected) < rows:
+        frame = frame.withColumn("keys", f.monotonically_increasing_id().cast("string"))
+        expected, rows = checksums(frame)
+    if not rows:
+        raise ConfigError(f"{path.name} has no rows")
+    if kinds[path.suffix.lower()] is load_lines:
+        # Spark's reader is checked as well: against the lines of the file as they are.
+        with path.open("rb") as lines:
+            plain = Counter(crc32(line.rstrip(b"\r\n")) for line in lines if line.strip())
+        if plain != Counter(expected.values()):
+            raise RocketError(f"Spark did not read the lines of {path.name} as they are")
+    return frame, expected
+
+
+def checksums(frame: DataFrame) -> tuple[dict[str, int], int]:
+    """Return key → CRC-32 of the body of a frame's rows, those without a key left out, and the number of rows."""
+    table = frame.select("keys", "body").toArrow().combine_chunks()
+    if not table.num_rows:
+        return {}, 0
+    bodies = table["body"].chunk(0)
+    if bodies.null_count:
+        raise ConfigError("a row has no body")
+    _, offsets, data = bodies.buffers()
+    edges = numpy.frombuffer(offsets, dtype=numpy.int32)[bodies.offset : bodies.offset + len(bodies) + 1]
+    ranges = numpy.stack([edges[:-1], numpy.diff(edges)], axis=1).astype(numpy.int64)
+    sums = numpy.zeros(len(bodies), dtype=numpy.int64)
+    crc32_ranges(data, ranges, sums)
+    keys = table["keys"].to_pylist()
+    return {key: crc for key, crc in zip(keys, sums.tolist(), strict=True) if key}, len(keys)
+
+
+def ask_earthquakes(messages: DataFrame) -> tuple[str, DataFrame]:
+    """Return the question that the earthquakes answer, with the answer."""
+    from pyspark.sql import functions as f
+
+    events = messages.select(f.from_json(f.col("body").cast("string"), "place string, mag double").alias("event"))
+    region = f.element_at(f.split("event.place", ", "), -1)
+    answer = (
+        events.select(f.when(region == "CA", "California").otherwise(region).alias("region"), "event.mag")
+        .groupBy("region")
+        .agg(f.count("*").alias("events"), f.max("mag").alias("largest magnitude"))
+        .orderBy(f.desc("events"), "region")
+        .limit(8)
+    )
+    return "Where did the earth shake most?", answer
+
+
+def ask_flights(messages: DataFrame) -> tuple[str, DataFrame]:
+    """Return the question that the flights answer, with the answer."""
+    from pyspark.sql import functions as f
+
+    flights = messages.select(f.from_json(f.col("body").cast("string"), "delay int, time double").alias("flight"))
+    hour = (f.floor(f.col("flight.time") / 4) * 4).cast("int")
+    answer = (
+        flights.select(f.format_string("%02d:00 to %02d:59", hour, hour + 3).alias("time of day"), "flight.delay")
+        .groupBy("time of day")
+        .agg(
+            f.count("*").alias("flights"),
+            f.round(f.avg("delay"), 1).alias("mean delay (min)"),
+            f.round(100 * f.avg((f.col("delay") > 15).cast("int")), 1).alias("late by over 15 min (%)"),
+        )
+        .orderBy("time of day")
+    )
+    return "When are flights late?", answer
+
+
+def ask_anything(messages: DataFrame) -> tuple[str, DataFrame]:
+    """Return what can be asked of any rows."""
+    from pyspark.sql import functions as f
+
+    answer = (
+        messages.groupBy(f.coalesce("tags", f.lit("none")).alias("tag"))
+        .agg(
+            f.count("*").alias("messages"),
+            f.countDistinct("msgId").alias("different ids"),
+            f.round(f.avg(f.length("body")), 1).alias("mean bytes"),
+            f.max(f.length("body")).alias("most bytes"),
+        )
+        .orderBy(f.desc("messages"), "tag")
+        .limit(10)
+    )
+    return "What is in the topic?", answer
+
+
+@contextlib.contextmanager
+def _stderr_to(log: Path) -> Iterator[None]:
+    """Send what child processes started meanwhile write to standard error, and their children, to a file."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with log.open("ab") as target:
+            os.dup2(target.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def percentiles(seconds: list[float]) -> str:
+    """Return p50, p90, p99 and the maximum of some times, in milliseconds."""
+    values = [*numpy.percentile(seconds, [50, 90, 99]), max(seconds)]
+    named = zip(("p50", "p90", "p99", "max"), values, strict=True)
+    return "   ".join(f"{name} {value * 1000:.2f} ms" for name, value in named)
+
+
+def print_table(frame: DataFrame) -> int:
+    """Print a small frame and return the number of its rows."""
+    rows = [list(frame.columns)]
+    rows += [[f"{value:,}" if isinstance(value, int) else str(value) for value in row] for row in frame.collect()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *rest in rows:
+        cells = [first.ljust(widths[0]), *(text.rjust(width) for text, width in zip(rest, widths[1:], strict=True))]
+        print("    " + "  ".join(cells))
+    return len(rows) - 1
+
+
+def line(label: str, text: str) -> None:
+    """Print one line of the report."""
+    print(f"  {label:<12} {text}", flush=True)
+
+
+class Group:
+    """Two consumers of one group in this process; every message goes to the ledger of its topic."""
+
+    def __init__(self, namesrv: str, topics: list[str]) -> None:
+        import rocketcore as rmq
+
+        self.ledgers: dict[str, Ledger] = {}
+        self.consumers = [
+            rmq.PushConsumer(
+                namesrv, group="rocket-demo", start_from="first", ordered=True, threads=1, pull_batch_size=1024
+            )
+            for _ in range(2)
+        ]
+        self.taken = [0, 0]
+        for number, consumer in enumerate(self.consumers):
+            for topic in topics:
+                consumer.subscribe(topic)(partial(self._take, number))
+
+    def _take(self, number: int, message: ReceivedMessage) -> None:
+        self.taken[number] += 1
+        self.ledgers[message.topic].take(message)
+
+
+def _create_topics(namesrv: str, topics: list[str]) -> None:
+    import rocketcore as rmq
+
+    with rmq.Admin(namesrv) as admin:
+        for topic in topics:
+            admin.create_topic(topic, queues=QUEUES)
+
+
+def _exchange(spark: SparkSession, namesrv: str, group: Group, feed: Feed) -> bool:
+    """Send a feed through Spark, wait for the consumers, read it back; print that, and return whether all is right."""
+    from pyspark.sql import functions as f
+
+    print(f"\n{feed.title}")
+    ledger = group.ledgers[feed.topic] = Ledger(feed.expected)
+    started = time.perf_counter()
+    writer = feed.frame.write.format("rocketmq").mode("append")
+    writer.option("nameServer", namesrv).option("topic", feed.topic).save()
+    written = time.perf_counter() - started
+    count = len(feed.expected)
+    line("Spark wrote", f"{count:,} rows to topic {feed.topic} in {written:.2f} s ({count / written:,.0f} rows/s)")
+    ledger.wait(DELIVERY_TIMEOUT)
+    line("consumers", f"{ledger}")
+    line("", f"{ledger.body_bytes / 1e6:,.1f} MB at {ledger.rate:,.0f} messages/s while they came")
+
+    started = time.perf_counter()
+    messages = spark.read.format("rocketmq").option("nameServer", namesrv).option("topic", feed.topic).load()
+    found = messages.agg(f.count("*"), f.countDistinct("msgId"), f.sum(f.crc32("body"))).first()
+    seconds = time.perf_counter() - started
+    same = found is not None and tuple(found) == (count, count, sum(feed.expected.values()))
+    verdict = "all ids different, sum of CRC-32 equal" if same else f"WRONG: count, ids, sum of CRC-32 are {found}"
+    line("Spark read", f"{found[0] if found else 0:,} messages in {seconds:.2f} s; {verdict}")
+    question, answer = feed.ask(messages)
+    line("and asked", question)
+    answered = print_table(answer)
+    return ledger.sound and same and answered > 0
+
+
+def _send_singly(namesrv: str, group: Group, topic: str, bodies: list[bytes]) -> bool:
+    """Send messages one at a time and print how long each took to be acknowledged and to reach a consumer."""
+    import rocketcore as rmq
+
+    print("\nOne message at a time")
+    ledger = group.ledgers[topic] = Ledger({str(number): crc32(body) for number, body in enumerate(bodies)})
+    sent_at: dict[str, float] = {}
+    acknowledged: list[float] = []
+    with rmq.Producer(namesrv, group="rocket-demo-singles") as producer:
+        for number, body in enumerate(bodies):
+            sent_at[str(number)] = started = time.perf_counter()
+            result = producer.send(topic, body, keys=str(number))
+            acknowledged.append(time.perf_counter() - started)
+            if not result:
+                raise RocketError(f"message {number} was stored with status {result.status.value}")
+    ledger.wait(DELIVERY_TIMEOUT)
+    delivered = [arrived - sent_at[key] for key, arrived in ledger.arrivals.items()]
+    line("delivered", f"{ledger}")
+    line("acknowledged", f"on disk after   {percentiles(acknowledged)}")
+    if delivered:
+        line("delivered", f"to a consumer   {percentiles(delivered)}")
+    return ledger.sound
+
+
+def _feeds(spark: SparkSession, file: Path | None, sample: Path) -> Iterator[Feed]:
+    if file is not None:
+        frame, expected = load(spark, file)
+        yield Feed(f"Your file: {file.name}", "demo-file", frame, expected, ask_anything)
+        return
+    frame, expected = load(spark, sample / "earthquakes.ndjson")
+    title = "A week of earthquakes (USGS, 31 January to 7 February 2018)"
+    yield Feed(title, "demo-earthquakes", frame, expected, ask_earthquakes)
+    frame, expected = load(spark, sample / "flights-200k.arrow")
+    yield Feed("Flights (US Bureau of Transportation Statistics)", "demo-flights", frame, expected, ask_flights)
+
+
+def run(file: str | Path | None = None) -> int:
+    """Run the main job and print what it did; return 0 if every message arrived as it was sent, else 1.
+
+    file    rows of the user's own: ndjson, json, jsonl, csv, parquet, arrow, feather; without it the shipped samples
+    raises  ConfigError for a file that cannot be read or without Java; RocketError when a server does not start
+    """
+    from rocketcore.spark import local_session
+
+    started = time.perf_counter()
+    path = Path(file) if file is not None else None
+    topics = (["demo-earthquakes", "demo-flights"] if path is None else ["demo-file"]) + ["demo-singles"]
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rocket-demo-")))
+        sample = stack.enter_context(as_file(files("rocketcore") / "sample"))
+        namesrv = stack.enter_context(Server(
+            "name server", "namesrv", "start", "--listen", "127.0.0.1:0", "--home", str(folder / "namesrv"),
+            log=folder / "namesrv.log",
+        ))
+        broker = stack.enter_context(Server(
+            "broker", "broker", "start", "--namesrv", namesrv.address, "--listen", "127.0.0.1:0",
+            "--store", str(folder / "store"), log=folder / "broker.log",
+        ))
+        _create_topics(namesrv.address, topics)
+        group = Group(namesrv.address, topics)
+        for consumer in group.consumers:
+            stack.enter_context(consumer)
+        with _stderr_to(folder / "spark.log"):
+            spark = local_session("rocket demo")
+        stack.callback(spark.stop)
+        jvm = spark.sparkContext._jvm
+        assert jvm is not None
+        java = jvm.java.lang.System
+        print("Where it runs")
+        for server in (namesrv, broker):
+            line(server.name, f"process {server.pid} at {server.address}, ready after {server.started_in:.2f} s")
+        line("Spark", f"{spark.version}, {spark.sparkContext.master}, Java {java.getProperty('java.version')}")
+        line("consumers", f"2 of group rocket-demo, in this process ({os.getpid()}), {QUEUES} queues a topic")
+        sound = True
+        for feed in _feeds(spark, path, sample):
+            sound &= _exchange(spark, namesrv.address, group, feed)
+            bodies = [bytes(row.body, "utf-8") for row in feed.frame.select("body").limit(SINGLE_SENDS).collect()]
+        sound &= _send_singly(namesrv.address, group, "demo-singles", bodies)
+        line("", f"the two consumers took {group.taken[0]:,} and {group.taken[1]:,} messages")
+        for topic, ledger in group.ledgers.items():
+            if not ledger.sound:  # a repeat may have come after the count was shown
+                sound = False
+                line(topic, f"{ledger}")
+    print(f"\n{'Every message arrived once, whole and in order' if sound else 'SOMETHING IS WRONG, see above'}"
+          f" ({time.perf_counter() - started:.0f} s in all)")
+    if sound:
+        print("Go on:  rocket demo --file YOURS.parquet    with rows of your own (ndjson, csv, parquet, arrow)\n"
+              "        rocket up                           a cluster to keep, on port 9876\n"
+              "        rocket topic list                   look at it; rocket --help for the rest")
+    return 0 if sound else 1

@@ -1,0 +1,56 @@
+"""The main job as a user runs it, on a machine without Java: ``rocket demo --file``."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """The environment with every program of the machine but ``java``."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for folder in ("/bin", "/usr/bin", "/usr/local/bin"):
+        for program in sorted(Path(folder).glob("*")):
+            if program.name != "java" and not (programs / program.name).exists():
+                (programs / program.name).symlink_to(program)
+    variables = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**variables, "PATH": str(programs), "PYTHONPATH": path}
+
+
+def demo(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rocketcore.cli.main", "demo", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+
+
+def test_a_file_of_the_users_own(environment: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "orders.csv"
+    with path.open("w", newline="") as target:
+        writer = csv.writer(target)
+        writer.writerow(["id", "type", "text"])
+        writer.writerows((f"order-{number}", "paid" if number % 3 else "open", "ä\n\"'," * 3) for number in range(500))
+    done = demo(environment, "--file", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "500 of 500, missing 0, duplicated 0, corrupt 0, out of order 0" in done.stdout
+    assert "all ids different, sum of CRC-32 equal" in done.stdout
+    assert "Java 21" in done.stdout
+    assert "Every message arrived once, whole and in order" in done.stdout
+
+
+def test_a_file_that_cannot_be_used(environment: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "rows.docx"
+    path.write_text("")
+    done = demo(environment, "--file", str(path))
+    assert done.returncode != 0
+    assert "the demo reads .arrow, .csv" in done.stderr
