@@ -1,0 +1,256 @@
+"""Real broker processes under load, killed at random moments, started again on what they left, and judged."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.frame import FrameDecoder
+from rocketcore.protocol.headers import (
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from tests.fault.ledger import Found, Key, Ledger, Verdict, make_body
+from tests.fault.log_scan import scan_log
+from tests.fault.simulated_disk import cut_power
+from tests.fixtures.stores import records
+
+TOPIC = "FaultTopic"
+QUEUES = 4
+SENDERS = 4
+BURST = 8
+
+SETTINGS = {
+    "mappedFileSizeCommitLog": 1 << 20,
+    "maxMessageSize": 1 << 16,
+    "mappedFileSizeConsumeQueue": 20 * 500,
+    "flushIntervalConsumeQueue": 20,
+    "flushConsumeQueueThoroughInterval": 100,
+    "defaultTopicQueueNums": QUEUES,
+}
+"""Files so small that segments and queue files roll, and saves so frequent that a kill hits them."""
+
+
+class BrokerProcess:
+    """A broker as a user starts it, or with a disk that forgets."""
+
+    def __init__(self, folder: Path, disk: str | None) -> None:
+        config = folder / "broker.conf"
+        if not config.exists():
+            config.write_text("".join(f"{name}={value}\n" for name, value in SETTINGS.items()))
+        program = ["rocketcore.cli.main"]
+        if disk is not None:
+            program = ["tests.fault.simulated_disk", disk, str(folder / "journal")]
+        command = [sys.executable, "-m", *program, "broker", "start", "--flush", "sync", "--listen", "127.0.0.1:0"]
+        command += ["--namesrv", "127.0.0.1:9", "--store", str(folder / "store"), "-c", str(config)]
+        self._log = folder / "broker.log"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ}
+            )
+
+    async def ready(self) -> int:
+        """Return the port, when the broker answers."""
+        assert self._process.stdout is not None
+        line = await asyncio.wait_for(asyncio.to_thread(self._process.stdout.readline), 30)
+        if not line:
+            raise AssertionError(f"the broker did not start: {self._log.read_text()[-4000:]}")
+        return int(json.loads(line)["address"].rpartition(":")[2])
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class FaultRun:
+    """One store through many lives of its broker; the seed decides loads, moments and what a power cut takes."""
+
+    def __init__(self, folder: Path, seed: int, *, disk: str | None = None) -> None:
+        self.folder = folder
+        self.ledger = Ledger()
+        self.cycles = 0
+        self.power_cuts = 0
+        self._rng = random.Random(seed)
+        self._disk = disk
+        self._read_offsets = dict.fromkeys(range(QUEUES), 0)
+        self._scanned = 0
+        self._unjudged: set[Key] = set()
+        self._broker: BrokerProcess | None = None
+
+    async def __aenter__(self) -> FaultRun:
+        self._broker = BrokerProcess(self.folder, self._disk)
+        self._port = await self._broker.ready()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._broker is not None:
+            self._broker.kill()
+
+    async def cycle(self) -> Verdict:
+        """Load, kill, start again, and judge what came since the last cycle."""
+        assert self._broker is not None
+        moment = self._rng.uniform(0.02, 0.15)
+        senders = [asyncio.create_task(self._send(sender)) for sender in range(SENDERS)]
+        await asyncio.sleep(moment)
+        self._broker.kill()
+        self._broker = None
+        await asyncio.gather(*senders)
+        self.cycles += 1
+        journal = self.folder / "journal"
+        if self._disk is not None and journal.exists():
+            self.power_cuts += cut_power(journal, self._rng)
+        self._broker = BrokerProcess(self.folder, self._disk)
+        self._port = await self._broker.ready()
+        return await self._judge()
+
+    async def judge_all(self) -> Verdict:
+        """Read everything once more, from the first message on."""
+        self._read_offsets = dict.fromkeys(range(QUEUES), 0)
+        self._scanned = 0
+        self._unjudged = set(self.ledger.acknowledged)
+        return await self._judge()
+
+    async def _judge(self) -> Verdict:
+        must = {key: self.ledger.acknowledged[key] for key in self._unjudged}
+        refused = Verdict()
+        pulled = await self._pull(refused)
+        scanned, self._scanned = scan_log(self.folder / "store" / "commitlog", TOPIC, self._scanned)
+        verdict = self.ledger.judge(pulled, must)
+        for kind, example in refused.examples.items():
+            verdict.blame(kind, example)
+        for kind, count in self.ledger.judge(scanned, must).counts.items():
+            verdict.blame(f"{kind}", f"{count} messages in the scan of the log")
+        order = [one.physical_offset for one in scanned]
+        by_queue = {queue: [one for one in scanned if one.queue_id == queue] for queue in range(QUEUES)}
+        if order != sorted(order) or sorted(map(_place, scanned)) != sorted(map(_place, pulled)):
+            verdict.blame("moved", f"{len(scanned)} messages in the log, {len(pulled)} in the queues")
+        for queue, messages in by_queue.items():
+            offsets = [one.queue_offset for one in messages]
+            if offsets != list(range(offsets[0], offsets[0] + len(offsets)) if offsets else []):
+                verdict.blame("moved", f"queue {queue} has gaps or repeats: {offsets[:50]}")
+        self._unjudged = set()
+        return verdict
+
+    # ------------------------------------------------------------------ load
+
+    async def _send(self, sender: int) -> None:
+        """Send bursts over one connection until it breaks."""
+        rng = random.Random(self._rng.random())
+        sequence = 0
+        with contextlib.suppress(OSError, EOFError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            try:
+                decoder = FrameDecoder()
+                while True:
+                    waiting: dict[int, Key] = {}
+                    frames = []
+                    for _ in range(rng.randint(1, BURST)):
+                        key = (self.cycles, sender, sequence)
+                        sequence += 1
+                        queue_id = rng.randrange(QUEUES)
+                        self.ledger.send(key, queue_id)
+                        command = _send_command(queue_id, make_body(key, rng))
+                        waiting[command.opaque] = key
+                        frames.append(command.encode())
+                    writer.write(b"".join(frames))
+                    while waiting:
+                        data = await reader.read(1 << 16)
+                        if not data:
+                            return
+                        for answer in decoder.feed(data):
+                            self._acknowledge(waiting.pop(answer.opaque), answer)
+            finally:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+
+    def _acknowledge(self, key: Key, answer: RemotingCommand) -> None:
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        header = answer.header(SendMessageResponseHeader)
+        physical_offset = int(header.msg_id[16:], 16)
+        self.ledger.acknowledge(key, header.queue_id, header.queue_offset, physical_offset)
+        self._unjudged.add(key)
+
+    # ------------------------------------------------------------------ reading back
+
+    async def _pull(self, verdict: Verdict) -> list[Found]:
+        found = []
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            decoder = FrameDecoder()
+            for queue_id in range(QUEUES):
+                while True:
+                    writer.write(_pull_command(queue_id, self._read_offsets[queue_id]).encode())
+                    answers: list[RemotingCommand] = []
+                    while not answers:
+                        data = await asyncio.wait_for(reader.read(1 << 18), 30)
+                        assert data, "the broker closed the connection during a pull"
+                        answers = decoder.feed(data)
+                    (answer,) = answers
+                    if answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST):
+                        break
+                    if answer.code != ResponseCode.SUCCESS:
+                        verdict.blame("unreadable", f"queue {queue_id}: {answer.code} {answer.remark}")
+                        break
+                    for one in records(answer.body):
+                        assert one["queue_id"] == queue_id
+                        found.append(Found(queue_id, one["queue_offset"], one["physical_offset"], one["body"]))
+                    following = answer.header(PullMessageResponseHeader).next_begin_offset
+                    assert following > self._read_offsets[queue_id]
+                    self._read_offsets[queue_id] = following
+        finally:
+            writer.close()
+            await writer.wait_closed()
+        return found
+
+
+def _place(message: Found) -> tuple[int, int, int]:
+    return message.physical_offset, message.queue_id, message.queue_offset
+
+
+def _send_command(queue_id: int, body: bytes) -> RemotingCommand:
+    header = SendMessageRequestHeaderV2(
+        producer_group="fault",
+        topic=TOPIC,
+        default_topic="TBW102",
+        default_topic_queue_nums=QUEUES,
+        queue_id=queue_id,
+        sys_flag=0,
+        born_timestamp=int(time.time() * 1000),
+        flag=0,
+        properties=f"UNIQ_KEY\x01{os.urandom(16).hex().upper()}\x02WAIT\x01true\x02",
+        reconsume_times=0,
+        unit_mode=False,
+        batch=False,
+    )
+    return RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header, body)
+
+
+def _pull_command(queue_id: int, queue_offset: int) -> RemotingCommand:
+    header = PullMessageRequestHeader(
+        consumer_group="fault",
+        topic=TOPIC,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        max_msg_nums=32,
+        sys_flag=4,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription="*",
+        expression_type="TAG",
+        sub_version=0,
+    )
+    return RemotingCommand.request(RequestCode.PULL_MESSAGE, header)

@@ -1,0 +1,1 @@
+"""Apache RocketMQ and rocketcore, each as the other's client and server."""

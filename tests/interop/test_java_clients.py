@@ -1,0 +1,163 @@
+"""Java clients of 4.9.7 and 5.5.0 on our NameServer and broker: they send, consume, pull, retry and lock."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import rocketcore as rmq
+from rocketcore import LocalCluster
+from tests.peers import JavaDriver
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+
+FROM_FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as running:
+        yield running
+
+
+@pytest.fixture(params=["5.5.0", "4.9.7"])
+def driver(request: pytest.FixtureRequest, cluster: LocalCluster, java: Callable[[str, str], JavaDriver]) -> JavaDriver:
+    return java(request.param, cluster.namesrv)
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster) -> str:
+    name = f"Interop-{uuid4().hex[:12]}"
+    with rmq.Admin(cluster.namesrv) as admin:
+        admin.create_topic(name, queues=4)
+    return name
+
+
+def bodies(messages: list[dict[str, Any]]) -> list[bytes]:
+    return sorted(base64.b64decode(message["body"]) for message in messages)
+
+
+def consumed(driver: JavaDriver, handle: str, count: int) -> list[dict[str, Any]]:
+    """Wait until ``count`` messages came, and return all that did."""
+    received: list[dict[str, Any]] = []
+    while len(received) < count:
+        batch = driver.call("push.consumed", handle=handle, count=1, timeoutMillis=30_000)
+        assert batch, f"{len(received)} of {count} messages came"
+        received += batch
+    return received
+
+
+def group() -> str:
+    return f"group-{uuid4().hex[:12]}"
+
+
+def test_java_sends_every_way_and_we_consume(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
+    handle = driver.call("producer.start", group=group())["handle"]
+    sent = driver.call("producer.send", handle=handle, topic=topic, body=b"\x00\xff", tags="a", keys="k1 k2")
+    assert sent["sendStatus"] == "SEND_OK"
+    big = b"x" * 5000  # compressed by the client
+    driver.call("producer.send", handle=handle, topic=topic, body=big, tags="a")
+    driver.call("producer.sendBatch", handle=handle, topic=topic, messages=[{"text": f"batch {i}"} for i in range(3)])
+    messages = [{"text": f"async {i}"} for i in range(5)]
+    done = driver.call("producer.sendAsync", handle=handle, topic=topic, messages=messages)
+    assert len(done["results"]) == 5
+    driver.call("producer.sendOneway", handle=handle, topic=topic, text="one way")
+    numbered = [b"batch %d" % i for i in range(3)] + [b"async %d" % i for i in range(5)]
+    expected = sorted([b"\x00\xff", big, b"one way", *numbered])
+
+    received = drain(cluster, topic, len(expected))
+    assert sorted(message.body for message in received) == expected
+    [first] = [message for message in received if message.body == b"\x00\xff"]
+    assert (first.tag, first.keys, first.msg_id) == ("a", ("k1", "k2"), sent["msgId"])
+    driver.call("producer.shutdown", handle=handle)
+
+
+def test_java_creates_a_topic_by_sending(driver: JavaDriver, cluster: LocalCluster) -> None:
+    new = f"Auto-{uuid4().hex[:12]}"
+    handle = driver.call("producer.start", group=group())["handle"]
+    assert driver.call("producer.send", handle=handle, topic=new, text="first")["sendStatus"] == "SEND_OK"
+    assert [message.body for message in drain(cluster, new, 1)] == [b"first"]
+    driver.call("producer.shutdown", handle=handle)
+
+
+def test_java_push_consumer_takes_what_we_send(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
+    handle = driver.call("push.start", group=group(), topic=topic, expression="a || b", options=FROM_FIRST)["handle"]
+    with rmq.Producer(cluster.namesrv, group=group()) as producer:
+        for i in range(10):
+            producer.send(topic, b"push %d" % i, tag="abc"[i % 3], keys=str(i))
+        producer.send(topic, b"y" * 9000, tag="a")
+        producer.send_batch([rmq.Message(topic, b"batched %d" % i, tag="b") for i in range(4)])
+    tagged = [b"push %d" % i for i in range(10) if i % 3 < 2]
+    wanted = sorted([*tagged, b"y" * 9000, *(b"batched %d" % i for i in range(4))])
+    received = consumed(driver, handle, len(wanted))
+    assert bodies(received) == wanted
+    driver.call("push.shutdown", handle=handle)
+
+
+def test_java_push_consumer_gets_a_failed_message_again(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
+    handle = driver.call(
+        "push.start", group=group(), topic=topic, options=FROM_FIRST, script={"failTimes": 1, "delayLevel": 1}
+    )["handle"]
+    with rmq.Producer(cluster.namesrv, group=group()) as producer:
+        producer.send(topic, b"again", keys="k")
+    first, second = consumed(driver, handle, 2)
+    assert (first["reconsumeTimes"], second["reconsumeTimes"]) == (0, 1)
+    assert first["topic"] == second["topic"] == topic
+    assert first["msgId"] == second["msgId"]
+    driver.call("push.shutdown", handle=handle)
+
+
+def test_java_orderly_consumer_locks_its_queues(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
+    handle = driver.call("push.start", group=group(), topic=topic, options=FROM_FIRST, orderly=True)["handle"]
+    with rmq.Producer(cluster.namesrv, group=group()) as producer:
+        for i in range(20):
+            producer.send(topic, b"%02d" % i, message_group="one")
+    received = consumed(driver, handle, 20)
+    assert [base64.b64decode(message["body"]) for message in received] == [b"%02d" % i for i in range(20)]
+    driver.call("push.shutdown", handle=handle)
+
+
+def test_java_lite_pull_consumer(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
+    with rmq.Producer(cluster.namesrv, group=group()) as producer:
+        for i in range(12):
+            producer.send(topic, b"lite %d" % i)
+    handle = driver.call("litePull.start", group=group(), options=FROM_FIRST)["handle"]
+    driver.call("litePull.subscribe", handle=handle, topic=topic)
+    received: list[dict[str, Any]] = []
+    for _ in range(20):
+        received += driver.call("litePull.poll", handle=handle, timeoutMillis=3000)
+        if len(received) >= 12:
+            break
+    assert bodies(received) == sorted(b"lite %d" % i for i in range(12))
+    driver.call("litePull.commit", handle=handle)
+    driver.call("litePull.shutdown", handle=handle)
+
+
+def test_java_pull_consumer(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
+    with rmq.Producer(cluster.namesrv, group=group()) as producer:
+        for i in range(8):
+            producer.send(topic, b"pull %d" % i)
+    handle = driver.call("pull.start", group=group())["handle"]
+    received: list[dict[str, Any]] = []
+    for queue in driver.call("pull.queues", handle=handle, topic=topic):
+        result = driver.call("pull.pull", handle=handle, queue=queue, offset=0, max=32)
+        received += result.get("messages") or result.get("msgFoundList") or []
+    assert bodies(received) == sorted(b"pull %d" % i for i in range(8))
+    driver.call("pull.shutdown", handle=handle)
+
+
+def drain(cluster: LocalCluster, topic: str, count: int) -> list[rmq.ReceivedMessage]:
+    """Pull with our consumer until ``count`` messages came; more than that is an error too."""
+    received: list[rmq.ReceivedMessage] = []
+    with rmq.PullConsumer(cluster.namesrv, group=group(), start_from="first") as consumer:
+        consumer.subscribe(topic)
+        while len(received) < count:
+            batch = consumer.poll(timeout=10.0)
+            assert batch, f"{len(received)} of {count} messages came"
+            received += batch
+    assert len(received) == count
+    return received

@@ -1,0 +1,123 @@
+"""Our clients on the NameServer and broker of Apache RocketMQ 5.5.0."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+import rocketcore as rmq
+from rocketcore import aio
+from tests.peers import ApacheCluster
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def topic(apache: ApacheCluster) -> str:
+    name = f"Ours-{uuid4().hex[:12]}"
+    with rmq.Admin(apache.namesrv) as admin:
+        admin.create_topic(name, queues=4)
+    return name
+
+
+def group() -> str:
+    return f"group-{uuid4().hex[:12]}"
+
+
+def test_send_every_way_and_pull(apache: ApacheCluster, topic: str) -> None:
+    with rmq.Producer(apache.namesrv, group=group()) as producer:
+        result = producer.send(topic, b"\x00\xff", tag="a", keys=["k1", "k2"])
+        assert result.status is rmq.SendStatus.SEND_OK
+        producer.send(topic, b"x" * 9000)
+        producer.send_batch([rmq.Message(topic, b"batch %d" % i) for i in range(5)])
+        futures = [producer.send_nowait(rmq.Message(topic, b"nowait %d" % i)) for i in range(200)]
+        producer.flush()
+        assert all(future.result(10).status is rmq.SendStatus.SEND_OK for future in futures)
+        producer.send_oneway(rmq.Message(topic, b"one way"))
+    numbered = [b"batch %d" % i for i in range(5)] + [b"nowait %d" % i for i in range(200)]
+    expected = sorted([b"\x00\xff", b"x" * 9000, b"one way", *numbered])
+    received: list[rmq.ReceivedMessage] = []
+    with rmq.PullConsumer(apache.namesrv, group=group(), start_from="first") as consumer:
+        consumer.subscribe(topic)
+        while len(received) < len(expected):
+            batch = consumer.poll(timeout=10.0)
+            assert batch, f"{len(received)} of {len(expected)} messages came"
+            received += batch
+        consumer.commit()
+    assert sorted(message.body for message in received) == expected
+    [first] = [message for message in received if message.body == b"\x00\xff"]
+    assert (first.tag, first.keys, first.msg_id) == ("a", ("k1", "k2"), result.msg_id)
+
+
+def test_push_consumer_filters_by_tag_and_retries(apache: ApacheCluster, topic: str) -> None:
+    with rmq.Producer(apache.namesrv, group=group()) as producer:
+        producer.send(topic, b"wanted", tag="yes")
+        producer.send(topic, b"other", tag="no")
+    attempts: list[rmq.ReceivedMessage] = []
+    with rmq.PushConsumer(apache.namesrv, group=group(), start_from="first") as consumer:
+        consumer.subscribe(topic, tag="yes || maybe")
+        for message in consumer:
+            attempts.append(message)
+            if len(attempts) == 2:
+                message.ack()
+                break
+            message.retry(delay=timedelta(seconds=1).total_seconds())
+    assert [message.body for message in attempts] == [b"wanted", b"wanted"]
+    assert [message.reconsume_times for message in attempts] == [0, 1]
+    assert {message.topic for message in attempts} == {topic}
+
+
+def test_asyncio_clients(apache: ApacheCluster, topic: str) -> None:
+    async def run() -> list[bytes]:
+        async with aio.Producer(apache.namesrv, group=group()) as producer, asyncio.TaskGroup() as tasks:
+            for i in range(100):
+                tasks.create_task(producer.send(topic, f"order {i}", keys=str(i)))
+        received = []
+        async with aio.PushConsumer(apache.namesrv, group=group(), start_from="first") as consumer:
+            await consumer.subscribe(topic)
+            async with asyncio.timeout(60):
+                async for message in consumer:
+                    async with message.process():
+                        received.append(message.body)
+                    if len(received) == 100:
+                        break
+        return received
+
+    assert sorted(asyncio.run(run())) == sorted(f"order {i}".encode() for i in range(100))
+
+
+def test_two_consumers_share_the_queues(apache: ApacheCluster, topic: str) -> None:
+    name = group()
+    seen: dict[str, set[str]] = {"first": set(), "second": set()}
+    sent: set[str] = set()
+
+    async def consume(label: str, done: asyncio.Event) -> None:
+        async with aio.PushConsumer(apache.namesrv, group=name, start_from="first") as consumer:
+            await consumer.subscribe(topic)
+            async for message in consumer:
+                async with message.process():
+                    seen[label].add(message.text())
+                if all(seen.values()) and set().union(*seen.values()) >= sent:
+                    done.set()
+
+    async def run() -> None:
+        done = asyncio.Event()
+        async with aio.Producer(apache.namesrv, group=group()) as producer, asyncio.timeout(90):
+            consumers = [asyncio.create_task(consume(label, done)) for label in seen]
+            for i in range(10_000):
+                if done.is_set():
+                    break
+                sent.add(f"m{i}")
+                await producer.send(topic, f"m{i}")
+                await asyncio.sleep(0.02)  # spread over the time that two members need to find each other
+            await done.wait()
+            for task in consumers:
+                task.cancel()
+            await asyncio.gather(*consumers, return_exceptions=True)
+
+    asyncio.run(run())
+    assert all(seen.values())
+    assert set().union(*seen.values()) >= sent

@@ -1,0 +1,118 @@
+"""Who may import whom, as data; and every module imports alone in a fresh interpreter."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "rocketcore"
+
+BASE = {"codes", "errors", "message", "filter", "service"}
+KERNELS = BASE | {"_fast", "protocol"}
+SERVERS = KERNELS | {"transport", "config_file"}
+ALLOWED: dict[str, set[str]] = {
+    "codes": set(),
+    "errors": {"codes"},
+    "message": {"codes", "errors"},
+    "filter": {"codes", "errors", "message"},
+    "service": {"codes", "errors", "message"},
+    "config_file": {"codes", "errors"},
+    "_fast": {"errors"},
+    "protocol": BASE - {"service"} | {"_fast"},
+    "transport": KERNELS,
+    "broker.store": KERNELS | {"config_file"},
+    "nameserver": SERVERS,
+    "broker": SERVERS | {"broker.store"},
+    "client": SERVERS,
+    "admin": SERVERS | {"client"},
+    "spark": SERVERS | {"client"},
+    "local": SERVERS | {"broker", "broker.store", "nameserver"},
+    "testing": SERVERS | {"local", "client", "admin"},
+}
+"""Layer → the layers that it may import besides itself; a layer that is not listed (cli, demo) may import anything."""
+
+UNIMPORTABLE = {"cli"}
+"""Layers that nothing else may import."""
+
+
+def layer_of(module: str) -> str:
+    """Return the layer of a module name below ``rocketcore``; the top-level names belong to no layer."""
+    parts = module.split(".")[1:]
+    if parts[:2] == ["broker", "store"]:
+        return "broker.store"
+    return parts[0] if parts else ""
+
+
+def modules() -> list[tuple[str, Path]]:
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found.append((".".join(parts[:-1] if parts[-1] == "__init__" else parts), path))
+    return found
+
+
+def imports(path: Path) -> set[str]:
+    """Return the rocketcore modules that a file imports when it runs or is type-checked."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path}: relative import"
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in names if name.split(".")[0] == "rocketcore"}
+
+
+@pytest.mark.parametrize(("module", "path"), modules(), ids=[name for name, _ in modules()])
+def test_imports_keep_to_the_layers(module: str, path: Path) -> None:
+    layer = layer_of(module)
+    known = {layer_of(name) for name, _ in modules()}
+    used = {layer_of(name) for name in imports(path)} & known - {layer, "", "aio"}
+    if module not in ("rocketcore", "rocketcore.aio") and layer in ALLOWED:
+        assert used <= ALLOWED[layer], f"{module} imports {sorted(used - ALLOWED[layer])}"
+    if layer not in UNIMPORTABLE:
+        assert not used & UNIMPORTABLE
+
+
+def test_every_layer_is_listed() -> None:
+    unlisted = {layer_of(name) for name, _ in modules()} - set(ALLOWED) - {"", "aio", "cli", "demo"}
+    assert not unlisted
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-c", script]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150)
+
+
+def test_every_module_imports_alone() -> None:
+    """One fresh interpreter a module, forked from one that has imported nothing of ours."""
+    names = [name for name, _ in modules() if not name.startswith("rocketcore.spark") and name != "rocketcore.testing"]
+    script = f"""
+import importlib, os, sys
+failed = []
+for name in {names!r}:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            importlib.import_module(name)
+        except BaseException as error:
+            print(f"{{name}}: {{type(error).__name__}}: {{error}}", file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(pid, 0)[1]:
+        failed.append(name)
+sys.exit(", ".join(failed) or 0)
+"""
+    done = run(script)
+    assert done.returncode == 0, done.stderr
+
+
+def test_import_starts_nothing() -> None:
+    script = "import rocketcore, rocketcore.aio, threading, sys; sys.exit(threading.active_count() - 1)"
+    done = run(script)
+    assert done.returncode == 0, done.stderr
