@@ -409,11 +409,10 @@ class RouteInfoManager:
     def _remove_broker(self, broker: BrokerAddress) -> None:
         del self._brokers[broker.broker_name]
         self._interned.pop(broker.broker_name, None)
-        names = self._clusters.get(broker.cluster)
-        if names is not None:
-            names.pop(broker.broker_name, None)
-            if not names:
-                del self._clusters[broker.cluster]
+        for cluster in [cluster for cluster, names in self._clusters.items() if broker.broker_name in names]:
+            del self._clusters[cluster][broker.broker_name]
+            if not self._clusters[cluster]:
+                del self._clusters[cluster]
 
     def _drop_topics(self, removed: set[str], read_only: set[str]) -> None:
         for topic in list(self._topics):

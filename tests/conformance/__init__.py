@@ -1,0 +1,1 @@
+"""The name server's behaviour, checked by one code against ours and against Apache's."""
