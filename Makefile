@@ -51,7 +51,7 @@ test: setup
 	$(BIN)/python -m pytest
 
 fault: setup
-	ROCKETCORE_FAULT_CYCLES=$${ROCKETCORE_FAULT_CYCLES:-200} $(BIN)/python -m pytest -m fault --timeout 3600
+	ROCKETCORE_FAULT_CYCLES=$${ROCKETCORE_FAULT_CYCLES:-200} $(BIN)/python -m pytest -m fault --timeout 3600 -o faulthandler_timeout=0 -s
 
 bench: setup
 	$(BIN)/python -m pytest bench -o addopts='--strict-markers --strict-config -ra' --benchmark-only --timeout 3600 $(BENCH_OPTIONS)

@@ -32,7 +32,8 @@ async def survive(folder: Path, seed: int, cycles: int, disk: str | None) -> Fau
 
 @pytest.mark.timeout(60 + CYCLES * SECONDS_A_CYCLE)
 def test_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
-    run = asyncio.run(survive(tmp_path, SEED, (CYCLES + 1) // 2, None))
+    run = asyncio.run(survive(tmp_path, SEED, CYCLES, None))
+    print(f"{run.cycles} kills, {len(run.ledger.acknowledged)} messages acknowledged, none lost, moved or damaged")
     assert len(run.ledger.acknowledged) > 10 * run.cycles
 
 
