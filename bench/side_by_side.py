@@ -157,8 +157,8 @@ def report(row: Row) -> None:
         cells = []
         for path, title in FIGURES:
             figure = row.figure(name, path)
-            if figure is None or (path == "msgs_s" and figure == row.figure(name, "ops_s")):
-                continue
+            if figure is None or not figure[2] or (path == "msgs_s" and figure == row.figure(name, "ops_s")):
+                continue  # not measured, or nothing new next to the figure per request
             median, least, greatest = figure
             peer_name = "apache" if "apache" in row.results else "ceiling"
             peer = row.figure(peer_name, path)

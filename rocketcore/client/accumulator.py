@@ -2,7 +2,8 @@
 
 Messages without a queue of their own share one open batch per topic, and the queue is chosen when it leaves; messages
 with a ``message_group`` or a given queue share the open batch of that queue, and its batches leave one after the other,
-so that their order stays. A batch leaves when it is full or when its first message is ``linger`` seconds old.
+so that their order stays. A batch leaves when it is full, when its first message is ``linger`` seconds old, or when the
+last batch on its way was answered.
 
 ``append`` may be called from any thread; everything else happens on the event loop. Memory is bounded: bytes that were
 accepted and not answered count against ``buffer_bytes``, and ``append`` refuses what does not fit.
@@ -328,6 +329,9 @@ class Accumulator:
                 chain = self._chains.pop(batch.queue)
                 if chain:
                     self._ready.extendleft(reversed(chain))
+            if not self._in_flight and not self._ready:
+                # The broker is idle: what has gathered meanwhile gains nothing by waiting for more.
+                self._seal_all()
             self._answered.notify_all()
         for waiter in self._changed:
             _resolve(waiter)
