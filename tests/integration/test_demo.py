@@ -20,10 +20,13 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """The environment with every program of the machine but ``java``."""
     programs = tmp_path / "programs"
     programs.mkdir()
+    found: dict[str, Path] = {}
     for folder in ("/bin", "/usr/bin", "/usr/local/bin"):
-        for program in sorted(Path(folder).glob("*")):
-            if program.name != "java" and not (programs / program.name).exists():
-                (programs / program.name).symlink_to(program)
+        for program in Path(folder).glob("*"):
+            found.setdefault(program.name, program)
+    found.pop("java", None)
+    for name, program in found.items():
+        (programs / name).symlink_to(program)
     variables = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")}
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return {**variables, "PATH": str(programs), "PYTHONPATH": path}
