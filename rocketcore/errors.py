@@ -286,10 +286,6 @@ class StoreFull(StoreError):
     """The disk is full, or so full that the store takes no more."""
 
 
-class StoreReadOnly(StoreError):
-    """A write or an fsync failed earlier: the store takes no more messages until it is restarted."""
-
-
 class StoreLocked(StoreError):
     """Another process uses the store folder."""
 
