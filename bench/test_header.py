@@ -40,8 +40,7 @@ def test_send_to_columns(benchmark: Any, form: str, count: int) -> None:
     scratch = bytearray(4096)
 
     def read() -> int:
-        found, _ = frame.scan(chunk, 0, len(chunk), rows)
-        header.peek(chunk, rows, found, heads)
+        found, _, _ = header.read_frames(chunk, 0, rows, heads)
         return header.scan_send(chunk, rows, heads, 0, found, out, scratch)
 
     benchmark.group = f"send-columns-{form}-{count}"

@@ -163,44 +163,6 @@ cdef inline void peek_one(const uint8_t* data, const int64_t* row, int64_t* out)
         out[EXT_END] = head.ext.end - data
 
 
-def peek(data, rows, Py_ssize_t count, heads):
-    """Read the fixed fields of the first ``count`` headers of a frame table.
-
-    data      bytes-like that ``frame.scan`` scanned, read only, not kept
-    rows      int64[≥ count, 6] of ``frame.scan``
-    heads     int64[≥ count, 8]: CODE LANGUAGE (ordinal, −1 unknown) VERSION OPAQUE FLAG, EXT_START and EXT_END (the
-              entries of the ext fields in ``data``, both 0 where there are none), STATUS
-    status    0 the row is filled, and every entry of the ext fields has been checked; 1 the header is unusual JSON or
-              broken, the other columns hold nothing: use ``read`` and the general reader
-    raises    ValueError for tables of another shape or a row outside ``data``
-    RocketMQ  remoting/protocol/RemotingCommand.java ``headerDecode``
-    """
-    cdef Py_buffer source, frames, out
-    cdef const int64_t* row
-    cdef Py_ssize_t i
-    take_bytes(data, &source)
-    try:
-        take_rows(rows, &frames, FRAME_COLUMNS, False)
-        try:
-            take_rows(heads, &out, HEAD_COLUMNS, True)
-            try:
-                if count < 0 or count > frames.shape[0] or count > out.shape[0]:
-                    raise ValueError(f"{count} rows, but the tables have {frames.shape[0]} and {out.shape[0]}")
-                row = <const int64_t*>frames.buf
-                for i in range(count):
-                    if not row_in(row + i * FRAME_COLUMNS, source.len):
-                        raise ValueError(f"row {i} is not within the {source.len} bytes of data")
-                    peek_one(
-                        <const uint8_t*>source.buf, row + i * FRAME_COLUMNS, <int64_t*>out.buf + i * HEAD_COLUMNS
-                    )
-            finally:
-                PyBuffer_Release(&out)
-        finally:
-            PyBuffer_Release(&frames)
-    finally:
-        PyBuffer_Release(&source)
-
-
 cdef Status read_loop(
     const uint8_t* data, int64_t end, int64_t limit, int64_t* row, int64_t* head, Py_ssize_t capacity,
     Py_ssize_t* count, int64_t* position, int64_t* code,
@@ -229,10 +191,14 @@ cdef Status read_loop(
 
 
 def read_frames(data, Py_ssize_t start, rows, heads, Py_ssize_t limit=16_777_216):
-    """Find the frames in ``data[start:]`` and read their heads: ``frame.scan`` and ``peek`` in one.
+    """Find the frames in ``data[start:]`` as ``frame.scan`` does, and read the fixed fields of their headers.
 
-    rows      int64[k, 6] as ``frame.scan`` fills it; heads int64[k, 8] as ``peek`` fills it
+    rows      int64[k, 6] as ``frame.scan`` fills it
+    heads     int64[k, 8]: CODE LANGUAGE (ordinal, −1 unknown) VERSION OPAQUE FLAG, EXT_START and EXT_END (the entries
+              of the ext fields in ``data``, both 0 where there are none), STATUS
     limit     most bytes of one frame, its length word included
+    status    0 the row is filled, and every entry of the ext fields has been checked; 1 the header is unusual JSON or
+              broken, the other columns hold nothing: use ``read`` and the general reader
     returns   (count, position, code): rows filled, the first byte not consumed, the code of all of them, or −1 where
               they are none, differ, or one is a response or has another STATUS than 0
     raises    DecodeError or FrameTooLarge if the *first* frame is bad, ValueError for tables of another shape
@@ -376,7 +342,7 @@ cdef inline bint ext_in(const int64_t* row, const int64_t* head) noexcept nogil:
 
 
 cdef object ext_value(const uint8_t* base, const int64_t* row, const int64_t* head, bytes name):
-    """The value of one ext field of a row that ``checked`` let pass, None where absent."""
+    """The value of one ext field of a row that ``check_row`` let pass, None where absent."""
     cdef const uint8_t* at = base + head[EXT_START]
     cdef const uint8_t* end = base + head[EXT_END]
     cdef const uint8_t* header_end = base + row[HEADER_START] + row[HEADER_LENGTH]
@@ -402,50 +368,21 @@ cdef object ext_value(const uint8_t* base, const int64_t* row, const int64_t* he
 
 
 cdef inline int check_row(const int64_t* row, const int64_t* head, Py_ssize_t length, Py_ssize_t index) except -1:
-    """ValueError unless ``peek`` filled the head row, and frame and ext fields lie within the data."""
+    """ValueError unless ``read_frames`` filled the head row, and frame and ext fields lie within the data."""
     if head[STATUS] != 0 or not row_in(row, length) or (head[EXT_END] != 0 and not ext_in(row, head)):
-        raise ValueError(f"row {index} was not read by peek, or is not of this data")
+        raise ValueError(f"row {index} has another status than 0, or is not of this data")
     return 0
-
-
-def find_ext(data, rows, heads, Py_ssize_t index, bytes name not None):
-    """Return the value of one ext field as UTF-8, without reading the others into objects; None where absent.
-
-    data      bytes-like of which ``rows`` and ``heads`` were read
-    index     row of a command with STATUS 0
-    name      key in UTF-8; JSON keys that hold escapes are compared unescaped
-    raises    IndexError for a row that is not there, ValueError for one outside ``data`` or with another STATUS
-    """
-    cdef Py_buffer source, frames, table
-    cdef const int64_t* row
-    cdef const int64_t* head
-    take_bytes(data, &source)
-    try:
-        take_rows(rows, &frames, FRAME_COLUMNS, False)
-        try:
-            take_rows(heads, &table, HEAD_COLUMNS, False)
-            try:
-                if index < 0 or index >= frames.shape[0] or index >= table.shape[0]:
-                    raise IndexError(f"row {index}, but the tables have {frames.shape[0]} and {table.shape[0]}")
-                row = <const int64_t*>frames.buf + index * FRAME_COLUMNS
-                head = <const int64_t*>table.buf + index * HEAD_COLUMNS
-                check_row(row, head, source.len, index)
-                return ext_value(<const uint8_t*>source.buf, row, head, name)
-            finally:
-                PyBuffer_Release(&table)
-        finally:
-            PyBuffer_Release(&frames)
-    finally:
-        PyBuffer_Release(&source)
 
 
 def find_ext_of_all(data, rows, heads, Py_ssize_t first, Py_ssize_t last, bytes name not None,
                     bytes without not None):
     """Return the value that one ext field has in each of the rows ``first`` to ``last`` (excluded), as UTF-8.
 
+    data      bytes-like of which ``rows`` and ``heads`` were read; those rows have STATUS 0
+    name      key in UTF-8; JSON keys that hold escapes are compared unescaped
     without   key of a field that none may have
     returns   list of bytes; None unless every row is a plain request (FLAG 0) with the one field and without the other
-    raises    as ``find_ext``
+    raises    IndexError for rows that are not there, ValueError for one outside ``data`` or with another STATUS
     """
     cdef Py_buffer source, frames, table
     cdef const int64_t* row
@@ -1073,13 +1010,6 @@ def encode_pull_response_header(int32_t code, int32_t opaque, int32_t version, r
     )
 
 
-def encode_body_response_header(int32_t opaque, int32_t version, Py_ssize_t body_length, int serialize_type):
-    """Return the frame of an answer with code 0 and no ext fields up to its body, which the caller sends after it."""
-    if body_length < 0:
-        raise ValueError(f"negative body length {body_length}")
-    return build_frame(0, PYTHON, version, opaque, RESPONSE, NULL, NULL, 0, NULL, 0, body_length, serialize_type)
-
-
 def encode_body_responses(rows, heads, Py_ssize_t first, int32_t version, list bodies not None):
     """Return the frames of answers with code 0 and no ext fields, one after the other in one piece.
 
@@ -1131,6 +1061,11 @@ def encode_body_responses(rows, heads, Py_ssize_t first, int32_t version, list b
 
 cdef inline uint8_t* put_body_response(uint8_t* frame, int32_t opaque, int32_t version, bint binary,
                                        const uint8_t* body, Py_ssize_t body_length) noexcept nogil:
+    return rc_put_bytes(put_body_response_header(frame, opaque, version, binary, body_length), body, body_length)
+
+
+cdef uint8_t* put_body_response_header(uint8_t* frame, int32_t opaque, int32_t version, bint binary,
+                                       Py_ssize_t body_length) noexcept nogil:
     cdef uint8_t* end
     cdef uint32_t length
     if binary:
@@ -1139,7 +1074,7 @@ cdef inline uint8_t* put_body_response(uint8_t* frame, int32_t opaque, int32_t v
         end = put_json(frame + 8, 0, PYTHON, version, opaque, RESPONSE, NULL, NULL, 0)
     length = <uint32_t>(end - frame - 8)
     rc_put_32(rc_put_32(frame, 4 + length + <uint32_t>body_length), (BINARY if binary else JSON) << 24 | length)
-    return rc_put_bytes(end, body, body_length)
+    return end
 
 
 def decode_text(data):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rocketcore._fast import frame, header
+from rocketcore.codes import LanguageCode, RemotingFlag
 from rocketcore.errors import DecodeError, LocalProtocolError
 from tests.fixtures.vectors import family, name_of
 from tests.reference import frame as reference_frame
@@ -23,15 +24,21 @@ SEND = {
 
 
 class Tables:
-    """The frames of some bytes, peeked."""
+    """The frames of some bytes, their heads read."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.rows = np.zeros((64, frame.COLUMNS), np.int64)
         self.heads = np.full((64, header.HEAD_COLUMNS), -77, np.int64)
-        self.count, position = frame.scan(data, 0, len(data), self.rows)
+        self.count, position, _ = header.read_frames(data, 0, self.rows, self.heads)
         assert position == len(data)
-        header.peek(data, self.rows, self.count, self.heads)
+
+    def ext(self, key: str) -> bytes | None:
+        """The value of an ext field of the first frame."""
+        heads = self.heads.copy()
+        heads[0][header.FLAG] = 0
+        found = header.find_ext_of_all(self.data, self.rows, heads, 0, 1, key.encode(), b"not there: \xff")
+        return None if found is None else found[0]
 
     def read(self, index: int = 0) -> Any:
         _, start, length, _, _, serialize_type = self.rows[index]
@@ -92,8 +99,8 @@ def test_reads_what_java_writes(vector: dict[str, Any]) -> None:
     columns = [header.CODE, header.LANGUAGE, header.VERSION, header.OPAQUE, header.FLAG]
     assert head[columns].tolist() == [want.code, want.language, want.version, want.opaque, want.flag]
     for key, value in (want.ext or {}).items():
-        assert header.find_ext(tables.data, tables.rows, tables.heads, 0, key.encode()) == value.encode()
-    assert header.find_ext(tables.data, tables.rows, tables.heads, 0, b"absent") is None
+        assert tables.ext(key) == value.encode()
+    assert tables.ext("absent") is None
 
 
 @pytest.mark.parametrize("vector", family("frames.jsonl", "encode/"), ids=name_of)
@@ -187,7 +194,7 @@ def test_values_are_texts_of_any_kind(serialize_type: int) -> None:
     tables = Tables(header.encode_frame(-5, 3, -1, -(2**31), 2**31 - 1, "中\n", ext, b"body", serialize_type))
     assert tables.read() == (-5, 3, -1, -(2**31), 2**31 - 1, "中\n", ext)
     for key, value in ext.items():
-        assert header.find_ext(tables.data, tables.rows, tables.heads, 0, key.encode()) == value.encode()
+        assert tables.ext(key) == value.encode()
 
 
 @pytest.mark.parametrize("serialize_type", [JSON, BINARY])
@@ -366,22 +373,18 @@ def test_tables_that_do_not_fit_the_data_are_refused() -> None:
     out = np.zeros((1, header.SEND_COLUMNS), np.int64)
     short = tables.data[:-1]
     with pytest.raises(ValueError, match="not within"):
-        header.peek(short, tables.rows, 1, tables.heads)
-    with pytest.raises(ValueError, match="not within"):
         header.scan_send(short, tables.rows, tables.heads, 0, 1, out, bytearray(100))
     with pytest.raises(ValueError, match="not of this data"):
-        header.find_ext(short, tables.rows, tables.heads, 0, b"a")
+        header.find_ext_of_all(short, tables.rows, tables.heads, 0, 1, b"a", b"z")
     with pytest.raises(ValueError, match="not within"):
         header.read_pull(short, tables.rows, tables.heads, 0)
     with pytest.raises(IndexError):
         header.read_pull(tables.data, tables.rows, tables.heads, 64)
-    with pytest.raises(ValueError, match="65 rows"):
-        header.peek(tables.data, tables.rows, 65, tables.heads)
     with pytest.raises(IndexError):
-        header.find_ext(tables.data, tables.rows, tables.heads, 64, b"a")
+        header.find_ext_of_all(tables.data, tables.rows, tables.heads, 0, 65, b"a", b"z")
     tables.heads[0][header.EXT_END] = len(tables.data) + 1
     with pytest.raises(ValueError, match="not of this data"):
-        header.find_ext(tables.data, tables.rows, tables.heads, 0, b"a")
+        header.find_ext_of_all(tables.data, tables.rows, tables.heads, 0, 1, b"a", b"z")
     assert header.scan_send(tables.data, tables.rows, tables.heads, 0, 1, out, bytearray(100)) == 1
     assert out[0][header.SEND_STATUS] == 1
     assert header.read_pull(tables.data, tables.rows, tables.heads, 0) is None
@@ -428,18 +431,6 @@ def test_pull_response_header(serialize_type: int) -> None:
     }  # fmt: skip
     assert tables.read() == (19, 3, 479, 4, 1, "näh", ext)
     assert tables.rows[0][frame.BODY_START] == len(start)
-
-
-@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
-def test_body_response_header(serialize_type: int) -> None:
-    start = header.encode_body_response_header(4, 479, 5, serialize_type)
-    tables = Tables(start + b"route")
-    assert tables.read() == (0, 3, 479, 4, 1, None, None)
-    assert tables.heads[0][[header.EXT_START, header.EXT_END]].tolist() == [0, 0]
-    with pytest.raises(ValueError, match="negative"):
-        header.encode_body_response_header(4, 479, -1, serialize_type)
-    with pytest.raises(LocalProtocolError):
-        header.encode_body_response_header(4, 479, 2**31 - 1, serialize_type)
 
 
 def tables_of(data: bytes, rows: int = 8, start: int = 0) -> tuple[Any, Any, tuple[int, int, int]]:
@@ -506,7 +497,9 @@ def test_body_responses_in_one_piece(serialize_type: int) -> None:
     frames, heads, _ = tables_of(b"".join(request(105, serialize_type, opaque=opaque) for opaque in opaques))
     bodies = [b"", b"x" * 5000, b"route"]
     expected = [
-        header.encode_body_response_header(opaque, 479, len(body), serialize_type) + body
+        header.encode_frame(
+            0, LanguageCode.PYTHON, 479, opaque, RemotingFlag.RESPONSE, None, None, body, serialize_type
+        )
         for opaque, body in zip(opaques, bodies, strict=True)
     ]
     assert header.encode_body_responses(frames, heads, 0, 479, bodies) == b"".join(expected)

@@ -417,8 +417,7 @@ class Sends:
         heads = np.zeros((len(frames), header.HEAD_COLUMNS), np.int64)
         self.rows = np.zeros((len(frames), header.SEND_COLUMNS), np.int64)
         self.scratch = bytearray(len(self.data))
-        assert frame.scan(self.data, 0, len(self.data), rows) == (len(frames), len(self.data))
-        header.peek(self.data, rows, len(frames), heads)
+        assert header.read_frames(self.data, 0, rows, heads)[:2] == (len(frames), len(self.data))
         assert header.scan_send(self.data, rows, heads, 0, len(frames), self.rows, self.scratch) == len(frames)
         self.results = np.zeros((len(frames), message.RESULT_COLUMNS), np.int64)
         self.next_offsets = np.arange(queues, dtype=np.int64) * 100
