@@ -1,0 +1,91 @@
+"""Answers that are ready: requests of one code, told apart by one ext field, answered with bytes kept for its value.
+
+A name server's route question is of this kind. What arrives is read in place; an answer is a new header of a hundred
+bytes and the kept body, neither copied nor joined.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItem
+from cpython.ref cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rocketcore._fast.frame cimport FRAME_COLUMNS, SERIALIZE_TYPE
+from rocketcore._fast.header cimport CODE, FLAG, HEAD_COLUMNS, OPAQUE, ext_value, put_body_response_header, read_loop
+from rocketcore._fast.reactor cimport PIECES_MAX, Responder
+from rocketcore._fast.status cimport OK, Status
+
+
+cdef enum:
+    ROWS_MAX = PIECES_MAX // 2
+    HEADER_BOUND = 256
+    BINARY = 1
+
+
+cdef class ReadyAnswers(Responder):
+    """The answers of one request code.
+
+    code      the request code
+    field     key of the ext field whose value, as UTF-8, is looked up
+    without   key of an ext field: a request that has it is left alone
+    answers   bytes → bytes of bodies; the caller's dict, looked at anew each time
+    version   what the answers' headers say
+    enabled   False: everything is left alone
+    limit     most bytes of one frame
+    """
+
+    cdef public bint enabled
+    cdef dict _answers
+    cdef bytes _field
+    cdef bytes _without
+    cdef int32_t _version
+    cdef int64_t _code
+    cdef int64_t _limit
+    cdef int64_t _rows[ROWS_MAX * FRAME_COLUMNS]
+    cdef int64_t _heads[ROWS_MAX * HEAD_COLUMNS]
+    cdef uint8_t _headers[ROWS_MAX * HEADER_BOUND]
+
+    def __init__(self, int code, bytes field not None, bytes without not None, dict answers not None, int version,
+                 Py_ssize_t limit=16_777_216):
+        self.enabled = True
+        self._code = code
+        self._field = field
+        self._without = without
+        self._answers = answers
+        self._version = version
+        self._limit = limit
+
+    cdef int respond(self, const uint8_t* data, Py_ssize_t length) except -1:
+        cdef Py_ssize_t count = 0, i
+        cdef int64_t position = 0, code = -1
+        cdef const int64_t* row
+        cdef const int64_t* head
+        cdef uint8_t* header
+        cdef uint8_t* end
+        cdef PyObject* body
+        if not self.enabled:
+            return 0
+        read_loop(data, length, self._limit, self._rows, self._heads, ROWS_MAX, &count, &position, &code)
+        if code != self._code or position != length:
+            return 0
+        for i in range(count):
+            row = self._rows + i * FRAME_COLUMNS
+            head = self._heads + i * HEAD_COLUMNS
+            if head[FLAG] != 0 or ext_value(data, row, head, self._without) is not None:
+                return 0
+            value = ext_value(data, row, head, self._field)
+            if value is None:
+                return 0
+            # Borrowed: the dict keeps the body, and nothing of Python runs before the bytes are with the socket.
+            body = PyDict_GetItem(self._answers, value)
+            if body == NULL:
+                return 0
+            header = self._headers + i * HEADER_BOUND
+            end = put_body_response_header(
+                header, <int32_t>head[OPAQUE], self._version, row[SERIALIZE_TYPE] == BINARY,
+                PyBytes_GET_SIZE(<object>body),
+            )
+            self.pieces[2 * i].iov_base = header
+            self.pieces[2 * i].iov_len = end - header
+            self.pieces[2 * i + 1].iov_base = PyBytes_AS_STRING(<object>body)
+            self.pieces[2 * i + 1].iov_len = PyBytes_GET_SIZE(<object>body)
+        return <int>(2 * count)

@@ -1,0 +1,20 @@
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+class Responder: ...
+
+class Reactor:
+    loop: asyncio.AbstractEventLoop
+    responder: Responder | None
+    def __init__(self, loop: asyncio.AbstractEventLoop, monotonic: Callable[[], float]) -> None: ...
+    def attach(self, sock: socket.socket, protocol: asyncio.Protocol, peername: Any) -> StreamTransport: ...
+    def close(self) -> None: ...
+
+class StreamTransport(asyncio.Transport):
+    direct: bool
+    reactor: Reactor
+    def __new__(
+        cls, reactor: Reactor, sock: socket.socket, protocol: asyncio.Protocol, peername: Any
+    ) -> StreamTransport: ...

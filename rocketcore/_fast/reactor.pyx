@@ -1,0 +1,460 @@
+"""Server connections read and written in C: one epoll set, itself watched by the event loop.
+
+The loop's own transports spend more on a small request than all else together: a turn of the loop, a call-back and a
+queue for each read and each write. Here the loop sees one file descriptor, the epoll set; when something is there, one
+call of ``Reactor`` receives from every connection that is ready and hands the bytes to its protocol, or to a
+``Responder``, which answers the usual question straight from the receive buffer. Both asyncio's loop and uvloop will
+do. ``StreamTransport`` keeps the contract of ``asyncio.Transport``, as far as a server's protocols use it.
+
+Linux only. Nothing here may be called from another thread than the loop's.
+RocketMQ: the place of Netty's ``EpollEventLoop``.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.ref cimport PyObject
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport uint8_t, uint32_t
+
+from rocketcore._fast.reactor cimport PIECES_MAX, Responder, iovec
+
+import os
+from collections import deque
+
+
+cdef extern from "<sys/epoll.h>" nogil:
+    ctypedef union epoll_data:
+        void* ptr
+    struct epoll_event:
+        uint32_t events
+        epoll_data data
+    int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD
+    uint32_t EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP
+    int epoll_create1(int flags)
+    int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
+    int epoll_wait(int epoll, epoll_event* events, int most, int timeout)
+
+cdef extern from "<sys/socket.h>" nogil:
+    struct msghdr:
+        iovec* msg_iov
+        size_t msg_iovlen
+    int MSG_DONTWAIT, MSG_NOSIGNAL
+    ssize_t recv(int fd, void* room, size_t length, int flags)
+    ssize_t send(int fd, const void* data, size_t length, int flags)
+    ssize_t sendmsg(int fd, const msghdr* message, int flags)
+
+cdef extern from "<string.h>" nogil:
+    void* memset(void* room, int value, size_t length)
+
+cdef extern from "<unistd.h>" nogil:
+    int close_fd "close"(int fd)
+
+
+cdef enum:
+    READ_BYTES = 1 << 18
+    EVENTS_MAX = 256
+    ROUNDS_MAX = 4     # looks at the epoll set in one turn of the loop, so that the loop's other work is not kept waiting
+    GATHER_MAX = 64    # queued pieces that leave in one call
+    LOW_PART = 4       # the low-water mark is the high one divided by this
+
+
+cdef inline bint would_block() noexcept nogil:
+    return errno == EAGAIN or errno == EINTR
+
+
+cdef object last_error():
+    return OSError(errno, os.strerror(errno))
+
+
+cdef class Responder:
+    """Base of kernels that answer by themselves."""
+
+    cdef int respond(self, const uint8_t* data, Py_ssize_t length) except -1:
+        """Lay out the answers to all of ``data`` in ``pieces`` and return how many these are.
+
+        0  something in it is not for this kernel, or not complete: nothing of it is answered. The bytes that the pieces
+           point to stay where they are until the next call.
+        """
+        return 0
+
+
+cdef class Reactor:
+    """The connections of one server.
+
+    loop        the running event loop
+    monotonic   gives the time that a connection's protocol keeps in ``last_read``
+    responder   answers what it can before a protocol sees it; None: nothing does
+    """
+
+    cdef readonly object loop
+    cdef public Responder responder
+    cdef object _monotonic
+    cdef set _transports
+    cdef uint8_t* _room
+    cdef int _epoll
+
+    def __cinit__(self):
+        self._epoll = -1
+        self._room = NULL
+
+    def __init__(self, loop, monotonic):
+        self.loop = loop
+        self._monotonic = monotonic
+        self._transports = set()
+        self._room = <uint8_t*>PyMem_Malloc(READ_BYTES)
+        if self._room == NULL:
+            raise MemoryError
+        self._epoll = epoll_create1(EPOLL_CLOEXEC)
+        if self._epoll < 0:
+            raise last_error()
+        loop.add_reader(self._epoll, self._ready)
+
+    def __dealloc__(self):
+        if self._epoll >= 0:
+            close_fd(self._epoll)
+        PyMem_Free(self._room)
+
+    def attach(self, sock, protocol, peername):
+        """Serve a connected, non-blocking socket from now on; returns its transport.
+
+        The protocol hears ``connection_made`` before this returns. raises OSError where the kernel has no room
+        """
+        cdef StreamTransport transport = StreamTransport(self, sock, protocol, peername)
+        self._transports.add(transport)
+        try:
+            self._watch(EPOLL_CTL_ADD, transport, EPOLLIN)
+        except OSError:
+            self._transports.discard(transport)
+            raise
+        protocol.connection_made(transport)
+        return transport
+
+    def close(self):
+        """Stop looking; every transport has to be closed before."""
+        if self._epoll >= 0:
+            self.loop.remove_reader(self._epoll)
+            close_fd(self._epoll)
+            self._epoll = -1
+
+    cdef int _watch(self, int operation, StreamTransport transport, uint32_t events) except -1:
+        cdef epoll_event event
+        if self._epoll < 0:
+            return 0
+        event.events = events
+        event.data.ptr = <void*>transport
+        if epoll_ctl(self._epoll, operation, transport._fd, &event) != 0:
+            raise last_error()
+        transport._events = events
+        return 0
+
+    def _ready(self):
+        # A transport leaves the set in a later turn of the loop than the one it is closed in: no event of a batch can
+        # point to one that is gone.
+        cdef epoll_event events[EVENTS_MAX]
+        cdef int count, i, turn
+        cdef StreamTransport transport
+        for turn in range(ROUNDS_MAX):
+            count = epoll_wait(self._epoll, events, EVENTS_MAX, 0) if self._epoll >= 0 else 0
+            if count <= 0:
+                return
+            now = self._monotonic()
+            for i in range(count):
+                transport = <StreamTransport><PyObject*>events[i].data.ptr
+                try:
+                    transport._serve(events[i].events, now)
+                except Exception as error:
+                    transport._fail(error)
+
+
+cdef class StreamTransport:
+    """One connection of a reactor, with the methods of ``asyncio.Transport``.
+
+    direct   a responder may answer on it: its protocol holds nothing that came before
+    """
+
+    cdef public bint direct
+    cdef readonly Reactor reactor
+    cdef object _sock
+    cdef object _protocol
+    cdef object _peername
+    cdef object _queue            # deque of memoryviews not sent yet, None while it was never needed
+    cdef size_t _queued
+    cdef size_t _high
+    cdef int _fd
+    cdef uint32_t _events
+    cdef bint _reading
+    cdef bint _writing_paused
+    cdef bint _closing
+    cdef bint _lost
+    cdef object __weakref__
+
+    def __cinit__(self, Reactor reactor not None, sock, protocol, peername):
+        self.reactor = reactor
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._protocol = protocol
+        self._peername = peername
+        self._high = 1 << 16
+        self._reading = True
+
+    # Reading
+
+    cdef int _serve(self, uint32_t events, object now) except -1:
+        cdef ssize_t length
+        cdef int pieces
+        cdef Responder responder
+        if self._lost:
+            return 0
+        if events & EPOLLOUT:
+            self._send_queued()
+        if not self._reading or self._closing:
+            if events & (EPOLLERR | EPOLLHUP):
+                self._lose(None)
+            return 0
+        if not events & (EPOLLIN | EPOLLERR | EPOLLHUP):
+            return 0
+        length = recv(self._fd, self.reactor._room, READ_BYTES, MSG_DONTWAIT)
+        if length <= 0:
+            if length == 0:
+                self._end()
+            elif not would_block():
+                self._lose(last_error())
+            return 0
+        responder = self.reactor.responder
+        if responder is not None and self.direct and self._queued == 0:
+            pieces = responder.respond(self.reactor._room, length)
+            if pieces > 0:
+                self._protocol.last_read = now
+                self._send_pieces(responder.pieces, pieces)
+                return 0
+        self._protocol.data_received(PyBytes_FromStringAndSize(<char*>self.reactor._room, length))
+        return 0
+
+    cdef int _end(self) except -1:
+        """The peer sends no more."""
+        if self._protocol.eof_received():
+            self.pause_reading()
+        else:
+            self.close()
+        return 0
+
+    cdef int _update(self) except -1:
+        cdef uint32_t events = 0
+        if self._reading and not self._closing:
+            events |= EPOLLIN
+        if self._queued:
+            events |= EPOLLOUT
+        if events != self._events and not self._lost:
+            self.reactor._watch(EPOLL_CTL_MOD, self, events)
+        return 0
+
+    def is_reading(self):
+        return self._reading and not self._closing
+
+    def pause_reading(self):
+        self._reading = False
+        self._update()
+
+    def resume_reading(self):
+        self._reading = True
+        self._update()
+
+    # Writing
+
+    cdef int _send_pieces(self, iovec* pieces, int count) except -1:
+        """Send pieces that belong to somebody else; what the socket does not take is copied."""
+        cdef msghdr message
+        cdef ssize_t sent
+        cdef int i
+        memset(&message, 0, sizeof(msghdr))
+        message.msg_iov = pieces
+        message.msg_iovlen = count
+        sent = sendmsg(self._fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
+        if sent < 0:
+            if not would_block():
+                self._lose(last_error())
+                return 0
+            sent = 0
+        for i in range(count):
+            if <size_t>sent >= pieces[i].iov_len:
+                sent -= pieces[i].iov_len
+            else:
+                self._enqueue(PyBytes_FromStringAndSize(<char*>pieces[i].iov_base + sent, pieces[i].iov_len - sent))
+                sent = 0
+        if self._queued:
+            self._queue_grew()
+        return 0
+
+    cdef int _enqueue(self, object data) except -1:
+        if self._queue is None:
+            self._queue = deque()
+        self._queue.append(data)
+        self._queued += len(data)
+        return 0
+
+    cdef int _queue_grew(self) except -1:
+        self._update()
+        if self._queued > self._high and not self._writing_paused:
+            self._writing_paused = True
+            self._protocol.pause_writing()
+        return 0
+
+    cdef int _send_queued(self) except -1:
+        cdef iovec pieces[GATHER_MAX]
+        cdef Py_buffer views[GATHER_MAX]
+        cdef msghdr message
+        cdef ssize_t sent = 0
+        cdef int count, i
+        while self._queued and not self._lost:
+            count = 0
+            try:
+                for data in self._queue:
+                    if count == GATHER_MAX:
+                        break
+                    PyObject_GetBuffer(data, &views[count], PyBUF_SIMPLE)
+                    pieces[count].iov_base = views[count].buf
+                    pieces[count].iov_len = views[count].len
+                    count += 1
+                memset(&message, 0, sizeof(msghdr))
+                message.msg_iov = pieces
+                message.msg_iovlen = count
+                sent = sendmsg(self._fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
+            finally:
+                for i in range(count):
+                    PyBuffer_Release(&views[i])
+            if sent < 0:
+                if not would_block():
+                    self._lose(last_error())
+                break
+            self._drop(sent)
+        if not self._lost:
+            self._update()
+            if self._writing_paused and self._queued <= self._high // LOW_PART:
+                self._writing_paused = False
+                self._protocol.resume_writing()
+            if self._closing and self._queued == 0:
+                self._lose(None)
+        return 0
+
+    cdef int _drop(self, size_t sent) except -1:
+        """Take what was sent off the queue."""
+        cdef size_t length
+        self._queued -= sent
+        while sent:
+            data = self._queue.popleft()
+            length = len(data)
+            if length > sent:
+                self._queue.appendleft(memoryview(data)[sent:])
+                break
+            sent -= length
+        return 0
+
+    def write(self, data):
+        """Send bytes now, as far as the socket takes them; the rest as soon as it does."""
+        cdef Py_buffer view
+        cdef ssize_t sent = 0
+        if self._lost or self._closing:
+            return
+        if self._queued == 0:
+            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+            try:
+                sent = send(self._fd, view.buf, view.len, MSG_DONTWAIT | MSG_NOSIGNAL)
+                if sent == view.len:
+                    return
+            finally:
+                PyBuffer_Release(&view)
+            if sent < 0:
+                if not would_block():
+                    self._lose(last_error())
+                    return
+                sent = 0
+        self._enqueue(memoryview(data)[sent:] if sent else data)
+        self._queue_grew()
+
+    def writelines(self, list_of_data):
+        """Send pieces without joining them."""
+        if self._lost or self._closing:
+            return
+        waiting = self._queued != 0
+        for data in list_of_data:
+            if len(data):
+                self._enqueue(data)
+        if not waiting:
+            self._send_queued()
+        if self._queued:
+            self._queue_grew()
+
+    def get_write_buffer_size(self):
+        return self._queued
+
+    def get_write_buffer_limits(self):
+        return self._high // LOW_PART, self._high
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        """Set the mark above which the protocol is told to pause; the low one is a quarter of it."""
+        self._high = 1 << 16 if high is None else high
+
+    # Ending
+
+    def is_closing(self):
+        return self._closing
+
+    def close(self):
+        """Send what is queued, then close."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._queued == 0:
+            self._lose(None)
+        else:
+            self._update()
+
+    def abort(self):
+        """Close at once."""
+        self._lose(None)
+
+    cdef int _fail(self, error) except -1:
+        """End a connection whose protocol raised: it may have lost bytes."""
+        self.reactor.loop.call_exception_handler(
+            {"message": "a protocol failed", "exception": error, "transport": self, "protocol": self._protocol}
+        )
+        self._lose(error)
+        return 0
+
+    cdef int _lose(self, error) except -1:
+        """End the connection; the protocol hears of it in the next turn of the loop."""
+        if self._lost:
+            return 0
+        self._lost = self._closing = True
+        self._queued = 0
+        self._queue = None
+        self.reactor._watch(EPOLL_CTL_DEL, self, 0)
+        self.reactor.loop.call_soon(self._tell_lost, error)
+        return 0
+
+    def _tell_lost(self, error):
+        self.reactor._transports.discard(self)
+        protocol, self._protocol = self._protocol, None
+        sock, self._sock = self._sock, None
+        try:
+            protocol.connection_lost(error)
+        finally:
+            sock.close()
+
+    # What it is
+
+    def get_extra_info(self, name, default=None):
+        if name == "peername":
+            return self._peername
+        if name == "sockname":
+            return self._sock.getsockname() if self._sock is not None else default
+        if name == "socket":
+            return self._sock if self._sock is not None else default
+        return default
+
+    def get_protocol(self):
+        return self._protocol
+
+    def set_protocol(self, protocol):
+        self._protocol = protocol

@@ -1,0 +1,181 @@
+"""Listening sockets, and the transports of the connections they bring.
+
+On Linux connections belong to a ``Reactor``, which reads and writes them in C; elsewhere to the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from rocketcore.codes import CURRENT_VERSION
+
+if TYPE_CHECKING:
+    from rocketcore._fast.answers import ReadyAnswers
+    from rocketcore._fast.reactor import Reactor, Responder
+
+__all__ = ["Listener", "make_answers", "open_listener"]
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG: Final = 1024
+_ACCEPTS_PER_TURN: Final = 64
+"""Connections taken in one turn of the loop, so that a flood of them does not keep the others waiting."""
+_NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_NO_ROOM_PAUSE: Final = 1.0
+"""Seconds without accepting after the system had no descriptor or memory for a connection."""
+
+ProtocolFactory = Callable[[], asyncio.Protocol]
+
+
+class Listener(Protocol):
+    """What a server needs of what listens for it."""
+
+    @property
+    def sockets(self) -> Sequence[Any]:
+        """The listening sockets."""
+
+    def answer_with(self, responder: Responder | None) -> None:
+        """Let a kernel answer what it can before a protocol sees it, where connections are read by a reactor."""
+
+    def close(self) -> None:
+        """Accept no more connections."""
+
+    def end(self) -> None:
+        """Free what is left, after all connections were closed."""
+
+
+class ReactorListener:
+    """Accepts connections for a reactor."""
+
+    def __init__(self, sockets: list[socket.socket], factory: ProtocolFactory, reactor: Reactor) -> None:
+        self.sockets = sockets
+        self._factory = factory
+        self._reactor = reactor
+        self._loop = asyncio.get_running_loop()
+        self._pauses: dict[int, asyncio.TimerHandle] = {}
+        for listening in sockets:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+    def answer_with(self, responder: Responder | None) -> None:
+        self._reactor.responder = responder
+
+    def close(self) -> None:
+        sockets, self.sockets = self.sockets, []
+        for timer in self._pauses.values():
+            timer.cancel()
+        for listening in sockets:
+            self._loop.remove_reader(listening.fileno())
+            listening.close()
+
+    def end(self) -> None:
+        self._reactor.close()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                accepted, peername = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                logger.error("accepting pauses seconds=%g reason=%s", _NO_ROOM_PAUSE, error)
+                self._pause(listening)
+                return
+            try:
+                accepted.setblocking(False)
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._reactor.attach(accepted, self._factory(), peername)
+            except OSError as error:  # the peer is gone already, or there is no room to watch one more
+                logger.info("connection refused remote=%s reason=%s", peername, error)
+                accepted.close()
+
+    def _pause(self, listening: socket.socket) -> None:
+        self._loop.remove_reader(listening.fileno())
+        self._pauses[listening.fileno()] = self._loop.call_later(_NO_ROOM_PAUSE, self._resume, listening)
+
+    def _resume(self, listening: socket.socket) -> None:
+        self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+
+class LoopListener:
+    """Leaves connections to the event loop."""
+
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+
+    @property
+    def sockets(self) -> Sequence[Any]:
+        return self._server.sockets
+
+    def answer_with(self, responder: Responder | None) -> None:
+        """There is nothing that could: protocols see all."""
+
+    def close(self) -> None:
+        self._server.close()
+
+    def end(self) -> None:
+        """The loop has freed all."""
+
+
+async def open_listener(
+    host: str, port: int, factory: ProtocolFactory, *, monotonic: Callable[[], float], by_loop: bool = False
+) -> Listener:
+    """Listen at every address of a host name, all with one port; 0 takes a free one.
+
+    factory    makes the protocol of each connection
+    monotonic  the clock of ``last_read``, which the protocol has where a responder is to answer
+    by_loop    leave the connections to the event loop, as on other systems than Linux
+    raises     OSError where the address is taken or not ours
+    """
+    loop = asyncio.get_running_loop()
+    if by_loop or sys.platform != "linux":
+        return LoopListener(await loop.create_server(factory, host, port, backlog=_BACKLOG))
+    from rocketcore._fast.reactor import Reactor
+
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in await _resolve(loop, host, port):
+            listening = socket.socket(family, kind, protocol)
+            sockets.append(listening)
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            _bind(listening, (address[0], port, *address[2:]))
+            port = listening.getsockname()[1]
+            listening.listen(_BACKLOG)
+    except BaseException:
+        for listening in sockets:
+            listening.close()
+        raise
+    return ReactorListener(sockets, factory, Reactor(loop, monotonic))
+
+
+def make_answers(
+    code: int, field: str, answers: dict[bytes, bytes], without: str, max_frame_bytes: int
+) -> ReadyAnswers | None:
+    """Return the responder of ``RemotingServer.register_answers``; None on other systems than Linux."""
+    if sys.platform != "linux":
+        return None
+    from rocketcore._fast.answers import ReadyAnswers
+
+    return ReadyAnswers(code, field.encode(), without.encode(), answers, CURRENT_VERSION, max_frame_bytes)
+
+
+async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys(found))
+
+
+def _bind(listening: socket.socket, address: tuple[Any, ...]) -> None:
+    try:
+        listening.bind(address)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen at {address[0]}:{address[1]}: {error.strerror}") from None

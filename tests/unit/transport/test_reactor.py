@@ -1,0 +1,343 @@
+"""Connections of a reactor: what their protocols see, on asyncio's loop and on uvloop, next to the loop's own ones."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import struct
+import sys
+import weakref
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvloop
+
+from rocketcore.service import SYSTEM_CLOCK
+from rocketcore.transport.listener import Listener, open_listener
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
+
+LARGE = 8 << 20
+
+
+class Recorder(asyncio.Protocol):
+    """Notes what it is told; events to wait for it."""
+
+    def __init__(self) -> None:
+        self.transport: Any = None
+        self.received = bytearray()
+        self.arrived = asyncio.Event()
+        self.lost: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self.ended = asyncio.Event()
+        self.calls: list[str] = []
+        self.keep_open = False
+        self.failing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        assert type(data) is bytes
+        self.received += data
+        self.arrived.set()
+        if self.failing:
+            raise RuntimeError("planted")
+
+    def eof_received(self) -> bool:
+        self.calls.append("eof")
+        self.ended.set()
+        return self.keep_open
+
+    def pause_writing(self) -> None:
+        self.calls.append("pause")
+
+    def resume_writing(self) -> None:
+        self.calls.append("resume")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set_result(exc)
+
+    async def until(self, size: int) -> bytes:
+        while len(self.received) < size:
+            self.arrived.clear()
+            await self.arrived.wait()
+        return bytes(self.received)
+
+
+class Place:
+    """A listener and the protocols of its connections."""
+
+    def __init__(self) -> None:
+        self.listener: Listener
+        self.protocols: list[Recorder] = []
+        self.made = asyncio.Event()
+
+    def make(self) -> Recorder:
+        protocol = Recorder()
+        self.protocols.append(protocol)
+        self.made.set()
+        return protocol
+
+    async def connect(self) -> tuple[Recorder, socket.socket]:
+        """Return the accepted side's protocol and the other side's plain, blocking socket."""
+        self.made.clear()
+        peer = socket.create_connection(self.listener.sockets[0].getsockname()[:2], 5)
+        await self.made.wait()
+        await asyncio.sleep(0)
+        return self.protocols[-1], peer
+
+
+Scenario = Callable[[Place], Awaitable[None]]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Scenario], None]:
+    def run(scenario: Scenario, host: str = "127.0.0.1") -> None:
+        async def bounded() -> None:
+            place = Place()
+            place.listener = await open_listener(host, 0, place.make, monotonic=SYSTEM_CLOCK.monotonic)
+            try:
+                async with asyncio.timeout(20):
+                    await scenario(place)
+            finally:
+                place.listener.close()
+                for protocol in place.protocols:
+                    if protocol.transport is not None:
+                        protocol.transport.abort()
+                await asyncio.gather(*(protocol.lost for protocol in place.protocols))
+                place.listener.end()
+
+        factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(bounded())
+
+    return run
+
+
+async def read(peer: socket.socket, size: int) -> bytes:
+    """Read in a thread, so that the loop goes on writing."""
+
+    def whole() -> bytes:
+        received = bytearray()
+        while len(received) < size and (part := peer.recv(1 << 20)):
+            received += part
+        return bytes(received)
+
+    return await asyncio.get_running_loop().run_in_executor(None, whole)
+
+
+def test_what_is_sent_arrives_and_is_answered(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        protocol, peer = await place.connect()
+        with peer:
+            peer.sendall(b"question")
+            assert await protocol.until(8) == b"question"
+            protocol.transport.write(b"answer")
+            protocol.transport.writelines([b"", b" and", memoryview(b" more")])
+            assert await read(peer, 15) == b"answer and more"
+            assert protocol.transport.get_extra_info("peername") == peer.getsockname()
+            assert protocol.transport.get_extra_info("sockname") == peer.getpeername()
+
+    run(scenario)
+
+
+def test_many_connections_that_are_ready_at_once_all_get_theirs(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        pairs = [await place.connect() for _ in range(300)]
+        for number, (_, peer) in enumerate(pairs):
+            peer.sendall(struct.pack(">I", number))
+        for number, (protocol, peer) in enumerate(pairs):
+            assert await protocol.until(4) == struct.pack(">I", number)
+            peer.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("pieces", [1, 1000])
+def test_a_peer_that_does_not_read_is_written_to_later(run: Callable[[Scenario], None], pieces: int) -> None:
+    async def scenario(place: Place) -> None:
+        protocol, peer = await place.connect()
+        protocol.transport.set_write_buffer_limits(high=1 << 20)
+        data = bytes(range(256)) * (LARGE // 256)
+        part = LARGE // pieces + 1
+        with peer:
+            protocol.transport.writelines([data[start : start + part] for start in range(0, LARGE, part)])
+            protocol.transport.write(b"end")
+            assert protocol.calls == ["pause"]
+            assert protocol.transport.get_write_buffer_size() > 1 << 20
+            assert await read(peer, LARGE + 3) == data + b"end"
+            assert protocol.calls == ["pause", "resume"]
+            assert protocol.transport.get_write_buffer_size() == 0
+
+    run(scenario)
+
+
+def test_a_closing_transport_sends_what_is_queued_and_no_more(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        protocol, peer = await place.connect()
+        with peer:
+            protocol.transport.write(bytes(LARGE))
+            protocol.transport.close()
+            protocol.transport.write(b"late")
+            assert protocol.transport.is_closing()
+            assert len(await read(peer, LARGE + 4)) == LARGE
+            assert await protocol.lost is None
+
+    run(scenario)
+
+
+def test_an_aborted_transport_is_closed_at_once(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        protocol, peer = await place.connect()
+        with peer:
+            protocol.transport.write(bytes(LARGE))
+            protocol.transport.abort()
+            assert not protocol.lost.done(), "a protocol is told in another turn of the loop"
+            assert await protocol.lost is None
+            assert len(await read(peer, LARGE)) < LARGE
+
+    run(scenario)
+
+
+def test_a_protocol_hears_of_the_end_of_what_the_peer_sends(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        protocol, peer = await place.connect()
+        protocol.keep_open = True
+        with peer:
+            peer.sendall(b"last")
+            peer.shutdown(socket.SHUT_WR)
+            await protocol.until(4)
+            await protocol.ended.wait()
+            protocol.transport.write(b"still answered")
+            assert await read(peer, 14) == b"still answered"
+        other, peer = await place.connect()
+        peer.close()
+        assert await other.lost is None
+        assert other.calls == ["eof"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_reset_connection_is_lost_also_while_nobody_reads_it(run: Callable[[Scenario], None], paused: bool) -> None:
+    async def scenario(place: Place) -> None:
+        protocol, peer = await place.connect()
+        if paused:
+            protocol.transport.pause_reading()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        await protocol.lost
+
+    run(scenario)
+
+
+def test_nothing_is_read_while_reading_is_paused(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        protocol, peer = await place.connect()
+        other, other_peer = await place.connect()
+        with peer, other_peer:
+            protocol.transport.pause_reading()
+            peer.sendall(b"kept")
+            other_peer.sendall(b"seen")
+            await other.until(4)
+            assert not protocol.received
+            assert not protocol.transport.is_reading()
+            protocol.transport.resume_reading()
+            assert await protocol.until(4) == b"kept"
+
+    run(scenario)
+
+
+def test_a_protocol_that_fails_loses_its_connection_and_no_other(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+        protocol, peer = await place.connect()
+        other, other_peer = await place.connect()
+        protocol.failing = True
+        with peer, other_peer:
+            peer.sendall(b"x")
+            other_peer.sendall(b"y")
+            error = await protocol.lost
+            assert str(error) == "planted"
+            assert await other.until(1) == b"y"
+        assert [context["exception"] for context in reported] == [error]
+
+    run(scenario)
+
+
+def test_a_connection_closed_by_another_ones_data_gets_no_more(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        first, first_peer = await place.connect()
+        second, second_peer = await place.connect()
+        first.data_received = lambda data: second.transport.abort()  # type: ignore[method-assign]
+        second.data_received = lambda data: first.transport.abort()  # type: ignore[method-assign]
+        with first_peer, second_peer:
+            first_peer.sendall(b"x")
+            second_peer.sendall(b"x")
+            await asyncio.wait([first.lost, second.lost], return_when=asyncio.FIRST_COMPLETED)
+            assert first.lost.done() != second.lost.done(), "whoever was served first closed the other before its turn"
+
+    run(scenario)
+
+
+def test_an_ended_connection_leaves_nothing_behind(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        protocol, peer = await place.connect()
+        transport = weakref.ref(protocol.transport)
+        peer.close()
+        await protocol.lost
+        protocol.transport = None
+        await asyncio.sleep(0)
+        gc.collect()
+        assert transport() is None
+
+    run(scenario)
+
+
+def test_a_name_with_two_addresses_is_listened_at_on_one_port(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        ports = {listening.getsockname()[1] for listening in place.listener.sockets}
+        assert len(ports) == 1
+
+    run(scenario, "localhost")  # type: ignore[call-arg]
+
+
+def test_an_address_that_is_taken_is_named(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        port = place.listener.sockets[0].getsockname()[1]
+        with pytest.raises(OSError, match=rf"cannot listen at 127.0.0.1:{port}: Address already in use"):
+            await open_listener("127.0.0.1", port, place.make, monotonic=SYSTEM_CLOCK.monotonic)
+
+    run(scenario)
+
+
+def test_accepting_goes_on_after_the_system_had_no_descriptor(
+    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    monkeypatch.setattr("rocketcore.transport.listener._NO_ROOM_PAUSE", 0.01)
+
+    async def scenario(place: Place) -> None:
+        peers = [socket.socket() for _ in range(3)]
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        highest = max(peer.fileno() for peer in peers)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+        try:
+            for peer in peers:
+                peer.connect(place.listener.sockets[0].getsockname())
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert len(place.protocols) < 3
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        while len(place.protocols) < 3:
+            place.made.clear()
+            await place.made.wait()
+        for peer in peers:
+            peer.close()
+
+    run(scenario)
