@@ -4,15 +4,14 @@ A name server's route question is of this kind. What arrives is read in place; a
 bytes and the kept body, neither copied nor joined.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketcore._fast.frame cimport FRAME_COLUMNS, SERIALIZE_TYPE
-from rocketcore._fast.header cimport CODE, FLAG, HEAD_COLUMNS, OPAQUE, ext_value, put_body_response_header, read_loop
+from rocketcore._fast.header cimport FLAG, HEAD_COLUMNS, OPAQUE, ext_value, put_body_response_header, read_loop
 from rocketcore._fast.reactor cimport PIECES_MAX, Responder
-from rocketcore._fast.status cimport OK, Status
 
 
 cdef enum:
@@ -79,6 +78,8 @@ cdef class ReadyAnswers(Responder):
             body = PyDict_GetItem(self._answers, value)
             if body == NULL:
                 return 0
+            if not PyBytes_CheckExact(<object>body):
+                raise TypeError(f"expected bytes, not {type(<object>body).__name__}")
             header = self._headers + i * HEADER_BOUND
             end = put_body_response_header(
                 header, <int32_t>head[OPAQUE], self._version, row[SERIALIZE_TYPE] == BINARY,

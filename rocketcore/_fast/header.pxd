@@ -1,4 +1,6 @@
-"""Columns of the tables that ``header.read_frames`` and ``header.scan_send`` fill, for kernels that read them, and the readers themselves."""
+"""Columns of the tables that ``header.read_frames`` and ``header.scan_send`` fill, for kernels that read them, and the
+readers themselves.
+"""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

@@ -3,7 +3,10 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-class Responder: ...
+from _typeshed import ReadableBuffer
+
+class Responder:
+    def answer(self, data: ReadableBuffer) -> bytes | None: ...
 
 class Reactor:
     loop: asyncio.AbstractEventLoop

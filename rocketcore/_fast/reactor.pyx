@@ -17,7 +17,7 @@ from cpython.ref cimport PyObject
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint8_t, uint32_t
 
-from rocketcore._fast.reactor cimport PIECES_MAX, Responder, iovec
+from rocketcore._fast.reactor cimport Responder, iovec
 
 import os
 from collections import deque
@@ -54,7 +54,7 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     READ_BYTES = 1 << 18
     EVENTS_MAX = 256
-    ROUNDS_MAX = 4     # looks at the epoll set in one turn of the loop, so that the loop's other work is not kept waiting
+    ROUNDS_MAX = 4     # looks at the epoll set in one turn of the loop, whose other work may not be kept waiting
     GATHER_MAX = 64    # queued pieces that leave in one call
     LOW_PART = 4       # the low-water mark is the high one divided by this
 
@@ -77,6 +77,24 @@ cdef class Responder:
            point to stay where they are until the next call.
         """
         return 0
+
+    def answer(self, data):
+        """Return the answers to all of ``data`` in one piece, None where it is left alone; for those without a reactor.
+
+        data  bytes-like, read only, not kept
+        """
+        cdef Py_buffer view
+        cdef int count, i
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            count = self.respond(<const uint8_t*>view.buf, view.len)
+            if count == 0:
+                return None
+            return b"".join([
+                PyBytes_FromStringAndSize(<char*>self.pieces[i].iov_base, self.pieces[i].iov_len) for i in range(count)
+            ])
+        finally:
+            PyBuffer_Release(&view)
 
 
 cdef class Reactor:
@@ -152,9 +170,9 @@ cdef class Reactor:
         # A transport leaves the set in a later turn of the loop than the one it is closed in: no event of a batch can
         # point to one that is gone.
         cdef epoll_event events[EVENTS_MAX]
-        cdef int count, i, turn
+        cdef int count, i, _turn
         cdef StreamTransport transport
-        for turn in range(ROUNDS_MAX):
+        for _turn in range(ROUNDS_MAX):
             count = epoll_wait(self._epoll, events, EVENTS_MAX, 0) if self._epoll >= 0 else 0
             if count <= 0:
                 return
