@@ -10,12 +10,18 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
+from typing import Final
 
+from rocketcore.codes import ResponseCode
 from rocketcore.config_file import replace_file
+from rocketcore.errors import BrokerSystemError
 
 __all__ = ["KVConfigManager"]
 
 logger = logging.getLogger(__name__)
+
+MAX_TABLE_BYTES: Final = 8 << 20
+"""The longest text of the table that a value may still be put into: every answer about it must fit into a frame."""
 
 
 class KVConfigManager:
@@ -35,7 +41,7 @@ class KVConfigManager:
                 return
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, RecursionError) as error:
                 logger.error("kv file unreadable path=%s reason=%s", path, error)
         self._table = {}
 
@@ -48,8 +54,8 @@ class KVConfigManager:
         return None if table is None else dict(table)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises OSError, and changes nothing, when it cannot be saved."""
-        self._save({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
+        """Set a value. Raises, changing nothing, when the table is full (BrokerSystemError) or not saved (OSError)."""
+        self._save({**self._table, namespace: {**self._table.get(namespace, {}), key: value}}, MAX_TABLE_BYTES)
 
     def delete(self, namespace: str, key: str) -> None:
         """Remove a value if it is there; the namespace stays."""
@@ -57,9 +63,14 @@ class KVConfigManager:
         if table is not None and key in table:
             self._save({**self._table, namespace: {name: value for name, value in table.items() if name != key}})
 
-    def _save(self, table: dict[str, dict[str, str]]) -> None:
+    def _save(self, table: dict[str, dict[str, str]], limit: int | None = None) -> None:
         text = json.dumps({"configTable": table}, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-        replace_file(self._path, text.encode("utf-8", "replace"))
+        encoded = text.encode("utf-8", "replace")
+        if limit is not None and len(encoded) > limit:
+            raise BrokerSystemError(
+                ResponseCode.SYSTEM_ERROR, f"the key-value table would take {len(encoded)} bytes, more than {limit}"
+            )
+        replace_file(self._path, encoded)
         self._table = table
 
 

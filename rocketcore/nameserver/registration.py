@@ -1,20 +1,22 @@
 """The body of a registration, in any of its three shapes, reduced to what the route tables keep.
 
-A broker sends all its topics every 30 seconds, so the usual shape is read straight into small structures; anything that
-does not fit them exactly goes to the general reader, which follows Java in every oddity.
+A broker sends all its topics every 30 seconds, so a kernel reads the topics straight into a dict; the rest of the body,
+a few hundred bytes, and topics that the kernel finds unusual go to the general reader, which follows Java in every
+oddity. Nothing is applied before all of it is read.
 
 RocketMQ: ``RegisterBrokerBody``, ``DefaultRequestProcessor.extractRegisterBrokerBodyFromRequest``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-import msgspec
-
+from rocketcore._fast.registration import read_topic_table, read_topic_texts
 from rocketcore.codes import Version
 from rocketcore.errors import BrokerSystemError, DecodeError
+from rocketcore.protocol import fastjson
 from rocketcore.protocol.bodies import (
     DataVersion,
     RegisterBrokerBody,
@@ -44,34 +46,15 @@ class RegisteredTopics:
     filter_servers: list[str] | None = field(default_factory=list)
 
 
-class _Topic(msgspec.Struct, rename="camel", gc=False):
-    topic_name: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
-    topic_sys_flag: int = 0
-
-
-class _Version(msgspec.Struct, rename="camel", gc=False):
-    state_version: int = 0
-    timestamp: int = 0
-    counter: int = 0
-
-
-class _Wrapper(msgspec.Struct, rename="camel"):
-    data_version: _Version
-    topic_config_table: dict[str, _Topic]
-    topic_queue_mapping_info_map: dict[str, object] = {}
-
-
-class _Body(msgspec.Struct, rename="camel"):
-    topic_config_serialize_wrapper: _Wrapper
-    filter_server_list: list[str] | None = []
-
-
-_decode: Final = msgspec.json.Decoder(_Body).decode
+_DIALECT: Final = (b"'", b"/", b'"$ref"')
+"""What stands in bodies whose parts cannot be told apart by the rules of standard JSON, or refer to each other."""
 _ZLIB: Final = 0x78
 """First byte of a zlib stream; 5.x brokers send one under ``compressed=false``. JSON does not begin with ``x``."""
+
+MAX_TOPICS: Final = 250_000
+"""Topics of one registration: twice what a frame of plain JSON holds, a twentieth of what a compressed one could."""
+MAX_TOPIC_LENGTH: Final = 0x7FFF
+"""Of a name: the longest that a message or a binary header can carry."""
 
 
 def read_registration(body: bytes, compressed: bool, version: int) -> RegisteredTopics:
@@ -82,37 +65,58 @@ def read_registration(body: bytes, compressed: bool, version: int) -> Registered
     if not body:
         return RegisteredTopics()
     try:
-        if compressed or body[0] == _ZLIB:
-            return _reduce(RegisterBrokerBody.decode_compressed(body, version))
-        if version < Version.V3_0_11:
-            return _reduce(RegisterBrokerBody(TopicConfigAndMappingSerializeWrapper.decode(body)))
-        return _read_plain(body) or _reduce(RegisterBrokerBody.decode(body))
+        registered = _read(body, compressed, version)
+        _check_size(registered.topics)
     except DecodeError as error:
-        raise BrokerSystemError(
-            1, f"RemotingCommandException: Failed to decode RegisterBrokerBody, {error}"
-        ) from error
+        raise BrokerSystemError(1, f"RemotingCommandException: Failed to decode RegisterBrokerBody, {error}") from error
+    return registered
+
+
+def _read(body: bytes, compressed: bool, version: int) -> RegisteredTopics:
+    if compressed or body[0] == _ZLIB:
+        return _read_compressed(body, version)
+    if version < Version.V3_0_11:
+        return _reduce(RegisterBrokerBody(TopicConfigAndMappingSerializeWrapper.decode(body)))
+    return _read_plain(body) or _reduce(RegisterBrokerBody.decode(body))
+
+
+def _check_size(topics: Mapping[str, QueueNumbers]) -> None:
+    if len(topics) > MAX_TOPICS:
+        raise DecodeError(f"{len(topics)} topics, more than {MAX_TOPICS}")
+    longest = max(map(len, topics), default=0)
+    if longest > MAX_TOPIC_LENGTH:
+        raise DecodeError(f"a topic name of {longest} characters")
 
 
 def _read_plain(body: bytes) -> RegisteredTopics | None:
-    try:
-        document = _decode(body)
-    except msgspec.DecodeError:
+    """Read JSON whose topics are of the usual shape; None: the general reader must look at it."""
+    found = read_topic_table(body, QueueNumbers)
+    if found is None:
         return None
-    wrapper = document.topic_config_serialize_wrapper
-    if wrapper.topic_queue_mapping_info_map:
+    topics, start, end = found
+    rest = body[:start] + b"{}" + body[end:]
+    if any(sign in rest for sign in _DIALECT):
         return None
-    version = wrapper.data_version
-    return RegisteredTopics(
-        DataVersion(version.state_version, version.timestamp, version.counter),
-        {
-            topic.topic_name: QueueNumbers(
-                topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag
-            )
-            for topic in wrapper.topic_config_table.values()
-        },
-        {},
-        document.filter_server_list,
-    )
+    document = fastjson.loads(rest)
+    registered = _reduce(RegisterBrokerBody.from_json(document))
+    unsaid = document.get("filterServerList", ()) is None
+    return replace(registered, topics=topics, filter_servers=None if unsaid else registered.filter_servers)
+
+
+def _read_compressed(body: bytes, version: int) -> RegisteredTopics:
+    inflated = RegisterBrokerBody.inflate(body)
+    # Data version and number of topics, each after its length word; a slice that is cut gives a smaller number, and the
+    # general reader says what is wrong.
+    start = 4 + int.from_bytes(inflated[:4], "big")
+    count = int.from_bytes(inflated[start : start + 4], "big")
+    if count > MAX_TOPICS:
+        raise DecodeError(f"RegisterBrokerBody: {count} topics, more than {MAX_TOPICS}")
+    if start + 4 <= len(inflated):
+        topics, read, end = read_topic_texts(inflated, start + 4, count, QueueNumbers)
+        if read == count:
+            rest = inflated[:start] + bytes(4) + inflated[end:]
+            return replace(_reduce(RegisterBrokerBody.decode_inflated(rest, version)), topics=topics)
+    return _reduce(RegisterBrokerBody.decode_inflated(inflated, version))
 
 
 def _reduce(body: RegisterBrokerBody) -> RegisteredTopics:

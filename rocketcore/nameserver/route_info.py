@@ -6,18 +6,20 @@ time: a jump of the wall clock expires nobody.
 State
   clusters    cluster → names of its brokers
   brokers     broker name → addresses by id; keyed by the name alone, as upstream: two clusters with one name share it
-  topics      topic → broker name → queues. Equal ``QueueData`` of a broker are one object, which is why none is ever
-              changed in place: 10,000 topics × 10 brokers hold ten objects, not a hundred thousand
+  topics      topic → its queues on all brokers. Topics with equal queues share one ``TopicQueues``, which is why none
+              is ever changed in place: 10,000 topics × 10 brokers are 10,000 references, and moving all of them from
+              one state to the next works out one new object
   live        (cluster, address) → last sign of life, data version, connection
-  answers     topic → encoded route answer, made when it is asked for and dropped when anything in it changes
+  answers     topic → encoded route answer, made when it is asked for and dropped when anything in it changes; topics
+              with shared queues share the bytes too, where the answer depends on nothing else
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple, Protocol
 
 from rocketcore.codes import MASTER_ID, Permission, TopicSysFlag
 from rocketcore.nameserver.config import NameServerConfig
@@ -39,12 +41,15 @@ __all__ = [
     "MinBrokerIdChange",
     "RegisterResult",
     "RouteInfoManager",
+    "TopicQueues",
     "filter_by_zone",
 ]
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_SECONDS: Final = 120.0
+SHARED_MIN: Final = 1024
+"""States of topics that are kept whether a topic is in them or not."""
 SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
@@ -54,8 +59,7 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerAddress:
+class BrokerAddress(NamedTuple):
     """One broker process as a request names it."""
 
     cluster: str
@@ -64,8 +68,7 @@ class BrokerAddress:
     broker_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRegistration:
+class BrokerRegistration(NamedTuple):
     """The header of a registration; ``enable_acting_master`` is None from brokers older than 5.0."""
 
     cluster: str
@@ -78,8 +81,7 @@ class BrokerRegistration:
     enable_acting_master: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MinBrokerIdChange:
+class MinBrokerIdChange(NamedTuple):
     """News for the brokers of one name: their smallest id is another (905); ``targets`` are addresses."""
 
     broker_name: str
@@ -90,8 +92,7 @@ class MinBrokerIdChange:
     targets: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterResult:
+class RegisterResult(NamedTuple):
     """What a registered broker is told: a slave its master, and what others are to hear of it."""
 
     ha_address: str | None = None
@@ -99,15 +100,42 @@ class RegisterResult:
     change: MinBrokerIdChange | None = None
 
 
-@dataclass(slots=True)
 class _Live:
-    last_update: float
-    timeout: float
-    data_version: DataVersion
-    connection: Connection | None
-    ha_address: str | None
-    digest: tuple[int, bool] | None
-    """Hash of the registration's bytes and whether its topics were applied; None once someone else touched them."""
+    """A broker that registered and was heard of since.
+
+    digest  hash of the registration's bytes and whether its topics were applied; None once someone else touched them
+    """
+
+    __slots__ = ("connection", "data_version", "digest", "ha_address", "last_update", "timeout")
+
+    def __init__(
+        self,
+        last_update: float,
+        timeout: float,
+        data_version: DataVersion,
+        ha_address: str | None,
+        digest: tuple[int, bool] | None,
+    ) -> None:
+        self.last_update = last_update
+        self.timeout = timeout
+        self.data_version = data_version
+        self.connection: Connection | None = None
+        self.ha_address = ha_address
+        self.digest = digest
+
+
+class TopicQueues:
+    """The queues of a topic, of all topics like it: broker name → numbers, in the order of the names.
+
+    answer  the encoded route, good while ``age`` is the manager's
+    """
+
+    __slots__ = ("age", "answer", "queues")
+
+    def __init__(self, queues: dict[str, QueueNumbers]) -> None:
+        self.queues = queues
+        self.answer = b""
+        self.age = -1
 
 
 _LiveKey = tuple[str, str]
@@ -128,14 +156,17 @@ class RouteInfoManager:
         self._order_conf = order_conf
         self._clusters: dict[str, dict[str, None]] = {}
         self._brokers: dict[str, BrokerData] = {}
-        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._topics: dict[str, TopicQueues] = {}
+        self._shared: dict[tuple[tuple[str, QueueNumbers], ...], TopicQueues] = {}
+        self._shared_limit = SHARED_MIN
         self._live: dict[_LiveKey, _Live] = {}
         self._by_connection: dict[int, dict[_LiveKey, None]] = {}
         self._filter_servers: dict[_LiveKey, list[str]] = {}
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
-        self._interned: dict[str, dict[QueueNumbers, QueueData]] = {}
-        self._answers: dict[bytes, bytes] = {}
-        self.find_answer = self._answers.get
+        self.answers: dict[bytes, bytes] = {}
+        """What ``answer`` made and nothing has changed since, for whoever looks a topic up by itself."""
+        self._answers_age = 0
+        self.find_answer = self.answers.get
 
     # Registration
 
@@ -233,9 +264,12 @@ class RouteInfoManager:
             self._disconnect(key, live)
         timeout = DEFAULT_TIMEOUT_SECONDS if broker.timeout_millis is None else broker.timeout_millis / 1000
         live = _Live(
-            self._clock.monotonic(), timeout, version, None, broker.ha_address,
+            self._clock.monotonic(),
+            timeout,
+            version,
+            broker.ha_address,
             None if digest is None else (digest, applies),
-        )  # fmt: skip
+        )
         self._live[key] = live
         self._connect(key, live, connection)
         self._set_filter_servers(key, registered.filter_servers)
@@ -254,45 +288,84 @@ class RouteInfoManager:
         self, broker: BrokerRegistration, data: BrokerData, registered: RegisteredTopics, first: bool, changed: bool
     ) -> None:
         name = broker.broker_name
+        topics = registered.topics
         if self.config.delete_topic_with_broker_registration and not registered.mappings:
-            for topic in [t for t, queues in self._topics.items() if name in queues and t not in registered.topics]:
+            for topic in [t for t, known in self._topics.items() if name in known.queues and t not in topics]:
                 self._remove_queues(topic, name)
-        read_only = broker.broker_id != MASTER_ID and data.enable_acting_master
-        for topic, numbers in registered.topics.items():
-            if first or changed or name not in self._topics.get(topic, ()):
-                if read_only:
-                    numbers = numbers._replace(perm=numbers.perm & ~Permission.WRITE)
-                self._put_queues(topic, self._intern(name, numbers))
+        if broker.broker_id != MASTER_ID and data.enable_acting_master:
+            topics = {topic: _read_only(numbers) for topic, numbers in topics.items()}
+        self._put_queues(name, topics, only_missing=not (first or changed))
         if first or changed:
             for topic, mapping in registered.mappings.items():
                 self._mappings.setdefault(topic, {})[mapping.bname] = mapping
                 self._forget_answer(topic)
 
-    def _intern(self, broker_name: str, numbers: QueueNumbers) -> QueueData:
-        known = self._interned.setdefault(broker_name, {})
-        queues = known.get(numbers)
-        if queues is None:
-            queues = known[numbers] = QueueData(broker_name, *numbers)
-        return queues
+    def _put_queues(self, name: str, topics: Mapping[str, QueueNumbers], *, only_missing: bool = False) -> None:
+        """Give topics their queues on a broker; ``only_missing``: only those that have none there.
 
-    def _put_queues(self, topic: str, queues: QueueData) -> None:
-        brokers = self._topics.get(topic)
-        if brokers is None:
-            self._topics[topic] = {queues.broker_name: queues}
-        elif brokers.get(queues.broker_name) is not queues:
-            brokers[queues.broker_name] = queues
-        else:
+        Topics share few states, so that the new state is worked out once for each old one and numbers. A registration
+        that changes nothing, as most do, ends after a pass without Python code for a topic.
+        """
+        known = self._topics
+        found = set(zip(map(known.get, topics), topics.values(), strict=True))
+        moves = {move: self._with_queues(name, *move, only_missing) for move in found}
+        if all(new is old for (old, _), new in moves.items()):
             return
-        self._forget_answer(topic)
+        for topic, numbers in topics.items():
+            old = known.get(topic)
+            new = moves[old, numbers]
+            if new is not old:
+                known[topic] = new
+                self._forget_answer(topic)
+        self._drop_unused()
+
+    def _with_queues(
+        self, name: str, known: TopicQueues | None, numbers: QueueNumbers, only_missing: bool
+    ) -> TopicQueues:
+        queues = {} if known is None else known.queues
+        before = queues.get(name)
+        if known is not None and (before == numbers or (only_missing and before is not None)):
+            return known
+        return self._share({**queues, name: numbers})
+
+    def _share(self, queues: Mapping[str, QueueNumbers]) -> TopicQueues:
+        key = tuple(sorted(queues.items()))
+        shared = self._shared.get(key)
+        if shared is None:
+            shared = self._shared[key] = TopicQueues(dict(key))
+        return shared
+
+    def _drop_unused(self) -> None:
+        """Forget the states that no topic is in any more, once there may be as many of them as of the others."""
+        if len(self._shared) > self._shared_limit:
+            used = set(self._topics.values())
+            self._shared = {key: shared for key, shared in self._shared.items() if shared in used}
+            self._shared_limit = max(SHARED_MIN, 2 * len(self._shared))
+
+    def _replace_queues(self, change: Callable[[TopicQueues], TopicQueues | None]) -> None:
+        """Move every topic to what ``change`` makes of its state; None: nobody serves it any more."""
+        moves = {old: change(old) for old in set(self._topics.values())}
+        gone = {old for old, new in moves.items() if new is None}
+        if gone:
+            self._topics = {topic: old for topic, old in self._topics.items() if old not in gone}
+        for topic, old in self._topics.items():
+            new = moves[old]
+            if new is not None and new is not old:
+                self._topics[topic] = new
+        self._drop_unused()
+        self.forget_answers()
 
     def _remove_queues(self, topic: str, broker_name: str) -> None:
-        brokers = self._topics[topic]
-        if brokers.pop(broker_name, None) is None:
+        queues = dict(self._topics[topic].queues)
+        if queues.pop(broker_name, None) is None:
             return
         self._forget_digests(broker_name)
         self._forget_answer(topic)
-        if not brokers:
+        if queues:
+            self._topics[topic] = self._share(queues)
+        else:
             del self._topics[topic]
+        self._drop_unused()
 
     def _set_filter_servers(self, key: _LiveKey, servers: list[str] | None) -> None:
         if servers is None or self._filter_servers.get(key, []) == servers:
@@ -408,22 +481,21 @@ class RouteInfoManager:
 
     def _remove_broker(self, broker: BrokerAddress) -> None:
         del self._brokers[broker.broker_name]
-        self._interned.pop(broker.broker_name, None)
         for cluster in [cluster for cluster, names in self._clusters.items() if broker.broker_name in names]:
             del self._clusters[cluster][broker.broker_name]
             if not self._clusters[cluster]:
                 del self._clusters[cluster]
 
     def _drop_topics(self, removed: set[str], read_only: set[str]) -> None:
-        for topic in list(self._topics):
-            brokers = self._topics[topic]
-            for name in removed.intersection(brokers):
-                del brokers[name]
-            for name in read_only.intersection(brokers):
-                queues = brokers[name]
-                brokers[name] = self._with_perm(queues, queues.perm & ~Permission.WRITE)
-            if not brokers:
-                del self._topics[topic]
+        def change(known: TopicQueues) -> TopicQueues | None:
+            queues = {
+                name: _read_only(numbers) if name in read_only else numbers
+                for name, numbers in known.queues.items()
+                if name not in removed
+            }
+            return self._share(queues) if queues else None
+
+        self._replace_queues(change)
 
     def _changes_after_loss(self, offline: dict[str, str]) -> Iterator[MinBrokerIdChange]:
         if not self.config.notify_min_broker_id_changed:
@@ -451,25 +523,20 @@ class RouteInfoManager:
         return self._set_permission(broker_name, lambda perm: Permission.READ | Permission.WRITE)
 
     def _set_permission(self, broker_name: str, change: Callable[[int], int]) -> int:
-        count = 0
-        for topic, brokers in self._topics.items():
-            queues = brokers.get(broker_name)
-            if queues is None:
-                continue
-            count += 1
-            brokers[broker_name] = self._with_perm(queues, int(change(queues.perm)))
-            self._forget_answer(topic)
-        return count
+        def changed(known: TopicQueues) -> TopicQueues:
+            numbers = known.queues.get(broker_name)
+            if numbers is None:
+                return known
+            return self._share({**known.queues, broker_name: numbers._replace(perm=int(change(numbers.perm)))})
 
-    def _with_perm(self, queues: QueueData, perm: int) -> QueueData:
-        return self._intern(
-            queues.broker_name,
-            QueueNumbers(queues.read_queue_nums, queues.write_queue_nums, perm, queues.topic_sys_flag),
-        )
+        count = sum(broker_name in known.queues for known in self._topics.values())
+        self._replace_queues(changed)
+        return count
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, or its queues on the brokers of one cluster; a broker that names it again brings it back."""
-        for name in list(self._topics.get(topic, ())):
+        known = self._topics.get(topic)
+        for name in () if known is None else known.queues:
             if not cluster or name in self._clusters.get(cluster, ()):
                 self._remove_queues(topic, name)
 
@@ -484,7 +551,8 @@ class RouteInfoManager:
                 break
             accepted.append(entry)
         for entry in accepted:
-            self._put_queues(topic, self._with_perm(entry, entry.perm))
+            numbers = QueueNumbers(entry.read_queue_nums, entry.write_queue_nums, entry.perm, entry.topic_sys_flag)
+            self._put_queues(entry.broker_name, {topic: numbers})
             self._forget_digests(entry.broker_name)
 
     def topics(self) -> list[str]:
@@ -492,14 +560,12 @@ class RouteInfoManager:
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         names = self._clusters.get(cluster, {}).keys()
-        return [topic for topic, brokers in self._topics.items() if not names.isdisjoint(brokers)]
+        return [topic for topic, known in self._topics.items() if not names.isdisjoint(known.queues)]
 
     def topics_with_flags(self, mask: TopicSysFlag, flags: TopicSysFlag) -> list[str]:
         """Return the topics whose system flag under ``mask`` is ``flags``; a topic's first broker speaks for it."""
         return [
-            topic
-            for topic, brokers in self._topics.items()
-            if next(iter(brokers.values())).topic_sys_flag & mask == flags
+            topic for topic, known in self._topics.items() if next(iter(known.queues.values())).sys_flag & mask == flags
         ]
 
     def system_names(self) -> tuple[list[str], str | None]:
@@ -525,9 +591,10 @@ class RouteInfoManager:
 
     def route(self, topic: str) -> TopicRouteData | None:
         """Return where a topic is, as a copy; None when no registered broker has it."""
-        queues = self._topics.get(topic)
-        if not queues:
+        known = self._topics.get(topic)
+        if known is None:
             return None
+        queues = known.queues
         brokers = [
             replace(data, broker_addrs=dict(data.broker_addrs))
             for data in map(self._brokers.get, queues)
@@ -547,7 +614,7 @@ class RouteInfoManager:
                 _show_acting_master(data, queues[data.broker_name])
         return TopicRouteData(
             order_topic_conf=self._order_conf(topic) if self.config.order_message_enable else None,
-            queue_datas=list(queues.values()),
+            queue_datas=[QueueData(name, *numbers) for name, numbers in queues.items()],
             broker_datas=brokers,
             filter_server_table=filters,
             topic_queue_mapping_by_broker=self._mappings.get(topic),
@@ -558,18 +625,37 @@ class RouteInfoManager:
 
         ``find_answer`` is the same for answers made before, as the bound method of a dict: the hot path's one look-up.
         """
-        known = self._answers.get(topic)
+        known = self.answers.get(topic)
         if known is not None:
             return known
-        route = self.route(topic.decode("utf-8", "replace"))
-        if route is None:
+        text = topic.decode("utf-8", "replace")
+        queues = self._topics.get(text)
+        if queues is None:
             return None
-        encoded = self._answers[topic] = route.encode_standard()
+        shared = self._shares_answer(text)
+        if shared and queues.age == self._answers_age:
+            encoded = queues.answer
+        else:
+            route = self.route(text)
+            if route is None:
+                return None
+            encoded = route.encode_standard()
+            if shared:
+                queues.answer, queues.age = encoded, self._answers_age
+        self.answers[topic] = encoded
         return encoded
 
+    def _shares_answer(self, topic: str) -> bool:
+        """Tell whether nothing but its queues, and the brokers they are on, goes into the route of a topic."""
+        return not (
+            self.config.order_message_enable
+            or topic in self._mappings
+            or (self.config.support_acting_master and topic.startswith(SYNC_MEMBER_TOPIC_PREFIX))
+        )
+
     def _forget_answer(self, topic: str) -> None:
-        if self._answers:
-            self._answers.pop(topic.encode("utf-8", "replace"), None)
+        if self.answers:
+            self.answers.pop(topic.encode("utf-8", "replace"), None)
 
     def reconfigure(self, config: NameServerConfig) -> None:
         """Obey other settings from now on, also where an answer or a registration was seen before."""
@@ -580,7 +666,8 @@ class RouteInfoManager:
 
     def forget_answers(self) -> None:
         """Drop every encoded answer."""
-        self._answers.clear()
+        self.answers.clear()
+        self._answers_age += 1
 
     def _forget_digests(self, broker_name: str) -> None:
         data = self._brokers.get(broker_name)
@@ -593,7 +680,11 @@ class RouteInfoManager:
                     live.digest = None
 
 
-def _show_acting_master(data: BrokerData, queues: QueueData) -> None:
+def _read_only(numbers: QueueNumbers) -> QueueNumbers:
+    return numbers._replace(perm=int(numbers.perm & ~Permission.WRITE))
+
+
+def _show_acting_master(data: BrokerData, queues: QueueNumbers) -> None:
     """Show the smallest slave under id 0 where the master is gone and the queues are read-only."""
     addresses = data.broker_addrs
     if addresses and MASTER_ID not in addresses and data.enable_acting_master and not queues.perm & Permission.WRITE:

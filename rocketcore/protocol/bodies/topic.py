@@ -164,6 +164,11 @@ class RegisterBrokerBody(Body):
     @classmethod
     def decode_compressed(cls, data: bytes, version: int) -> Self:
         """Read the compressed form of a sender of ``version``; raises DecodeError."""
+        return cls.decode_inflated(cls.inflate(data), version)
+
+    @staticmethod
+    def inflate(data: bytes) -> bytes:
+        """Return the bytes inside of the compressed form; raises DecodeError."""
         inflater = zlib.decompressobj()
         try:
             inflated = inflater.decompress(data, MAX_INFLATED_BYTES)
@@ -171,6 +176,11 @@ class RegisterBrokerBody(Body):
             raise DecodeError(f"RegisterBrokerBody: {error}") from None
         if inflater.unconsumed_tail or not inflater.eof:
             raise DecodeError("RegisterBrokerBody: the compressed data is cut, or inflates too far")
+        return inflated
+
+    @classmethod
+    def decode_inflated(cls, inflated: bytes, version: int) -> Self:
+        """Read what was inside of the compressed form; raises DecodeError."""
         source = _Source(inflated)
         wrapper = TopicConfigAndMappingSerializeWrapper(data_version=DataVersion.decode(source.sized()))
         for _ in range(source.count()):

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore.nameserver.kv_config import KVConfigManager
+from rocketcore.errors import BrokerError
+from rocketcore.nameserver.kv_config import MAX_TABLE_BYTES, KVConfigManager
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_an_emptied_namespace_stays(path: Path) -> None:
     assert opened(path).namespace("never") is None
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b'{"configTable":[]}', b"[]x"])
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b'{"configTable":[]}', b"[]x", b"[" * 9999])
 def test_a_damaged_file_is_replaced_by_the_generation_before(path: Path, damage: bytes) -> None:
     kv = opened(path)
     kv.put("n", "k", "old")
@@ -71,3 +72,16 @@ def test_what_a_reader_got_does_not_change_under_it(path: Path) -> None:
     table = kv.namespace("n")
     kv.put("n", "k", "w")
     assert table == {"k": "v"}
+
+
+def test_a_full_table_takes_no_more_and_loses_nothing(path: Path) -> None:
+    kv = opened(path)
+    half = "v" * (MAX_TABLE_BYTES // 2)
+    kv.put("n", "a", half)
+    with pytest.raises(BrokerError, match="key-value table"):
+        kv.put("n", "b", half)
+    assert kv.namespace("n") == {"a": half}
+    assert opened(path).namespace("n") == {"a": half}
+    kv.delete("n", "a")
+    kv.put("n", "b", half)
+    assert opened(path).namespace("n") == {"b": half}

@@ -1,13 +1,21 @@
 from __future__ import annotations
 
 import json
+import struct
 import zlib
 from typing import Any
 
 import pytest
 
 from rocketcore.errors import BrokerError
-from rocketcore.nameserver.registration import QueueNumbers, _read_plain, read_registration
+from rocketcore.nameserver.registration import (
+    MAX_TOPIC_LENGTH,
+    MAX_TOPICS,
+    QueueNumbers,
+    _read_plain,
+    _reduce,
+    read_registration,
+)
 from rocketcore.protocol.bodies import DataVersion, RegisterBrokerBody
 from tests.fixtures.vectors import family, name_of
 
@@ -33,11 +41,7 @@ def test_plain_bodies_of_java(vector: dict[str, Any]) -> None:
     assert (registered.data_version.timestamp, registered.data_version.counter) == (
         version["timestamp"], version["counter"]
     )  # fmt: skip
-    general = RegisterBrokerBody.decode(body)
-    quick = _read_plain(body)
-    if quick is not None:
-        assert quick.data_version == general.topic_config_serialize_wrapper.data_version
-        assert quick.filter_servers == general.filter_server_list
+    assert _read_plain(body) == _reduce(RegisterBrokerBody.decode(body)), "both ways give the same"
 
 
 @pytest.mark.parametrize("vector", family("bodies.jsonl", "encode/RegisterBrokerBody-compressed/"), ids=name_of)
@@ -86,3 +90,39 @@ def test_what_does_not_decode_is_a_system_error(body: bytes, compressed: bool) -
     with pytest.raises(BrokerError, match="Failed to decode RegisterBrokerBody") as caught:
         read_registration(body, compressed, 479)
     assert caught.value.code == 1
+
+
+@pytest.mark.parametrize("sign", ["'", "/", '"$ref"'])
+def test_what_may_hide_the_parts_of_a_body_takes_the_general_way(sign: str) -> None:
+    config = {"topicName": "T", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6}
+    text = json.dumps({"topicConfigSerializeWrapper": {"dataVersion": {}, "topicConfigTable": {"T": config}}})
+    assert _read_plain(text.encode()) is not None
+    odd = text[:-1] + ', "more": {' + (sign if sign.startswith('"') else json.dumps(sign)) + ": 1}}"
+    assert _read_plain(odd.encode()) is None
+    assert read_registration(odd.encode(), False, 479).topics == {"T": QueueNumbers(3, 2, 6, 0)}
+
+
+def test_topics_have_limits_whatever_the_form() -> None:
+    def body(names: list[str]) -> tuple[bytes, bytes]:
+        table = {name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for name in names}
+        plain = json.dumps({"topicConfigSerializeWrapper": {"dataVersion": {}, "topicConfigTable": table}})
+        texts = [f"{name} 1 1 6 SINGLE_TAG".encode() for name in names]
+        sized = [struct.pack(">i", len(part)) + part for part in (b"{}", *texts, b"[]")]
+        return plain.encode(), zlib.compress(b"".join([sized[0], struct.pack(">i", len(names)), *sized[1:]]))
+
+    for names in (["x" * MAX_TOPIC_LENGTH], [str(number) for number in range(1000)]):
+        for encoded in body(names):
+            assert read_registration(encoded, False, 407).topics.keys() == set(names)
+    for names in (["x" * (MAX_TOPIC_LENGTH + 1)], [str(number) for number in range(MAX_TOPICS + 1)]):
+        for encoded in body(names):
+            with pytest.raises(BrokerError, match=r"a topic name of|topics, more than"):
+                read_registration(encoded, False, 407)
+
+
+def test_odd_topics_of_the_compressed_form_take_the_general_way() -> None:
+    texts = [b"T 1 1 6 SINGLE_TAG", b"\xff +2 1 6 SINGLE_TAG", b"U 3 1 6 SINGLE_TAG"]
+    parts = [struct.pack(">i", len(part)) + part for part in (b"{}", *texts, b"[]")]
+    parts.insert(1, struct.pack(">i", len(texts)))
+    assert read_registration(zlib.compress(b"".join(parts)), True, 407).topics == {
+        "T": (1, 1, 6, 0), "\ufffd": (2, 1, 6, 0), "U": (3, 1, 6, 0)
+    }  # fmt: skip

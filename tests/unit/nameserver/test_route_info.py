@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -11,6 +10,7 @@ from rocketcore.codes import TopicSysFlag
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.registration import QueueNumbers, RegisteredTopics
 from rocketcore.nameserver.route_info import (
+    SHARED_MIN,
     BrokerAddress,
     BrokerRegistration,
     MinBrokerIdChange,
@@ -339,7 +339,7 @@ def test_the_same_bytes_again_only_renew() -> None:
     assert table.routes.of_connection(connection) == [BrokerAddress("c", "a", "10.0.0.1:1", 0)]
     assert _silent_after(table, 100) == []
     assert table.routes.register_unchanged(table.last, connection, 8) is None, "other bytes"
-    assert table.routes.register_unchanged(replace(table.last, zone="z"), connection, 7) is None
+    assert table.routes.register_unchanged(table.last._replace(zone="z"), connection, 7) is None
 
 
 @pytest.mark.parametrize(
@@ -357,11 +357,47 @@ def test_a_registration_is_read_again_once_others_touched_its_topics(touch: obje
     assert table.routes.register_unchanged(table.last, Connection(), 7) is None
 
 
-def test_equal_queues_of_a_broker_are_one_object() -> None:
+def test_topics_with_equal_queues_share_their_answer() -> None:
     table = Table()
     table.register(*(f"T{i}" for i in range(100)))
-    routes = [table.routes.route(f"T{i}") for i in range(100)]
-    assert len({id(route.queue_datas[0]) for route in routes if route is not None}) == 1
+    table.register(*(f"T{i}" for i in range(50)), name="b", address="b:1")
+    answers = [table.routes.answer(f"T{i}".encode()) for i in range(100)]
+    assert len({id(answer) for answer in answers}) == 2
+    assert answers[0] != answers[99]
+
+
+def test_an_answer_that_says_more_of_a_topic_is_its_own() -> None:
+    table = Table()
+    table.register("T", "U", mappings={"T": TopicQueueMappingInfo("T", bname="a")})
+    answers = [json.loads(table.routes.answer(topic) or b"{}") for topic in (b"U", b"T", b"U")]
+    assert ["topicQueueMappingByBroker" in answer for answer in answers] == [False, True, False]
+
+    routes = RouteInfoManager(
+        NameServerConfig(order_message_enable=True), ManualClock(), {"T": "a:8", "U": "a:4"}.get
+    )
+    ordered = Table()
+    ordered.routes = routes
+    ordered.register("T", "U")
+    for topic, order in ((b"T", "a:8"), (b"U", "a:4")):
+        assert json.loads(routes.answer(topic) or b"{}")["orderTopicConf"] == order
+
+
+def test_an_acting_master_is_shown_but_not_in_the_topics_of_brokers() -> None:
+    table = Table(support_acting_master=True)
+    member = "rmq_sys_SYNC_BROKER_MEMBER_a"
+    table.register("T", member, broker_id=1, enable_acting_master=True)
+    shown = [json.loads(table.routes.answer(topic) or b"{}") for topic in (b"T", member.encode(), b"T")]
+    assert [list(route["brokerDatas"][0]["brokerAddrs"]) for route in shown] == [["0"], ["1"], ["0"]]
+
+
+def test_states_that_no_topic_is_in_any_more_are_forgotten() -> None:
+    table = Table()
+    for number in range(3 * SHARED_MIN):
+        table.register("T", "U", numbers=QueueNumbers(number, 4, 6, 0), version=DataVersion(0, 1, number))
+    assert len(table.routes._shared) <= SHARED_MIN + 1
+    route = table.routes.route("T")
+    assert route is not None
+    assert route.queue_datas[0].read_queue_nums == 3 * SHARED_MIN - 1
 
 
 def test_zone_filter_keeps_the_zone_and_the_masterless() -> None:

@@ -1,0 +1,304 @@
+"""The topics of a broker's registration, read straight from its body into a dict of names to shared numbers.
+
+json      {"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"topicName":"T","readQueueNums":8,"writeQueueNums":8,
+          "perm":6,"topicSysFlag":0,…},…},…},…}: keys in any order, standard JSON; a topic with a key that Java does not
+          write, without its name or one of the first three numbers, or with an escape in its name is *unusual*
+text      length i32, then "name read write perm filterType" and perhaps attributes, separated by one blank each
+numbers   read, write, perm, sysFlag: equal ones of one call are one object, as most topics of a broker have the same
+RocketMQ  remoting/protocol/body/RegisterBrokerBody.java 5.5.0
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t
+from libc.string cimport memchr
+
+from rocketcore._fast.command cimport Text, is_text, rc_is_utf8, read_int, read_string, read_word, skip_ext, skip_space
+
+
+cdef extern from "rc_bytes.h" nogil:
+    bint rc_fits(const uint8_t* at, int64_t length, const uint8_t* end)
+    int32_t rc_get_i32(const uint8_t* at)
+    bint rc_get_decimal(const uint8_t* at, const uint8_t* end, int64_t low, int64_t high, int64_t* value)
+
+cdef enum:
+    READ = 1
+    WRITE = 2
+    PERM = 4
+    NAME = 8
+    NEEDED = 15
+
+
+cdef struct Topic:
+    Text name
+    int64_t read
+    int64_t write
+    int64_t perm
+    int64_t sys_flag
+
+
+cdef inline const uint8_t* after_key(const uint8_t* at, const uint8_t* end, Text* key) noexcept nogil:
+    """Read a key and its colon; returns where its value begins, or NULL."""
+    at = read_string(at, end, key)
+    if at == NULL:
+        return NULL
+    at = skip_space(at, end)
+    if at == end or at[0] != c":":
+        return NULL
+    return skip_space(at + 1, end)
+
+
+cdef inline const uint8_t* after_value(const uint8_t* at, const uint8_t* end, bint* last) noexcept nogil:
+    """Pass what separates two entries; ``last`` where the object ends there. NULL if neither follows."""
+    at = skip_space(at, end)
+    if at == end:
+        return NULL
+    last[0] = at[0] == c"}"
+    if last[0]:
+        return at + 1
+    if at[0] != c",":
+        return NULL
+    return skip_space(at + 1, end)
+
+
+cdef const uint8_t* skip_value(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    """Pass a value of standard JSON; what is none may be passed too, and whoever reads the rest will notice."""
+    cdef Text text
+    cdef Py_ssize_t depth = 0
+    while at < end:
+        if at[0] == c'"':
+            at = read_string(at, end, &text)
+            if at == NULL:
+                return NULL
+        elif at[0] == c"{" or at[0] == c"[":
+            depth += 1
+            at += 1
+            continue
+        elif at[0] == c"}" or at[0] == c"]":
+            if depth == 0:
+                return at
+            depth -= 1
+            at += 1
+        elif depth == 0 and at[0] == c",":
+            return at
+        else:
+            at += 1
+            continue
+        if depth == 0:
+            return at
+    return NULL
+
+
+cdef const uint8_t* read_flag(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    return read_word(at, end, "true" if at < end and at[0] == c"t" else "false")
+
+
+cdef const uint8_t* read_topic(const uint8_t* at, const uint8_t* end, Topic* topic) noexcept nogil:
+    """Read one topic's object; returns the byte after it, NULL if it is unusual."""
+    cdef Text key, text
+    cdef int seen = 0
+    cdef bint last = False
+    topic.sys_flag = 0
+    if at == end or at[0] != c"{":
+        return NULL
+    at = skip_space(at + 1, end)
+    while not last:
+        at = after_key(at, end, &key)
+        if at == NULL:
+            return NULL
+        if is_text(&key, "topicName", 9):
+            seen |= NAME
+            at = read_string(at, end, &topic.name)
+            if at != NULL and (topic.name.escaped or topic.name.start == topic.name.end):
+                return NULL
+        elif is_text(&key, "readQueueNums", 13):
+            seen |= READ
+            at = read_int(at, end, &topic.read)
+        elif is_text(&key, "writeQueueNums", 14):
+            seen |= WRITE
+            at = read_int(at, end, &topic.write)
+        elif is_text(&key, "perm", 4):
+            seen |= PERM
+            at = read_int(at, end, &topic.perm)
+        elif is_text(&key, "topicSysFlag", 12):
+            at = read_int(at, end, &topic.sys_flag)
+        elif is_text(&key, "topicFilterType", 15):
+            at = read_string(at, end, &text)
+        elif is_text(&key, "order", 5):
+            at = read_flag(at, end)
+        elif is_text(&key, "attributes", 10):
+            at = skip_ext(at, end, &text)
+        else:
+            return NULL
+        if at == NULL:
+            return NULL
+        at = after_value(at, end, &last)
+        if at == NULL:
+            return NULL
+    return at if seen == NEEDED else NULL
+
+
+cdef object numbers_of(const Topic* topic, dict known, object numbers):
+    key = (topic.read, topic.write, topic.perm, topic.sys_flag)
+    found = known.get(key)
+    if found is None:
+        found = known[key] = numbers(*key)
+    return found
+
+
+cdef class _Topics:
+    """Collects topics; the numbers of the one before are at hand."""
+
+    cdef dict topics
+    cdef dict known
+    cdef object numbers
+    cdef object latest
+    cdef Topic before
+
+    def __cinit__(self, numbers):
+        self.topics = {}
+        self.known = {}
+        self.numbers = numbers
+        self.latest = None
+
+    cdef int add(self, const Topic* topic) except -1:
+        if (
+            self.latest is None or topic.read != self.before.read or topic.write != self.before.write
+            or topic.perm != self.before.perm or topic.sys_flag != self.before.sys_flag
+        ):
+            self.latest = numbers_of(topic, self.known, self.numbers)
+            self.before = topic[0]
+        name = PyUnicode_DecodeUTF8(<const char*>topic.name.start, topic.name.end - topic.name.start, NULL)
+        self.topics[name] = self.latest
+        return 0
+
+
+cdef const uint8_t* read_table(const uint8_t* at, const uint8_t* end, _Topics topics) except? NULL:
+    """Read the table, ``at`` is after its brace; returns the byte after it, NULL if it is unusual."""
+    cdef Text key
+    cdef Topic topic
+    cdef bint last = False
+    at = skip_space(at, end)
+    if at < end and at[0] == c"}":
+        return at + 1
+    while not last:
+        at = after_key(at, end, &key)
+        if at != NULL:
+            at = read_topic(at, end, &topic)
+        if at == NULL:
+            return NULL
+        topics.add(&topic)
+        at = after_value(at, end, &last)
+        if at == NULL:
+            return NULL
+    return at
+
+
+cdef const uint8_t* read_object(
+    const uint8_t* at, const uint8_t* end, bint outer, _Topics topics, const uint8_t** table
+) except? NULL:
+    """Read the body or, inside of it, the wrapper, and in that the table; what else they hold is passed over.
+
+    at        before the opening brace
+    table     becomes where the table begins and ends
+    returns   the byte after the object, NULL if it is unusual
+    """
+    cdef Text key
+    cdef bint last = False
+    if at == end or at[0] != c"{":
+        return NULL
+    at = skip_space(at + 1, end)
+    while not last:
+        at = after_key(at, end, &key)
+        if at == NULL:
+            return NULL
+        if outer and is_text(&key, "topicConfigSerializeWrapper", 27):
+            if table[0] != NULL:
+                return NULL
+            at = read_object(at, end, False, topics, table)
+        elif not outer and is_text(&key, "topicConfigTable", 16):
+            if table[0] != NULL or at == end or at[0] != c"{":
+                return NULL
+            table[0] = at
+            at = read_table(at + 1, end, topics)
+            table[1] = at
+        else:
+            at = skip_value(at, end)
+        if at == NULL:
+            return NULL
+        at = after_value(at, end, &last)
+        if at == NULL:
+            return NULL
+    return at
+
+
+def read_topic_table(bytes body not None, numbers):
+    """Read ``topicConfigTable`` of a registration in JSON.
+
+    numbers   called as ``numbers(read, write, perm, sys_flag)``, once for each distinct four
+    returns   (topics, start, end): a dict of topic name to numbers, where the last of a name wins, and the range of
+              the table in ``body``; or None if the table is unusual, missing or there twice. What is outside of it has
+              only been passed over: a caller reads it, and what it refuses there makes this result void
+    """
+    cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(body)
+    cdef const uint8_t* end = data + PyBytes_GET_SIZE(body)
+    cdef const uint8_t* table[2]
+    cdef _Topics topics
+    if not rc_is_utf8(data, end - data):
+        return None
+    topics = _Topics.__new__(_Topics, numbers)
+    table[0] = table[1] = NULL
+    if read_object(skip_space(data, end), end, True, topics, table) == NULL or table[0] == NULL:
+        return None
+    return topics.topics, table[0] - data, table[1] - data
+
+
+def read_topic_texts(bytes data not None, Py_ssize_t position, Py_ssize_t count, numbers):
+    """Read topics of the compressed form, already inflated.
+
+    position  where the first text's length word is
+    count     how many there are, at most
+    numbers   as for ``read_topic_table``; the system flag is 0, it does not travel
+    returns   (topics, read, position): a dict of topic name to numbers, how many texts it took, and the first byte
+              after them. It stops before a text that is not plain: cut, not UTF-8, of fewer than five words, without
+              name, or with a number that is no int32
+    raises    ValueError for a position outside of the data
+    """
+    cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(data)
+    cdef const uint8_t* end = start + PyBytes_GET_SIZE(data)
+    cdef const uint8_t* at
+    cdef const uint8_t* word
+    cdef const uint8_t* stop
+    cdef int64_t* values[3]
+    cdef Py_ssize_t taken = 0
+    cdef int64_t length
+    cdef int i
+    cdef Topic topic
+    cdef _Topics collected = _Topics.__new__(_Topics, numbers)
+    if not 0 <= position <= end - start:
+        raise ValueError(f"position {position} is not within the {end - start} bytes of data")
+    at = start + position
+    topic.sys_flag = 0
+    values[0], values[1], values[2] = &topic.read, &topic.write, &topic.perm
+    while taken < count and rc_fits(at, 4, end):
+        length = rc_get_i32(at)
+        word = at + 4
+        if not rc_fits(word, length, end) or not rc_is_utf8(word, length):
+            break
+        topic.name.start = word
+        topic.name.end = <const uint8_t*>memchr(word, c" ", length)
+        if topic.name.end == NULL or topic.name.end == word:
+            break
+        word = topic.name.end + 1
+        for i in range(3):
+            stop = <const uint8_t*>memchr(word, c" ", length - (word - at - 4))
+            if stop == NULL or not rc_get_decimal(word, stop, INT32_MIN, INT32_MAX, values[i]):
+                break
+            word = stop + 1
+        else:
+            collected.add(&topic)
+            at += 4 + length
+            taken += 1
+            continue
+        break
+    return collected.topics, taken, at - start

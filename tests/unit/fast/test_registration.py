@@ -1,0 +1,236 @@
+"""The topics of a registration: the kernel beside the reference, on good input and on damaged."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketcore._fast.registration import read_topic_table, read_topic_texts
+from tests.fixtures.vectors import family, name_of
+from tests.reference import registration as reference
+
+
+class Numbers(NamedTuple):
+    read: int
+    write: int
+    perm: int
+    sys_flag: int
+
+
+def config(name: str, *numbers: int, **more: Any) -> dict[str, Any]:
+    read, write, perm, flag = numbers or (8, 8, 6, 0)
+    return {
+        "attributes": {}, "order": False, "perm": perm, "readQueueNums": read, "topicFilterType": "SINGLE_TAG",
+        "topicName": name, "topicSysFlag": flag, "writeQueueNums": write, **more,
+    }  # fmt: skip
+
+
+def body_of(table: object, **wrapper: object) -> bytes:
+    document = {
+        "filterServerList": ["a:1"],
+        "topicConfigSerializeWrapper": {
+            "dataVersion": {"counter": 1, "timestamp": 2}, "topicConfigTable": table, "other": [{"}": "]"}, 1.5, None],
+            **wrapper,
+        },
+    }  # fmt: skip
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def read(body: bytes) -> dict[str, Numbers] | None:
+    """What a caller makes of a body: nothing, where what is around the table is not JSON."""
+    found = read_topic_table(body, Numbers)
+    if found is None:
+        return None
+    topics, start, end = found
+    assert 0 < start < end < len(body)
+    try:
+        json.loads(body[:start] + b"{}" + body[end:], parse_constant=lambda name: 1 / 0)
+    except (ValueError, ZeroDivisionError):
+        return None
+    return topics
+
+
+@pytest.mark.parametrize("vector", family("bodies.jsonl", "encode/RegisterBrokerBody/"), ids=name_of)
+def test_bodies_of_java(vector: dict[str, Any]) -> None:
+    body = vector["expected"].encode()
+    found = read_topic_table(body, Numbers)
+    assert found is not None, "what Java writes is never unusual"
+    topics, start, end = found
+    table = vector["decoded"]["topicConfigSerializeWrapper"]["topicConfigTable"]
+    assert topics.keys() == table.keys()
+    for name, (read, write, perm, _) in topics.items():
+        assert (read, write, perm) == tuple(table[name][key] for key in ("readQueueNums", "writeQueueNums", "perm"))
+    assert json.loads(body[start:end]).keys() == table.keys()
+
+
+def test_the_range_is_the_table_whatever_surrounds_it() -> None:
+    table = {"订单": config("订单"), "b": config("b", -1, 2**31 - 1, 4, 3, attributes={"+k": '"}', "l": ""})}
+    body = body_of(table, topicQueueMappingInfoMap={"topicConfigTable": {"x": 1}})
+    found = read_topic_table(body, Numbers)
+    assert found is not None
+    topics, start, end = found
+    assert topics == {"订单": (8, 8, 6, 0), "b": (-1, 2**31 - 1, 4, 3)}
+    assert json.loads(body[start:end]) == table
+    assert read_topic_table(body_of({}), Numbers) is not None
+
+
+def test_equal_numbers_are_one_object() -> None:
+    calls = []
+
+    def numbers(*four: int) -> Numbers:
+        calls.append(four)
+        return Numbers(*four)
+
+    table = {f"T{i}": config(f"T{i}", 8, 8, 6 if i % 3 else 4, 0) for i in range(90)}
+    found = read_topic_table(body_of(table), numbers)
+    assert found is not None
+    assert sorted(calls) == [(8, 8, 4, 0), (8, 8, 6, 0)]
+    assert len({id(each) for each in found[0].values()}) == 2
+
+
+def test_the_last_topic_of_a_name_wins() -> None:
+    found = read_topic_table(body_of({"x": config("T", 1, 1, 6, 0), "y": config("T", 2, 2, 6, 0)}), Numbers)
+    assert found is not None
+    assert found[0] == {"T": (2, 2, 6, 0)}
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        {"topicName": None}, {"topicName": ""}, {"topicName": 'quote"'}, {"perm": "6"}, {"perm": 6.5}, {"perm": 2**31},
+        {"order": 1}, {"attributes": None}, {"attributes": {"k": 1}}, {"topicFilterType": None}, {"$ref": "$"},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_an_unusual_topic_is_left_to_the_general_reader(unusual: dict[str, Any]) -> None:
+    assert read(body_of({"T": config("T"), "U": config("U", **unusual)})) is None
+
+
+@pytest.mark.parametrize("missing", ["topicName", "readQueueNums", "writeQueueNums", "perm"])
+def test_a_topic_that_says_too_little_is_unusual(missing: str) -> None:
+    short = config("U")
+    del short[missing]
+    assert read(body_of({"U": short})) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"{}", b"[]", b"null", b'{"topicConfigSerializeWrapper":{}}',
+        b'{"topicConfigSerializeWrapper":null}', b'{"topicConfigSerializeWrapper":{"topicConfigTable":null}}',
+        b'{"topicConfigSerializeWrapper":{"topicConfigTable":{}},"topicConfigSerializeWrapper":{"topicConfigTable":{}}}',
+        b'{"topicConfigSerializeWrapper":{"topicConfigTable":{},"topicConfigTable":{}}}',
+        b"{'topicConfigSerializeWrapper':{'topicConfigTable':{}}}", b'\xff{"topicConfigSerializeWrapper":{}}',
+    ],
+)  # fmt: skip
+def test_a_body_without_one_table_is_unusual(body: bytes) -> None:
+    assert read_topic_table(body, Numbers) is None
+
+
+def test_an_error_of_the_callers_numbers_comes_through() -> None:
+    with pytest.raises(ZeroDivisionError):
+        read_topic_table(body_of({"T": config("T")}), lambda *four: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        read_topic_texts(texts("T 1 1 6 X"), 0, 1, lambda *four: 1 // 0)
+
+
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+int32s = st.integers(-(1 << 31), (1 << 31) - 1)
+tables = st.dictionaries(names, st.builds(config, names, int32s, int32s, int32s, int32s), max_size=5)
+
+
+@settings(max_examples=300, deadline=None)
+@given(table=tables, data=st.data())
+def test_json_damaged_anywhere_reads_as_the_reference_does_or_not_at_all(
+    table: dict[str, Any], data: st.DataObject
+) -> None:
+    body = bytearray(body_of(table))
+    for _ in range(data.draw(st.integers(0, 2))):
+        position = data.draw(st.integers(0, len(body) - 1))
+        match data.draw(st.sampled_from(["change", "cut", "insert", "drop"])):
+            case "change":
+                body[position] = data.draw(st.sampled_from(b'{}[]":,\\ 0a\x00\xff'))
+            case "insert":
+                body.insert(position, data.draw(st.sampled_from(b'{}[]":,\\ 0a')))
+            case "drop":
+                del body[position]
+            case "cut":
+                del body[position + 1 :]
+    found = read(bytes(body))
+    if found is not None:
+        assert found == reference.topics_of_json(bytes(body))
+
+
+def texts(*lines: str | bytes) -> bytes:
+    encoded = [line.encode() if isinstance(line, str) else line for line in lines]
+    return b"".join(struct.pack(">i", len(line)) + line for line in encoded)
+
+
+def both(data: bytes, position: int, count: int) -> tuple[dict[str, Any], int, int]:
+    found = read_topic_texts(data, position, count, Numbers)
+    assert found == reference.topics_of_texts(data, position, count)
+    return found
+
+
+def test_texts_of_the_compressed_form() -> None:
+    data = texts("T 8 8 6 SINGLE_TAG", '订单 1 -2 4 MULTI_TAG {"+a":"b c"}', "T 3 3 6 X ") + b"rest"
+    assert both(data, 0, 3) == ({"T": (3, 3, 6, 0), "订单": (1, -2, 4, 0)}, 3, len(data) - 4)
+    assert both(data, 0, 1)[1:] == (1, 22)
+    assert both(data, 22, 1)[0] == {"订单": (1, -2, 4, 0)}
+    assert both(data, 0, 9)[1] == 3
+    assert both(b"", 0, 0) == ({}, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "T 8 8 6", "T", "", " 8 8 6 X", "T 8 8  X", "T 8 8 + X", "T 8 8 6.0 X", "T 8 8 2147483648 X", "T 8 x 6 X",
+        b"\xff 8 8 6 X",
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_an_odd_text_ends_the_reading_before_it(text: str | bytes) -> None:
+    data = texts("T 8 8 6 SINGLE_TAG", text, "U 8 8 6 SINGLE_TAG")
+    assert both(data, 0, 3) == ({"T": (8, 8, 6, 0)}, 1, 22)
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 2**31 - 1, 19])
+def test_a_length_word_beyond_the_data_ends_the_reading(length: int) -> None:
+    data = struct.pack(">i", length) + b"T 8 8 6 SINGLE_TAG"
+    assert both(data, 0, 5) == ({}, 0, 0)
+
+
+@pytest.mark.parametrize("position", [-1, 5])
+def test_a_position_outside_is_the_callers_mistake(position: int) -> None:
+    with pytest.raises(ValueError, match="is not within the 4 bytes"):
+        read_topic_texts(b"\0\0\0\0", position, 1, Numbers)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    lines=st.lists(
+        st.one_of(
+            st.builds("{} {} {} {} {}".format, names, int32s, int32s, int32s, names),
+            st.text("T 0123456789-+{}", max_size=20),
+            st.binary(max_size=12),
+        ),
+        max_size=4,
+    ),
+    cut=st.integers(0, 8),
+)
+def test_texts_read_as_the_reference_does(lines: list[str | bytes], cut: int) -> None:
+    data = texts(*lines)
+    both(data[: len(data) - cut], 0, len(lines))
+
+
+def test_a_callers_bytes_only() -> None:
+    functions: list[Callable[..., object]] = [read_topic_table, read_topic_texts]
+    for function, arguments in zip(functions, [(Numbers,), (0, 1, Numbers)], strict=True):
+        with pytest.raises(TypeError):
+            function(None, *arguments)
