@@ -7,6 +7,9 @@ the machine hit all alike, and prints the median and the spread of each figure w
 loaded by ``frameload`` (C); its ``echo`` mode is the ceiling: one epoll thread that parses a header and answers from a
 template. Clients are loaded by as many callers on both sides (``peers/load.py``, ``peers/java/Load.java``) against one
 Apache broker.
+
+With less than a second of measuring, as in CI, the large questions to name servers take a tenth of their topics and
+connections; the titles say what was taken.
 """
 
 from __future__ import annotations
@@ -17,200 +20,21 @@ import json
 import os
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import rocketcore as rmq
+from bench.comparison import HERE, VERSION, Bench, Target, report
+from bench.name_server import nameserver
 from tests.fixtures.processes import Processes
-from tests.peers.apache import ApacheCluster, free_port, make_namesrv
+from tests.peers.apache import ApacheCluster
 from tests.peers.jvm import install
 
-HERE = Path(__file__).resolve().parent
-VERSION = "5.5.0"
 QUEUES = 4
-
-
-@dataclass(frozen=True)
-class Target:
-    """A server under load: how the table calls it, where it listens, which process to charge."""
-
-    name: str
-    port: int
-    pid: int
-
-
-@dataclass
-class Row:
-    """One question: a title, and what each target answered in each round."""
-
-    title: str
-    results: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-
-    def add(self, name: str, result: dict[str, Any]) -> None:
-        self.results.setdefault(name, []).append(result)
-
-    def figure(self, name: str, path: str) -> tuple[float, float, float] | None:
-        """Return median, least and greatest of a figure such as ``lat_us.p50``."""
-        values = []
-        for result in self.results.get(name, ()):
-            value: Any = result
-            for key in path.split("."):
-                value = value.get(key) if isinstance(value, dict) else None
-            if value is not None:
-                values.append(float(value))
-        return (statistics.median(values), min(values), max(values)) if values else None
-
-
-FIGURES = (
-    ("msgs_s", "msg/s"),
-    ("ops_s", "ops/s"),
-    ("lat_us.p50", "p50 µs"),
-    ("lat_us.p99", "p99 µs"),
-    ("server_us_per_op", "server µs/op"),
-    ("server_us_per_msg", "server µs/msg"),
-    ("client_us_per_msg", "client µs/msg"),
-    ("server_rss_mb", "server MB"),
-    ("ready_s", "ready s"),
-    ("first_s", "first answer s"),
-    ("rss_mb", "MB"),
-)
-
-
-class Bench:
-    """A folder, a built load generator, and the rows measured so far."""
-
-    def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
-        self.rounds: int = arguments.rounds
-        self.seconds: float = arguments.seconds
-        self.warm: float = arguments.warm
-        self.folder = folder
-        self.rows: list[Row] = []
-        self.frameload = folder / "frameload"
-        command = ["cc", "-std=c11", "-O2", "-o", str(self.frameload), str(HERE / "peers" / "frameload.c")]
-        subprocess.run(command, check=True)
-
-    def row(self, title: str) -> Row:
-        row = Row(title)
-        self.rows.append(row)
-        return row
-
-    def load(
-        self, target: Target, *arguments: object, seconds: float | None = None, attempts: int = 2
-    ) -> dict[str, Any]:
-        """Run the load generator; a wrong or missing answer is an error, but a cold JVM that is busy is asked again."""
-        command = [str(self.frameload), *map(str, arguments), "--port", str(target.port), "--pid", str(target.pid)]
-        command += ["--seconds", str(seconds or self.seconds)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        if not done.stdout.strip():
-            raise RuntimeError(f"{target.name}: {' '.join(command)}: {done.stderr}")
-        result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        wrong = {key: result[key] for key in ("errors", "mismatch", "bad", "closed", "unanswered") if result.get(key)}
-        if wrong and target.name == "apache" and attempts > 1:
-            return self.load(target, *arguments, seconds=seconds, attempts=attempts - 1)
-        if wrong:
-            raise RuntimeError(f"{target.name}: {' '.join(command)}: {wrong}")
-        return result
-
-    def alternate(self, title: str, targets: Sequence[Target], *arguments: object) -> Row:
-        row = self.row(title)
-        for number in range(self.rounds):
-            for target in targets if number % 2 == 0 else reversed(targets):
-                row.add(target.name, self.load(target, *arguments))
-        report(row)
-        return row
-
-    @contextlib.contextmanager
-    def echo(self, *options: object) -> Iterator[Target]:
-        """The ceiling: a minimal C server on a free port."""
-        port = free_port(set())
-        command = [str(self.frameload), "echo", "--port", str(port), *map(str, options)]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            wait_for_port(port)
-            yield Target("ceiling", port, process.pid)
-        finally:
-            process.kill()
-            process.wait()
-
-
-def wait_for_port(port: int, timeout: float = 10.0) -> None:
-    import socket
-
-    end = time.monotonic() + timeout
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1.0).close()
-            return
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.01)
-
-
-def report(row: Row) -> None:
-    """Print one row as lines of text."""
-    print(f"\n## {row.title}")
-    for name in row.results:
-        cells = []
-        for path, title in FIGURES:
-            figure = row.figure(name, path)
-            if figure is None or not figure[2] or (path == "msgs_s" and figure == row.figure(name, "ops_s")):
-                continue  # not measured, or nothing new next to the figure per request
-            median, least, greatest = figure
-            peer_name = "apache" if "apache" in row.results else "ceiling"
-            peer = row.figure(peer_name, path)
-            ratio = f" {median / peer[0]:.2f}x" if peer and peer[0] and name != peer_name else ""
-            cells.append(f"{title} {median:.4g} [{least:.4g}–{greatest:.4g}]{ratio}")
-        print(f"{name:>8}: " + " · ".join(cells), flush=True)
-
-
-def nameserver(bench: Bench) -> None:
-    """Route answers of 100 topics on 10 brokers, at three depths; memory after the load; time to the first answer."""
-    with contextlib.ExitStack() as stack:
-        processes = Processes(bench.folder)
-        stack.callback(processes.end)
-        started = processes.namesrv()
-        ours = Target("ours", int(started.address.rpartition(":")[2]), started.pid)
-        apache = make_namesrv(VERSION, bench.folder / "apache-namesrv", free_port(set()))
-        apache.start()
-        stack.callback(apache.stop, graceful=False)
-        apache.wait(90, lambda: True)
-        assert apache.pid is not None
-        theirs = Target("apache", int(apache.address.rpartition(":")[2]), apache.pid)
-        for target in (ours, theirs):
-            preload = ("register", "--brokers", "10", "--topics", "100", "--hold", "3600", "--port", str(target.port))
-            holder = subprocess.Popen([str(bench.frameload), *preload], stdout=subprocess.DEVNULL)
-            stack.callback(holder.wait)
-            stack.callback(holder.kill)
-        time.sleep(2.0)  # the registrations of both are in
-        bench.load(theirs, "route", "-c", 16, "-d", 16, "--topics", 100, seconds=bench.warm)
-        bench.load(ours, "route", "-c", 16, "-d", 16, "--topics", 100, seconds=1)
-        with bench.echo("--body", 2200) as ceiling:
-            for connections, depth in ((16, 1), (16, 16), (1, 1)):
-                title = f"name server, route, 100 topics × 10 brokers, {connections} × {depth}"
-                bench.alternate(
-                    title, (ours, theirs, ceiling), "route", "-c", connections, "-d", depth, "--topics", 100
-                )
-    startup = bench.row("name server, process start to ready")
-    for number in range(bench.rounds):
-        processes = Processes(bench.folder)
-        try:
-            startup.add("ours", {"ready_s": processes.namesrv().started_in})
-        finally:
-            processes.end()
-        apache = make_namesrv(VERSION, bench.folder / f"apache-start-{number}", free_port(set()))
-        apache.start()
-        apache.wait(90, lambda: True)
-        startup.add("apache", {"ready_s": apache.started_in})
-        apache.stop(graceful=False)
-    report(startup)
 
 
 def broker(bench: Bench, flush: str) -> None:
