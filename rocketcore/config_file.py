@@ -33,6 +33,7 @@ else:
     ConfigT = TypeVar("ConfigT")
 
 __all__ = [
+    "HIDDEN",
     "config_properties",
     "environment_properties",
     "format_properties",
@@ -48,7 +49,8 @@ __all__ = [
 ]
 
 ENVIRONMENT_PREFIX = "ROCKETCORE_"
-_HIDDEN = "******"
+HIDDEN = "******"
+_WORD_START = re.compile("(?<=[a-z])(?=[A-Z])")
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +109,7 @@ def _declared_values(cls: type[Any], properties: Mapping[str, str]) -> dict[str,
         try:
             values[declared.name] = _parse(text.strip(), hints[declared.name])
         except ValueError as error:
-            shown = _HIDDEN if declared.metadata.get("secret") else repr(text)
+            shown = HIDDEN if declared.metadata.get("secret") else repr(text)
             logger.warning("setting ignored name=%s value=%s reason=%s", property_name(declared), shown, error)
     return values
 
@@ -147,7 +149,7 @@ def config_properties(*configs: DataclassInstance, reveal: bool = False) -> dict
         for declared in fields(config):
             value = getattr(config, declared.name)
             secret = bool(declared.metadata.get("secret")) and not reveal
-            result[property_name(declared)] = _HIDDEN if secret and value else _text(value)
+            result[property_name(declared)] = HIDDEN if secret and value else _text(value)
     return result
 
 
@@ -171,14 +173,19 @@ def print_config(*configs: DataclassInstance) -> str:
 def environment_properties(
     classes: Iterable[type[DataclassInstance]], environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the properties set by variables: field ``listen_port`` is ``ROCKETCORE_LISTEN_PORT``."""
+    """Return the properties set by variables: field ``listen_port`` is ``ROCKETCORE_LISTEN_PORT``.
+
+    A property with dots in its name is known by that: ``tls.server.certPath`` is ``ROCKETCORE_TLS_SERVER_CERT_PATH``.
+    """
     variables = os.environ if environ is None else environ
     result = {}
     for cls in classes:
         for declared in fields(cls):
-            value = variables.get(ENVIRONMENT_PREFIX + declared.name.upper())
+            name = property_name(declared)
+            words = _WORD_START.sub("_", name).replace(".", "_") if "." in name else declared.name
+            value = variables.get(ENVIRONMENT_PREFIX + words.upper())
             if value is not None:
-                result[property_name(declared)] = value
+                result[name] = value
     return result
 
 

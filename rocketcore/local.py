@@ -190,9 +190,7 @@ class _ThreadHost:
         self._namesrv: NameServer | None = None
         self._brokers: dict[int, Broker] = {}
         started: Future[None] = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=(started,), name="rocketcore-local-cluster", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, args=(started,), name="rocketcore-local-cluster", daemon=True)
         self._thread.start()
         started.result(START_SECONDS)
 
@@ -224,9 +222,12 @@ class _ThreadHost:
         from rocketcore.config_file import load_config
         from rocketcore.nameserver.config import NameServerConfig
         from rocketcore.nameserver.server import NameServer
+        from rocketcore.transport.tls import ServerTls
 
         async def start() -> str:
-            self._namesrv = server = NameServer(load_config(NameServerConfig, properties))
+            self._namesrv = server = NameServer(
+                load_config(NameServerConfig, properties), tls=load_config(ServerTls, properties)
+            )
             await server.start()
             return server.address
 
@@ -237,9 +238,15 @@ class _ThreadHost:
         from rocketcore.broker.config import BrokerConfig
         from rocketcore.broker.store.config import StoreConfig
         from rocketcore.config_file import load_config
+        from rocketcore.transport.tls import ServerTls, client_tls
 
         async def start() -> str:
-            broker = Broker(load_config(BrokerConfig, properties), load_config(StoreConfig, properties))
+            broker = Broker(
+                load_config(BrokerConfig, properties),
+                load_config(StoreConfig, properties),
+                tls=load_config(ServerTls, properties),
+                client_tls=client_tls(properties) or False,
+            )
             await broker.start()
             self._brokers[index] = broker
             return broker.address

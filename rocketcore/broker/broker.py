@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -40,7 +40,9 @@ from rocketcore.protocol.bodies import TopicConfig
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
+from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.server import RemotingServer
+from rocketcore.transport.tls import ServerTls, TlsOption
 
 logger = logging.getLogger(__name__)
 
@@ -52,9 +54,21 @@ class Broker:
     """A broker: build it, ``await start()``, ``await stop()``; or ``async with``. A stopped one is not started again.
 
     ``address`` is what clients are told, ``ip:port``; known once the broker has started.
+
+    tls         of its port; client_tls of its connections to name servers
+    hooks       see every request that clients send
     """
 
-    def __init__(self, config: BrokerConfig, store_config: StoreConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        *,
+        tls: ServerTls | None = None,
+        client_tls: TlsOption = False,
+        hooks: Sequence[RpcHook] = (),
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         if config.broker_id != 0:
             raise ConfigError(f"brokerId {config.broker_id}: only masters (0) are supported")
         self._store_config = store_config
@@ -91,8 +105,16 @@ class Broker:
         self._delay = DelayService(
             self._store, levels, JsonFile(folder / "delayOffset.json"), on_put=context.stats.count_put, clock=clock
         )
-        self._server = RemotingServer(config.bind_address, config.listen_port, name="broker", clock=clock)
-        self._client = RemotingClient(name="broker-out", clock=clock)
+        self._server = RemotingServer(
+            config.bind_address,
+            config.listen_port,
+            name="broker",
+            tls=tls,
+            proxy_protocol=config.proxy_protocol_enable,
+            hooks=hooks,
+            clock=clock,
+        )
+        self._client = RemotingClient(name="broker-out", tls=client_tls, clock=clock)
         self._outer: OuterApi | None = None
         self._running = contextlib.AsyncExitStack()
 

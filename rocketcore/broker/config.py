@@ -40,6 +40,7 @@ class BrokerConfig:
     )
     bind_address: str = setting("127.0.0.1", "address to listen on")
     listen_port: int = setting(10911, "port to listen on; 0 takes a free one")
+    proxy_protocol_enable: bool = setting(True, "take a client's address from a load balancer's PROXY preamble")
     broker_permission: int = setting(6, "4 read + 2 write")
     default_topic_queue_nums: int = setting(8, "queues of a topic that is created by its first message", unit="count")
     auto_create_topic_enable: bool = setting(True, "create a topic at its first message")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketcore.config_file import (
+    HIDDEN,
     config_properties,
     format_properties,
     parse_properties,
@@ -25,7 +26,7 @@ NAMESERVER_PORT: Final = 9876
 PROTECTED_PROPERTIES: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 """The original's black list: names that no request may change."""
 
-START_ONLY_PROPERTIES: Final = frozenset({"listenPort", "bindAddress"})
+START_ONLY_PROPERTIES: Final = frozenset({"listenPort", "bindAddress", "proxyProtocolEnable"})
 """Names that mean something only at start: refused over the wire, so that no peer moves the server at the next one."""
 
 
@@ -63,6 +64,7 @@ class NameServerConfig:
     )
     server_channel_max_idle_time_seconds: int = setting(120, "silent connections are closed after this time", unit="s")
     server_max_connections: int = setting(20_000, "connections accepted at a time", unit="count")
+    proxy_protocol_enable: bool = setting(True, "take a client's address from a load balancer's PROXY preamble")
     enable_shutdown_gracefully: bool = setting(True, "answer what was received before the connections close")
     shutdown_wait_time_seconds: int = setting(30, "longest time of a graceful stop", unit="s")
 
@@ -110,8 +112,12 @@ class RunningConfig:
         self._properties = dict(properties)
 
     def text(self) -> str:
-        """Return every setting, known or not, as sorted ``name=value`` lines."""
-        return format_properties(dict(sorted(self._all().items())))
+        """Return every setting, known or not, as sorted ``name=value`` lines; passwords are hidden."""
+        shown = {
+            name: HIDDEN if name.startswith("tls.") and name.endswith("Password") and value else value
+            for name, value in self._all().items()
+        }
+        return format_properties(dict(sorted(shown.items())))
 
     def update(self, text: str) -> None:
         """Apply ``name=value`` lines and save the result; names that are not set already are ignored.

@@ -17,6 +17,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import NotifyMinBrokerIdChangeRequestHeader
 from rocketcore.service import PeriodicTask
 from rocketcore.transport.client import RemotingClient
+from rocketcore.transport.tls import TlsOption
 
 __all__ = ["Housekeeping"]
 
@@ -30,7 +31,7 @@ NOTICES_MAX: Final = 1000
 class Housekeeping:
     """Background work of one name server; started and stopped with it."""
 
-    def __init__(self, routes: RouteInfoManager, scan_interval: float) -> None:
+    def __init__(self, routes: RouteInfoManager, scan_interval: float, *, tls: TlsOption = False) -> None:
         self._routes = routes
         self._scan = PeriodicTask(
             "nameserver-expiry", self.expire, scan_interval, initial_delay=min(FIRST_SCAN_SECONDS, scan_interval)
@@ -38,6 +39,7 @@ class Housekeeping:
         self._notices: asyncio.Queue[tuple[str, RemotingCommand]] = asyncio.Queue(NOTICES_MAX)
         self._sender: asyncio.Task[None] | None = None
         self._client: RemotingClient | None = None
+        self._tls = tls
 
     def start(self) -> None:
         self._scan.start()
@@ -93,7 +95,7 @@ class Housekeeping:
             self._sender = asyncio.create_task(self._send_notices(), name="nameserver-notices")
 
     async def _send_notices(self) -> None:
-        client = self._client = RemotingClient(connect_timeout=NOTICE_TIMEOUT_SECONDS)
+        client = self._client = RemotingClient(connect_timeout=NOTICE_TIMEOUT_SECONDS, tls=self._tls)
         while True:
             target, command = await self._notices.get()
             try:

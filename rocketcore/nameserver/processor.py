@@ -49,7 +49,7 @@ from rocketcore.protocol.headers import (
 )
 from rocketcore.transport.channel import Channel, Handler
 
-__all__ = ["NameServerProcessor"]
+__all__ = ["ZONE_MODE", "NameServerProcessor"]
 
 logger = logging.getLogger(__name__)
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from rocketcore.codes import RequestCode
 from rocketcore.nameserver.config import NameServerConfig, RunningConfig
 from rocketcore.nameserver.housekeeping import Housekeeping
 from rocketcore.nameserver.kv_config import KVConfigManager
-from rocketcore.nameserver.processor import NameServerProcessor
+from rocketcore.nameserver.processor import ZONE_MODE, NameServerProcessor
 from rocketcore.nameserver.route_info import RouteInfoManager
 from rocketcore.service import SYSTEM_CLOCK, Clock
+from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.server import RemotingServer
+from rocketcore.transport.tls import ServerTls, TlsOption
 
 __all__ = ["NameServer"]
 
@@ -26,6 +28,8 @@ class NameServer:
 
     config      what it is started with
     properties  what its configuration file holds, unknown names included: shown and kept with the settings
+    tls         of its port; client_tls of the connections that it makes to brokers
+    hooks       see every request
     """
 
     def __init__(
@@ -33,6 +37,9 @@ class NameServer:
         config: NameServerConfig | None = None,
         *,
         properties: Mapping[str, str] | None = None,
+        tls: ServerTls | None = None,
+        client_tls: TlsOption = False,
+        hooks: Sequence[RpcHook] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         config = config or NameServerConfig()
@@ -43,7 +50,7 @@ class NameServer:
         self.routes = RouteInfoManager(config, clock, lambda topic: self._kv.get("ORDER_TOPIC_CONFIG", topic))
         self._running = RunningConfig(config, properties or {})
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="nameserver-writer")
-        self._housekeeping = Housekeeping(self.routes, config.scan_not_active_broker_interval / 1000)
+        self._housekeeping = Housekeeping(self.routes, config.scan_not_active_broker_interval / 1000, tls=client_tls)
         self._processor = NameServerProcessor(
             self.routes,
             self._kv,
@@ -58,10 +65,18 @@ class NameServer:
             name="nameserver",
             idle_timeout=config.server_channel_max_idle_time_seconds,
             max_connections=config.server_max_connections,
+            tls=tls,
+            proxy_protocol=config.proxy_protocol_enable,
+            hooks=hooks,
         )
         for code, handler in self._processor.handlers().items():
             self._server.register(code, handler)
         self._server.register_chunk(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._processor.route_chunk)
+        self._ready_answers = self._server.register_answers(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, "topic", self.routes.answers, without=ZONE_MODE
+        )
+        if self._ready_answers is not None:
+            self._ready_answers.enabled = self._serving
         self._server.on_close(self._housekeeping.connection_closed)
 
     @property
@@ -105,6 +120,8 @@ class NameServer:
         if not self._serving:
             waited = self._clock.monotonic() - self._started_at
             self._serving = not self.config.need_wait_for_service or waited >= self.config.wait_seconds_for_service
+            if self._ready_answers is not None:
+                self._ready_answers.enabled = self._serving
         return self._serving
 
     async def _run_in_writer(self, function: Callable[[], None]) -> None:

@@ -16,7 +16,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from rocketcore.codes import ResponseCode
@@ -28,10 +28,10 @@ from rocketcore.errors import (
     TransportError,
 )
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
-from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicThread
-from rocketcore.transport.blocking_channel import BlockingChannel, PendingAnswer
-from rocketcore.transport.channel import ChannelLimits
-from rocketcore.transport.client import Signer, split_address
+from rocketcore.service import PeriodicThread
+from rocketcore.transport.base_client import BaseClient
+from rocketcore.transport.blocking_channel import BlockingChannel, ConnectedSocket, PendingAnswer
+from rocketcore.transport.tls_socket import TlsSocket
 
 __all__ = [
     "BlockingChannel",
@@ -74,32 +74,15 @@ class _Slot:
         self.lock = threading.Lock()
 
 
-class BlockingRemotingClient:
+class BlockingRemotingClient(BaseClient):
     """The blocking twin of ``RemotingClient``: same names, for any number of threads.
 
-    After ``fork()`` the child makes connections of its own; the parent's are left alone. Arguments as
-    ``RemotingClient``; of ``limits`` the write high-water mark has no meaning here, since a full socket blocks.
+    After ``fork()`` the child makes connections of its own; the parent's are left alone. Settings as ``BaseClient``; of
+    ``limits`` the write high-water mark has no meaning here, since a full socket blocks.
     """
 
-    def __init__(
-        self,
-        *,
-        connect_timeout: float = 3.0,
-        idle_timeout: float = 120.0,
-        signer: Signer | None = None,
-        address_map: Mapping[str, str] | None = None,
-        limits: ChannelLimits | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        name: str = "client",
-    ) -> None:
-        self.clock = clock
-        self.limits = limits or ChannelLimits(idle_timeout=idle_timeout)
-        self.name = name
-        self._connect_timeout = connect_timeout
-        self._signer = signer
-        self._address_map = address_map or {}
+    def _set_up(self) -> None:
         self._handlers: dict[int, BlockingHandler] = {}
-        self._closed = False
         self._begin()
 
     def _begin(self) -> None:
@@ -128,33 +111,28 @@ class BlockingRemotingClient:
         """
         deadline = self.clock.monotonic() + timeout
         channel = self.connect(address, timeout, request_name(command.code))
-        if self._signer is not None:
-            self._signer(command)
+        self._prepare(address, command)
         response = channel.invoke(command, max(0.0, deadline - self.clock.monotonic()))
-        if response.code != ResponseCode.GO_AWAY:
-            return response
-        self._retire(address, channel)
-        left = deadline - self.clock.monotonic()
-        if left <= 0:
-            raise RequestTimeout(f"{request_name(command.code)} at {address}: the server goes away, no time is left")
-        channel = self.connect(address, left, request_name(command.code))
-        command.opaque = next_opaque()
-        return channel.invoke(command, max(0.0, deadline - self.clock.monotonic()))
+        if response.code == ResponseCode.GO_AWAY:
+            response = self._repeat_elsewhere(address, channel, command, deadline)
+        self._show(address, command, response)
+        return response
 
     def invoke_nowait(self, address: str, command: RemotingCommand, timeout: float = 3.0) -> PendingAnswer:
         """Send a request and return its outstanding answer; GO_AWAY is left to the caller."""
         deadline = self.clock.monotonic() + timeout
         channel = self.connect(address, timeout, request_name(command.code))
-        if self._signer is not None:
-            self._signer(command)
-        return channel.invoke_nowait(command, max(0.0, deadline - self.clock.monotonic()))
+        self._prepare(address, command)
+        pending = channel.invoke_nowait(command, max(0.0, deadline - self.clock.monotonic()))
+        if self._hooks:
+            pending.on_answer = lambda response: self._show(address, command, response)
+        return pending
 
     def invoke_oneway(self, address: str, command: RemotingCommand, timeout: float) -> None:
         """Send a request that has no answer; done when the socket has taken it."""
         deadline = self.clock.monotonic() + timeout
         channel = self.connect(address, timeout, request_name(command.code))
-        if self._signer is not None:
-            self._signer(command)
+        self._prepare(address, command)
         channel.invoke_oneway(command, max(0.0, deadline - self.clock.monotonic()))
 
     def connect(self, address: str, timeout: float | None = None, what: str = "connect") -> BlockingChannel:
@@ -216,6 +194,18 @@ class BlockingRemotingClient:
         if server is not None:
             server.wake()
 
+    def _repeat_elsewhere(
+        self, address: str, old: BlockingChannel, command: RemotingCommand, deadline: float
+    ) -> RemotingCommand:
+        """Ask once more over a new connection."""
+        self._retire(address, old)
+        left = deadline - self.clock.monotonic()
+        if left <= 0:
+            raise RequestTimeout(f"{request_name(command.code)} at {address}: the server goes away, no time is left")
+        channel = self.connect(address, left, request_name(command.code))
+        command.opaque = next_opaque()
+        return channel.invoke(command, max(0.0, deadline - self.clock.monotonic()))
+
     def _retire(self, address: str, channel: BlockingChannel) -> None:
         """Let a new connection take the place of one whose server goes away; what it still owes may arrive."""
         with self._lock:
@@ -225,17 +215,25 @@ class BlockingRemotingClient:
         if not channel.has_pending:
             channel.close()
 
-    def _open(self, address: str, timeout: float, what: str) -> socket.socket:
-        host, port = split_address(self._address_map.get(address, address))
+    def _open(self, address: str, timeout: float, what: str) -> ConnectedSocket:
+        host, port = self._target(address)
+        deadline = self.clock.monotonic() + timeout
+        sock: socket.socket | None = None
         try:
-            sock = socket.create_connection((host, port), timeout=max(0.001, timeout))
-        except TimeoutError as error:
-            raise ConnectError(f"{what} at {address}: no connection within {timeout:g} s") from error
+            connected: ConnectedSocket
+            connected = sock = socket.create_connection((host, port), timeout=max(0.001, timeout))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                left = max(0.001, deadline - self.clock.monotonic())
+                connected = TlsSocket(sock, self._tls.context, self._tls.hostname(host), left)
+            sock.settimeout(None)
         except OSError as error:
-            raise ConnectError(f"{what} at {address}: {error.strerror or error}") from error
-        sock.settimeout(None)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock
+            if sock is not None:
+                sock.close()
+            late = isinstance(error, TimeoutError)
+            why = f"no connection within {timeout:g} s" if late else error.strerror or str(error)
+            raise ConnectError(f"{what} at {address}: {why}") from error
+        return connected
 
     def _open_channels(self) -> list[BlockingChannel]:
         with self._lock:
@@ -266,9 +264,13 @@ class BlockingRemotingClient:
             self._answer(channel, command, self._not_supported(command))
             return
         try:
+            for hook in self._hooks:
+                hook.before_request(channel.remote_address, command)
             result = handler(channel, command)
             if inspect.iscoroutine(result):
                 result = run_sync(result)
+            if isinstance(result, RemotingCommand):
+                self._show(channel.remote_address, command, result)
         except BrokerError as error:
             result = RemotingCommand.response(command, error.code, error.remark)
         except Exception as error:

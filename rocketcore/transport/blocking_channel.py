@@ -13,16 +13,17 @@ import select
 import socket
 import struct
 import threading
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from rocketcore.codes import RemotingFlag
 from rocketcore.errors import ConnectionLost, DecodeError, Overloaded, RequestTimeout, TransportError
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.service import Clock
-from rocketcore.transport.channel import ChannelLimits, address_text
+from rocketcore.transport.endpoint import ChannelLimits, address_text
 
-__all__ = ["BlockingChannel", "ChannelOwner", "PendingAnswer"]
+__all__ = ["BlockingChannel", "ChannelOwner", "ConnectedSocket", "PendingAnswer"]
 
 _RECEIVE_BYTES: Final = 1 << 16
 _LONGEST_READ: Final = 1.0
@@ -30,6 +31,31 @@ _LONGEST_READ: Final = 1.0
 _PROBE_AFTER: Final = 1.0
 """Seconds without traffic after which a connection is looked at before it is used."""
 _WRITE_TURN_MILLIS: Final = 50
+
+
+class ConnectedSocket(Protocol):
+    """What a connection needs of its socket; TLS may be in between."""
+
+    def recv(self, size: int, flags: int = ..., /) -> bytes:
+        """Read once; may return more than ``size`` bytes."""
+
+    def send(self, data: bytes | memoryview, flags: int = ..., /) -> int:
+        """Write once; the rest has to follow."""
+
+    def setsockopt(self, level: int, option: int, value: int | bytes, /) -> None:
+        """Set an option of the socket."""
+
+    def getsockname(self) -> Any:
+        """Return this end's address."""
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll."""
+
+    def shutdown(self, how: int, /) -> None:
+        """End the connection."""
+
+    def close(self) -> None:
+        """Close the descriptor."""
 
 
 class ChannelOwner(Protocol):
@@ -45,7 +71,18 @@ class ChannelOwner(Protocol):
 class PendingAnswer:
     """An outstanding request; ``result()`` waits for its answer."""
 
-    __slots__ = ("_channel", "answer", "code", "deadline", "error", "opaque", "sleeping", "timeout", "wake")
+    __slots__ = (
+        "_channel",
+        "answer",
+        "code",
+        "deadline",
+        "error",
+        "on_answer",
+        "opaque",
+        "sleeping",
+        "timeout",
+        "wake",
+    )
 
     def __init__(self, channel: BlockingChannel, code: int, opaque: int, timeout: float, deadline: float) -> None:
         self._channel = channel
@@ -55,6 +92,7 @@ class PendingAnswer:
         self.deadline = deadline
         self.answer: RemotingCommand | None = None
         self.error: TransportError | None = None
+        self.on_answer: Callable[[RemotingCommand], None] | None = None
         self.sleeping = False
         self.wake: threading.Lock | None = None
 
@@ -64,7 +102,11 @@ class PendingAnswer:
 
     def result(self) -> RemotingCommand:
         """Return the answer; raises RequestTimeout at the request's deadline, ConnectionLost."""
-        return self._channel.wait(self)
+        answer = self._channel.wait(self)
+        on_answer, self.on_answer = self.on_answer, None
+        if on_answer is not None:
+            on_answer(answer)
+        return answer
 
 
 class BlockingChannel:
@@ -74,7 +116,7 @@ class BlockingChannel:
     A thread that holds _write_lock may take _mutex, not the other way round.
     """
 
-    def __init__(self, owner: ChannelOwner, sock: socket.socket, address: str) -> None:
+    def __init__(self, owner: ChannelOwner, sock: ConnectedSocket, address: str) -> None:
         self._owner = owner
         self._socket = sock
         self._clock = owner.clock

@@ -14,12 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from rocketcore._fast import frame as frame_kernel
 from rocketcore._fast import header as header_kernel
-from rocketcore.codes import CURRENT_VERSION, FRAME_MAX_BYTES, LanguageCode, RemotingFlag, ResponseCode, Version
+from rocketcore.codes import CURRENT_VERSION, LanguageCode, RemotingFlag, ResponseCode, Version
 from rocketcore.errors import (
     BrokerError,
     ConnectionLost,
@@ -30,18 +29,12 @@ from rocketcore.errors import (
     TransportError,
 )
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
-from rocketcore.protocol.frame import Assembler, Chunk, ChunkReader
-from rocketcore.service import SYSTEM_CLOCK, Clock
+from rocketcore.protocol.frame import Assembler, Chunk
+from rocketcore.transport.endpoint import ChannelLimits, ChunkHandler, Endpoint, Handler, address_text
 
 __all__ = ["Channel", "ChannelLimits", "ChunkHandler", "Endpoint", "Handler", "address_text"]
 
 logger = logging.getLogger(__name__)
-
-Handler = Callable[["Channel", RemotingCommand], "RemotingCommand | Awaitable[RemotingCommand | None] | None"]
-"""Serves one request. None: no answer now, or none at all."""
-
-ChunkHandler = Callable[["Channel", Chunk, int, int], "bytes | list[bytes] | None"]
-"""Serves the rows ``first`` to ``last`` (exclusive) of a chunk, all of one code; returns the answers' bytes."""
 
 _CODE: Final = header_kernel.CODE
 _VERSION: Final = header_kernel.VERSION
@@ -53,65 +46,9 @@ _SERIALIZE_TYPE: Final = frame_kernel.SERIALIZE_TYPE
 _RESPONSE: Final = int(RemotingFlag.RESPONSE)
 _ONEWAY: Final = int(RemotingFlag.ONEWAY)
 _GO_AWAY_SINCE: Final = int(Version.V5_3_1)
+_OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 _JOIN_BYTES: Final = 1 << 12
 """Pieces that are shorter than this at the mean are copied into one to be sent; longer ones go out as they are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelLimits:
-    """What one connection may cost, and all of them together.
-
-    max_frame_bytes        longest frame, length word included
-    max_in_flight          requests that wait for an answer, in each direction
-    write_high_water_bytes unsent bytes at which a server stops reading a connection and a client stops writing
-    idle_timeout           seconds without a read or a write after which the connection is closed
-    partial_frame_timeout  seconds that a frame may take to arrive
-    max_partial_bytes      bytes of incomplete frames of all connections; the one that goes beyond is closed
-    silent_timeout         seconds without a byte from the peer after which an overdue answer condemns the connection
-    """
-
-    max_frame_bytes: int = FRAME_MAX_BYTES
-    max_in_flight: int = 65_535
-    write_high_water_bytes: int = 8 << 20
-    idle_timeout: float = 120.0
-    partial_frame_timeout: float = 60.0
-    max_partial_bytes: int = 512 << 20
-    silent_timeout: float = 3.0
-
-
-class Endpoint:
-    """What all connections of one server or client share: handlers, limits, the reader's tables, running tasks."""
-
-    def __init__(
-        self, name: str, limits: ChannelLimits, *, clock: Clock = SYSTEM_CLOCK, stop_reading_when_full: bool
-    ) -> None:
-        self.name = name
-        self.limits = limits
-        self.clock = clock
-        self.stop_reading_when_full = stop_reading_when_full
-        self.reader = ChunkReader(limits.max_frame_bytes)
-        self.handlers: dict[int, Handler] = {}
-        self.chunk_handlers: dict[int, ChunkHandler] = {}
-        self.max_runs: dict[int, int] = {}
-        self.default_handler: Handler | None = None
-        self.close_callbacks: list[Callable[[Channel], None]] = []
-        self.channels: set[Channel] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.going_away = False
-        self.partial_bytes = 0
-
-    def sweep(self) -> None:
-        """Close the connections that were silent for too long; called from time to time."""
-        now = self.clock.monotonic()
-        for channel in list(self.channels):
-            channel.check_idle(now)
-
-
-def address_text(name: Any) -> str:
-    """Return ``ip:port`` of a socket name, IPv6 in brackets; empty where there is none."""
-    if not isinstance(name, tuple) or len(name) < 2:
-        return ""
-    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
 
 class Channel(asyncio.Protocol):
@@ -137,6 +74,7 @@ class Channel(asyncio.Protocol):
         "_partial_since",
         "_pending",
         "_serving",
+        "_stream",
         "_transport",
         "_write_paused",
         "last_read",
@@ -161,6 +99,7 @@ class Channel(asyncio.Protocol):
         self._partial_since = 0.0
         self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle, int, float]] = {}
         self._serving = 0
+        self._stream: Any = None  # the transport, where it is one whose responder may answer for this channel
         self._transport: Any = None
         self._write_paused = False
         self.last_read = self.last_written = self._monotonic()
@@ -188,8 +127,15 @@ class Channel(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
         self.remote_address = address_text(transport.get_extra_info("peername"))
+        self.attach(transport)
+
+    def attach(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to use a connected transport; ``remote_address`` is known."""
+        self._transport = transport
+        if hasattr(transport, "direct"):
+            self._stream = transport
+            self._stream.direct = True
         self.local_address = address_text(transport.get_extra_info("sockname"))
         self._transport.set_write_buffer_limits(high=self._endpoint.limits.write_high_water_bytes)
         self._endpoint.channels.add(self)
@@ -236,6 +182,7 @@ class Channel(asyncio.Protocol):
     def _read_kept(self) -> None:
         if not self._closed and not self._write_paused and (whole := self._assembler.feed(b"")) is not None:
             self._read(whole)
+            self._count_partial()
 
     def _read(self, whole: bytes) -> None:
         endpoint = self._endpoint
@@ -287,6 +234,8 @@ class Channel(asyncio.Protocol):
         pending = self._assembler.pending_bytes
         endpoint.partial_bytes += pending - self._partial_bytes
         self._partial_bytes = pending
+        if self._stream is not None:
+            self._stream.direct = not pending
         if endpoint.partial_bytes > endpoint.limits.max_partial_bytes and not self._closed:
             self._log_closing(f"{endpoint.partial_bytes} bytes of incomplete frames are held")
             self.abort()
@@ -397,17 +346,17 @@ class Channel(asyncio.Protocol):
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             self._reply(command, RemotingCommand.response(command, code, _not_supported(command.code)))
             return
-        if self._serving >= endpoint.limits.max_in_flight:
-            remark = f"[OVERLOAD]{self._serving} requests in progress, start flow control for a while"
-            self._reply(command, RemotingCommand.response(command, ResponseCode.SYSTEM_BUSY, remark))
+        if self._serving >= endpoint.limits.max_in_flight or len(endpoint.tasks) >= endpoint.limits.max_serving:
+            self._reply(command, RemotingCommand.response(command, ResponseCode.SYSTEM_BUSY, _OVERLOAD))
             return
         try:
+            for hook in endpoint.hooks:
+                hook.before_request(self.remote_address, command)
             result = handler(self, command)
         except Exception as error:
-            self._reply(command, self._failure(command, error))
-            return
+            result = self._failure(command, error)
         if result is None or isinstance(result, RemotingCommand):
-            self._reply(command, result)
+            self._finish(command, result)
             return
         self._serving += 1
         task = self._loop.create_task(self._serve_later(command, result), name=f"{endpoint.name}-{command.code}")
@@ -421,6 +370,16 @@ class Channel(asyncio.Protocol):
             response = self._failure(command, error)
         finally:
             self._serving -= 1
+        self._finish(command, response)
+
+    def _finish(self, command: RemotingCommand, response: RemotingCommand | None) -> None:
+        """Show the answer to the hooks that saw the request, and send it."""
+        if response is not None:
+            try:
+                for hook in self._endpoint.hooks:
+                    hook.after_response(self.remote_address, command, response)
+            except Exception as error:
+                response = self._failure(command, error)
         self._reply(command, response)
 
     def _failure(self, command: RemotingCommand, error: Exception) -> RemotingCommand:

@@ -6,25 +6,25 @@ RocketMQ: ``NettyRemotingClient``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from rocketcore.codes import ResponseCode
-from rocketcore.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout
+from rocketcore.errors import ClientClosed, ConnectError, RequestTimeout
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
-from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline, PeriodicTask
-from rocketcore.transport.channel import Channel, ChannelLimits, Endpoint, Handler
+from rocketcore.service import Deadline, PeriodicTask
+from rocketcore.transport.base_client import BaseClient, Signer, split_address
+from rocketcore.transport.channel import Channel, Endpoint, Handler
+from rocketcore.transport.tls_transport import connect_tls
 
 __all__ = ["Remoting", "RemotingClient", "Signer", "split_address"]
 
 logger = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT: Final = 1.0
-"""Seconds that ``close()`` gives connections to send what was written."""
-
-Signer = Callable[[RemotingCommand], None]
-"""Adds to a request's ext fields before it is encoded."""
+"""Seconds that ``close()`` gives connections to send what was written, and then to end."""
 
 
 class Remoting(Protocol):
@@ -40,49 +40,20 @@ class Remoting(Protocol):
         """Close the connection to an address, if there is one."""
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``host:port`` or ``[ipv6]:port``; raises ConfigError for anything else."""
-    host, colon, port = address.strip().rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{address!r} is not an address of the form host:port")
-    return host, int(port)
-
-
-class RemotingClient:
-    """Asks servers over connections that it makes when they are needed.
-
-    connect_timeout  seconds to connect, within the request's own timeout
-    idle_timeout     seconds without traffic after which a connection is closed
-    signer           signs each request
-    address_map      addresses to connect to in place of those that are asked for
+class RemotingClient(BaseClient):
+    """Asks servers over connections that it makes when they are needed; settings as ``BaseClient``.
 
     Requests to one address are pipelined over one connection, those of one turn of the loop in one write. An answer of
     GO_AWAY makes the client repeat the request once over a new connection.
     """
 
-    def __init__(
-        self,
-        *,
-        connect_timeout: float = 3.0,
-        idle_timeout: float = 120.0,
-        signer: Signer | None = None,
-        address_map: Mapping[str, str] | None = None,
-        limits: ChannelLimits | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        name: str = "client",
-    ) -> None:
-        self._connect_timeout = connect_timeout
-        self._signer = signer
-        self._address_map = address_map or {}
-        self._clock = clock
+    def _set_up(self) -> None:
         self._endpoint = Endpoint(
-            name, limits or ChannelLimits(idle_timeout=idle_timeout), clock=clock, stop_reading_when_full=False
+            self.name, self.limits, clock=self.clock, stop_reading_when_full=False, hooks=self._hooks
         )
         self._channels: dict[str, Channel] = {}
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
         self._sweeper: PeriodicTask | None = None
-        self._closed = False
         self._all_closed: asyncio.Event | None = None
         self._endpoint.close_callbacks.append(self._channel_closed)
 
@@ -108,18 +79,18 @@ class RemotingClient:
         channel = self._channels.get(address)
         if channel is not None and not channel.closed:
             deadline = None
-            began = self._clock.monotonic()
+            began = self.clock.monotonic()
         else:
-            deadline = Deadline(timeout, self._clock)
+            deadline = Deadline(timeout, self.clock)
             channel = await self.connect(address, timeout, request_name(command.code))
             timeout = deadline.remaining()
-        if self._signer is not None:
-            self._signer(command)
+        self._prepare(address, command)
         response = await channel.invoke(command, timeout)
-        if response.code != ResponseCode.GO_AWAY:
-            return response
-        left = deadline.remaining() if deadline is not None else timeout - (self._clock.monotonic() - began)
-        return await self._repeat_elsewhere(address, channel, command, left)
+        if response.code == ResponseCode.GO_AWAY:
+            left = deadline.remaining() if deadline is not None else timeout - (self.clock.monotonic() - began)
+            response = await self._repeat_elsewhere(address, channel, command, left)
+        self._show(address, command, response)
+        return response
 
     def invoke_nowait(
         self, address: str, command: RemotingCommand, timeout: float = 3.0
@@ -131,17 +102,18 @@ class RemotingClient:
         channel = self._channels.get(address)
         if channel is None or channel.closed:
             raise ConnectError(f"{request_name(command.code)} at {address}: not connected")
-        if self._signer is not None:
-            self._signer(command)
-        return channel.invoke_nowait(command, timeout)
+        self._prepare(address, command)
+        answer = channel.invoke_nowait(command, timeout)
+        if self._hooks:
+            answer.add_done_callback(lambda done: self._show_later(address, command, done))
+        return answer
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout: float) -> None:
         """Send a request that has no answer; done when the connection has taken it."""
         channel = self._channels.get(address)
         if channel is None or channel.closed:
             channel = await self.connect(address, timeout, request_name(command.code))
-        if self._signer is not None:
-            self._signer(command)
+        self._prepare(address, command)
         channel.invoke_oneway(command)
 
     async def connect(self, address: str, timeout: float | None = None, what: str = "connect") -> Channel:
@@ -153,7 +125,7 @@ class RemotingClient:
             return channel
         attempt = self._connecting.get(address)
         if attempt is None:
-            attempt = asyncio.create_task(self._connect(address), name=f"{self._endpoint.name}-connect")
+            attempt = asyncio.create_task(self._connect(address), name=f"{self.name}-connect")
             self._connecting[address] = attempt
             attempt.add_done_callback(lambda done: self._connected(address, done))
         try:
@@ -184,16 +156,20 @@ class RemotingClient:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._channels.clear()
         self._all_closed = asyncio.Event()
-        for channel in list(self._endpoint.channels):
-            channel.close()
-        if self._endpoint.channels:
-            try:
+        for end in (Channel.close, Channel.abort):
+            for channel in list(self._endpoint.channels):
+                end(channel)
+            if not self._endpoint.channels:
+                return
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_TIMEOUT):
                     await self._all_closed.wait()
-            except TimeoutError:
-                for channel in list(self._endpoint.channels):
-                    channel.abort()
-                await self._all_closed.wait()
+        if self._endpoint.channels:
+            logger.warning("connections did not end client=%s connections=%d", self.name, len(self._endpoint.channels))
+
+    def _show_later(self, address: str, command: RemotingCommand, answer: asyncio.Future[RemotingCommand]) -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            self._show(address, command, answer.result())
 
     async def _repeat_elsewhere(
         self, address: str, old: Channel, command: RemotingCommand, timeout: float
@@ -201,7 +177,7 @@ class RemotingClient:
         """Ask once more over a new connection; the old one goes on with what it has and is closed by the server."""
         if timeout <= 0:
             raise RequestTimeout(f"{request_name(command.code)} at {address}: the server goes away, no time is left")
-        deadline = Deadline(timeout, self._clock)
+        deadline = Deadline(timeout, self.clock)
         if self._channels.get(address) is old:
             del self._channels[address]
         channel = await self.connect(address, timeout, request_name(command.code))
@@ -209,21 +185,30 @@ class RemotingClient:
         return await channel.invoke(command, deadline.remaining())
 
     async def _connect(self, address: str) -> Channel:
-        host, port = split_address(self._address_map.get(address, address))
+        host, port = self._target(address)
         loop = asyncio.get_running_loop()
+        channel: Channel
         try:
             async with asyncio.timeout(self._connect_timeout):
-                _, channel = await loop.create_connection(lambda: Channel(self._endpoint), host, port)
+                if self._tls is None:
+                    _, channel = await loop.create_connection(self._make_channel, host, port)
+                else:
+                    channel = await connect_tls(
+                        host, port, self._tls.context, self._tls.hostname(host), self._make_channel
+                    )
         except TimeoutError as error:
             raise ConnectError(f"no connection within {self._connect_timeout:g} s") from error
         except OSError as error:
             raise ConnectError(error.strerror or str(error)) from error
         channel.remote_address = address
         if self._sweeper is None:
-            interval = max(0.05, self._endpoint.limits.idle_timeout / 4)
-            self._sweeper = PeriodicTask(f"{self._endpoint.name}-sweep", self._endpoint.sweep, interval)
+            interval = max(0.05, self.limits.idle_timeout / 4)
+            self._sweeper = PeriodicTask(f"{self.name}-sweep", self._endpoint.sweep, interval)
             self._sweeper.start()
         return channel
+
+    def _make_channel(self) -> Channel:
+        return Channel(self._endpoint)
 
     def _channel_closed(self, channel: Channel) -> None:
         if self._all_closed is not None and not self._endpoint.channels:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from rocketcore.errors import ConfigError
 from rocketcore.protocol.frame import ROWS
@@ -22,28 +24,49 @@ from rocketcore.transport.channel import (
     Handler,
     address_text,
 )
+from rocketcore.transport.hooks import RpcHook
+from rocketcore.transport.listener import Listener, make_answers, open_listener
+from rocketcore.transport.opening import Opening
+from rocketcore.transport.tls import ServerCertificate, ServerTls
+
+if TYPE_CHECKING:
+    from rocketcore._fast.answers import ReadyAnswers
 
 __all__ = ["RemotingServer", "ServerChannel"]
 
 logger = logging.getLogger(__name__)
 
+_ABORT_SECONDS: Final = 1.0
+"""How long a stop waits for connections that it cut."""
+
 
 class ServerChannel(Channel):
-    """A connection that a server accepted."""
+    """A connection that a server accepted.
 
-    __slots__ = ("_server",)
+    socket_address  the other end of the socket; ``remote_address`` differs from it behind a load balancer
+    """
+
+    __slots__ = ("_server", "socket_address")
 
     def __init__(self, server: RemotingServer, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self._server = server
+        self.socket_address = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if not self._server.admit(self):
+        self.socket_address = self.remote_address
+        if not self._server.admit(self.socket_address):
             self.abort()
 
+    def take_over(self, opening: Opening, transport: asyncio.BaseTransport) -> None:
+        """Begin where an opening connection ended, which was admitted already."""
+        self.remote_address = opening.source
+        self.socket_address = opening.socket_address
+        self.attach(transport)
+
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.dismiss(self)
+        self._server.dismiss(self.socket_address)
         super().connection_lost(exc)
 
 
@@ -55,6 +78,10 @@ class RemotingServer:
     idle_timeout                seconds without traffic after which a connection is closed
     max_connections             in all; max_connections_per_address of one remote IP (0: no limit)
     limits                      of one connection; ``idle_timeout`` above wins over the one in it
+    tls                         TLS beside plain connections, or instead of them; None: as mode ``disabled``
+    proxy_protocol              take the client's address from a PROXY preamble where there is one. Anybody may write
+                                one: limits count by the socket's address, and what trusts addresses needs this off
+    hooks                       see every request; the hot paths of chunk handlers are not used then
 
     A handler runs on the loop: it returns the answer, or an awaitable of it which one task awaits, or None for no
     answer now. An exception becomes an answer of code 1, a ``BrokerError`` one of its own code. A chunk handler serves
@@ -71,8 +98,12 @@ class RemotingServer:
         max_connections: int = 20_000,
         max_connections_per_address: int = 0,
         limits: ChannelLimits | None = None,
+        tls: ServerTls | None = None,
+        proxy_protocol: bool = True,
+        hooks: Sequence[RpcHook] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        tls = tls or ServerTls(mode="disabled")
         self._host = host
         self._requested_port = port
         self._max_connections = max_connections
@@ -82,14 +113,23 @@ class RemotingServer:
             replace(limits or ChannelLimits(), idle_timeout=idle_timeout),
             clock=clock,
             stop_reading_when_full=True,
+            hooks=hooks,
         )
         self._by_ip: Counter[str] = Counter()
-        self._server: asyncio.Server | None = None
+        self._open_count = 0
+        self._openings: set[Opening] = set()
+        self._certificate = ServerCertificate(tls, clock)
+        self._looks_first = proxy_protocol or tls.mode != "disabled"
+        self._listener: Listener | None = None
+        self._ready_answers: ReadyAnswers | None = None
         self._sweeper: PeriodicTask | None = None
         self._all_closed: asyncio.Event | None = None
         self._accepting = False
+        self.limits = self._endpoint.limits
         self.name = name
         self.port = port
+        self.proxy_protocol = proxy_protocol
+        self.tls_required = tls.mode == "enforcing"
 
     @property
     def address(self) -> str:
@@ -98,8 +138,13 @@ class RemotingServer:
 
     @property
     def channels(self) -> set[Channel]:
-        """The open connections."""
+        """The open connections that have sent something."""
         return self._endpoint.channels
+
+    @property
+    def connection_count(self) -> int:
+        """The open connections, silent ones included."""
+        return self._open_count
 
     def register(self, code: int, handler: Handler) -> None:
         """Serve a request code; a code has one handler."""
@@ -119,40 +164,61 @@ class RemotingServer:
         """
         if int(code) in self._endpoint.chunk_handlers:
             raise ConfigError(f"{self.name}: request code {int(code)} already has a chunk handler")
+        if self._endpoint.hooks:
+            return
         self._endpoint.chunk_handlers[int(code)] = handler
         self._endpoint.max_runs[int(code)] = max_run
+
+    def register_answers(
+        self, code: int, field: str, answers: dict[bytes, bytes], *, without: str
+    ) -> ReadyAnswers | None:
+        """Answer a request code from the receive buffer, with bytes kept for the value of one of its ext fields.
+
+        answers  UTF-8 of a value → body of the answer with code 0; looked at for each request. A value that is not in
+                 it, a request that has the field ``without``, and all that is unusual go to the other handlers
+        returns  what can switch it off and on; None where connections are not read in C, or hooks see every request
+        """
+        if self._endpoint.hooks:
+            return None
+        self._ready_answers = make_answers(code, field, answers, without, self.limits.max_frame_bytes)
+        return self._ready_answers
 
     def on_close(self, callback: Callable[[Channel], None]) -> None:
         """Be told of every connection that ended."""
         self._endpoint.close_callbacks.append(callback)
 
     async def start(self) -> None:
-        """Listen; raises OSError where the address is taken."""
-        loop = asyncio.get_running_loop()
+        """Listen.
+
+        raises  OSError where the address is taken, ConfigError where TLS is required and its files cannot be used
+        """
+        self._certificate.load()
         self._all_closed = asyncio.Event()
         self._accepting = True
-        self._server = await loop.create_server(
-            lambda: ServerChannel(self, self._endpoint), self._host, self._requested_port, backlog=1024
+        self._listener = await open_listener(
+            self._host, self._requested_port, self._connection, monotonic=self._endpoint.clock.monotonic
         )
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._listener.answer_with(self._ready_answers)
+        self.port = self._listener.sockets[0].getsockname()[1]
         limits = self._endpoint.limits
         interval = max(0.05, min(limits.idle_timeout, limits.partial_frame_timeout) / 4)
-        self._sweeper = PeriodicTask(f"{self.name}-sweep", self._endpoint.sweep, interval)
+        self._sweeper = PeriodicTask(f"{self.name}-sweep", self._sweep, interval)
         self._sweeper.start()
-        logger.info("listening server=%s address=%s", self.name, address_text(self._server.sockets[0].getsockname()))
+        logger.info("listening server=%s address=%s", self.name, address_text(self._listener.sockets[0].getsockname()))
 
     async def stop(self, grace: float = 1.0) -> None:
         """Take no more connections, answer GO_AWAY to who understands it, wait for what is being served, then close.
 
         grace  seconds that requests in progress get, at most
         """
-        server, self._server = self._server, None
-        if server is None or self._sweeper is None or self._all_closed is None:
+        listener, self._listener = self._listener, None
+        if listener is None or self._sweeper is None or self._all_closed is None:
             return
         endpoint = self._endpoint
         endpoint.going_away = True
         self._accepting = False
-        server.close()
+        listener.answer_with(None)
+        listener.close()
         await self._sweeper.stop()
         if endpoint.tasks:
             await asyncio.wait(endpoint.tasks, timeout=grace)
@@ -160,25 +226,71 @@ class RemotingServer:
             task.cancel()
         for channel in list(endpoint.channels):
             channel.close()
-        if endpoint.channels:
-            try:
-                async with asyncio.timeout(grace):
-                    await self._all_closed.wait()
-            except TimeoutError:
-                for channel in list(endpoint.channels):
-                    channel.abort()
-                await self._all_closed.wait()
-        await server.wait_closed()
+        for opening in list(self._openings):
+            opening.abort("the server stops")
+        if not await self._ended_within(grace):
+            for channel in list(endpoint.channels):
+                channel.abort()
+            if not await self._ended_within(_ABORT_SECONDS):
+                logger.warning("connections did not end server=%s connections=%d", self.name, self._open_count)
+        listener.end()
         endpoint.going_away = False
         logger.info("stopped server=%s", self.name)
 
-    def admit(self, channel: Channel) -> bool:
-        """Count a new connection; False where it is one too many."""
-        ip = channel.remote_address.rpartition(":")[0]
+    async def _ended_within(self, seconds: float) -> bool:
+        if self._open_count == 0 or self._all_closed is None:
+            return True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._all_closed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _connection(self) -> asyncio.Protocol:
+        if self._looks_first:
+            return Opening(self, self._endpoint.clock.monotonic())
+        return ServerChannel(self, self._endpoint)
+
+    def _sweep(self) -> None:
+        self._endpoint.sweep()
+        oldest = self._endpoint.clock.monotonic() - self.limits.idle_timeout
+        for opening in [each for each in self._openings if each.silent and each.opened_at <= oldest]:
+            opening.abort("idle")
+
+    # What an opening connection needs
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return what a handshake needs; None: there is no usable certificate, or TLS is off."""
+        return self._certificate.context()
+
+    def opened(self, opening: Opening) -> bool:
+        """Count a connection of which nothing is known yet; False where it is one too many."""
+        self._openings.add(opening)
+        return self.admit(opening.socket_address)
+
+    def opening_ended(self, opening: Opening) -> None:
+        """Forget a connection that ended before it had a channel."""
+        self._openings.discard(opening)
+        self.dismiss(opening.socket_address)
+
+    def make_channel(self, opening: Opening, transport: asyncio.BaseTransport) -> Channel:
+        """Return the channel that goes on with a connection."""
+        self._openings.discard(opening)
+        channel = ServerChannel(self, self._endpoint)
+        channel.take_over(opening, transport)
+        return channel
+
+    # Limits
+
+    def admit(self, address: str) -> bool:
+        """Count a new connection of a socket's address; False where it is one too many."""
+        ip = address.rpartition(":")[0]
         self._by_ip[ip] += 1
+        self._open_count += 1
         if self._all_closed is not None:
             self._all_closed.clear()
-        if len(self._endpoint.channels) > self._max_connections:
+        if self._open_count > self._max_connections:
             reason = f"more than {self._max_connections} connections"
         elif self._max_per_address and self._by_ip[ip] > self._max_per_address:
             reason = f"more than {self._max_per_address} connections of one address"
@@ -186,14 +298,15 @@ class RemotingServer:
             reason = "the server stops"
         else:
             return True
-        logger.warning("connection refused server=%s remote=%s reason=%s", self.name, channel.remote_address, reason)
+        logger.warning("connection refused server=%s remote=%s reason=%s", self.name, address, reason)
         return False
 
-    def dismiss(self, channel: Channel) -> None:
+    def dismiss(self, address: str) -> None:
         """Count a connection that ended."""
-        ip = channel.remote_address.rpartition(":")[0]
+        ip = address.rpartition(":")[0]
+        self._open_count -= 1
         self._by_ip[ip] -= 1
         if self._by_ip[ip] <= 0:
             del self._by_ip[ip]
-        if self._all_closed is not None and not self._by_ip:
+        if self._all_closed is not None and self._open_count == 0:
             self._all_closed.set()

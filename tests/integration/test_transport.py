@@ -83,7 +83,7 @@ class TestServer:
         return asyncio.run_coroutine_threadsafe(on_loop(), self._loop).result(TIMEOUT)
 
     def channels(self) -> int:
-        return int(self.call(lambda server: len(server.channels)))
+        return int(self.call(lambda server: server.connection_count))
 
 
 def install(server: RemotingServer, callback_answers: list[RemotingCommand]) -> None:
@@ -360,6 +360,36 @@ def test_requests_that_never_end_do_not_hold_the_stop() -> None:
                 await waiting
 
     asyncio.run(scenario())
+
+
+def test_a_connection_that_never_ends_does_not_hold_the_stop(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        server = RemotingServer(name="stopping")
+        await server.start()
+        server.admit("192.0.2.1:1")
+        async with asyncio.timeout(5):
+            await server.stop(grace=0.05)
+
+    asyncio.run(scenario())
+    assert "connections did not end server=stopping connections=1" in caplog.text
+
+
+def test_a_connection_that_never_ends_does_not_hold_the_close_of_a_client(
+    server: TestServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        client = RemotingClient()
+        channel = await client.connect(server.address)
+        transport = channel._transport
+        async with asyncio.timeout(5):
+            await client.close()
+        transport.abort()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Channel, "close", lambda channel: None)
+        patch.setattr(Channel, "abort", lambda channel: None)
+        asyncio.run(scenario())
+    assert "connections did not end client=client connections=1" in caplog.text
 
 
 # Server limits

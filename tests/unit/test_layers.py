@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "config_file": {"codes", "errors"},
     "_fast": {"errors"},
     "protocol": BASE - {"service"} | {"_fast"},
-    "transport": KERNELS,
+    "transport": KERNELS | {"config_file"},
     "broker.store": KERNELS | {"config_file"},
     "nameserver": SERVERS,
     "broker": SERVERS | {"broker.store"},

@@ -229,14 +229,47 @@ def test_too_many_requests_in_progress() -> None:
         peer.receive(*(RemotingCommand.request(100) for _ in range(5)))
         busy = peer.transport.commands()
         assert [command.code for command in busy] == [ResponseCode.SYSTEM_BUSY] * 2
-        assert busy[0].remark is not None
-        assert busy[0].remark.startswith("[OVERLOAD]")
+        assert busy[0].remark == "[OVERLOAD]system busy, start flow control for a while"
         release.set()
         await asyncio.gather(*peer.endpoint.tasks)
         await asyncio.sleep(0)
         assert len(peer.transport.commands()) == 5
         peer.receive(RemotingCommand.request(100))
         await asyncio.gather(*peer.endpoint.tasks)
+
+    run(scenario)
+
+
+def test_too_many_requests_of_all_connections_in_progress() -> None:
+    async def scenario() -> None:
+        release = asyncio.Event()
+
+        async def waits(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            await release.wait()
+            return echo(channel, request)
+
+        peer = Peer(max_serving=3)
+        peer.endpoint.handlers[100] = waits
+        other = Channel(peer.endpoint)
+        transport = ListTransport(other)
+        other.connection_made(transport)
+        peer.receive(*(RemotingCommand.request(100) for _ in range(2)))
+        other.data_received(b"".join(RemotingCommand.request(100).encode() for _ in range(2)))
+        (busy,) = transport.commands()
+        assert (busy.code, busy.remark) == (
+            ResponseCode.SYSTEM_BUSY,
+            "[OVERLOAD]system busy, start flow control for a while",
+        )
+        other.data_received(RemotingCommand.request(100, oneway=True).encode())
+        assert len(transport.commands()) == 1
+        release.set()
+        await asyncio.gather(*peer.endpoint.tasks)
+        await asyncio.sleep(0)
+        assert (len(peer.transport.commands()), len(transport.commands())) == (2, 2)
+        other.data_received(RemotingCommand.request(100).encode())
+        await asyncio.gather(*peer.endpoint.tasks)
+        await asyncio.sleep(0)
+        assert [command.code for command in transport.commands()] == [ResponseCode.SYSTEM_BUSY, 0, 0]
 
     run(scenario)
 

@@ -1,0 +1,602 @@
+"""TLS and PROXY preambles over loopback sockets, on both event loops, with both clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from rocketcore.errors import ConfigError, ConnectError, RequestTimeout, TransportError
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.frame import FrameDecoder
+from rocketcore.transport import server as server_module
+from rocketcore.transport.blocking import BlockingRemotingClient
+from rocketcore.transport.channel import Channel, ChannelLimits
+from rocketcore.transport.client import RemotingClient, split_address
+from rocketcore.transport.listener import open_listener
+from rocketcore.transport.server import RemotingServer
+from rocketcore.transport.tls import TlsConfig
+from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls, server_tls
+from tests.integration.test_transport import ECHO, NEVER, TIMEOUT, TestServer, ended, eventually, run_threads
+
+WHO = 110
+WORLDS: dict[str, tuple[Callable[[], asyncio.AbstractEventLoop], bool]] = {
+    "reactor": (uvloop.new_event_loop, False),
+    "asyncio": (asyncio.new_event_loop, True),
+    "uvloop": (uvloop.new_event_loop, True),
+}
+"""An event loop, and whether a server leaves its connections to it."""
+PREAMBLE_V2 = b"\r\n\r\n\x00\r\nQUIT\n"
+
+
+@pytest.fixture(params=WORLDS)
+def loop_factory(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], asyncio.AbstractEventLoop]:
+    factory, by_loop = WORLDS[request.param]
+    monkeypatch.setattr(server_module, "open_listener", partial(open_listener, by_loop=by_loop))
+    return factory
+
+
+class TlsServer(TestServer):
+    """Also says whom it takes a client for."""
+
+    __test__ = False
+
+    def __init__(self, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        if loop_factory is not None:
+            self._thread = threading.Thread(target=lambda: self._run_on(loop_factory), daemon=True)
+
+    def __enter__(self) -> TlsServer:
+        super().__enter__()
+        self.call(lambda server: server.register(WHO, who))
+        return self
+
+    def _run_on(self, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(self._run())
+
+
+def who(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    return RemotingCommand.response(request, remark=channel.remote_address)
+
+
+def run(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+    scenario: Callable[[RemotingClient], Awaitable[None]],
+    **options: Any,
+) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60), RemotingClient(**options) as client:
+            await scenario(client)
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
+
+
+def echo_blocking(address: str, **options: Any) -> bytes:
+    with BlockingRemotingClient(**options) as client:
+        return client.invoke(address, RemotingCommand.request(ECHO, body=b"x"), TIMEOUT).body
+
+
+def connected(address: str) -> socket.socket:
+    return socket.create_connection(split_address(address), timeout=TIMEOUT)
+
+
+def ask(sock: socket.socket | ssl.SSLSocket, command: RemotingCommand) -> RemotingCommand:
+    sock.sendall(command.encode())
+    decoder = FrameDecoder()
+    while True:
+        data = sock.recv(65536)
+        assert data, "the server closed the connection"
+        for answer in decoder.feed(data):
+            return answer
+
+
+def read_to_the_end(sock: socket.socket) -> None:
+    """Return when the server has closed the connection, however."""
+    with contextlib.suppress(ConnectionResetError, ssl.SSLError):
+        while sock.recv(65536):
+            pass
+
+
+# Modes
+
+
+@pytest.mark.parametrize("mode", ["disabled", "permissive", "enforcing"])
+def test_modes(mode: str, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """wire.md 6.17: who is served and who is not, by both clients."""
+    with TlsServer(loop_factory, tls=server_tls(mode)) as server:
+
+        async def ask_asyncio(client: RemotingClient) -> None:
+            request = RemotingCommand.request(ECHO, body=b"x")
+            assert (await client.invoke(server.address, request, TIMEOUT)).body == b"x"
+
+        for tls, served in ((False, mode != "enforcing"), (client_tls(), mode != "disabled")):
+            if served:
+                assert echo_blocking(server.address, tls=tls) == b"x"
+                run(loop_factory, ask_asyncio, tls=tls)
+            else:
+                with pytest.raises(TransportError):
+                    echo_blocking(server.address, tls=tls)
+                with pytest.raises(TransportError):
+                    run(loop_factory, ask_asyncio, tls=tls)
+        eventually(lambda: server.channels() == 0)
+
+
+def test_a_permissive_server_without_certificate_serves_plain_connections_only() -> None:
+    with TlsServer(tls=server_tls(cert_file=None, key_file=None)) as server:
+        assert echo_blocking(server.address) == b"x"
+        closed = r"PUT_KV_CONFIG at .*: the server closed the connection during the TLS handshake"
+        with pytest.raises(ConnectError, match=closed):
+            echo_blocking(server.address, tls=client_tls())
+
+
+def test_a_permissive_server_with_damaged_files_serves_plain_connections_until_they_are_mended(tmp_path: Path) -> None:
+    certificate = tmp_path / "server.crt"
+    certificate.write_text("no certificate")
+    tls = server_tls(cert_file=certificate)
+    with TlsServer(tls=tls, clock=(clock := TurnedClock())) as server:
+        assert echo_blocking(server.address) == b"x"
+        with pytest.raises(ConnectError):
+            echo_blocking(server.address, tls=client_tls())
+        shutil.copy(FOLDER / "server.crt", certificate)
+        clock.ahead += 2
+        assert echo_blocking(server.address, tls=client_tls()) == b"x"
+
+
+def test_an_enforcing_server_with_damaged_files_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "server.crt").write_text("no certificate")
+    server = RemotingServer(tls=server_tls("enforcing", cert_file=tmp_path / "server.crt"))
+
+    async def start() -> None:
+        with pytest.raises(ConfigError, match="the server's TLS files cannot be used"):
+            await server.start()
+
+    asyncio.run(start())
+
+
+# Traffic
+
+
+def test_much_traffic_in_both_directions(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    bodies = [os.urandom(size) for size in (0, 1, 16_384, 100_000, 4 << 20, 15 << 20)]
+    with TlsServer(loop_factory, tls=server_tls("enforcing")) as server:
+
+        async def scenario(client: RemotingClient) -> None:
+            requests = [RemotingCommand.request(ECHO, body=b"%d" % n * (n % 50)) for n in range(2000)]
+            answers = await asyncio.gather(*(client.invoke(server.address, request, 30) for request in requests))
+            assert [answer.body for answer in answers] == [request.body for request in requests]
+            answers = await asyncio.gather(
+                *(client.invoke(server.address, RemotingCommand.request(ECHO, body=body), 30) for body in bodies)
+            )
+            assert [answer.body for answer in answers] == bodies
+
+        run(loop_factory, scenario, tls=client_tls())
+        with BlockingRemotingClient(tls=client_tls()) as client:
+            for body in bodies:
+                assert client.invoke(server.address, RemotingCommand.request(ECHO, body=body), 30).body == body
+
+
+def test_threads_share_one_tls_connection() -> None:
+    failures: list[object] = []
+    with TlsServer(tls=server_tls()) as server, BlockingRemotingClient(tls=client_tls()) as client:
+
+        def work(number: int) -> None:
+            try:
+                for turn in range(50):
+                    body = b"%d-%d" % (number, turn) * (turn % 7 * 5000 + 1)
+                    if client.invoke(server.address, RemotingCommand.request(ECHO, body=body), 30).body != body:
+                        failures.append((number, turn))
+            except TransportError as error:
+                failures.append(error)
+
+        run_threads([threading.Thread(target=work, args=(number,)) for number in range(16)])
+        assert failures == []
+        assert server.channels() == 1
+
+
+def test_pipelining_from_one_thread_does_not_deadlock() -> None:
+    """Both socket buffers fill while nobody waits for an answer: records are sent in parts, and read meanwhile."""
+    body = os.urandom(200_000)
+    with TlsServer(tls=server_tls()) as server, BlockingRemotingClient(tls=client_tls()) as client:
+        pending = [
+            client.invoke_nowait(server.address, RemotingCommand.request(ECHO, body=body), 30) for _ in range(150)
+        ]
+        assert all(each.result().body == body for each in pending)
+
+
+def test_a_blocking_client_keeps_its_connection_after_a_deadline() -> None:
+    with TlsServer(tls=server_tls()) as server, BlockingRemotingClient(tls=client_tls()) as client:
+        channel = client.connect(server.address)
+        with pytest.raises(RequestTimeout):
+            client.invoke(server.address, RemotingCommand.request(NEVER), 0.05)
+        assert client.invoke(server.address, RemotingCommand.request(ECHO, body=b"x"), TIMEOUT).body == b"x"
+        assert client.connect(server.address) is channel
+
+
+def test_a_server_that_does_not_read_cannot_break_the_stream() -> None:
+    """A request that was not sent whole ends the connection: half a record is out."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, BlockingRemotingClient(tls=client_tls()) as client:
+        address = "{}:{}".format(*listener.getsockname())
+        release = threading.Event()
+
+        def serve() -> None:
+            sock, _ = listener.accept()
+            context = server_tls().context()
+            with context.wrap_socket(sock, server_side=True):
+                release.wait(TIMEOUT)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            channel = client.connect(address, TIMEOUT)
+            with pytest.raises(TransportError):
+                client.invoke(address, RemotingCommand.request(ECHO, body=bytes(15 << 20)), 0.3)
+            assert channel.closed
+        finally:
+            release.set()
+            thread.join(TIMEOUT)
+
+
+def test_a_child_process_makes_a_tls_connection_of_its_own() -> None:
+    """The parent's session is left alone: a record of the child's in it would end it."""
+    with TlsServer(tls=server_tls()) as server, BlockingRemotingClient(tls=client_tls()) as client:
+        client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                answer = client.invoke(server.address, RemotingCommand.request(ECHO, body=b"child"), TIMEOUT)
+                client.close()
+                os._exit(0 if answer.body == b"child" else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        channel = client.connect(server.address)
+        parent = client.invoke(server.address, RemotingCommand.request(ECHO, body=b"parent"), TIMEOUT)
+        assert parent.body == b"parent"
+        assert client.connect(server.address) is channel
+
+
+# Trust
+
+
+def test_clients_verify_the_server(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    request = RemotingCommand.request(ECHO)
+    cases: list[tuple[TlsConfig | bool, str]] = [
+        (True, "certificate verify failed: "),
+        (client_tls(ca_file=FOLDER / "client.crt"), "certificate verify failed: "),
+        (client_tls(server_hostname="rocketmq.example"), "Hostname mismatch, certificate is not valid for 'rocketmq"),
+    ]
+    with TlsServer(loop_factory, tls=server_tls()) as server:
+        for tls, text in cases:
+            with pytest.raises(ConnectError, match=f"PUT_KV_CONFIG at {server.address}: .*{text}"):
+                echo_blocking(server.address, tls=tls)
+
+            async def refused(client: RemotingClient, text: str = text) -> None:
+                with pytest.raises(ConnectError, match=f"PUT_KV_CONFIG at {server.address}: .*{text}"):
+                    await client.invoke(server.address, request, TIMEOUT)
+
+            run(loop_factory, refused, tls=tls)
+        assert echo_blocking(server.address, tls=TlsConfig(verify=False)) == b"x"
+        unnamed = client_tls(server_hostname="rocketmq.example", check_hostname=False)
+        assert echo_blocking(server.address, tls=unnamed) == b"x"
+        assert echo_blocking(server.address, tls=client_tls().context()) == b"x"
+
+
+@pytest.mark.parametrize("client_auth", ["optional", "require"])
+def test_servers_verify_clients(client_auth: str, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    tls = server_tls(client_auth=client_auth, verify_clients=True, ca_file=FOLDER / "ca.crt")
+    with TlsServer(loop_factory, tls=tls) as server:
+        assert echo_blocking(server.address, tls=client_tls(**CLIENT_CERTIFICATE)) == b"x"
+        if client_auth == "optional":
+            assert echo_blocking(server.address, tls=client_tls()) == b"x"
+        else:
+            with pytest.raises(TransportError):
+                echo_blocking(server.address, tls=client_tls())
+
+        async def scenario(client: RemotingClient) -> None:
+            await client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
+
+        run(loop_factory, scenario, tls=client_tls(**CLIENT_CERTIFICATE))
+
+
+def test_nothing_older_than_tls_1_2() -> None:
+    with TlsServer(tls=server_tls()) as server:
+        for version, served in ((ssl.TLSVersion.TLSv1_1, False), (ssl.TLSVersion.TLSv1_2, True)):
+            context = TlsConfig(verify=False).context()
+            context.set_ciphers("ALL:@SECLEVEL=0")
+            if version is ssl.TLSVersion.TLSv1_1:
+                with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+                    context.minimum_version = context.maximum_version = version
+            else:
+                context.maximum_version = version
+            if served:
+                assert echo_blocking(server.address, tls=context) == b"x"
+            else:
+                with pytest.raises(ConnectError):
+                    echo_blocking(server.address, tls=context)
+
+
+# Handshakes
+
+
+def client_hello() -> bytes:
+    outgoing = ssl.MemoryBIO()
+    context = client_tls().context()
+    session = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        session.do_handshake()
+    return outgoing.read()
+
+
+def test_a_client_hello_in_pieces(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """The handshake does not depend on how its bytes arrive, nor does the first request behind it."""
+    with TlsServer(loop_factory, tls=server_tls()) as server, closing(connected(server.address)) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = client_tls().context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+        while True:
+            try:
+                session.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                for byte in outgoing.read():
+                    sock.sendall(bytes([byte]))
+                incoming.write(sock.recv(65536))
+        session.write(RemotingCommand.request(ECHO, body=b"in one flight with Finished").encode())
+        sock.sendall(outgoing.read())
+        answers: list[RemotingCommand] = []
+        decoder = FrameDecoder()
+        while not answers:
+            incoming.write(sock.recv(65536))
+            try:
+                while plain := session.read(65536):
+                    answers += decoder.feed(plain)
+            except ssl.SSLWantReadError:
+                pass
+        assert answers[0].body == b"in one flight with Finished"
+
+
+@pytest.mark.parametrize("beginning", ["nothing of the hello", "half a hello", "a whole hello", "half a preamble"])
+def test_a_slow_handshake_is_closed_at_its_deadline(
+    beginning: str, loop_factory: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    hello = client_hello()
+    sent = {
+        "nothing of the hello": hello[:1],
+        "half a hello": hello[: len(hello) // 2],
+        "a whole hello": hello,
+        "half a preamble": b"PROXY TCP4",
+    }[beginning]
+    limits = ChannelLimits(handshake_timeout=0.2)
+    with TlsServer(loop_factory, tls=server_tls(), limits=limits) as server, closing(connected(server.address)) as sock:
+        sock.sendall(sent)
+        read_to_the_end(sock)
+        eventually(lambda: server.channels() == 0)
+        assert echo_blocking(server.address, tls=client_tls()) == b"x"
+
+
+def test_garbage_after_the_first_byte_of_a_handshake() -> None:
+    with TlsServer(tls=server_tls()) as server:
+        for garbage in (b"\x16" * 100, b"\x16\x03\x01\xff\xff" + bytes(70_000), client_hello()[:60] + os.urandom(500)):
+            with closing(connected(server.address)) as sock:
+                sock.sendall(garbage)
+                sock.shutdown(socket.SHUT_WR)
+                read_to_the_end(sock)
+        eventually(lambda: server.channels() == 0)
+        assert echo_blocking(server.address, tls=client_tls()) == b"x"
+
+
+def test_garbage_on_an_established_connection(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    with TlsServer(loop_factory, tls=server_tls()) as server, closing(connected(server.address)) as sock:
+        with client_tls().context().wrap_socket(sock, server_hostname="localhost") as secure:
+            assert ask(secure, RemotingCommand.request(ECHO, body=b"x")).body == b"x"
+            os.write(secure.fileno(), b"\x17\x03\x03\x00\x20" + os.urandom(32))
+            read_to_the_end(secure)
+        eventually(lambda: server.channels() == 0)
+
+
+def test_a_client_that_asks_a_server_of_something_else() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = "{}:{}".format(*listener.getsockname())
+
+        def serve() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.recv(65536)
+                sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(ConnectError, match=f"PUT_KV_CONFIG at {address}: the peer does not speak TLS"):
+            echo_blocking(address, tls=client_tls())
+        thread.join(TIMEOUT)
+
+
+def test_a_server_that_never_answers_the_handshake(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = "{}:{}".format(*listener.getsockname())
+        with pytest.raises(ConnectError, match=r"no connection within 0\.2 s"):
+            echo_blocking(address, tls=client_tls(), connect_timeout=0.2)
+
+        async def scenario(client: RemotingClient) -> None:
+            with pytest.raises(ConnectError, match=r"no connection within 0\.2 s"):
+                await client.invoke(address, RemotingCommand.request(ECHO), TIMEOUT)
+
+        run(loop_factory, scenario, tls=client_tls(), connect_timeout=0.2)
+
+
+def test_a_stop_ends_connections_that_are_still_opening(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    with TlsServer(loop_factory, tls=server_tls()) as server:
+        silent, halfway = connected(server.address), connected(server.address)
+        halfway.sendall(client_hello()[:20])
+        eventually(lambda: server.channels() == 2)
+    for sock in (silent, halfway):
+        assert ended(sock)
+        sock.close()
+
+
+def test_opening_connections_count(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    with TlsServer(loop_factory, tls=server_tls(), max_connections=2) as server:
+        opening = [connected(server.address) for _ in range(2)]
+        opening[0].sendall(client_hello()[:20])
+        eventually(lambda: server.channels() == 2)
+        with closing(connected(server.address)) as refused:
+            assert ended(refused)
+        for sock in opening:
+            sock.close()
+        eventually(lambda: server.channels() == 0)
+        assert echo_blocking(server.address, tls=client_tls()) == b"x"
+
+
+# Reload
+
+
+class TurnedClock:
+    """The machine's clock, some seconds ahead."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def time_millis(self) -> int:
+        return 0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+def subject(address: str) -> tuple[ssl.SSLSocket, str]:
+    sock = client_tls().context().wrap_socket(connected(address), server_hostname="localhost")
+    certificate = sock.getpeercert()
+    assert certificate is not None
+    parts: Any = certificate["subject"]
+    return sock, dict(pair for part in parts for pair in part)["commonName"]
+
+
+def test_new_certificates_are_served_while_old_connections_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    shutil.copy(FOLDER / "server.crt", certificate)
+    shutil.copy(FOLDER / "server.key", key)
+    clock = TurnedClock()
+    with TlsServer(tls=server_tls(cert_file=certificate, key_file=key), clock=clock) as server:
+        old, name = subject(server.address)
+        assert name == "server"
+        # The certificate first: without its key it cannot be used, so the old ones stay.
+        shutil.copy(FOLDER / "other-server.crt", certificate)
+        clock.ahead += 2
+        between, name = subject(server.address)
+        assert name == "server"
+        assert "the key is not that of the certificate" in caplog.text
+        shutil.copy(FOLDER / "other-server.key", key)
+        clock.ahead += 2
+        new, name = subject(server.address)
+        assert name == "other-server"
+        for sock in (old, between, new):
+            with sock:
+                assert ask(sock, RemotingCommand.request(ECHO, body=b"x")).body == b"x"
+
+
+# PROXY
+
+
+def v2(command: int, family: int, addresses: bytes) -> bytes:
+    return PREAMBLE_V2 + bytes([command, family]) + struct.pack(">H", len(addresses)) + addresses
+
+
+PREAMBLES: list[tuple[bytes, str]] = [
+    (b"PROXY TCP4 192.0.2.1 192.0.2.2 56324 9876\r\n", "192.0.2.1:56324"),
+    (b"PROXY TCP6 2001:db8::1 ::1 56324 9876\r\n", "[2001:db8::1]:56324"),
+    (b"PROXY UNKNOWN\r\n", ""),
+    (v2(0x21, 0x11, bytes([192, 0, 2, 1, 192, 0, 2, 2]) + struct.pack(">HH", 56324, 9876)), "192.0.2.1:56324"),
+    (v2(0x20, 0x00, b""), ""),
+]
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize(("preamble", "source"), PREAMBLES)
+def test_the_source_of_a_preamble_is_the_remote_address(
+    preamble: bytes, source: str, secure: bool, loop_factory: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    with TlsServer(loop_factory, tls=server_tls()) as server, closing(connected(server.address)) as sock:
+        own = "{}:{}".format(*sock.getsockname())
+        sock.sendall(preamble)
+        talking: socket.socket = sock
+        if secure:
+            talking = client_tls().context().wrap_socket(sock, server_hostname="localhost")
+        answer = ask(talking, RemotingCommand.request(WHO))
+        assert answer.remark == (source or own)
+        talking.close()
+        eventually(lambda: server.channels() == 0)
+
+
+@pytest.mark.parametrize(("preamble", "source"), PREAMBLES)
+def test_a_preamble_byte_by_byte(preamble: bytes, source: str) -> None:
+    with TlsServer() as server, closing(connected(server.address)) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in preamble:
+            sock.sendall(bytes([byte]))
+        assert ask(sock, RemotingCommand.request(WHO)).remark == (source or "{}:{}".format(*sock.getsockname()))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 56324\r\n",
+        b"PROXY TCP4 192.0.2.300 192.0.2.2 1 2\r\n",
+        b"POST / HTTP/1.1\r\n\r\n",
+        b"PROXY " + b"x" * 200,
+        v2(0x31, 0x11, bytes(12)),
+        v2(0x21, 0x11, bytes(11)),
+        PREAMBLES[0][0] * 2,
+    ],
+)
+def test_a_damaged_preamble_closes_its_connection(bad: bytes) -> None:
+    with TlsServer() as server, closing(connected(server.address)) as sock:
+        sock.sendall(bad)
+        assert ended(sock)
+        assert echo_blocking(server.address) == b"x"
+
+
+def test_a_server_that_takes_no_preamble() -> None:
+    with TlsServer(proxy_protocol=False, tls=server_tls()) as server, closing(connected(server.address)) as sock:
+        sock.sendall(PREAMBLES[0][0] + RemotingCommand.request(WHO).encode())
+        assert ended(sock)
+    with TlsServer(proxy_protocol=False) as server, closing(connected(server.address)) as sock:
+        assert ask(sock, RemotingCommand.request(WHO)).remark == "{}:{}".format(*sock.getsockname())
+        sock.sendall(PREAMBLES[0][0])
+        assert ended(sock)
+
+
+def test_a_forged_source_does_not_dodge_the_limit_of_an_address() -> None:
+    with TlsServer(max_connections_per_address=2) as server:
+        socks = []
+        for source in (b"192.0.2.1", b"192.0.2.2"):
+            sock = connected(server.address)
+            sock.sendall(b"PROXY TCP4 %s 192.0.2.9 1 2\r\n" % source)
+            assert ask(sock, RemotingCommand.request(WHO)).remark == f"{source.decode()}:1"
+            socks.append(sock)
+        with closing(connected(server.address)) as refused:
+            assert ended(refused)
+        socks.pop().close()
+        eventually(lambda: server.channels() == 1)
+        with closing(connected(server.address)) as again:
+            assert ask(again, RemotingCommand.request(WHO)).remark
+        socks.pop().close()
