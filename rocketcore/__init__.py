@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ConfigError,
         ForkedClient,
         MessageIllegal,
+        PartlyDone,
         RequestTimeout,
         RocketError,
         RouteNotFound,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         SendResult,
         SendStatus,
     )
+    from rocketcore.transport.tls import TlsConfig
 
 _MODULES = {
     "Admin": "admin.client",
@@ -52,6 +54,7 @@ _MODULES = {
     "Message": "message",
     "MessageIllegal": "errors",
     "MessageQueue": "message",
+    "PartlyDone": "errors",
     "Producer": "client.sync",
     "ProducerConfig": "client.config",
     "PullConsumer": "client.sync",
@@ -64,6 +67,7 @@ _MODULES = {
     "SendFuture": "client.accumulator",
     "SendResult": "message",
     "SendStatus": "message",
+    "TlsConfig": "transport.tls",
     "TransportError": "errors",
     "read_arrow": "client.arrow",
 }
@@ -81,6 +85,7 @@ __all__ = [
     "Message",
     "MessageIllegal",
     "MessageQueue",
+    "PartlyDone",
     "Producer",
     "ProducerConfig",
     "PullConsumer",
@@ -93,6 +98,7 @@ __all__ = [
     "SendFuture",
     "SendResult",
     "SendStatus",
+    "TlsConfig",
     "TransportError",
     "__version__",
     "read_arrow",

@@ -7,6 +7,7 @@ its response code when it is defined, so that a reply's code finds its class in 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from rocketcore.codes import ResponseCode
@@ -262,6 +263,12 @@ class RouteNotFound(ClientError):
     refresh_route = True
 
 
+class NoBrokerRegistered(RouteNotFound):
+    """The name servers know no broker at all: they have just started, or no broker has."""
+
+    retriable = True
+
+
 class MessageIllegal(ClientError):
     """The message breaks a rule that the client checks before sending."""
 
@@ -272,6 +279,24 @@ class ClientClosed(ClientError):
 
 class ForkedClient(ClientError):
     """The client belongs to the parent process; make a new one after ``fork()``."""
+
+
+class PartlyDone(ClientError):
+    """Some servers made a change and others did not.
+
+    ``done`` are the addresses that made it, ``failed`` the others, each with its error. What ended in RequestTimeout
+    may have been done all the same. The call may be repeated: no change of administration does more when made twice.
+    """
+
+    def __init__(self, request: str, done: Iterable[str], failed: Mapping[str, RocketError]) -> None:
+        self.request = request
+        self.done = tuple(done)
+        self.failed = dict(failed)
+        super().__init__(request, self.done, self.failed)
+
+    def __str__(self) -> str:
+        errors = "; ".join(str(error) for error in self.failed.values())
+        return f"{self.request}: done at {', '.join(self.done)}, not at {', '.join(self.failed)} ({errors})"
 
 
 class StoreError(RocketError):

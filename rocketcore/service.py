@@ -123,13 +123,14 @@ class Backoff:
 class PeriodicTask:
     """A named asyncio task that runs a function at an interval and outlives its failures.
 
-    A failure is logged and counted, the next round runs as planned. ``wake()`` starts a round at once.
+    A failure is logged and counted, the next round runs as planned. ``wake()`` starts a round at once. A function that
+    wants its next round sooner than at the interval returns in how many seconds.
     """
 
     def __init__(
         self,
         name: str,
-        function: Callable[[], Awaitable[None] | None],
+        function: Callable[[], Awaitable[float | None] | float | None],
         interval: float,
         *,
         initial_delay: float | None = None,
@@ -171,8 +172,9 @@ class PeriodicTask:
             delay = self._interval
             try:
                 result = self._function()
-                if result is not None:
-                    await result
+                sooner = await result if isinstance(result, Awaitable) else result
+                if sooner is not None:
+                    delay = min(sooner, delay)
             except Exception:
                 self.failures += 1
                 logger.exception("task failed task=%s failures=%d", self.name, self.failures)
@@ -182,7 +184,7 @@ class PeriodicThread:
     """The same for blocking code: a named daemon thread, woken by ``wake()``, ended by ``stop()``."""
 
     def __init__(
-        self, name: str, function: Callable[[], None], interval: float, *, initial_delay: float | None = None
+        self, name: str, function: Callable[[], float | None], interval: float, *, initial_delay: float | None = None
     ) -> None:
         self.name = name
         self.failures = 0
@@ -215,7 +217,9 @@ class PeriodicThread:
                 return
             delay = self._interval
             try:
-                self._function()
+                sooner = self._function()
+                if sooner is not None:
+                    delay = min(sooner, delay)
             except Exception:
                 self.failures += 1
                 logger.exception("thread failed thread=%s failures=%d", self.name, self.failures)

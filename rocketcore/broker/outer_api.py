@@ -1,7 +1,9 @@
 """What a broker asks of name servers: to list it, and to forget it (Java: ``BrokerOuterAPI``, 5.5.0).
 
-One task per name server keeps its registration: at once at start, again every period, after each change of a topic, and
-within a second after the name server, or the connection to it, came back. Name servers do not wait for one another.
+One task per name server keeps its registration: at once at start, again every period, and after each change of a
+topic. A name server forgets a broker whose connection closes, and one that starts again knows none. So a connection
+that closes is made again, at once and then every 0.3 s or sooner, and everything is registered anew.
+Name servers do not wait for one another: one that is dead, or accepts and never answers, delays none of the others.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ from rocketcore._fast.crc32 import crc32
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.codes import RequestCode
-from rocketcore.errors import RocketError
+from rocketcore.errors import RequestTimeout, RocketError
 from rocketcore.protocol.bodies import KVTable, TopicConfig
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
+from rocketcore.service import Backoff
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 
@@ -27,7 +30,9 @@ logger = logging.getLogger(__name__)
 
 UNREGISTER_SECONDS = 3.0
 _START_SECONDS = 1.0
-_RETRY_SECONDS = 0.5
+_RETRY_SECONDS = (0.1, 0.3)
+"""First and longest wait before a registration that failed, or did not last, is tried again."""
+_LASTING_SECONDS = 1.0
 _PERIOD_LIMITS = (10.0, 60.0)
 
 
@@ -40,6 +45,8 @@ class _NameServer:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the first registration succeeded or failed."""
     registered: bool = False
+    lost: bool = False
+    """A connection closed after the last registration was begun."""
     failing: bool = False
     task: asyncio.Task[None] | None = None
 
@@ -77,12 +84,12 @@ class OuterApi:
             logger.warning("name servers have not answered yet name_servers=%s", self._config().namesrv_addr)
 
     async def stop(self) -> None:
-        """Sign off from every name server that answers; end the tasks."""
+        """Sign off from every name server, all at the same time; end the tasks."""
         tasks = [server.task for server in self._servers if server.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(self._unregister(server) for server in self._servers if server.registered))
+        await asyncio.gather(*map(self._unregister, self._servers))
         self._servers = []
 
     def topics_changed(self, topics: Iterable[TopicConfig] = ()) -> None:
@@ -96,24 +103,37 @@ class OuterApi:
             server.changed.set()
 
     async def _keep(self, server: _NameServer) -> None:
+        loop = asyncio.get_running_loop()
+        retries = Backoff(*_RETRY_SECONDS)
         while True:
             changes = server.topics if server.registered else {}
             server.topics = {}
             server.changed.clear()
+            server.lost = False
             try:
                 await self._register(server, changes)
-            except (RocketError, OSError) as error:
+            except Exception as error:
                 if not server.failing:
-                    logger.warning("registration failed name_server=%s error=%s", server.address, error)
+                    expected = isinstance(error, (RocketError, OSError))
+                    message = "registration failed name_server=%s error=%s"
+                    logger.warning(message, server.address, error, exc_info=not expected)
+                if isinstance(error, RequestTimeout):
+                    # What is at the other end may have gone without a word; the next attempt takes a new connection.
+                    self._client.close_channel(server.address)
                 server.registered, server.failing = False, True
                 server.asked.set()
-                await asyncio.sleep(_RETRY_SECONDS)
+                await asyncio.sleep(retries.next())
             else:
                 if not server.registered:
                     logger.info("registered name_server=%s", server.address)
-                server.registered, server.failing = True, False
+                server.registered, server.failing = not server.lost, False
                 server.asked.set()
+                began = loop.time()
                 await self._wait(server)
+                if loop.time() - began >= _LASTING_SECONDS:
+                    retries.reset()
+                elif server.lost:
+                    await asyncio.sleep(retries.next())
 
     async def _wait(self, server: _NameServer) -> None:
         """Return when it is time to register again: a change, a lost connection, the end of the period."""
@@ -126,8 +146,8 @@ class OuterApi:
     def _connection_lost(self, channel: Channel) -> None:
         """Register everything again: a name server forgets a broker whose connection closed."""
         for server in self._servers:
-            if server.address == channel.remote_address and server.registered:
-                server.registered = False
+            if server.address == channel.remote_address:
+                server.registered, server.lost = False, True
                 server.changed.set()
 
     async def _register(self, server: _NameServer, changes: dict[str, TopicConfig]) -> None:

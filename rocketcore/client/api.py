@@ -16,14 +16,7 @@ from typing import Final
 
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.message import MessageQueue, SendResult, SendStatus
-from rocketcore.protocol.bodies import (
-    GetConsumerListByGroupResponseBody,
-    HeartbeatData,
-    LockBatchRequestBody,
-    LockBatchResponseBody,
-    TopicRouteData,
-    UnlockBatchRequestBody,
-)
+from rocketcore.protocol import bodies
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import (
     ConsumerSendMsgBackRequestHeader,
@@ -58,6 +51,7 @@ __all__ = [
     "consumer_ids",
     "earliest_store_time",
     "heartbeat",
+    "knows_brokers",
     "lock_queues",
     "max_offset",
     "min_offset",
@@ -116,15 +110,22 @@ async def _ask(
     return response
 
 
-async def topic_route(remoting: Remoting, name_server: str, topic: str, timeout: float) -> TopicRouteData:
+async def topic_route(remoting: Remoting, name_server: str, topic: str, timeout: float) -> bodies.TopicRouteData:
     """Ask a name server which brokers serve a topic; raises TopicNotExist where it knows none."""
     header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
     request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
     response = await _ask(remoting, name_server, request, timeout, f"route of topic {topic!r}")
-    return TopicRouteData.decode(response.body)
+    return bodies.TopicRouteData.decode(response.body)
 
 
-async def heartbeat(remoting: Remoting, address: str, data: HeartbeatData, timeout: float) -> int:
+async def knows_brokers(remoting: Remoting, name_server: str, timeout: float) -> bool:
+    """Ask a name server whether any broker is registered with it."""
+    request = RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+    response = await _ask(remoting, name_server, request, timeout, "list of brokers")
+    return bool(bodies.ClusterInfo.decode(response.body).broker_addr_table)
+
+
+async def heartbeat(remoting: Remoting, address: str, data: bodies.HeartbeatData, timeout: float) -> int:
     """Tell a broker who this client is; return the broker's version."""
     request = RemotingCommand.request(RequestCode.HEART_BEAT, body=data.encode())
     return (await _ask(remoting, address, request, timeout, "heartbeat")).version
@@ -284,17 +285,17 @@ async def consumer_ids(remoting: Remoting, address: str, group: str, timeout: fl
         RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequestHeader(consumer_group=group)
     )
     response = await _ask(remoting, address, request, timeout, f"members of group {group!r}")
-    return GetConsumerListByGroupResponseBody.decode(response.body).consumer_id_list if response.body else []
+    return bodies.GetConsumerListByGroupResponseBody.decode(response.body).consumer_id_list if response.body else []
 
 
 async def lock_queues(
     remoting: Remoting, address: str, group: str, client_id: str, queues: Iterable[MessageQueue], timeout: float
 ) -> set[MessageQueue]:
     """Ask a broker for the locks of queues; return those that this client holds now."""
-    body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues)).encode()
+    body = bodies.LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues)).encode()
     request = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body)
     response = await _ask(remoting, address, request, timeout, f"queue locks of group {group!r}")
-    return LockBatchResponseBody.decode(response.body).lock_ok_mq_set
+    return bodies.LockBatchResponseBody.decode(response.body).lock_ok_mq_set
 
 
 async def unlock_queues(
@@ -308,7 +309,7 @@ async def unlock_queues(
     oneway: bool = False,
 ) -> None:
     """Give the locks of queues back."""
-    body = UnlockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues)).encode()
+    body = bodies.UnlockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues)).encode()
     request = RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body, oneway=oneway)
     if oneway:
         await remoting.invoke_oneway(address, request, timeout)

@@ -17,6 +17,7 @@ from rocketcore.client.runtime import THREADS
 from rocketcore.errors import ConfigError
 from rocketcore.filter import SUBSCRIBE_ALL
 from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemotingClient, run_sync
+from rocketcore.transport.tls import TlsOption
 
 try:
     import pyarrow as pa
@@ -34,7 +35,7 @@ _PARTITION_BITS = 32
 def read_arrow(
     namesrv: NameServers = None, *, topic: str, start: Literal["first", "last"] | datetime = "first",
     end: Literal["first", "last"] | datetime = "last", columns: Sequence[str] = DEFAULT_COLUMNS,
-    tag: str = SUBSCRIBE_ALL, timeout: float = 10.0,
+    tag: str = SUBSCRIBE_ALL, timeout: float = 10.0, tls: TlsOption = False,
 ) -> pa.Table:
     """Read a topic as a table, one row a message.
 
@@ -44,12 +45,13 @@ def read_arrow(
                 request also properties, bornHost, storeHost, flag, sysFlag, reconsumeTimes, commitLogOffset, storeSize
     tag         tag expression, for example ``a || b``
     timeout     seconds for one request
+    tls         as for ``Producer``
     returns     pyarrow.Table in the order of the queues; times are timestamp[us, UTC], body is binary
     raises      RouteNotFound, OffsetOutOfRange when messages disappear meanwhile, ConfigError for a wrong argument
     """
-    config = ClientConfig(namesrv=name_server_list(namesrv), timeout=timeout)
+    config = ClientConfig(namesrv=name_server_list(namesrv), timeout=timeout, tls=tls)
     settings = ReadSettings(columns=tuple(columns), tags=tag, timeout=timeout)
-    with BlockingRemotingClient() as remoting:
+    with BlockingRemotingClient(**config.remoting) as remoting:
         instance = ClientInstance(config, BlockingChannelAdapter(remoting), THREADS)
         return run_sync(_read(instance, topic, start, end, settings))
 

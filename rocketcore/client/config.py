@@ -9,7 +9,7 @@ RocketMQ 5.5.0: ``ClientConfig``, ``DefaultMQProducer``, ``DefaultMQPushConsumer
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -21,6 +21,9 @@ from rocketcore.codes import MAX_MESSAGE_BYTES
 from rocketcore.config_file import setting
 from rocketcore.errors import ConfigError
 from rocketcore.message import check_group
+from rocketcore.protocol.signing import Signer
+from rocketcore.transport.hooks import RpcHook
+from rocketcore.transport.tls import TlsOption
 
 __all__ = [
     "ClientConfig",
@@ -63,6 +66,15 @@ def name_server_list(namesrv: NameServers, environ: Mapping[str, str] = os.envir
     return addresses
 
 
+class RemotingSettings(TypedDict):
+    """Keyword arguments that both remoting clients take from a client's settings."""
+
+    tls: TlsOption
+    hooks: Sequence[RpcHook]
+    signer: Signer | None
+    address_map: Mapping[str, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
     """What producers, consumers and the admin client share (Java: ``ClientConfig``)."""
@@ -74,6 +86,10 @@ class ClientConfig:
     broker_address_map: Mapping[str, str] = setting(
         help="advertised address → address to connect to", default_factory=lambda: MappingProxyType({})
     )
+    tls: TlsOption = setting(
+        False, "TLS: True trusts the system's authorities, a TlsConfig says more", property="tls.enable"
+    )
+    hooks: Sequence[RpcHook] = setting((), "see each request and its answer (Java: RPCHook)")
     access_key: str = setting("", "account name of ACL")
     secret_key: str = setting("", "secret of the account", secret=True)
     heartbeat_interval: float = setting(30.0, "between heartbeats", unit="s", property="heartbeatBrokerInterval")
@@ -84,6 +100,16 @@ class ClientConfig:
             raise ConfigError(f"timeout is a number of seconds above 0, got {self.timeout}")
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("access_key and secret_key belong together")
+
+    @property
+    def remoting(self) -> RemotingSettings:
+        """What connections are made with: keyword arguments of ``RemotingClient``."""
+        return {
+            "tls": self.tls,
+            "hooks": self.hooks,
+            "signer": Signer(self.access_key, self.secret_key) if self.access_key else None,
+            "address_map": self.broker_address_map,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +215,8 @@ class ClientOptions(TypedDict, total=False):
     instance_name: str
     unit_name: str
     broker_address_map: Mapping[str, str]
+    tls: TlsOption
+    hooks: Sequence[RpcHook]
     access_key: str
     secret_key: str
     heartbeat_interval: float

@@ -50,7 +50,6 @@ from rocketcore.protocol.bodies import (
 )
 from rocketcore.protocol.headers import PullMessageRequestHeader
 from rocketcore.protocol.message import decode_messages
-from rocketcore.protocol.signing import Signer
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, PeriodicTask
 from rocketcore.transport.client import RemotingClient
 
@@ -129,8 +128,7 @@ class GroupConsumer:
             return
         self._started = True
         config = self.config
-        signer = Signer(config.access_key, config.secret_key) if config.access_key else None
-        self._remoting = RemotingClient(signer=signer, address_map=config.broker_address_map)
+        self._remoting = RemotingClient(**config.remoting)
         # Broadcast offsets are kept by client id, which therefore has to be the same after a restart.
         name = BROADCAST_INSTANCE_NAME if config.broadcast else ""
         self.instance = ClientInstance(config, self._remoting, ASYNCIO, instance_name=name)

@@ -19,12 +19,23 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from rocketcore.client import api
 from rocketcore.client.config import ClientConfig
 from rocketcore.client.ids import client_id
-from rocketcore.client.route_table import RouteTable, TopicRoute, inherit_route
+from rocketcore.client.name_servers import SECOND_OPINION_TIMEOUT, NameServerList
+from rocketcore.client.route_table import RouteTable, TopicRoute, inherit_route, with_brokers
 from rocketcore.client.runtime import Runtime
 from rocketcore.codes import AUTO_CREATE_TOPIC
-from rocketcore.errors import BrokerError, RocketError, RouteNotFound, TopicNotExist, TransportError
+from rocketcore.errors import (
+    BrokerError,
+    BrokerSystemError,
+    NoBrokerRegistered,
+    RequestTimeout,
+    RocketError,
+    RouteNotFound,
+    SystemBusy,
+    TopicNotExist,
+    TransportError,
+)
 from rocketcore.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, TopicRouteData
-from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline
+from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, Deadline
 from rocketcore.transport.client import Remoting
 
 if TYPE_CHECKING:
@@ -38,6 +49,17 @@ T = TypeVar("T")
 RequestHandler = Callable[["RemotingCommand"], Awaitable["RemotingCommand | None"]]
 
 HEARTBEAT_TIMEOUT = 3.0
+PROBE_TIMEOUT = 0.5
+HOLD_SECONDS = 40.0
+"""How long a broker that answers stays in a route whose name servers do not name it any more. A name server that has
+started again does not know a broker until its next heartbeat, 30 s, unless the broker notices the restart."""
+SOONER_SECONDS = 1.0
+"""Until routes are asked for again when name servers failed, or left out a broker that answers; longer each time."""
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 0.5
+
+_NOT_FINAL = (TopicNotExist, BrokerSystemError, SystemBusy)
+"""Refusals of a route that another name server may not share: an empty one knows no topic, one may be not ready yet."""
 
 
 class GroupMember(Protocol):
@@ -75,11 +97,13 @@ class ClientInstance:
         self.runtime = runtime
         self.clock = clock
         self.client_id = client_id(config.instance_name or instance_name, config.unit_name)
-        self.routes = RouteTable(rng)
         self.broker_versions: dict[str, int] = {}
         """Version of each broker, by address, that took the last heartbeat."""
-        self._name_servers = list(config.namesrv)
-        (rng or random.Random()).shuffle(self._name_servers)
+        rng = rng or random.Random()
+        self.routes = RouteTable(rng)
+        self._name_servers = NameServerList(config.namesrv, remoting, clock, rng)
+        self._sooner = Backoff(SOONER_SECONDS, max(SOONER_SECONDS, config.route_interval), rng=rng)
+        self._left_out_since: dict[str, float] = {}
         self._route_locks: dict[str, AbstractAsyncContextManager[object]] = {}
         self._producer_group: str | None = None
         self._default_queue_nums: dict[str, int] = {}
@@ -101,79 +125,182 @@ class ClientInstance:
         question  ``(remoting, address, timeout) -> answer``
         raises    what the last name server's failure was, when all fail; a refusal is an answer and is raised at once
         """
-        deadline = Deadline(self.config.timeout if timeout is None else timeout, self.clock)
-        failure: TransportError | None = None
-        count = len(self._name_servers)
-        for attempt in range(count):
-            address = self._name_servers[0]
-            try:
-                return await question(self.remoting, address, deadline.remaining() / (count - attempt))
-            except TransportError as error:
-                failure = error
-                logger.info("name server failed address=%s error=%s", address, error)
-                # another thread or task may have moved on already
-                if self._name_servers[0] == address:
-                    self._name_servers.append(self._name_servers.pop(0))
-            if deadline.expired:
-                break
-        assert failure is not None
-        raise failure
+        return await self._name_servers.ask(question, self.config.timeout if timeout is None else timeout)
 
     async def route(self, topic: str, *, default_queue_nums: int = 0, timeout: float | None = None) -> TopicRoute:
         """Return the route of a topic; ask for it if it is not known.
 
         default_queue_nums  above 0: a topic that does not exist gets the route of the default topic, because the broker
                             will create it on the first send, with at most so many queues a broker
-        raises              RouteNotFound when no name server knows the topic
+        raises              RouteNotFound when no name server knows the topic, NoBrokerRegistered when none knows any
+                            broker; TransportError when none answers
         """
         known = self.routes.find(topic)
         if known is not None:
             return known
+        deadline = Deadline(self.config.timeout if timeout is None else timeout, self.clock)
         lock = self._route_locks.setdefault(topic, self.runtime.lock())
         async with lock:
             known = self.routes.find(topic)  # the one before us in the queue may have asked
             if known is None:
-                await self.refresh_topic(topic, default_queue_nums=default_queue_nums, timeout=timeout)
+                if deadline.expired:
+                    raise RequestTimeout(f"route of topic {topic!r}: no answer within {deadline.timeout:g} s")
+                await self.refresh_topic(topic, default_queue_nums=default_queue_nums, timeout=deadline.remaining())
                 known = self.routes.find(topic)
         assert known is not None
         return known
 
-    async def refresh_topic(self, topic: str, *, default_queue_nums: int = 0, timeout: float | None = None) -> bool:
-        """Ask for the route of a topic and take it; return whether it changed."""
-        wanted = self._default_queue_nums.setdefault(topic, default_queue_nums)
-        try:
-            data = await self._ask_route(topic, timeout)
-        except TopicNotExist as error:
-            if not wanted:
-                raise RouteNotFound(f"no name server knows topic {topic!r}") from error
+    async def await_route(self, topic: str, *, default_queue_nums: int, timeout: float | None = None) -> TopicRoute:
+        """As ``route``, but while no name server answers, or none knows a broker yet, go on until the time is up."""
+        deadline = Deadline(self.config.timeout if timeout is None else timeout, self.clock)
+        pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        while True:
             try:
-                data = inherit_route(await self._ask_route(AUTO_CREATE_TOPIC, timeout), wanted)
-            except TopicNotExist:
-                raise RouteNotFound(f"no name server knows topic {topic!r}, and no broker creates topics") from error
-        changed = self.routes.update(topic, data)
+                return await self.route(topic, default_queue_nums=default_queue_nums, timeout=deadline.remaining())
+            except RocketError as error:
+                pause = pauses.next()
+                if not error.retriable or pause >= deadline.remaining():
+                    raise
+                logger.info("no route yet topic=%s error=%s", topic, error)
+            await self.runtime.pause(pause)
+
+    async def refresh_topic(self, topic: str, *, default_queue_nums: int = 0, timeout: float | None = None) -> bool:
+        """Ask for the route of a topic and take it; return whether it changed.
+
+        A known route survives name servers that do not know the topic, and brokers that answer stay in it for
+        ``HOLD_SECONDS`` when an answer leaves them out: the name server may have just started.
+        """
+        deadline = Deadline(self.config.timeout if timeout is None else timeout, self.clock)
+        wanted = self._default_queue_nums.setdefault(topic, default_queue_nums)
+        inherited = False
+        try:
+            data = await self._ask_route(topic, deadline.remaining())
+        except TopicNotExist as error:
+            if self.routes.find(topic) is not None:
+                logger.info("route kept, no name server knows the topic topic=%s", topic)
+                self._left_out_since.pop(topic, None)
+                return False
+            data = await self._inherited_route(topic, wanted, deadline, error)
+            inherited = True
+        else:
+            data = await self._with_those_left_out(topic, data, deadline)
+        changed = self.routes.update(topic, data, inherited=inherited)
         if changed:
             logger.info("route changed topic=%s brokers=%d", topic, len(data.broker_datas))
             if self._consumer is not None:
                 self._consumer.route_changed(topic)
         return changed
 
-    async def _ask_route(self, topic: str, timeout: float | None) -> TopicRouteData:
-        return await self.ask_name_server(
-            lambda remoting, address, share: api.topic_route(remoting, address, topic, share), timeout
+    async def _ask_route(self, topic: str, timeout: float) -> TopicRouteData:
+        return await self._name_servers.ask(
+            lambda remoting, address, share: api.topic_route(remoting, address, topic, share),
+            timeout,
+            not_final=_NOT_FINAL,
         )
 
-    async def refresh(self) -> None:
-        """Ask for the routes of all topics in use; a failure leaves the known route."""
+    async def _inherited_route(
+        self, topic: str, queue_nums: int, deadline: Deadline, unknown: TopicNotExist
+    ) -> TopicRouteData:
+        """Return where a topic that no name server knows may be created, with so many queues a broker; 0: nowhere."""
+        reason = f"no name server knows topic {topic!r}"
+        if queue_nums:
+            try:
+                return inherit_route(await self._ask_route(AUTO_CREATE_TOPIC, deadline.remaining()), queue_nums)
+            except TopicNotExist:
+                reason += ", and no broker creates topics"
+        if await self._any_broker_registered(deadline):
+            raise RouteNotFound(reason) from unknown
+        raise NoBrokerRegistered(f"{reason}: no broker is registered") from unknown
+
+    async def _any_broker_registered(self, deadline: Deadline) -> bool:
+        for address in self._name_servers.addresses:
+            if await self._second_opinion(api.knows_brokers, address, deadline):
+                return True
+        return False
+
+    async def _with_those_left_out(self, topic: str, data: TopicRouteData, deadline: Deadline) -> TopicRouteData:
+        """Return a route answer with the brokers of the known route that it leaves out although they answer us."""
+        missing = []
+        for broker in self.routes.left_out(topic, data):
+            if await self._answers(broker, min(PROBE_TIMEOUT, deadline.remaining())):
+                missing.append(broker)
+        if missing:
+            data, missing = await self._ask_others(topic, data, missing, deadline)
+        if not missing:
+            self._left_out_since.pop(topic, None)
+            return data
+        now = self.clock.monotonic()
+        if now - self._left_out_since.setdefault(topic, now) >= HOLD_SECONDS:
+            self._left_out_since.pop(topic, None)
+            return data
+        logger.info("brokers kept, the name server leaves them out topic=%s brokers=%s", topic, ",".join(missing))
+        return self.routes.keep(topic, data, missing)
+
+    async def _answers(self, broker: str, timeout: float) -> bool:
+        try:
+            address, _ = self.routes.subscribe_address(broker)
+            await api.heartbeat(self.remoting, address, self.heartbeat_data(), timeout)
+        except BrokerError:
+            return True
+        except RocketError:
+            return False
+        return True
+
+    async def _ask_others(
+        self, topic: str, data: TopicRouteData, missing: list[str], deadline: Deadline
+    ) -> tuple[TopicRouteData, list[str]]:
+        """Complete a route answer by those of the other name servers; return it with the brokers that no one names."""
+        for address in self._name_servers.addresses[1:]:
+            other = await self._second_opinion(
+                lambda remoting, address, share: api.topic_route(remoting, address, topic, share), address, deadline
+            )
+            if other is None:
+                continue
+            found = set(missing).difference(self.routes.left_out(topic, other))
+            data = with_brokers(data, found, other)
+            missing = [broker for broker in missing if broker not in found]
+            if not missing:
+                self._name_servers.ask_first(address)
+                break
+        return data, missing
+
+    async def _second_opinion(
+        self, question: Callable[[Remoting, str, float], Awaitable[T]], address: str, deadline: Deadline
+    ) -> T | None:
+        """Ask one name server; None where it has no answer, or has let us wait in vain a moment ago."""
+        if not self._name_servers.may_answer(address):
+            return None
+        try:
+            return await question(self.remoting, address, min(deadline.remaining() / 2, SECOND_OPINION_TIMEOUT))
+        except RocketError as error:
+            logger.debug("no second opinion address=%s error=%s", address, error)
+            if isinstance(error, RequestTimeout):
+                self._name_servers.timed_out(address)
+            return None
+
+    async def refresh(self) -> float | None:
+        """Ask for the routes of all topics in use; a failure leaves the known route.
+
+        returns  in how many seconds to ask again, where that should not wait for the interval
+        """
+        for broker in self.routes.drop_unnamed_brokers():
+            logger.info("broker left all routes broker=%s", broker)
         topics = set(self.routes.topics())
         if self._consumer is not None:
             topics |= self._consumer.topics()
+        failed = False
         for topic in sorted(topics):
             try:
                 await self.refresh_topic(topic)
             except RocketError as error:
                 logger.debug("route not refreshed topic=%s error=%s", topic, error)
-        for broker in self.routes.drop_unnamed_brokers():
-            logger.info("broker left all routes broker=%s", broker)
+                failed = failed or error.retriable
+                if isinstance(error, TransportError):
+                    break  # all name servers failed: the other topics would only wait for the same
+        if not failed and not self._left_out_since:
+            self._sooner.reset()
+            return None
+        return self._sooner.next()
 
     def heartbeat_data(self) -> HeartbeatData:
         """Return what brokers are told about this client."""

@@ -47,7 +47,6 @@ from rocketcore.message import (
 )
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.compression import CompressionType, compress
-from rocketcore.protocol.signing import Signer
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 from rocketcore.transport.client import RemotingClient
 
@@ -97,7 +96,7 @@ class ProducerLogic:
         publisher = self.find_publisher(topic)
         if publisher is not None:
             return publisher
-        route = await self.instance.route(
+        route = await self.instance.await_route(
             topic, default_queue_nums=self.config.default_topic_queue_nums, timeout=timeout
         )
         addresses = self.instance.routes
@@ -378,8 +377,7 @@ class Producer(ProducerLogic):
         self, namesrv: NameServers = None, *, config: ProducerConfig | None = None, **options: Unpack[ProducerOptions]
     ) -> None:
         config = config or producer_config(namesrv, options)
-        signer = Signer(config.access_key, config.secret_key) if config.access_key else None
-        self._remoting = RemotingClient(signer=signer, address_map=config.broker_address_map)
+        self._remoting = RemotingClient(**config.remoting)
         super().__init__(config, ClientInstance(config, self._remoting, ASYNCIO))
         self._tasks: list[PeriodicTask] = []
         self._accumulator: Accumulator | None = None

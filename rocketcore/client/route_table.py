@@ -9,7 +9,8 @@ RocketMQ 5.5.0: ``MQClientInstance.topicRouteData2TopicPublishInfo``, ``TopicPub
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rocketcore.codes import MASTER_ID, Permission
@@ -17,7 +18,7 @@ from rocketcore.errors import RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies import QueueData, TopicRouteData
 
-__all__ = ["RouteTable", "TopicRoute", "inherit_route", "topic_route"]
+__all__ = ["RouteTable", "TopicRoute", "inherit_route", "topic_route", "with_brokers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,29 @@ def inherit_route(data: TopicRouteData, queue_nums: int) -> TopicRouteData:
     return TopicRouteData(queue_datas=queue_datas, broker_datas=data.broker_datas)
 
 
+def with_brokers(data: TopicRouteData, brokers: Collection[str], source: TopicRouteData) -> TopicRouteData:
+    """Return a route answer in which some brokers are as another answer has them."""
+    return TopicRouteData(
+        queue_datas=[
+            *(queue_data for queue_data in data.queue_datas if queue_data.broker_name not in brokers),
+            *(queue_data for queue_data in source.queue_datas if queue_data.broker_name in brokers),
+        ],
+        broker_datas=[
+            *(broker for broker in data.broker_datas if broker.broker_name not in brokers),
+            *(broker for broker in source.broker_datas if broker.broker_name in brokers),
+        ],
+        order_topic_conf=data.order_topic_conf,
+    )
+
+
+def _serving(data: TopicRouteData) -> set[tuple[str, bool]]:
+    """Return the brokers of a route that have queues, each with whether its master is there."""
+    with_queues = {queue_data.broker_name for queue_data in data.queue_datas}
+    found = {(broker.broker_name, False) for broker in data.broker_datas if broker.broker_addrs}
+    found |= {(broker.broker_name, True) for broker in data.broker_datas if MASTER_ID in broker.broker_addrs}
+    return {(broker, master) for broker, master in found if broker in with_queues}
+
+
 class _Identity(NamedTuple):
     """What two routes have in common when they are the same."""
 
@@ -101,18 +125,28 @@ def _identity(data: TopicRouteData) -> _Identity:
 class RouteTable:
     """The newest route of each topic in use, and the addresses of brokers."""
 
-    __slots__ = ("_addresses", "_identities", "_random", "_routes")
+    __slots__ = ("_addresses", "_answers", "_identities", "_inherited", "_random", "_routes")
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._routes: dict[str, TopicRoute] = {}
+        self._answers: dict[str, TopicRouteData] = {}
+        self._inherited: set[str] = set()
         self._identities: dict[str, _Identity] = {}
         self._addresses: dict[str, dict[int, str]] = {}
         self._random = rng or random.Random()
 
-    def update(self, topic: str, data: TopicRouteData) -> bool:
-        """Take a route answer; return whether it changed anything."""
+    def update(self, topic: str, data: TopicRouteData, *, inherited: bool = False) -> bool:
+        """Take a route answer; return whether it changed anything.
+
+        inherited  the topic does not exist yet, and this is where it may be created
+        """
         for broker in data.broker_datas:
             self._addresses[broker.broker_name] = dict(broker.broker_addrs)
+        if inherited:
+            self._inherited.add(topic)
+        else:
+            self._inherited.discard(topic)
+        self._answers[topic] = data
         identity = _identity(data)
         if self._identities.get(topic) == identity:
             return False
@@ -123,6 +157,24 @@ class RouteTable:
     def find(self, topic: str) -> TopicRoute | None:
         """Return the known route of a topic."""
         return self._routes.get(topic)
+
+    def left_out(self, topic: str, data: TopicRouteData) -> list[str]:
+        """Return the brokers of the known route that an answer does not have, or has without their master.
+
+        Of a topic that did not exist before nothing is left out: the answer says where it has been created.
+        """
+        if topic not in self._answers or topic in self._inherited:
+            return []
+        return sorted({broker for broker, _ in _serving(self._answers[topic]) - _serving(data)})
+
+    def keep(self, topic: str, data: TopicRouteData, brokers: Collection[str]) -> TopicRouteData:
+        """Return a route answer in which some brokers have the queues of the known route, at their newest addresses."""
+        known = self._answers[topic]
+        newest = [
+            replace(broker, broker_addrs=dict(self._addresses.get(broker.broker_name, broker.broker_addrs)))
+            for broker in known.broker_datas
+        ]
+        return with_brokers(data, brokers, replace(known, broker_datas=newest))
 
     def topics(self) -> list[str]:
         """Return the topics that have a route."""

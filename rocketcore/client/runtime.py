@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
@@ -25,13 +26,16 @@ T = TypeVar("T")
 
 
 class Runtime(Protocol):
-    """How to exclude others, and where to compute for long."""
+    """How to exclude others, where to compute for long, and how to wait."""
 
     def lock(self) -> AbstractAsyncContextManager[object]:
         """Return a new lock."""
 
     async def offload(self, function: Callable[..., T], *arguments: object) -> T:
         """Compute something that takes milliseconds."""
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass."""
 
 
 class AsyncioRuntime:
@@ -42,6 +46,9 @@ class AsyncioRuntime:
 
     async def offload(self, function: Callable[..., T], *arguments: object) -> T:
         return await asyncio.to_thread(function, *arguments)
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
 class _ThreadLock:
@@ -65,6 +72,9 @@ class ThreadRuntime:
 
     async def offload(self, function: Callable[..., T], *arguments: object) -> T:
         return function(*arguments)
+
+    async def pause(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - the caller is a thread and no loop runs in it
 
 
 ASYNCIO = AsyncioRuntime()

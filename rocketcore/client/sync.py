@@ -35,7 +35,6 @@ from rocketcore.client.push import PushConsumer as AsyncPushConsumer
 from rocketcore.client.runtime import THREADS, LoopThread
 from rocketcore.errors import ClientClosed, ForkedClient
 from rocketcore.message import Message, MessageQueue, ReceivedMessage, SendResult
-from rocketcore.protocol.signing import Signer
 from rocketcore.service import PeriodicThread
 from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemotingClient, run_sync
 
@@ -79,8 +78,7 @@ class Producer:
         self._lock = threading.Lock()  # guards starting and closing
         self._started = False
         self._nowait: _Background | None = None
-        signer = Signer(config.access_key, config.secret_key) if config.access_key else None
-        self._remoting = BlockingRemotingClient(signer=signer, address_map=config.broker_address_map, name="producer")
+        self._remoting = BlockingRemotingClient(name="producer", **config.remoting)
         self._logic = ProducerLogic(config, ClientInstance(config, BlockingChannelAdapter(self._remoting), THREADS))
         interval = min(config.route_interval, config.heartbeat_interval)
         self._housekeeping = PeriodicThread(
@@ -115,9 +113,10 @@ class Producer:
                 self._housekeeping.start()
                 self._started = True
 
-    def _keep_house(self) -> None:
-        run_sync(self._logic.instance.refresh())
+    def _keep_house(self) -> float | None:
+        sooner = run_sync(self._logic.instance.refresh())
         run_sync(self._logic.instance.heartbeat())
+        return sooner
 
     def send(
         self,

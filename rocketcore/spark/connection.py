@@ -16,7 +16,6 @@ import uvloop
 from rocketcore.client.config import ClientConfig, name_server_list
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.runtime import ASYNCIO
-from rocketcore.protocol.signing import Signer
 from rocketcore.spark.options import ConnectionOptions
 from rocketcore.transport.client import RemotingClient
 
@@ -38,8 +37,7 @@ class Connection:
 
 
 async def _open(config: ClientConfig) -> ClientInstance:
-    signer = Signer(config.access_key, config.secret_key) if config.access_key else None
-    return ClientInstance(config, RemotingClient(signer=signer, address_map=config.broker_address_map), ASYNCIO)
+    return ClientInstance(config, RemotingClient(**config.remoting), ASYNCIO)
 
 
 class _Pool:

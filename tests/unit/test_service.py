@@ -63,6 +63,45 @@ def test_a_task_outlives_its_failures_and_is_woken() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("coroutine", [False, True])
+def test_a_task_runs_again_sooner_when_its_function_asks_for_it(coroutine: bool) -> None:
+    async def run() -> None:
+        rounds = asyncio.Event()
+        waits: list[float | None] = [0.0, 7200.0, None]
+
+        def work() -> float | None:
+            wait = waits.pop(0)
+            if wait is None:
+                rounds.set()
+            return wait
+
+        async def slow_work() -> float | None:
+            return work()
+
+        task = PeriodicTask("test", slow_work if coroutine else work, 0.01, initial_delay=0.0)
+        task.start()
+        async with asyncio.timeout(5):
+            await rounds.wait()
+        await task.stop()
+
+    asyncio.run(run())
+
+
+def test_a_thread_runs_again_sooner_when_its_function_asks_for_it() -> None:
+    ran = threading.Semaphore(0)
+
+    def work() -> float:
+        ran.release()
+        return 0.0
+
+    thread = PeriodicThread("test", work, 3600.0, initial_delay=0.0)
+    thread.start()
+    for _ in range(3):
+        assert ran.acquire(timeout=5)
+    thread.stop()
+    assert thread.failures == 0
+
+
 def test_a_cancelled_caller_can_still_stop_a_task() -> None:
     async def run() -> bool:
         task = PeriodicTask("test", lambda: None, 3600.0)

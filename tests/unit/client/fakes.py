@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from rocketcore.codes import RemotingFlag, RequestCode, ResponseCode
 from rocketcore.errors import RocketError
-from rocketcore.protocol.bodies import BrokerData, QueueData, TopicRouteData
+from rocketcore.protocol.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.service import ManualClock
@@ -40,7 +40,7 @@ class FakeRemoting:
         clock: ManualClock | None = None,
     ) -> None:
         self.routes = dict(routes)
-        self.serve = serve or (lambda address, request: stored(request))
+        self.serve = serve or (lambda address, request: greeted_or_stored(request))
         self.clock = clock or ManualClock()
         self.asked: list[tuple[str, RemotingCommand]] = []
         self.timeouts: list[float] = []
@@ -54,6 +54,9 @@ class FakeRemoting:
             if data is None:
                 return RemotingCommand.response(request, ResponseCode.TOPIC_NOT_EXIST, "no route")
             return RemotingCommand.response(request, body=data.encode())
+        if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            brokers = {"elsewhere": BrokerData(cluster="c", broker_name="elsewhere", broker_addrs={0: "elsewhere:1"})}
+            return RemotingCommand.response(request, body=ClusterInfo(broker_addr_table=brokers).encode())
         self.asked.append((address, request))
         self.timeouts.append(timeout)
         outcome = self.serve(address, request)
@@ -68,6 +71,11 @@ class FakeRemoting:
 
     def close_channel(self, address: str) -> None:
         raise AssertionError("no one closes channels here")
+
+
+def greeted_or_stored(request: RemotingCommand) -> RemotingCommand:
+    """Return the answer of a broker that is well."""
+    return RemotingCommand.response(request) if request.code == RequestCode.HEART_BEAT else stored(request)
 
 
 def stored(request: RemotingCommand, code: int = 0, offset: int = 7) -> RemotingCommand:

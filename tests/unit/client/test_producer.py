@@ -26,7 +26,6 @@ from rocketcore.errors import (
     RouteNotFound,
 )
 from rocketcore.message import Message, MessageQueue, SendStatus
-from rocketcore.protocol.bodies import TopicRouteData
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import SendMessageRequestHeaderV2
 from rocketcore.service import ManualClock
@@ -351,13 +350,3 @@ def test_name_servers_are_asked_in_turn() -> None:
     run_sync(sender.send("U", b"x"))
     assert asked[-1] == "n2:1"
     assert asked.count("n1:1") <= 1
-
-
-def test_a_route_that_lost_its_queues_is_believed() -> None:
-    remoting = FakeRemoting(ONE)
-    sender = producer(remoting)
-    run_sync(sender.send("T", b"x"))
-    remoting.routes["T"] = TopicRouteData()
-    run_sync(sender.instance.refresh())
-    with pytest.raises(RouteNotFound):
-        run_sync(sender.send("T", b"x"))

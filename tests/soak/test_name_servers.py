@@ -1,0 +1,67 @@
+"""Name servers come and go at random: nothing that clients do fails, and no consumer stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rocketcore.message import MessageQueue, ReceivedMessage
+from tests.soak.harness import SoakRun
+from tests.soak.ledger import Key, Ledger, make_body
+
+SECONDS = float(os.environ.get("ROCKETCORE_SOAK_SECONDS", "10"))
+SEED = int(os.environ.get("ROCKETCORE_SOAK_SEED", "20261121"))
+GAP_ALLOWED = 10.0
+COMPLETE_ALLOWED = 1.0
+PLANTED_SECONDS = 3.0
+PLANTED_GAP = 2.0
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.mark.timeout(SECONDS * 2 + 120)
+def test_clients_do_not_notice_name_servers_that_come_and_go(tmp_path: Path) -> None:
+    run = SoakRun(tmp_path, SEED, SECONDS, gap_allowed=GAP_ALLOWED)
+    verdict = asyncio.run(run.run())
+    figures = run.summary.as_dict()
+    print(json.dumps(figures))
+    assert verdict, f"{dict(verdict.counts)} {verdict.examples} {figures}"
+    assert run.summary.longest_to_complete <= COMPLETE_ALLOWED, figures
+    assert run.summary.acknowledged >= 50 * SECONDS, figures
+    assert run.summary.kills >= 4, figures
+
+
+@pytest.mark.parametrize(("plant", "kind"), [("one address", "failed"), ("held", "stuck")])
+def test_the_harness_sees_what_it_is_to_see(tmp_path: Path, plant: str, kind: str) -> None:
+    """A producer without a name server that lives, and a consumer that is held, are found."""
+    run = SoakRun(tmp_path, SEED, PLANTED_SECONDS, gap_allowed=PLANTED_GAP, plant=plant)
+    assert asyncio.run(run.run()).counts[kind] > 0, run.summary.as_dict()
+
+
+@pytest.mark.parametrize("kind", ["failed", "lost", "phantom", "moved", "stuck"])
+def test_the_judge_sees_each_kind_of_wrong(kind: str) -> None:
+    ledger = Ledger()
+    ledger.watch("c")
+    for sequence in range(3):
+        ledger.send(("p", sequence))
+        ledger.acknowledge(("p", sequence))
+        if kind != "lost" or sequence != 1:
+            ledger.consume("g", "c", received(("p", sequence), sequence))
+    match kind:
+        case "failed":
+            ledger.fail(("p", 3), "refused")
+        case "phantom":
+            ledger.consume("g", "c", received(("q", 0), 3))
+        case "moved":
+            ledger.consume("g", "c", received(("p", 2), 2))
+    ledger.end_watch()
+    verdict = ledger.judge({"g": "p"}, gap_allowed=-1.0 if kind == "stuck" else 60.0)
+    assert dict(verdict.counts) == {kind: 1}
+
+
+def received(key: Key, offset: int) -> ReceivedMessage:
+    return ReceivedMessage("T", make_body(key), MessageQueue("T", "a", 0), offset, "id", "offset id")
