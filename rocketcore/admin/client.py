@@ -6,28 +6,28 @@ RocketMQ: ``DefaultMQAdminExt``.
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
+from rocketcore.admin.cluster import BrokerStatus
 from rocketcore.admin.logic import AsyncAdmin, CreatedTopic
 from rocketcore.client.config import NameServers
-from rocketcore.codes import Permission
+from rocketcore.codes import MASTER_ID, Permission
+from rocketcore.errors import RocketError
 from rocketcore.message import MessageQueue
-from rocketcore.protocol.bodies import (
-    ClusterInfo,
-    Connection,
-    OffsetWrapper,
-    SubscriptionGroupConfig,
-    TopicOffset,
-    TopicRouteData,
-)
+from rocketcore.protocol import bodies
 from rocketcore.protocol.signing import Signer
 from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemotingClient, run_sync
+from rocketcore.transport.hooks import RpcHook
+from rocketcore.transport.tls import TlsOption
 
-__all__ = ["Admin", "AsyncAdmin", "CreatedTopic"]
+__all__ = ["Admin", "AsyncAdmin", "BrokerStatus", "CreatedTopic"]
 
 T = TypeVar("T")
+
+_THREADS: Final = 32
+"""Servers that one call asks at the same time; they live as long as the call."""
 
 
 class _ThreadLogic(AsyncAdmin):
@@ -36,13 +36,34 @@ class _ThreadLogic(AsyncAdmin):
     async def _pause(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - the caller is a thread and no loop runs in it
 
+    async def _at_once(self, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T | RocketError]:
+        def outcome(call: Callable[[], Awaitable[T]]) -> T | RocketError:
+            async def run() -> T:
+                return await call()
+
+            try:
+                return run_sync(run())
+            except RocketError as error:
+                return error
+
+        if len(calls) < 2:
+            return [outcome(call) for call in calls]
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(min(len(calls), _THREADS), "admin") as threads:
+            return list(threads.map(outcome, calls))
+
 
 class Admin:
-    """Administration for blocking programs; thread-safe, without a thread of its own.
+    """Administration for blocking programs; thread-safe (Java: ``DefaultMQAdminExt``).
+
+    It has threads only while a call asks several servers at the same time.
 
     namesrv             addresses as in ``Producer``
     timeout             seconds for a whole call, however many servers it asks
     broker_address_map  advertised address → address to connect to
+    tls                 True trusts the system's authorities, ``TlsConfig`` says more
+    hooks               see each request and its answer
     access_key          account of ACL, with its ``secret_key``
     """
 
@@ -52,10 +73,14 @@ class Admin:
         *,
         timeout: float = 5.0,
         broker_address_map: Mapping[str, str] | None = None,
+        tls: TlsOption = False,
+        hooks: Sequence[RpcHook] = (),
         access_key: str = "",
         secret_key: str = "",
     ) -> None:
         self._client = BlockingRemotingClient(
+            tls=tls,
+            hooks=hooks,
             signer=Signer(access_key, secret_key) if access_key else None,
             address_map=broker_address_map,
             name="admin",
@@ -81,11 +106,7 @@ class Admin:
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         return run_sync(call)
 
-    def topics(self, cluster: str | None = None) -> list[str]:
-        """Return the names of all topics, or of those of one cluster, sorted; system topics are included."""
-        return self._run(self._logic.topics(cluster))
-
-    def topic_route(self, topic: str) -> TopicRouteData:
+    def topic_route(self, topic: str) -> bodies.TopicRouteData:
         """Return which brokers serve a topic; raises TopicNotExist where no broker does."""
         return self._run(self._logic.topic_route(topic))
 
@@ -112,7 +133,7 @@ class Admin:
         order       also keep the order configuration, so that the queues stay in place when a broker is away
         cluster     only the brokers of this cluster; ``broker`` only the one of this name
         attributes  5.x topic attributes, for example ``{"message.type": "FIFO"}``
-        raises      RouteNotFound without such a broker, BrokerError where a broker refuses
+        raises      RouteNotFound without such a broker, BrokerError where all brokers refuse, PartlyDone where some do
         """
         return self._run(
             self._logic.create_topic(
@@ -131,12 +152,13 @@ class Admin:
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> list[str]:
         """Delete a topic and its messages on every broker, then at the name servers; return the names of the brokers.
 
-        raises  TopicNotExist where no broker serves it
+        raises  TopicNotExist where no broker serves it, PartlyDone where some servers fail; name servers keep it until
+                every broker has deleted it
         """
         return self._run(self._logic.delete_topic(topic, cluster=cluster))
 
-    def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """Return the bounds of every queue of a topic; one request a broker."""
+    def topic_stats(self, topic: str) -> dict[MessageQueue, bodies.TopicOffset]:
+        """Return the bounds of every queue of a topic; one request a broker, all at the same time."""
         return self._run(self._logic.topic_stats(topic))
 
     def max_offset(self, queue: MessageQueue) -> int:
@@ -155,14 +177,17 @@ class Admin:
         """Return when the first message of a queue was stored, epoch milliseconds; -1 without one."""
         return self._run(self._logic.earliest_store_time(queue))
 
-    def groups(self) -> dict[str, SubscriptionGroupConfig]:
+    def groups(self) -> dict[str, bodies.SubscriptionGroupConfig]:
         """Return the consumer groups that any master knows, by name."""
         return self._run(self._logic.groups())
 
     def create_group(
         self, group: str, *, retry_max_times: int = 16, retry_queues: int = 1, broadcast: bool = True
     ) -> list[str]:
-        """Create a consumer group on every master, or change it; return the names of the brokers."""
+        """Create a consumer group on every master, or change it; return the names of the brokers.
+
+        raises  PartlyDone where some brokers fail
+        """
         return self._run(
             self._logic.create_group(
                 group,
@@ -173,14 +198,17 @@ class Admin:
         )
 
     def delete_group(self, group: str, *, offsets: bool = True) -> list[str]:
-        """Delete a consumer group on every master, its offsets as well unless told otherwise."""
+        """Delete a consumer group on every master, its offsets as well unless told otherwise.
+
+        raises  PartlyDone where some brokers fail
+        """
         return self._run(self._logic.delete_group(group, offsets=offsets))
 
-    def consumer_connections(self, group: str) -> list[Connection]:
+    def consumer_connections(self, group: str) -> list[bodies.Connection]:
         """Return the connected members of a group, each once; empty when there is none."""
         return self._run(self._logic.consumer_connections(group))
 
-    def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
+    def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, bodies.OffsetWrapper]:
         """Return where a group is in every queue that it has an offset for, in one topic or in all."""
         return self._run(self._logic.consume_stats(group, topic))
 
@@ -192,12 +220,78 @@ class Admin:
         """Store a group's offset of a queue; members that run overwrite it at their next commit."""
         self._run(self._logic.update_consumer_offset(group, queue, offset))
 
-    def cluster_info(self) -> ClusterInfo:
-        """Return clusters, their broker names, and the addresses of each."""
+    def topics(self, cluster: str | None = None) -> list[str]:
+        """Return the names of all topics, or of those of one cluster, sorted; system topics are included.
+
+        A cluster that does not exist has none.
+        """
+        return self._run(self._logic.topics(cluster))
+
+    def system_topics(self) -> list[str]:
+        """Return the topics that no user made, sorted: names of clusters and brokers, and what a broker has for itself.
+
+        The name server names a broker that it knows, which is asked as well (Java: ``getSystemTopicList``).
+        """
+        return self._run(self._logic.system_topics())
+
+    def unit_topics(self) -> list[str]:
+        """Return the topics that belong to a unit, sorted (Java: ``getUnitTopicList``)."""
+        return self._run(self._logic.unit_topics())
+
+    def unit_sub_topics(self) -> list[str]:
+        """Return the topics that a unit subscribes to, sorted (Java: ``getHasUnitSubTopicList``)."""
+        return self._run(self._logic.unit_sub_topics())
+
+    def unit_sub_ununit_topics(self) -> list[str]:
+        """Return those of them that belong to no unit, sorted (Java: ``getHasUnitSubUnUnitTopicList``)."""
+        return self._run(self._logic.unit_sub_ununit_topics())
+
+    def delete_topic_in_namesrv(self, topic: str, *, cluster: str | None = None) -> None:
+        """Make every name server forget a topic, or its queues on one cluster; no error where there is none.
+
+        Brokers keep it, and bring it back when they register the next change of a topic: ``delete_topic`` deletes it
+        there first (Java: ``deleteTopicInNameServer``).
+
+        raises  PartlyDone where some name servers fail
+        """
+        self._run(self._logic.delete_topic_in_namesrv(topic, cluster=cluster))
+
+    def register_topic(self, topic: str, queues: Sequence[bodies.QueueData]) -> None:
+        """Tell every name server of queues that a topic has on registered brokers; the brokers are not asked [5.x].
+
+        raises  RouteNotFound for a broker that a name server does not know, RequestNotSupported by one of 4.9,
+                PartlyDone where some of them fail
+        """
+        self._run(self._logic.register_topic(topic, queues))
+
+    def cluster_info(self) -> bodies.ClusterInfo:
+        """Return clusters, their broker names, and the addresses of each (Java: ``examineBrokerClusterInfo``)."""
         return self._run(self._logic.cluster_info())
 
+    def cluster_infos(self) -> dict[str, bodies.ClusterInfo | RocketError]:
+        """Return the same as each name server sees it, by its address; the error of one that does not answer."""
+        return self._run(self._logic.cluster_infos())
+
+    def broker_member_group(self, cluster: str, broker: str) -> bodies.BrokerMemberGroup:
+        """Return the addresses under a broker name by id, 0 is the master; none for a name that is not known."""
+        return self._run(self._logic.broker_member_group(cluster, broker))
+
+    def broker_status(self, *, cluster: str | None = None, broker: str | None = None) -> list[BrokerStatus]:
+        """Return every registered broker with what it says of itself; all are asked at the same time.
+
+        One that does not answer is in the list with its error. Sorted by cluster, name and id.
+
+        cluster, broker  only the brokers of this cluster, of this name
+        raises           RouteNotFound where no such broker is registered
+        """
+        return self._run(self._logic.broker_status(cluster=cluster, broker=broker))
+
+    def broker_topics(self, address: str) -> dict[str, bodies.TopicConfig]:
+        """Return the topics that a broker has, by name, system topics included (Java: ``getAllTopicConfig``)."""
+        return self._run(self._logic.broker_topics(address))
+
     def broker_runtime_info(self, address: str) -> dict[str, str]:
-        """Return counters and state of a broker, by RocketMQ's names."""
+        """Return counters and state of a broker, by RocketMQ's names (Java: ``fetchBrokerRuntimeStats``)."""
         return self._run(self._logic.broker_runtime_info(address))
 
     def broker_config(self, address: str) -> dict[str, str]:
@@ -209,19 +303,53 @@ class Admin:
         self._run(self._logic.update_broker_config(address, properties))
 
     def wipe_write_permission(self, broker: str) -> int:
-        """Take the write permission from a broker's topics at every name server; return how many topics there are."""
+        """Take the write permission from a broker's topics at every name server; return how many topics there are.
+
+        Producers go elsewhere when they next refresh their routes, every 30 s by default; consumers read on. It lasts
+        until the broker registers a change of a topic, or restarts. 0 says that no name server knows the broker
+        (Java: ``wipeWritePermOfBroker``).
+
+        raises  PartlyDone where some name servers fail
+        """
         return self._run(self._logic.wipe_write_permission(broker))
 
     def add_write_permission(self, broker: str) -> int:
-        """Give it back; return how many topics there are."""
+        """Give it back; return how many topics there are, 0 for a broker that no name server knows.
+
+        Name servers keep no record of what was taken: every topic of the broker is readable and writable then, also one
+        that the broker itself does not allow to be written (Java: ``addWritePermOfBroker``).
+
+        raises  PartlyDone where some name servers fail
+        """
         return self._run(self._logic.add_write_permission(broker))
+
+    def data_versions(
+        self, broker: str, *, broker_id: int = MASTER_ID
+    ) -> dict[str, bodies.DataVersion | RocketError | None]:
+        """Return which version of a broker's topics each name server holds, by the name server's address.
+
+        None where it does not know the broker, its error where it does not answer. A name server of 5.x takes the
+        question for a sign of life of the broker (Java: ``QUERY_DATA_VERSION``).
+
+        raises  RouteNotFound for a broker that is not registered
+        """
+        return self._run(self._logic.data_versions(broker, broker_id=broker_id))
 
     def namesrv_config(self, address: str | None = None) -> dict[str, str]:
         """Return the settings of a name server, of the first that answers where none is named."""
         return self._run(self._logic.namesrv_config(address))
 
+    def namesrv_configs(self) -> dict[str, dict[str, str] | RocketError]:
+        """Return the settings of each name server by its address; the error of one that does not answer."""
+        return self._run(self._logic.namesrv_configs())
+
     def update_namesrv_config(self, properties: Mapping[str, str]) -> None:
-        """Change settings of every name server; raises NoPermission for a protected one."""
+        """Change settings of every name server (Java: ``updateNameServerConfig``).
+
+        A name that a server does not have changes nothing there and is no error.
+
+        raises  NoPermission for a protected setting, PartlyDone where some name servers fail
+        """
         self._run(self._logic.update_namesrv_config(properties))
 
     def get_kv(self, namespace: str, key: str) -> str | None:
@@ -233,9 +361,9 @@ class Admin:
         return self._run(self._logic.list_kv(namespace))
 
     def put_kv(self, namespace: str, key: str, value: str) -> None:
-        """Set a value at every name server."""
+        """Set a value at every name server; raises PartlyDone where some fail."""
         self._run(self._logic.put_kv(namespace, key, value))
 
     def delete_kv(self, namespace: str, key: str) -> None:
-        """Delete a value at every name server; one that is not there is no error."""
+        """Delete a value at every name server; one that is not there is no error. Raises PartlyDone where some fail."""
         self._run(self._logic.delete_kv(namespace, key))

@@ -7,12 +7,13 @@ wait.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from rocketcore.admin import requests
+from rocketcore.admin.cluster import ClusterAdmin
 from rocketcore.client import api
 from rocketcore.client.config import NameServers, name_server_list
 from rocketcore.codes import MASTER_ID, ORDER_TOPIC_NAMESPACE, Permission
@@ -20,26 +21,21 @@ from rocketcore.errors import (
     ConfigError,
     ConnectionLost,
     ConsumerNotOnline,
+    RocketError,
     RouteNotFound,
     TopicNotExist,
     TransportError,
 )
 from rocketcore.message import MessageQueue, check_group, check_topic
-from rocketcore.protocol.bodies import (
-    ClusterInfo,
-    Connection,
-    OffsetWrapper,
-    SubscriptionGroupConfig,
-    TopicConfig,
-    TopicOffset,
-    TopicRouteData,
-)
+from rocketcore.protocol import bodies
 from rocketcore.protocol.signing import Signer
 from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline
 
 if TYPE_CHECKING:
     from rocketcore.protocol.command import RemotingCommand
     from rocketcore.transport.client import Remoting, RemotingClient
+    from rocketcore.transport.hooks import RpcHook
+    from rocketcore.transport.tls import TlsOption
 
 __all__ = ["AsyncAdmin", "CreatedTopic"]
 
@@ -83,12 +79,14 @@ class _AskTwice:
         self._remoting.close_channel(address)
 
 
-class AsyncAdmin:
-    """Administration over asyncio.
+class AsyncAdmin(ClusterAdmin):
+    """Administration over asyncio (Java: ``DefaultMQAdminExt``).
 
     namesrv             addresses as in ``Producer``
     timeout             seconds for a whole call, however many servers it asks
     broker_address_map  advertised address → address to connect to
+    tls                 True trusts the system's authorities, ``TlsConfig`` says more
+    hooks               see each request and its answer
     access_key          account of ACL, with its ``secret_key``
     """
 
@@ -98,6 +96,8 @@ class AsyncAdmin:
         *,
         timeout: float = 5.0,
         broker_address_map: Mapping[str, str] | None = None,
+        tls: TlsOption = False,
+        hooks: Sequence[RpcHook] = (),
         access_key: str = "",
         secret_key: str = "",
         remoting: Remoting | None = None,
@@ -107,10 +107,12 @@ class AsyncAdmin:
             raise ConfigError(f"timeout is a number of seconds above 0, got {timeout}")
         if bool(access_key) != bool(secret_key):
             raise ConfigError("access_key and secret_key belong together")
-        self._name_servers = list(name_server_list(namesrv))
+        self._name_servers = tuple(name_server_list(namesrv))
         self._timeout = timeout
         self._clock = clock
         self._address_map = dict(broker_address_map or {})
+        self._tls = tls
+        self._hooks = hooks
         self._signer = Signer(access_key, secret_key) if access_key else None
         self._remoting: Remoting | None = None if remoting is None else _AskTwice(remoting)
         self._own: RemotingClient | None = None
@@ -130,15 +132,7 @@ class AsyncAdmin:
 
     # Topics
 
-    async def topics(self, cluster: str | None = None) -> list[str]:
-        """Return the names of all topics, or of those of one cluster, sorted; system topics are included."""
-        if cluster is None:
-            found = await self._ask(requests.topics)
-        else:
-            found = await self._ask(lambda r, a, t: requests.topics_of_cluster(r, a, cluster, t))
-        return sorted(found)
-
-    async def topic_route(self, topic: str) -> TopicRouteData:
+    async def topic_route(self, topic: str) -> bodies.TopicRouteData:
         """Return which brokers serve a topic; raises TopicNotExist where no broker does."""
         return await self._ask(lambda r, a, t: api.topic_route(r, a, topic, t))
 
@@ -171,7 +165,7 @@ class AsyncAdmin:
         order       also keep the order configuration, so that the queues stay in place when a broker is away
         cluster     only the brokers of this cluster; ``broker`` only the one of this name
         attributes  5.x topic attributes, for example ``{"message.type": "FIFO"}``
-        raises      RouteNotFound without such a broker, BrokerError where a broker refuses
+        raises      RouteNotFound without such a broker, BrokerError where all brokers refuse, PartlyDone where some do
         """
         check_topic(topic)
         read, write = read_queues or queues, write_queues or queues
@@ -179,7 +173,7 @@ class AsyncAdmin:
             raise ConfigError(f"a topic has at least 1 queue, got {min(read, write)}")
         deadline = self._deadline()
         masters = await self._masters(cluster, broker, deadline)
-        config = TopicConfig(
+        config = bodies.TopicConfig(
             topic_name=topic,
             read_queue_nums=read,
             write_queue_nums=write,
@@ -187,8 +181,12 @@ class AsyncAdmin:
             order=order,
             attributes=dict(attributes or {}),
         )
-        for address in masters.values():
-            await requests.create_topic(self._connections(), address, config, deadline.remaining())
+        await self._everywhere(
+            f"creation of topic {topic!r}",
+            lambda r, a, t: requests.create_topic(r, a, config, t),
+            masters.values(),
+            deadline,
+        )
         if order:
             value = ";".join(f"{name}:{write}" for name in masters)
             await self.put_kv(ORDER_TOPIC_NAMESPACE, topic, value)
@@ -197,7 +195,7 @@ class AsyncAdmin:
 
     async def _await_route(self, topic: str, brokers: set[str], read: int, deadline: Deadline) -> None:
         """Wait until every name server shows the topic: brokers register a change before or soon after they answer."""
-        for address in list(self._name_servers):
+        for address in self._name_servers:
             while True:
                 try:
                     route = await api.topic_route(self._connections(), address, topic, deadline.remaining())
@@ -218,35 +216,40 @@ class AsyncAdmin:
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> list[str]:
         """Delete a topic and its messages on every broker, then at the name servers; return the names of the brokers.
 
-        raises  TopicNotExist where no broker serves it
+        raises  TopicNotExist where no broker serves it, PartlyDone where some servers fail; name servers keep it until
+                every broker has deleted it
         """
         deadline = self._deadline()
         route = await self.topic_route(topic)
-        deleted = []
-        for data in route.broker_datas:
-            if cluster is not None and data.cluster != cluster:
-                continue
-            for address in data.broker_addrs.values():
-                await requests.delete_topic_in_broker(self._connections(), address, topic, deadline.remaining())
-            deleted.append(data.broker_name)
-        if not deleted:
+        owners = [data for data in route.broker_datas if cluster in (None, data.cluster)]
+        if not owners:
             raise TopicNotExist(TopicNotExist.response_code, f"topic {topic!r} is not in cluster {cluster!r}")
-        if cluster is None:
-            await self._every_name_server(lambda r, a, t: requests.delete_topic_in_name_server(r, a, topic, t))
-            if await self.get_kv(ORDER_TOPIC_NAMESPACE, topic) is not None:
-                await self.delete_kv(ORDER_TOPIC_NAMESPACE, topic)
-        return deleted
+        await self._everywhere(
+            f"deletion of topic {topic!r}",
+            lambda r, a, t: requests.delete_topic_in_broker(r, a, topic, t),
+            [address for data in owners for address in data.broker_addrs.values()],
+            deadline,
+        )
+        await self.delete_topic_in_namesrv(topic, cluster=cluster)
+        if cluster is None and await self.get_kv(ORDER_TOPIC_NAMESPACE, topic) is not None:
+            await self.delete_kv(ORDER_TOPIC_NAMESPACE, topic)
+        return [data.broker_name for data in owners]
 
-    async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """Return the bounds of every queue of a topic; one request a broker."""
+    async def topic_stats(self, topic: str) -> dict[MessageQueue, bodies.TopicOffset]:
+        """Return the bounds of every queue of a topic; one request a broker, all at the same time."""
         deadline = self._deadline()
         route = await self.topic_route(topic)
-        result: dict[MessageQueue, TopicOffset] = {}
-        for data in route.broker_datas:
-            address = data.broker_addrs.get(MASTER_ID) or next(iter(data.broker_addrs.values()), None)
-            if address is not None:
-                table = await requests.topic_stats(self._connections(), address, topic, deadline.remaining())
-                result.update(table.offset_table)
+        addresses = [
+            data.broker_addrs.get(MASTER_ID) or next(iter(data.broker_addrs.values()))
+            for data in route.broker_datas
+            if data.broker_addrs
+        ]
+        result: dict[MessageQueue, bodies.TopicOffset] = {}
+        answers = await self._each(addresses, lambda r, a, t: requests.topic_stats(r, a, topic, t), deadline)
+        for answer in answers.values():
+            if isinstance(answer, RocketError):
+                raise answer
+            result.update(answer.offset_table)
         return dict(sorted(result.items()))
 
     # Offsets of queues
@@ -278,10 +281,10 @@ class AsyncAdmin:
 
     # Groups
 
-    async def groups(self) -> dict[str, SubscriptionGroupConfig]:
+    async def groups(self) -> dict[str, bodies.SubscriptionGroupConfig]:
         """Return the consumer groups that any master knows, by name."""
         deadline = self._deadline()
-        result: dict[str, SubscriptionGroupConfig] = {}
+        result: dict[str, bodies.SubscriptionGroupConfig] = {}
         for address in (await self._masters(None, None, deadline)).values():
             result.update(await requests.groups(self._connections(), address, deadline.remaining()))
         return dict(sorted(result.items()))
@@ -289,32 +292,46 @@ class AsyncAdmin:
     async def create_group(
         self, group: str, *, retry_max_times: int = 16, retry_queues: int = 1, broadcast: bool = True
     ) -> list[str]:
-        """Create a consumer group on every master, or change it; return the names of the brokers."""
+        """Create a consumer group on every master, or change it; return the names of the brokers.
+
+        raises  PartlyDone where some brokers fail
+        """
         check_group(group)
         deadline = self._deadline()
         masters = await self._masters(None, None, deadline)
-        config = SubscriptionGroupConfig(
+        config = bodies.SubscriptionGroupConfig(
             group_name=group,
             retry_max_times=retry_max_times,
             retry_queue_nums=retry_queues,
             consume_broadcast_enable=broadcast,
         )
-        for address in masters.values():
-            await requests.create_group(self._connections(), address, config, deadline.remaining())
+        await self._everywhere(
+            f"creation of group {group!r}",
+            lambda r, a, t: requests.create_group(r, a, config, t),
+            masters.values(),
+            deadline,
+        )
         return list(masters)
 
     async def delete_group(self, group: str, *, offsets: bool = True) -> list[str]:
-        """Delete a consumer group on every master, its offsets as well unless told otherwise."""
+        """Delete a consumer group on every master, its offsets as well unless told otherwise.
+
+        raises  PartlyDone where some brokers fail
+        """
         deadline = self._deadline()
         masters = await self._masters(None, None, deadline)
-        for address in masters.values():
-            await requests.delete_group(self._connections(), address, group, deadline.remaining(), offsets=offsets)
+        await self._everywhere(
+            f"deletion of group {group!r}",
+            lambda r, a, t: requests.delete_group(r, a, group, t, offsets=offsets),
+            masters.values(),
+            deadline,
+        )
         return list(masters)
 
-    async def consumer_connections(self, group: str) -> list[Connection]:
+    async def consumer_connections(self, group: str) -> list[bodies.Connection]:
         """Return the connected members of a group, each once; empty when there is none."""
         deadline = self._deadline()
-        members: dict[str, Connection] = {}
+        members: dict[str, bodies.Connection] = {}
         for address in (await self._masters(None, None, deadline)).values():
             try:
                 found = await requests.consumer_connection(self._connections(), address, group, deadline.remaining())
@@ -323,10 +340,10 @@ class AsyncAdmin:
             members.update((connection.client_id, connection) for connection in found.connection_set)
         return list(members.values())
 
-    async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
+    async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, bodies.OffsetWrapper]:
         """Return where a group is in every queue that it has an offset for, in one topic or in all."""
         deadline = self._deadline()
-        result: dict[MessageQueue, OffsetWrapper] = {}
+        result: dict[MessageQueue, bodies.OffsetWrapper] = {}
         for address in (await self._masters(None, None, deadline)).values():
             stats = await requests.consume_stats(self._connections(), address, group, topic, deadline.remaining())
             result.update(stats.offset_table)
@@ -346,65 +363,15 @@ class AsyncAdmin:
         address = await self._address_of(queue)
         await api.update_consumer_offset(self._connections(), address, group, queue, offset, deadline.remaining())
 
-    # Clusters, brokers, name servers
-
-    async def cluster_info(self) -> ClusterInfo:
-        """Return clusters, their broker names, and the addresses of each."""
-        return await self._ask(requests.cluster_info)
-
-    async def broker_runtime_info(self, address: str) -> dict[str, str]:
-        """Return counters and state of a broker, by RocketMQ's names."""
-        return await requests.broker_runtime_info(self._connections(), address, self._timeout)
-
-    async def broker_config(self, address: str) -> dict[str, str]:
-        """Return the settings of a broker."""
-        return await requests.broker_config(self._connections(), address, self._timeout)
-
-    async def update_broker_config(self, address: str, properties: Mapping[str, str]) -> None:
-        """Change settings of a running broker; raises NoPermission for a protected one."""
-        await requests.update_broker_config(self._connections(), address, properties, self._timeout)
-
-    async def wipe_write_permission(self, broker: str) -> int:
-        """Take the write permission from a broker's topics at every name server; return how many topics there are."""
-        return max(await self._every_name_server(lambda r, a, t: requests.wipe_write_permission(r, a, broker, t)))
-
-    async def add_write_permission(self, broker: str) -> int:
-        """Give it back; return how many topics there are."""
-        return max(await self._every_name_server(lambda r, a, t: requests.add_write_permission(r, a, broker, t)))
-
-    async def namesrv_config(self, address: str | None = None) -> dict[str, str]:
-        """Return the settings of a name server, of the first that answers where none is named."""
-        if address is not None:
-            return await requests.namesrv_config(self._connections(), address, self._timeout)
-        return await self._ask(requests.namesrv_config)
-
-    async def update_namesrv_config(self, properties: Mapping[str, str]) -> None:
-        """Change settings of every name server; raises NoPermission for a protected one."""
-        await self._every_name_server(lambda r, a, t: requests.update_namesrv_config(r, a, properties, t))
-
-    async def get_kv(self, namespace: str, key: str) -> str | None:
-        """Return a value of the name servers' key-value table; None where there is none."""
-        return await self._ask(lambda r, a, t: requests.get_kv(r, a, namespace, key, t))
-
-    async def list_kv(self, namespace: str) -> dict[str, str]:
-        """Return a namespace of that table; raises QueryNotFound where it was never used."""
-        return await self._ask(lambda r, a, t: requests.list_kv(r, a, namespace, t))
-
-    async def put_kv(self, namespace: str, key: str, value: str) -> None:
-        """Set a value at every name server."""
-        await self._every_name_server(lambda r, a, t: requests.put_kv(r, a, namespace, key, value, t))
-
-    async def delete_kv(self, namespace: str, key: str) -> None:
-        """Delete a value at every name server; one that is not there is no error."""
-        await self._every_name_server(lambda r, a, t: requests.delete_kv(r, a, namespace, key, t))
-
     # How it asks
 
     def _connections(self) -> Remoting:
         if self._remoting is None:
             from rocketcore.transport.client import RemotingClient
 
-            self._own = RemotingClient(signer=self._signer, address_map=self._address_map)
+            self._own = RemotingClient(
+                tls=self._tls, hooks=self._hooks, signer=self._signer, address_map=self._address_map
+            )
             self._remoting = _AskTwice(self._own)
         return self._remoting
 
@@ -413,48 +380,40 @@ class AsyncAdmin:
 
         await asyncio.sleep(seconds)
 
-    def _deadline(self) -> Deadline:
-        return Deadline(self._timeout, self._clock)
+    async def _at_once(self, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T | RocketError]:
+        import asyncio
 
-    async def _ask(self, question: Callable[[Remoting, str, float], Awaitable[T]]) -> T:
-        """Ask the name servers in turn until one answers; a refusal is an answer."""
-        deadline = self._deadline()
-        failure: TransportError | None = None
-        for attempt, address in enumerate(list(self._name_servers)):
-            share = deadline.remaining() / (len(self._name_servers) - attempt)
+        async def outcome(call: Callable[[], Awaitable[T]]) -> T | RocketError:
             try:
-                return await question(self._connections(), address, share)
-            except TransportError as error:
-                failure = error
-                self._name_servers.append(self._name_servers.pop(0))
-        assert failure is not None, "there is at least one name server"
-        raise failure
+                return await call()
+            except RocketError as error:
+                return error
 
-    async def _every_name_server(self, question: Callable[[Remoting, str, float], Awaitable[T]]) -> list[T]:
-        """Ask every name server, since they do not talk to each other; the first failure ends it."""
-        deadline = self._deadline()
-        return [
-            await question(self._connections(), address, deadline.remaining()) for address in list(self._name_servers)
-        ]
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(outcome(call)) for call in calls]
+        return [task.result() for task in running]
 
     async def _masters(self, cluster: str | None, broker: str | None, deadline: Deadline) -> dict[str, str]:
-        """Return the masters by broker name."""
-        info = await self._ask(requests.cluster_info)
-        names: Iterable[str] = info.broker_addr_table
-        if cluster is not None:
-            names = info.cluster_addr_table.get(cluster, [])
-        masters = {
-            name: data.broker_addrs[MASTER_ID]
-            for name in sorted(names)
-            if (data := info.broker_addr_table.get(name)) is not None
-            and MASTER_ID in data.broker_addrs
-            and (broker is None or name == broker)
-        }
+        """Return the masters by broker name, of all name servers: one that has just started does not know each yet."""
+        patience = Deadline(deadline.remaining() / 2, self._clock)
+        views = (await self._each(self._name_servers, requests.cluster_info, patience)).values()
+        known = [view for view in views if not isinstance(view, RocketError)]
+        if not known:
+            raise next(view for view in views if isinstance(view, RocketError))
+        masters: dict[str, str] = {}
+        for info in known:
+            names: Iterable[str] = info.broker_addr_table
+            if cluster is not None:
+                names = info.cluster_addr_table.get(cluster, [])
+            for name in names:
+                data = info.broker_addr_table.get(name)
+                if data is not None and MASTER_ID in data.broker_addrs and broker in (None, name):
+                    masters.setdefault(name, data.broker_addrs[MASTER_ID])
         if not masters:
             what = f"broker {broker!r}" if broker is not None else "broker"
             where = f" in cluster {cluster!r}" if cluster is not None else ""
             raise RouteNotFound(f"no {what} with a master is registered{where}")
-        return masters
+        return dict(sorted(masters.items()))
 
     async def _address_of(self, queue: MessageQueue) -> str:
         route = await self.topic_route(queue.topic)

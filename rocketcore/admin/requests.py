@@ -1,7 +1,8 @@
 """What administration asks of name servers and brokers beyond what clients ask: one coroutine per request.
 
 Each takes the connections (``Remoting``), the address and the timeout in seconds, and returns a plain value; an answer
-whose code is not a success raises its ``BrokerError``. RocketMQ 5.5.0: ``MQClientAPIImpl``, methods of ``MQAdminExt``.
+whose code is not a success raises its ``BrokerError``. Bodies are looked up when they are used: to make all their
+classes takes longer than most questions. RocketMQ 5.5.0: ``MQClientAPIImpl``, methods of ``MQAdminExt``.
 """
 
 from __future__ import annotations
@@ -11,18 +12,7 @@ from typing import TYPE_CHECKING
 
 from rocketcore.codes import AUTO_CREATE_TOPIC, RequestCode, ResponseCode
 from rocketcore.config_file import format_properties, parse_properties
-from rocketcore.protocol.bodies import (
-    ClusterInfo,
-    ConsumerConnection,
-    ConsumeStats,
-    KVTable,
-    ProducerConnection,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-    TopicConfig,
-    TopicList,
-    TopicStatsTable,
-)
+from rocketcore.protocol import bodies
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import (
     AddWritePermOfBrokerRequestHeader,
@@ -33,6 +23,9 @@ from rocketcore.protocol.headers import (
     DeleteTopicFromNamesrvRequestHeader,
     DeleteTopicRequestHeader,
     GetAllSubscriptionGroupRequestHeader,
+    GetAllTopicConfigRequestHeader,
+    GetAllTopicConfigResponseHeader,
+    GetBrokerMemberGroupRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumeStatsRequestHeader,
     GetKVConfigRequestHeader,
@@ -42,6 +35,8 @@ from rocketcore.protocol.headers import (
     GetTopicsByClusterRequestHeader,
     GetTopicStatsInfoRequestHeader,
     PutKVConfigRequestHeader,
+    QueryDataVersionRequestHeader,
+    RegisterTopicRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
@@ -53,12 +48,16 @@ if TYPE_CHECKING:
 __all__ = [
     "add_write_permission",
     "broker_config",
+    "broker_member_group",
     "broker_runtime_info",
+    "broker_topics",
     "cluster_info",
+    "cluster_info_and_version",
     "consume_stats",
     "consumer_connection",
     "create_group",
     "create_topic",
+    "data_version",
     "delete_group",
     "delete_kv",
     "delete_topic_in_broker",
@@ -69,8 +68,10 @@ __all__ = [
     "namesrv_config",
     "producer_connection",
     "put_kv",
+    "register_topic",
+    "system_topics_of_broker",
+    "topic_list",
     "topic_stats",
-    "topics",
     "topics_of_cluster",
     "update_broker_config",
     "update_namesrv_config",
@@ -95,12 +96,15 @@ async def _ask(
 # Name servers
 
 
-async def topics(remoting: Remoting, address: str, timeout: float) -> list[str]:
-    """Return the names of all topics, system topics included."""
-    response = await _ask(
-        remoting, address, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, timeout, "list of topics"
-    )
-    return TopicList.decode(response.body).topic_list if response.body else []
+async def topic_list(
+    remoting: Remoting,
+    address: str,
+    timeout: float,
+    code: RequestCode = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+) -> bodies.TopicList:
+    """Return the names of all topics, system topics included; another ``code`` asks for another of the lists."""
+    response = await _ask(remoting, address, code, timeout, "list of topics")
+    return bodies.TopicList.decode(response.body) if response.body else bodies.TopicList()
 
 
 async def topics_of_cluster(remoting: Remoting, address: str, cluster: str, timeout: float) -> list[str]:
@@ -109,21 +113,71 @@ async def topics_of_cluster(remoting: Remoting, address: str, cluster: str, time
         remoting, address, RequestCode.GET_TOPICS_BY_CLUSTER, timeout, f"list of topics of cluster {cluster!r}",
         GetTopicsByClusterRequestHeader(cluster=cluster),
     )  # fmt: skip
-    return TopicList.decode(response.body).topic_list if response.body else []
+    return bodies.TopicList.decode(response.body).topic_list if response.body else []
 
 
-async def cluster_info(remoting: Remoting, address: str, timeout: float) -> ClusterInfo:
+async def cluster_info(remoting: Remoting, address: str, timeout: float) -> bodies.ClusterInfo:
     """Return clusters, their broker names, and the addresses of each."""
+    info, _ = await cluster_info_and_version(remoting, address, timeout)
+    return info
+
+
+async def cluster_info_and_version(remoting: Remoting, address: str, timeout: float) -> tuple[bodies.ClusterInfo, int]:
+    """Return the same with the ordinal of the release that the name server is of, which every answer carries."""
     response = await _ask(remoting, address, RequestCode.GET_BROKER_CLUSTER_INFO, timeout, "list of brokers")
-    return ClusterInfo.decode(response.body)
+    return bodies.ClusterInfo.decode(response.body), response.version
 
 
-async def delete_topic_in_name_server(remoting: Remoting, address: str, topic: str, timeout: float) -> None:
-    """Make a name server forget a topic."""
+async def delete_topic_in_name_server(
+    remoting: Remoting, address: str, topic: str, cluster: str | None, timeout: float
+) -> None:
+    """Make a name server forget a topic, or its queues on the brokers of one cluster."""
     await _ask(
         remoting, address, RequestCode.DELETE_TOPIC_IN_NAMESRV, timeout, f"deletion of topic {topic!r}",
-        DeleteTopicFromNamesrvRequestHeader(topic=topic),
+        DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster),
     )  # fmt: skip
+
+
+async def register_topic(
+    remoting: Remoting, address: str, topic: str, queues: list[bodies.QueueData], timeout: float
+) -> None:
+    """Tell a name server of a topic [5.x]; one of 4.9 does not answer."""
+    await _ask(
+        remoting, address, RequestCode.REGISTER_TOPIC_IN_NAMESRV, timeout, f"registration of topic {topic!r}",
+        RegisterTopicRequestHeader(topic=topic), bodies.TopicRouteData(queue_datas=queues).encode(),
+    )  # fmt: skip
+
+
+async def broker_member_group(
+    remoting: Remoting, address: str, cluster: str, broker_name: str, timeout: float
+) -> bodies.BrokerMemberGroup:
+    """Return the addresses under a broker name by id [5.x]; one of 4.9 does not answer."""
+    response = await _ask(
+        remoting, address, RequestCode.GET_BROKER_MEMBER_GROUP, timeout, f"members of broker {broker_name!r}",
+        GetBrokerMemberGroupRequestHeader(cluster_name=cluster, broker_name=broker_name),
+    )  # fmt: skip
+    found = bodies.GetBrokerMemberGroupResponseBody.decode(response.body).broker_member_group
+    return found or bodies.BrokerMemberGroup(cluster, broker_name)
+
+
+async def data_version(
+    remoting: Remoting,
+    address: str,
+    cluster: str,
+    broker_name: str,
+    broker_id: int,
+    broker_address: str,
+    timeout: float,
+) -> bodies.DataVersion | None:
+    """Return the version of a broker's topics that a name server holds; None where it does not know the broker."""
+    response = await _ask(
+        remoting, address, RequestCode.QUERY_DATA_VERSION, timeout, f"data version of broker {broker_name!r}",
+        QueryDataVersionRequestHeader(
+            broker_name=broker_name, broker_addr=broker_address, cluster_name=cluster, broker_id=broker_id
+        ),
+        bodies.DataVersion().encode(),
+    )  # fmt: skip
+    return bodies.DataVersion.decode(response.body) if response.body else None
 
 
 async def get_kv(remoting: Remoting, address: str, namespace: str, key: str, timeout: float) -> str | None:
@@ -144,7 +198,7 @@ async def list_kv(remoting: Remoting, address: str, namespace: str, timeout: flo
         remoting, address, RequestCode.GET_KVLIST_BY_NAMESPACE, timeout, f"keys of namespace {namespace!r}",
         GetKVListByNamespaceRequestHeader(namespace=namespace),
     )  # fmt: skip
-    return KVTable.decode(response.body).table if response.body else {}
+    return bodies.KVTable.decode(response.body).table if response.body else {}
 
 
 async def put_kv(remoting: Remoting, address: str, namespace: str, key: str, value: str, timeout: float) -> None:
@@ -200,7 +254,7 @@ async def add_write_permission(remoting: Remoting, address: str, broker_name: st
 # Brokers
 
 
-async def create_topic(remoting: Remoting, address: str, config: TopicConfig, timeout: float) -> None:
+async def create_topic(remoting: Remoting, address: str, config: bodies.TopicConfig, timeout: float) -> None:
     """Create a topic at one broker, or change it."""
     if config.topic_filter_type is None:
         raise ValueError("a topic needs a filter type")
@@ -230,19 +284,42 @@ async def delete_topic_in_broker(remoting: Remoting, address: str, topic: str, t
     )  # fmt: skip
 
 
-async def topic_stats(remoting: Remoting, address: str, topic: str, timeout: float) -> TopicStatsTable:
+async def topic_stats(remoting: Remoting, address: str, topic: str, timeout: float) -> bodies.TopicStatsTable:
     """Return the bounds of a topic's queues at one broker."""
     response = await _ask(
         remoting, address, RequestCode.GET_TOPIC_STATS_INFO, timeout, f"offsets of topic {topic!r}",
         GetTopicStatsInfoRequestHeader(topic=topic),
     )  # fmt: skip
-    return TopicStatsTable.decode(response.body)
+    return bodies.TopicStatsTable.decode(response.body)
+
+
+async def broker_topics(
+    remoting: Remoting, address: str, first: int, most: int, timeout: float
+) -> tuple[dict[str, bodies.TopicConfig], int | None]:
+    """Return topics of a broker from a position on and how many it has in all; None: these are all.
+
+    ``most`` is a wish: brokers of 4.9, and ours, answer with every topic, others with at most 2000.
+    """
+    response = await _ask(
+        remoting, address, RequestCode.GET_ALL_TOPIC_CONFIG, timeout, "topics of the broker",
+        GetAllTopicConfigRequestHeader(topic_seq=first, max_topic_num=most),
+    )  # fmt: skip
+    total = response.header(GetAllTopicConfigResponseHeader).total_topic_num
+    return bodies.TopicConfigSerializeWrapper.decode(response.body).topic_config_table, total
+
+
+async def system_topics_of_broker(remoting: Remoting, address: str, timeout: float) -> list[str]:
+    """Return the topics that a broker made for itself."""
+    response = await _ask(
+        remoting, address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, timeout, "system topics of the broker"
+    )
+    return bodies.TopicList.decode(response.body).topic_list if response.body else []
 
 
 async def broker_runtime_info(remoting: Remoting, address: str, timeout: float) -> dict[str, str]:
     """Return counters and state of a broker, by RocketMQ's names."""
     response = await _ask(remoting, address, RequestCode.GET_BROKER_RUNTIME_INFO, timeout, "state of the broker")
-    return KVTable.decode(response.body).table
+    return bodies.KVTable.decode(response.body).table
 
 
 async def broker_config(remoting: Remoting, address: str, timeout: float) -> dict[str, str]:
@@ -261,45 +338,51 @@ async def update_broker_config(
     )  # fmt: skip
 
 
-async def consumer_connection(remoting: Remoting, address: str, group: str, timeout: float) -> ConsumerConnection:
+async def consumer_connection(
+    remoting: Remoting, address: str, group: str, timeout: float
+) -> bodies.ConsumerConnection:
     """Return the members of a group that one broker sees; raises ConsumerNotOnline without any."""
     response = await _ask(
         remoting, address, RequestCode.GET_CONSUMER_CONNECTION_LIST, timeout, f"members of group {group!r}",
         GetConsumerConnectionListRequestHeader(consumer_group=group),
     )  # fmt: skip
-    return ConsumerConnection.decode(response.body)
+    return bodies.ConsumerConnection.decode(response.body)
 
 
-async def producer_connection(remoting: Remoting, address: str, group: str, timeout: float) -> ProducerConnection:
+async def producer_connection(
+    remoting: Remoting, address: str, group: str, timeout: float
+) -> bodies.ProducerConnection:
     """Return the producers of a group that one broker sees."""
     response = await _ask(
         remoting, address, RequestCode.GET_PRODUCER_CONNECTION_LIST, timeout, f"producers of group {group!r}",
         GetProducerConnectionListRequestHeader(producer_group=group),
     )  # fmt: skip
-    return ProducerConnection.decode(response.body)
+    return bodies.ProducerConnection.decode(response.body)
 
 
 async def consume_stats(
     remoting: Remoting, address: str, group: str, topic: str | None, timeout: float
-) -> ConsumeStats:
+) -> bodies.ConsumeStats:
     """Return where a group is in its queues at one broker, in one topic or in all."""
     response = await _ask(
         remoting, address, RequestCode.GET_CONSUME_STATS, timeout, f"offsets of group {group!r}",
         GetConsumeStatsRequestHeader(consumer_group=group, topic=topic),
     )  # fmt: skip
-    return ConsumeStats.decode(response.body)
+    return bodies.ConsumeStats.decode(response.body)
 
 
-async def groups(remoting: Remoting, address: str, timeout: float) -> dict[str, SubscriptionGroupConfig]:
+async def groups(remoting: Remoting, address: str, timeout: float) -> dict[str, bodies.SubscriptionGroupConfig]:
     """Return the consumer groups of one broker by name."""
     response = await _ask(
         remoting, address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, timeout, "list of groups",
         GetAllSubscriptionGroupRequestHeader(group_seq=0),
     )  # fmt: skip
-    return SubscriptionGroupWrapper.decode(response.body).subscription_group_table
+    return bodies.SubscriptionGroupWrapper.decode(response.body).subscription_group_table
 
 
-async def create_group(remoting: Remoting, address: str, config: SubscriptionGroupConfig, timeout: float) -> None:
+async def create_group(
+    remoting: Remoting, address: str, config: bodies.SubscriptionGroupConfig, timeout: float
+) -> None:
     """Create a consumer group at one broker, or change it."""
     await _ask(
         remoting, address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, timeout,

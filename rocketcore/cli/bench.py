@@ -135,11 +135,13 @@ def bench_produce(
     from rocketcore import Admin, Producer
 
     settings = current()
-    with Admin(settings.namesrv, timeout=settings.timeout) as admin:
+    with Admin(settings.namesrv, timeout=settings.timeout, tls=settings.tls) as admin:
         _ensure_topic(admin, topic, queues)
     sender = {"sync": _send, "nowait": _send_nowait, "oneway": _send_oneway, "batch": _send_batch}[mode]
     recorders = [Recorder() for _ in range(threads)]
-    with Producer(settings.namesrv, group="rocket-bench", timeout=settings.timeout, retries=0) as producer:
+    with Producer(
+        settings.namesrv, group="rocket-bench", timeout=settings.timeout, retries=0, tls=settings.tls
+    ) as producer:
         producer.send(topic, b"\0" * size)
         progress(f"sending to {topic}: {size} bytes, {mode}, {threads} threads")
         budget = _Budget(count, seconds)
@@ -274,7 +276,7 @@ def bench_consume(topic: str, batch: int, count: int | None, seconds: float, roc
     from rocketcore import Admin, PullConsumer
 
     settings = current()
-    with Admin(settings.namesrv, timeout=settings.timeout) as admin:
+    with Admin(settings.namesrv, timeout=settings.timeout, tls=settings.tls) as admin:
         stats = admin.topic_stats(topic)
         there = sum(bounds.max_offset - bounds.min_offset for bounds in stats.values())
     wanted = there if count is None else min(count, there)
@@ -282,7 +284,9 @@ def bench_consume(topic: str, batch: int, count: int | None, seconds: float, roc
     recorder = Recorder()
     born_delays, store_delays = array("d"), array("d")
     clock = time.perf_counter
-    with PullConsumer(settings.namesrv, group="TOOLS_CONSUMER", start_from="first", pull_batch_size=batch) as consumer:
+    with PullConsumer(
+        settings.namesrv, group="TOOLS_CONSUMER", start_from="first", pull_batch_size=batch, tls=settings.tls
+    ) as consumer:
         consumer.assign(stats)
         began = clock()
         while recorder.messages < wanted and clock() - began < seconds:

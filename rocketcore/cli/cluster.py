@@ -1,26 +1,31 @@
-"""``rocket cluster list`` and ``rocket broker list``: what the name servers know, in one request."""
+"""``rocket cluster …``: what the name servers know in one request each, and what brokers say in one round."""
 
 from __future__ import annotations
 
-from typing import Any
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final
 
-from rocketcore.cli.options import command, current
-from rocketcore.cli.render import Column, show_rows
+import click
+
+from rocketcore.cli.connection import open_admin
+from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
+from rocketcore.cli.options import FORMATS, Settings, command, current
+from rocketcore.cli.render import Column, progress, show_object, show_rows, timestamp
 from rocketcore.codes import MASTER_ID
+from rocketcore.errors import RouteNotFound, TransportError
 
-__all__ = ["list_brokers", "list_clusters"]
+if TYPE_CHECKING:
+    from rocketcore.admin.cluster import BrokerStatus
 
+__all__ = ["broker_row", "describe", "list_clusters", "topology"]
 
-def _cluster_info() -> Any:
-    from rocketcore.admin.client import Admin
-
-    with Admin(current().namesrv, timeout=current().timeout) as admin:
-        return admin.cluster_info()
+DRAWINGS: Final = ("dot", "mermaid", "svg")
 
 
 @command(help="List clusters with their brokers.")
 def list_clusters() -> None:
-    info = _cluster_info()
+    with open_admin() as admin:
+        info = admin.cluster_info()
     rows = []
     for cluster, names in sorted(info.cluster_addr_table.items()):
         members = [info.broker_addr_table[name] for name in names if name in info.broker_addr_table]
@@ -35,29 +40,113 @@ def list_clusters() -> None:
     show_rows(rows, [Column("cluster"), Column("brokers"), Column("masters"), Column("slaves")])
 
 
-@command(help="List the brokers that are registered.")
-def list_brokers() -> None:
-    info = _cluster_info()
-    rows = [
-        {
-            "broker": name,
-            "cluster": data.cluster,
-            "broker_id": broker_id,
-            "role": "master" if broker_id == MASTER_ID else "slave",
-            "address": address,
-            "zone": data.zone_name,
-        }
-        for name, data in sorted(info.broker_addr_table.items())
-        for broker_id, address in sorted(data.broker_addrs.items())
-    ]
+@command(help="Show the brokers of all clusters, or of one, with version, topics and messages a second.")
+@click.argument("cluster", required=False)
+def describe(cluster: str | None) -> None:
+    with open_admin() as admin:
+        try:
+            members = admin.broker_status(cluster=cluster)
+        except RouteNotFound:
+            raise CommandFailed(
+                "CLUSTER_NOT_EXIST", f"no broker of cluster {cluster!r} is registered",
+                "rocket cluster list shows what there is", exit_code=EXIT_NOT_FOUND,
+            ) from None  # fmt: skip
+    for member in members:
+        if member.error is not None:
+            progress(f"broker {member.broker} at {member.address} is registered and says nothing: {member.error}")
     show_rows(
-        rows,
+        [broker_row(member) for member in members],
         [
-            Column("broker"),
             Column("cluster"),
+            Column("broker"),
             Column("broker_id", "ID"),
             Column("role"),
             Column("address"),
             Column("zone", wide=True),
+            Column("state"),
+            Column("version"),
+            Column("topics"),
+            Column("in_tps", "IN/S"),
+            Column("out_tps", "OUT/S"),
+            Column("started_at", wide=True),
         ],
+        name="broker",
     )
+
+
+def broker_row(member: BrokerStatus) -> dict[str, Any]:
+    """Return what is known of a broker; messages a second are those of the last 10 seconds."""
+    runtime = member.runtime or {}
+    return {
+        "cluster": member.cluster,
+        "broker": member.broker,
+        "broker_id": member.broker_id,
+        "role": "master" if member.broker_id == MASTER_ID else "slave",
+        "address": member.address,
+        "zone": member.zone,
+        "state": _state(member),
+        "version": runtime.get("brokerVersionDesc", "").removeprefix("V").replace("_", ".") or None,
+        "topics": member.topic_count,
+        "in_tps": _latest_rate(runtime.get("putTps")),
+        # 4.9 spells it wrong, 5.5 right, and those between say both.
+        "out_tps": _latest_rate(runtime.get("getTransferredTps") or runtime.get("getTransferedTps")),
+        "started_at": timestamp(_whole(runtime.get("bootTimestamp"))),
+        "error": None if member.error is None else str(member.error),
+    }
+
+
+def _state(member: BrokerStatus) -> str:
+    if member.error is None:
+        return "up"
+    return "unreachable" if isinstance(member.error, TransportError) else "refuses"
+
+
+def _latest_rate(figures: str | None) -> float | None:
+    """Return the first of three rates, which are over 10 seconds, a minute and ten minutes."""
+    try:
+        rate = float((figures or "").split()[0])
+    except (IndexError, ValueError):
+        return None
+    return round(rate, 2) if isfinite(rate) else None
+
+
+def _whole(figure: str | None) -> int | None:
+    return int(figure) if figure is not None and figure.isdecimal() else None
+
+
+def _choose(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
+    if value in FORMATS:
+        ctx.find_root().ensure_object(Settings).output = value
+    return value
+
+
+@command(help="Show which brokers are registered at which name servers, as rows or as a drawing.")
+@click.option("-o", "--output", "form", type=click.Choice([*FORMATS, *DRAWINGS]), callback=_choose,
+              help="Form of the data on stdout; dot is Graphviz.")  # fmt: skip
+def topology(form: str | None) -> None:
+    from rocketcore.cli import topology as drawing
+
+    with open_admin() as admin:
+        found = drawing.Topology.of(admin.cluster_infos())
+    for address, error in found.name_servers.items():
+        if error is not None:
+            progress(f"name server {address} does not answer: {error}")
+    if form in DRAWINGS:
+        click.echo({"dot": drawing.dot, "mermaid": drawing.mermaid, "svg": drawing.svg}[form](found), nl=False)
+    elif current().output in ("json", "jsonl", "yaml"):
+        show_object(found.document())
+    else:
+        show_rows(
+            found.rows(),
+            [
+                Column("cluster"),
+                Column("broker"),
+                Column("broker_id", "ID"),
+                Column("role"),
+                Column("address"),
+                Column("zone", wide=True),
+                Column("registered_at"),
+                Column("missing_at"),
+            ],
+            name="broker",
+        )

@@ -68,7 +68,7 @@ def consume(
     arguments = shlex.split(program) if program else None
     consumed = 0
     with (
-        PushConsumer(current().namesrv, group=group, start_from=start_from) as consumer,
+        PushConsumer(current().namesrv, group=group, start_from=start_from, tls=current().tls) as consumer,
         _Ending(consumer, timeout) as ending,
     ):
         for topic in topics:
@@ -210,7 +210,7 @@ def tail(
         pattern = re.compile(grep.encode()) if grep else None
     except (ValueError, re.error) as error:
         raise click.UsageError(str(error)) from error
-    with Admin(settings.namesrv, timeout=settings.timeout) as admin:
+    with Admin(settings.namesrv, timeout=settings.timeout, tls=settings.tls) as admin:
         ranges = {queue: span for topic in topics for queue, span in _ranges(admin, topic, bounds, exit_at_end).items()}
     ends = {queue: span.end for queue, span in ranges.items() if span.end is not None}
     open_ended = len(ends) < len(ranges)
@@ -218,7 +218,7 @@ def tail(
     if not left and not open_ended:
         return
     shown = 0
-    with PullConsumer(settings.namesrv, group=TOOLS_GROUP, start_from="first") as consumer:
+    with PullConsumer(settings.namesrv, group=TOOLS_GROUP, start_from="first", tls=settings.tls) as consumer:
         wanted = [queue for queue in ranges if queue in left or queue not in ends]
         consumer.assign(wanted, tag=tag, sql=sql)
         for queue in wanted:

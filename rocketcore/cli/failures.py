@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from rocketcore.cli.options import Settings
 from rocketcore.errors import (
@@ -15,6 +17,7 @@ from rocketcore.errors import (
     GroupNotExist,
     MessageIllegal,
     NoPermission,
+    PartlyDone,
     QueryNotFound,
     RequestTimeout,
     RocketError,
@@ -41,19 +44,24 @@ class CommandFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error to print: exit code, stable name, what happened, why, what to do about it."""
+    """An error to print: exit code, stable name, what happened, why, what to do about it.
+
+    ``details`` are more members of the JSON object.
+    """
 
     exit_code: int
     code: str
     what: str
     why: str
     hint: str
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     def show(self, settings: Settings) -> None:
         """Print on stderr: lines for people, one JSON object for programs."""
         if settings.output in ("json", "jsonl"):
             message = f"{self.what}: {self.why}" if self.why else self.what
-            text = json.dumps({"error": {"code": self.code, "message": message, "hint": self.hint}}, ensure_ascii=False)
+            error = {"code": self.code, "message": message, "hint": self.hint, **self.details}
+            text = json.dumps({"error": error}, ensure_ascii=False)
         else:
             lines = [f"error: {self.what}"]
             if self.why:
@@ -86,6 +94,13 @@ def failure_of(error: BaseException, settings: Settings) -> Failure:
     what = f"{settings.command} failed"
     if isinstance(error, CommandFailed):
         return Failure(error.exit_code, error.code, str(error), "", error.hint)
+    if isinstance(error, PartlyDone):
+        failed = {address: str(reason) for address, reason in error.failed.items()}
+        return Failure(
+            EXIT_PARTLY, "PARTLY_DONE", f"{settings.command} was done in part", str(error),
+            "run it again when all of them answer: what is done stays done",
+            {"done": list(error.done), "failed": failed},
+        )  # fmt: skip
     for kind, exit_code, code, hint in _TABLE:
         if isinstance(error, kind):
             return Failure(exit_code, code, what, " ".join(str(error).split()) or kind.__name__, hint)

@@ -2,57 +2,123 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from rocketcore.cli.confirm import confirm
-from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
-from rocketcore.cli.options import command, current
-from rocketcore.cli.render import Column, show_object, show_rows
+from rocketcore.cli.connection import open_admin
+from rocketcore.cli.failures import EXIT_NOT_FOUND, EXIT_PARTLY, CommandFailed
+from rocketcore.cli.options import command
+from rocketcore.cli.render import Column, progress, show_object, show_rows
+from rocketcore.errors import RocketError
 
-__all__ = ["delete_kv", "get_config", "list_kv", "set_config", "set_kv"]
-
-
-def _admin() -> Any:
+if TYPE_CHECKING:
     from rocketcore.admin.client import Admin
 
-    return Admin(current().namesrv, timeout=current().timeout)
+__all__ = ["delete_kv", "get_config", "get_kv", "list_kv", "set_config", "set_kv"]
 
 
-@command(help="Show the settings of the name server that answers first, or one of them.")
+@command(help="Show the settings of the name server that answers first, or one setting; with --all of each of them.")
 @click.argument("name", required=False)
-def get_config(name: str | None) -> None:
-    with _admin() as admin:
+@click.option("--all", "each", is_flag=True, help="Of every name server, side by side.")
+@click.option("--diff", is_flag=True, help="Only those that differ between name servers; implies --all.")
+def get_config(name: str | None, each: bool, diff: bool) -> int:
+    with open_admin() as admin:
+        if each or diff:
+            return _compare(admin, name, diff)
         properties = admin.namesrv_config()
     if name is not None:
         if name not in properties:
-            raise CommandFailed("NOT_FOUND", f"the name server has no setting {name!r}", exit_code=EXIT_NOT_FOUND)
+            raise _no_setting(name)
         properties = {name: properties[name]}
     show_rows([{"name": key, "value": value} for key, value in properties.items()], [Column("name"), Column("value")])
+    return 0
+
+
+def _no_setting(name: str) -> CommandFailed:
+    return CommandFailed(
+        "NOT_FOUND", f"no name server has a setting {name!r}",
+        "rocket namesrv config get shows them all", exit_code=EXIT_NOT_FOUND,
+    )  # fmt: skip
+
+
+def _compare(admin: Admin, name: str | None, diff: bool) -> int:
+    """Show a row a setting with its value at each name server; None where one does not have it or does not answer."""
+    answers = admin.namesrv_configs()
+    configs = _answered(answers)
+    names = sorted({key for config in configs.values() for key in config if name in (None, key)})
+    if name is not None and not names:
+        raise _no_setting(name)
+    rows = []
+    for key in names:
+        values = {address: configs[address].get(key) if address in configs else None for address in answers}
+        differs = len({values[address] for address in configs}) > 1
+        if differs or not diff:
+            rows.append({"name": key, "differs": differs, "values": values})
+
+    def value_at(address: str) -> Callable[[Mapping[str, str | None]], str | None]:
+        return lambda values: values[address]
+
+    show_rows(rows, [Column("name"), Column("differs"),
+                     *(Column("values", address, text=value_at(address)) for address in answers)])  # fmt: skip
+    return 0 if len(configs) == len(answers) else EXIT_PARTLY
+
+
+def _answered(answers: Mapping[str, dict[str, str] | RocketError]) -> dict[str, dict[str, str]]:
+    """Leave out the name servers that did not answer, and say so; raises the first error where none did."""
+    configs = {address: answer for address, answer in answers.items() if not isinstance(answer, RocketError)}
+    failures = {address: answer for address, answer in answers.items() if isinstance(answer, RocketError)}
+    if not configs:
+        raise next(iter(failures.values()))
+    for address, error in failures.items():
+        progress(f"name server {address} does not answer: {error}")
+    return configs
 
 
 @command(help="Change a setting on every name server.")
 @click.argument("name")
 @click.argument("value")
 def set_config(name: str, value: str) -> None:
-    with _admin() as admin:
-        before = admin.namesrv_config().get(name)
-        if before is None:
-            raise CommandFailed("NOT_FOUND", f"the name server has no setting {name!r}", exit_code=EXIT_NOT_FOUND)
+    with open_admin() as admin:
+        before = _answered(admin.namesrv_configs())
+        if not any(name in config for config in before.values()):
+            raise _no_setting(name)
         admin.update_namesrv_config({name: value})
-        after = admin.namesrv_config().get(name)
-    if after != value:
-        raise CommandFailed("REFUSED", f"the name server kept {name}={after}", "check the form of the value")
-    show_object({"name": name, "before": before, "value": after})
+        after = _answered(admin.namesrv_configs())
+    kept = {address: config.get(name) for address, config in after.items() if config.get(name) != value}
+    if kept:
+        where = ", ".join(f"{name}={other} at {address}" for address, other in kept.items())
+        raise CommandFailed("REFUSED", f"name servers kept {where}", "check the form of the value")
+    values = {config.get(name) for config in before.values()}
+    show_object({"name": name, "before": values.pop() if len(values) == 1 else None, "value": value})
 
 
 @command(help="List the keys and values of a namespace.")
 @click.argument("namespace")
 def list_kv(namespace: str) -> None:
-    with _admin() as admin:
+    with open_admin() as admin:
         table = admin.list_kv(namespace)
     show_rows([{"key": key, "value": value} for key, value in sorted(table.items())], [Column("key"), Column("value")])
+
+
+@command(help="Show one value.")
+@click.argument("namespace")
+@click.argument("key")
+def get_kv(namespace: str, key: str) -> None:
+    with open_admin() as admin:
+        value = admin.get_kv(namespace, key)
+    if value is None:
+        raise _no_key(namespace, key)
+    show_object({"namespace": namespace, "key": key, "value": value})
+
+
+def _no_key(namespace: str, key: str) -> CommandFailed:
+    return CommandFailed(
+        "NOT_FOUND", f"namespace {namespace!r} has no key {key!r}",
+        f"rocket namesrv kv list {namespace} shows its keys", exit_code=EXIT_NOT_FOUND,
+    )  # fmt: skip
 
 
 @command(help="Set a value on every name server.")
@@ -60,7 +126,7 @@ def list_kv(namespace: str) -> None:
 @click.argument("key")
 @click.argument("value")
 def set_kv(namespace: str, key: str, value: str) -> None:
-    with _admin() as admin:
+    with open_admin() as admin:
         before = admin.get_kv(namespace, key)
         admin.put_kv(namespace, key, value)
     show_object({"namespace": namespace, "key": key, "before": before, "value": value})
@@ -72,12 +138,10 @@ def set_kv(namespace: str, key: str, value: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 def delete_kv(namespace: str, key: str, yes: bool, dry_run: bool) -> None:
-    with _admin() as admin:
+    with open_admin() as admin:
         before = admin.get_kv(namespace, key)
         if before is None:
-            raise CommandFailed(
-                "NOT_FOUND", f"namespace {namespace!r} has no key {key!r}", exit_code=EXIT_NOT_FOUND
-            )
+            raise _no_key(namespace, key)
         if not confirm(f"delete {key} = {before} in namespace {namespace}", key, yes=yes, dry_run=dry_run):
             return
         admin.delete_kv(namespace, key)

@@ -9,9 +9,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from rocketcore.transport.tls import TlsOption
 
 __all__ = ["FORMATS", "PipeClosed", "Settings", "command", "current", "global_options"]
 
@@ -19,6 +22,8 @@ FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "csv", "name")
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 DEFAULT_TIMEOUT: Final = 5.0
 NAMESRV_VARIABLES: Final = ("ROCKET_NAMESRV", "ROCKETMQ_NAMESRV_ADDR", "NAMESRV_ADDR")
+
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 AnyCommand = TypeVar("AnyCommand", bound=click.Command)
 
@@ -30,6 +35,11 @@ class Settings:
     namesrv_option: str | None = None
     output: str = "table"
     timeout: float = DEFAULT_TIMEOUT
+    tls_option: bool = False
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_insecure: bool = False
     quiet: bool = False
     debug: bool = False
     command: str = "rocket"
@@ -43,6 +53,29 @@ class Settings:
             if os.environ.get(variable):
                 return os.environ[variable]
         return _context().get("namesrv") or DEFAULT_NAMESRV
+
+    @property
+    def tls(self) -> TlsOption:
+        """How to connect: plainly, unless an option, an environment variable or the context speaks of TLS."""
+        context = _context()
+
+        def text(name: str) -> str:
+            return os.environ.get(f"ROCKET_{name.upper()}") or context.get(name, "")
+
+        def flag(name: str) -> bool:
+            return text(name).lower() in ("1", "true", "yes", "on")
+
+        def path(given: Path | None, name: str) -> Path | None:
+            return given or (Path(text(name)) if text(name) else None)
+
+        ca, cert = path(self.tls_ca, "tls_ca"), path(self.tls_cert, "tls_cert")
+        key = path(self.tls_key, "tls_key")
+        insecure = self.tls_insecure or flag("tls_insecure")
+        if not (self.tls_option or flag("tls") or insecure or ca or cert or key):
+            return False
+        from rocketcore.transport.tls import TlsConfig
+
+        return TlsConfig(ca_file=ca, cert_file=cert, key_file=key, verify=not insecure)
 
 
 def _context() -> dict[str, str]:
@@ -64,7 +97,7 @@ def _context() -> dict[str, str]:
     context = document.get("contexts", {}).get(name)
     if not isinstance(context, dict):
         raise ConfigError(f"{path}: no context {name!r}")
-    return {key: value for key, value in context.items() if isinstance(value, str)}
+    return {key: str(value) for key, value in context.items() if isinstance(value, (str, bool))}
 
 
 def current() -> Settings:
@@ -79,22 +112,27 @@ def _store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value is None or parameter.name is None:
         return
     settings = ctx.find_root().ensure_object(Settings)
-    setattr(settings, "namesrv_option" if parameter.name == "namesrv" else parameter.name, value)
+    setattr(settings, f"{parameter.name}_option" if parameter.name in ("namesrv", "tls") else parameter.name, value)
 
 
 def _options(taken: set[str]) -> list[click.Option]:
     """Make the common options, without the names that a command has taken for its own."""
 
-    def option(*names: str, **attributes: Any) -> click.Option:
+    def option(*names: str, **attributes: Any) -> list[click.Option]:
         free = [name for name in names if name not in taken]
-        return click.Option(free, expose_value=False, callback=_store, default=None, **attributes)
+        return [click.Option(free, expose_value=False, callback=_store, default=None, **attributes)] if free else []
 
     return [
-        option("--namesrv", metavar="A[;B]", help="Name servers, host:port joined by ;"),
-        option("-o", "--output", type=click.Choice(FORMATS), help="Form of the data on stdout."),
-        option("--timeout", type=click.FloatRange(0, min_open=True), help="Longest wait, seconds."),
-        option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
-        option("--debug", is_flag=True, help="Show tracebacks and debug logs."),
+        *option("--namesrv", metavar="A[;B]", help="Name servers, host:port joined by ;"),
+        *option("-o", "--output", type=click.Choice(FORMATS), help="Form of the data on stdout."),
+        *option("--timeout", type=click.FloatRange(0, min_open=True), help="Longest wait, seconds."),
+        *option("--tls", is_flag=True, help="Connect with TLS."),
+        *option("--tls-ca", type=_FILE, help="Trust these authorities, PEM, in place of the system's."),
+        *option("--tls-cert", type=_FILE, help="Certificate of this client, PEM."),
+        *option("--tls-key", type=_FILE, help="Its key, PEM, where the certificate's file does not hold it."),
+        *option("--tls-insecure", is_flag=True, help="TLS without a look at the server's certificate."),
+        *option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
+        *option("--debug", is_flag=True, help="Show tracebacks and debug logs."),
     ]
 
 

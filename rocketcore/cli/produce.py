@@ -70,7 +70,7 @@ def produce(
     }
     sent = not_ok = 0
     began = time.monotonic()
-    with Producer(settings.namesrv, group=group, timeout=settings.timeout) as producer:
+    with Producer(settings.namesrv, group=group, timeout=settings.timeout, tls=settings.tls) as producer:
         for fields in _inputs(bodies, jsonl):
             message = Message(topic, **{**constants, **fields})
             for _ in range(count):

@@ -24,20 +24,22 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: the key of its value and its title; ``wide`` ones are left out of plain tables."""
+    """A column of a table: the key of its value and its title; ``wide`` ones are left out of plain tables.
+
+    ``text`` makes the value's text, None where it is unknown; a column with one has its title in CSV as well.
+    """
 
     key: str
     title: str = ""
     wide: bool = False
-    text: Callable[[Any], str] | None = None
+    text: Callable[[Any], str | None] | None = None
 
-    def show(self, row: Row) -> str:
+    def cell(self, row: Row) -> str | None:
+        """Return the text of a row's value; None where it is unknown."""
         value = row.get(self.key)
         if value is None:
-            return UNKNOWN
-        if self.text is not None:
-            return self.text(value)
-        return _cell(value)
+            return None
+        return _cell(value) if self.text is None else self.text(value)
 
     @property
     def heading(self) -> str:
@@ -59,8 +61,8 @@ def show_rows(rows: Iterable[Row], columns: Sequence[Column], *, name: str | Non
         print("\n".join(_yaml(rows, 0)) if rows else "[]")
     elif output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow([column.key for column in columns])
-        writer.writerows([["" if row.get(c.key) is None else _cell(row[c.key]) for c in columns] for row in rows])
+        writer.writerow([column.key if column.text is None else column.heading for column in columns])
+        writer.writerows([[column.cell(row) or "" for column in columns] for row in rows])
     elif output == "name":
         for row in rows:
             print(row[name])
@@ -75,7 +77,7 @@ def show_object(value: Row, columns: Sequence[Column] | None = None) -> None:
         columns = columns or [Column(key) for key in value]
         width = max((len(column.heading) for column in columns), default=0)
         for column in columns:
-            print(f"{column.heading:<{width}}  {column.show(value)}")
+            print(f"{column.heading:<{width}}  {_shown(column, value)}")
     elif output == "csv":
         show_rows([value], columns or [Column(key) for key in value])
     elif output == "name":
@@ -108,6 +110,11 @@ def _json(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
+def _shown(column: Column, row: Row) -> str:
+    text = column.cell(row)
+    return UNKNOWN if text is None else text
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -121,7 +128,7 @@ def _cell(value: Any) -> str:
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
-    cells = [[column.show(row) for column in columns] for row in rows]
+    cells = [[_shown(column, row) for column in columns] for row in rows]
     right = [bool(rows) and all(_is_number(row.get(column.key)) for row in rows) for column in columns]
     if sys.stdout.isatty():
         from rich.console import Console

@@ -52,6 +52,7 @@ def start_namesrv(
     config_file: Path | None, only_print: bool, listen: str | None, home: Path | None, insecure: bool
 ) -> int:
     from rocketcore.nameserver.config import NameServerConfig
+    from rocketcore.transport.tls import TLS_SETTINGS, ServerTls, client_tls, tls_properties
 
     file = _read(config_file)
     options = _listen_properties(listen)
@@ -59,16 +60,19 @@ def start_namesrv(
         options["rocketmqHome"] = str(home)
     if config_file is not None:
         options["configStorePath"] = str(config_file.absolute())
-    config = load_config(NameServerConfig, {**file, **environment_properties([NameServerConfig]), **options})
+    properties = {**file, **environment_properties([NameServerConfig, *TLS_SETTINGS]), **options}
+    config = load_config(NameServerConfig, properties)
+    properties = tls_properties(properties)
+    tls, to_others = load_config(ServerTls, properties), client_tls(properties)
     if only_print:
-        click.echo(print_config(config), nl=False)
+        click.echo(print_config(config, tls), nl=False)
         return 0
     _check_bind(config.bind_address, insecure)
 
     def make() -> Server:
         from rocketcore.nameserver.server import NameServer
 
-        return NameServer(config, properties=file)
+        return NameServer(config, properties=file, tls=tls, client_tls=to_others or False)
 
     return serve(make)
 
@@ -96,6 +100,7 @@ def start_broker(
 ) -> int:
     from rocketcore.broker.config import BrokerConfig
     from rocketcore.broker.store.config import StoreConfig
+    from rocketcore.transport.tls import TLS_SETTINGS, ServerTls, client_tls, tls_properties
 
     file = _read(config_file)
     options = _listen_properties(listen)
@@ -108,19 +113,21 @@ def start_broker(
         "namesrvAddr": current().namesrv_option,
     }
     options.update({key: value for key, value in given.items() if value is not None})
-    properties = {**file, **environment_properties([BrokerConfig, StoreConfig]), **options}
+    properties = {**file, **environment_properties([BrokerConfig, StoreConfig, *TLS_SETTINGS]), **options}
     properties.setdefault("namesrvAddr", current().namesrv)
     config = load_config(BrokerConfig, properties)
     store_config = load_config(StoreConfig, properties)
+    properties = tls_properties(properties)
+    tls, to_others = load_config(ServerTls, properties), client_tls(properties)
     if only_print:
-        click.echo(print_config(config, store_config), nl=False)
+        click.echo(print_config(config, store_config, tls), nl=False)
         return 0
     _check_bind(config.bind_address, insecure)
 
     def make() -> Server:
         from rocketcore.broker.broker import Broker
 
-        return Broker(config, store_config)
+        return Broker(config, store_config, tls=tls, client_tls=to_others or False)
 
     return serve(make)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from rocketcore.cli.confirm import confirm
-from rocketcore.cli.options import command, current
+from rocketcore.cli.connection import open_admin
+from rocketcore.cli.options import command
 from rocketcore.cli.render import Column, show_object, show_rows, timestamp
 from rocketcore.codes import (
     DLQ_TOPIC_PREFIX,
@@ -18,7 +19,12 @@ from rocketcore.codes import (
     Permission,
 )
 
-__all__ = ["create", "delete", "describe", "list_topics", "permission_text", "route"]
+if TYPE_CHECKING:
+    from rocketcore.admin.client import Admin
+
+__all__ = ["create", "delete", "describe", "list_topics", "permission_text", "route", "topic_kind"]
+
+LISTS: Final = ("system", "unit", "unit-sub", "unit-sub-ununit")
 
 PERMISSIONS = {"rw": Permission.READ | Permission.WRITE, "r": Permission.READ, "w": Permission.WRITE}
 
@@ -28,26 +34,36 @@ def permission_text(perm: int) -> str:
     return f"{'r' if perm & Permission.READ else ''}{'w' if perm & Permission.WRITE else ''}" or "none"
 
 
-def _admin() -> Any:
-    from rocketcore.admin.client import Admin
-
-    return Admin(current().namesrv, timeout=current().timeout)
-
-
 @command(help="List the topics of the cluster; system, retry and dead-letter topics with --all.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Also topics that no user made.")
 @click.option("--cluster", help="Only topics of this cluster.")
-def list_topics(everything: bool, cluster: str | None) -> None:
-    with _admin() as admin:
-        names = admin.topics(cluster)
+@click.option("--only", "only", type=click.Choice(LISTS), help="Only system topics, those of a unit, those that a unit "
+              "subscribes to, or of these the ones of no unit.")  # fmt: skip
+def list_topics(everything: bool, cluster: str | None, only: str | None) -> None:
+    with open_admin() as admin:
+        names = admin.topics(cluster) if only is None or cluster is not None else _listed(admin, only)
+        if only is not None and cluster is not None:
+            names = sorted({*names} & {*_listed(admin, only)})
         info = admin.cluster_info()
     own = {*info.cluster_addr_table, *info.broker_addr_table}
-    rows = [{"topic": name, "kind": _kind(name, own)} for name in names]
+    everything = everything or only is not None
+    rows = [{"topic": name, "kind": "system" if only == "system" else topic_kind(name, own)} for name in names]
     shown = [row for row in rows if everything or row["kind"] == "normal"]
     show_rows(shown, [Column("topic"), Column("kind", wide=not everything)])
 
 
-def _kind(topic: str, own: set[str]) -> str:
+def _listed(admin: Admin, only: str) -> list[str]:
+    asks = {
+        "system": admin.system_topics,
+        "unit": admin.unit_topics,
+        "unit-sub": admin.unit_sub_topics,
+        "unit-sub-ununit": admin.unit_sub_ununit_topics,
+    }
+    return asks[only]()
+
+
+def topic_kind(topic: str, own: set[str]) -> str:
+    """Return normal, system, retry or dlq; ``own`` are the names of clusters and brokers, which name topics too."""
     if topic.startswith(RETRY_TOPIC_PREFIX):
         return "retry"
     if topic.startswith(DLQ_TOPIC_PREFIX):
@@ -61,7 +77,7 @@ def _kind(topic: str, own: set[str]) -> str:
 @command(help="Show the queues of a topic with their offsets.")
 @click.argument("topic")
 def describe(topic: str) -> None:
-    with _admin() as admin:
+    with open_admin() as admin:
         stats = admin.topic_stats(topic)
     show_rows(
         [
@@ -112,7 +128,7 @@ def create(
     pairs = [attribute.partition("=") for attribute in attributes]
     if any(not name or not separator for name, separator, _ in pairs):
         raise click.BadParameter("give it as NAME=VALUE", param_hint="--attribute")
-    with _admin() as admin:
+    with open_admin() as admin:
         created = admin.create_topic(
             topic,
             queues,
@@ -141,7 +157,7 @@ def create(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 def delete(topic: str, cluster: str | None, yes: bool, dry_run: bool) -> None:
-    with _admin() as admin:
+    with open_admin() as admin:
         stats = admin.topic_stats(topic)
         messages = sum(bounds.max_offset - bounds.min_offset for bounds in stats.values())
         brokers = sorted({queue.broker for queue in stats})
@@ -155,7 +171,7 @@ def delete(topic: str, cluster: str | None, yes: bool, dry_run: bool) -> None:
 @command(help="Show which brokers serve a topic.")
 @click.argument("topic")
 def route(topic: str) -> None:
-    with _admin() as admin:
+    with open_admin() as admin:
         found = admin.topic_route(topic)
     brokers = {data.broker_name: data for data in found.broker_datas}
     rows = []
@@ -172,6 +188,8 @@ def route(topic: str) -> None:
                 "perm": permission_text(queues.perm),
                 "read_queues": queues.read_queue_nums,
                 "write_queues": queues.write_queue_nums,
+                "zone": None if broker is None else broker.zone_name,
+                "order_conf": found.order_topic_conf or None,
             }
         )
     show_rows(
@@ -184,6 +202,8 @@ def route(topic: str) -> None:
             Column("perm"),
             Column("read_queues"),
             Column("write_queues"),
+            Column("zone", wide=True),
+            Column("order_conf", wide=True),
         ],
         name="broker",
     )

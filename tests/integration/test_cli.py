@@ -7,6 +7,7 @@ import json
 import select
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from rocketcore.cli.main import run
 from rocketcore.client.sync import Producer
 from rocketcore.local import LocalCluster
 from rocketcore.message import Message, MessageQueue
+from tests.fixtures.processes import Processes
 
 Rocket = Callable[..., Any]
 
@@ -123,6 +125,183 @@ def test_name_server_settings_and_keys(rocket: Rocket) -> None:
     assert rocket("namesrv", "kv", "delete", "cli-space", "k", "--yes")[0] == 0
     assert rocket("namesrv", "kv", "delete", "cli-space", "k", "--yes")[0] == 3
     assert rocket("namesrv", "kv", "list", "cli-space", "-o", "json")[1] == "[]\n"
+
+
+def test_drain_makes_producers_leave_a_broker(monkeypatch: pytest.MonkeyPatch, rocket: Rocket) -> None:
+    with LocalCluster(brokers=2) as pair:
+        monkeypatch.setenv("ROCKET_NAMESRV", pair.namesrv)
+
+        def used() -> set[str]:
+            with Producer(pair.namesrv, group="p") as producer:
+                return {producer.send("drained", b"x").queue.broker for _ in range(8)}
+
+        rocket("topic", "create", "drained", "--queues", "2")
+        assert used() == {"broker-a", "broker-b"}
+        code, out, err = rocket("broker", "drain", "broker-a", "--dry-run")
+        assert (code, out) == (0, "")
+        assert err.splitlines()[:2] == [
+            "drain broker broker-a of DefaultCluster: 2 write queues of 1 topic go", "  drained  2"
+        ]  # fmt: skip
+        assert "no other master" not in err
+        assert rocket("broker", "drain", "broker-a", stdin=b"")[0] == 2
+        assert used() == {"broker-a", "broker-b"}
+        monkeypatch.setattr(sys, "stdin", Terminal("broker-b\n"))
+        assert rocket("broker", "drain", "broker-a")[0] == 2
+        monkeypatch.setattr(sys, "stdin", Terminal("broker-a\n"))
+        code, out, err = rocket("broker", "drain", "broker-a", "-o", "json")
+        assert code == 0
+        assert json.loads(out[out.index("{") :])["writable"] is False
+        assert "broker-a is now read-only; producers move within 30 s" in err
+        assert used() == {"broker-b"}
+        code, _, err = rocket("broker", "drain", "broker-b", "--yes", "--dry-run")
+        assert "DefaultCluster has no other master" not in err
+        assert rocket("broker", "undrain", "broker-a")[0] == 0
+        assert used() == {"broker-a", "broker-b"}
+
+
+class Terminal(io.StringIO):
+    """What a person types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_undrain_tells_of_topics_that_the_broker_refuses(rocket: Rocket) -> None:
+    assert rocket("topic", "create", "archive", "--perm", "r")[0] == 0
+    code, _, err = rocket("broker", "undrain", "broker-a")
+    assert code == 0
+    assert "broker-a itself refuses messages to archive, though name servers offer them now" in err
+    assert rocket("topic", "delete", "archive", "--yes")[0] == 0
+
+
+def test_clusters_and_brokers_in_detail(rocket: Rocket, cluster: LocalCluster) -> None:
+    code, out, _ = rocket("cluster", "describe", "-o", "json")
+    [row] = json.loads(out)
+    assert list(row) == [
+        "cluster", "broker", "broker_id", "role", "address", "zone", "state", "version", "topics", "in_tps", "out_tps",
+        "started_at", "error",
+    ]  # fmt: skip
+    assert (row["broker"], row["state"], row["error"]) == ("broker-a", "up", None)
+    with Admin(cluster.namesrv) as admin:
+        assert row["topics"] == len(admin.broker_topics(cluster.broker_addresses[0]))
+    code, out, _ = rocket("broker", "describe", "broker-a", "-o", "json")
+    shown = json.loads(out)
+    assert [name for name in shown if name not in row] == [
+        "messages_in_today", "messages_out_today", "log_bytes", "disk_ratio", "runtime"
+    ]  # fmt: skip
+    assert shown["runtime"]["brokerActive"] == "true"
+    code, out, _ = rocket("broker", "describe", "broker-a")
+    assert "runtime" not in out.lower()
+    assert rocket("broker", "describe", "broker-a", "-o", "name")[1] == "broker-a\n"
+    assert rocket("broker", "describe", "broker-a", "--id", "1")[0] == 3
+    code, out, _ = rocket("cluster", "topology", "-o", "csv")
+    assert out.splitlines()[1].startswith(f"DefaultCluster,broker-a,0,master,{cluster.broker_addresses[0]},")
+    for output in ("dot", "mermaid", "svg"):
+        code, out, _ = rocket("cluster", "topology", "-o", output)
+        assert code == 0
+        assert cluster.broker_addresses[0] in out
+    assert rocket("cluster", "topology", "-o", "xml")[0] == 2
+    assert rocket("-o", "name", "cluster", "topology")[1] == "broker-a\n"
+
+
+def test_lists_of_topics(rocket: Rocket) -> None:
+    rocket("topic", "create", "listed")
+    _, out, _ = rocket("topic", "list", "--only", "system", "-o", "name")
+    assert {"TBW102", "broker-a"} <= set(out.splitlines())
+    assert "listed" not in out.splitlines()
+    for only in ("unit", "unit-sub", "unit-sub-ununit"):
+        assert rocket("topic", "list", "--only", only, "-o", "json")[:2] == (0, "[]\n")
+    assert rocket("topic", "list", "--cluster", "nothing", "-o", "json")[:2] == (0, "[]\n")
+
+
+def test_a_broker_that_says_nothing_is_shown_as_such(
+    monkeypatch: pytest.MonkeyPatch, rocket: Rocket, processes: Processes
+) -> None:
+    namesrv = processes.namesrv()
+    broker = processes.broker(namesrv.address, "--name", "mute")
+    monkeypatch.setenv("ROCKET_NAMESRV", namesrv.address)
+    broker.process.send_signal(signal.SIGSTOP)
+    code, out, err = rocket("cluster", "describe", "--timeout", "0.5", "-o", "json")
+    [row] = json.loads(out)
+    assert (code, row["state"], row["version"], row["topics"]) == (0, "unreachable", None, None)
+    assert f"broker mute at {broker.address} is registered and says nothing" in err
+    assert rocket("broker", "describe", "mute", "--timeout", "0.5")[0] == 5
+    code, _, err = rocket("broker", "drain", "mute", "--yes", "--timeout", "0.5")
+    assert code == 0
+    assert "drain broker mute of DefaultCluster: the write queues of all its topics go" in err
+
+
+def test_one_of_two_name_servers_is_dead(monkeypatch: pytest.MonkeyPatch, rocket: Rocket, processes: Processes) -> None:
+    first, second = processes.namesrv(), processes.namesrv()
+    both = f"{first.address};{second.address}"
+    processes.broker(both, "--name", "solo")
+    monkeypatch.setenv("ROCKET_NAMESRV", both)
+    assert rocket("topic", "create", "orders", "--queues", "2")[0] == 0
+    assert rocket("namesrv", "kv", "set", "space", "k", "1")[0] == 0
+    code, out, _ = rocket("namesrv", "config", "get", "--diff", "-o", "json")
+    differing = {row["name"]: row for row in json.loads(out)}
+    assert code == 0
+    assert "kvConfigPath" in differing
+    assert "waitSecondsForService" not in differing
+    assert list(differing["kvConfigPath"]["values"]) == [first.address, second.address]
+    first.kill()
+    reads = [
+        ["topic", "list"], ["topic", "route", "orders"], ["topic", "describe", "orders"], ["cluster", "list"],
+        ["cluster", "describe"], ["cluster", "topology"], ["broker", "list"], ["broker", "describe", "solo"],
+        ["namesrv", "config", "get"], ["namesrv", "kv", "list", "space"], ["namesrv", "kv", "get", "space", "k"],
+    ]  # fmt: skip
+    for verb in reads:
+        assert rocket(*verb)[0] == 0, verb
+    code, out, err = rocket("namesrv", "config", "get", "waitSecondsForService", "--all", "-o", "json")
+    assert code == 6
+    assert json.loads(out)[0]["values"] == {first.address: None, second.address: "45"}
+    assert f"name server {first.address} does not answer" in err
+    writes = [
+        ["namesrv", "kv", "set", "space", "k", "2"], ["namesrv", "kv", "delete", "space", "k", "--yes"],
+        ["namesrv", "config", "set", "waitSecondsForService", "46"], ["broker", "drain", "solo", "--yes"],
+        ["broker", "undrain", "solo"], ["topic", "delete", "orders", "--yes"],
+    ]  # fmt: skip
+    for verb in writes:
+        code, out, err = rocket(*verb, "-q", "-o", "json")
+        error = json.loads(err)["error"]
+        assert (code, error["code"], error["done"], out) == (6, "PARTLY_DONE", [second.address], ""), verb
+        assert list(error["failed"]) == [first.address]
+    assert rocket("namesrv", "kv", "get", "space", "k")[0] == 3, "what was done stays done"
+    code, _, err = rocket("namesrv", "config", "set", "kvConfigPath", "/x", "-o", "json")
+    assert code == 4, "a refusal is no part of the work done"
+    second.kill()
+    for verb in (*reads, *writes[:4]):
+        assert rocket(*verb)[0] == 5, verb
+
+
+def test_a_broker_that_only_one_name_server_knows(
+    monkeypatch: pytest.MonkeyPatch, rocket: Rocket, processes: Processes
+) -> None:
+    empty, other = processes.namesrv(), processes.namesrv()
+    processes.broker(other.address, "--name", "half")
+    monkeypatch.setenv("ROCKET_NAMESRV", f"{empty.address};{other.address}")
+    code, out, _ = rocket("cluster", "topology", "-o", "json")
+    [row] = json.loads(out)["brokers"]
+    assert (code, row["registered_at"], row["missing_at"]) == (0, [other.address], [empty.address])
+    for verb in (["drain", "half", "--yes"], ["undrain", "half"]):
+        code, out, _ = rocket("broker", *verb, "-o", "json")
+        assert code == 0
+        assert json.loads(out)["topics"] > 1
+    assert rocket("broker", "drain", "nobody", "--yes")[0] == 3
+
+
+def test_a_silent_name_server_does_not_take_the_time_of_others(rocket: Rocket, cluster: LocalCluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        started = time.monotonic()
+        options = ["--namesrv", f"{address};{cluster.namesrv}", "--timeout", "1", "-o", "json"]
+        code, _, err = rocket("namesrv", "kv", "set", "space", "k", "v", *options)
+        assert code == 6
+        assert json.loads(err)["error"]["done"] == [cluster.namesrv]
+        code, out, _ = rocket("cluster", "topology", *options)
+        assert code == 0
+        assert [server["state"] for server in json.loads(out)["name_servers"]] == ["unreachable", "up"]
+        assert time.monotonic() - started < 6, "one deadline for all of a command's servers"
 
 
 def test_produce(rocket: Rocket, cluster: LocalCluster, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from rocketcore.admin.client import Admin, AsyncAdmin
 from rocketcore.client.sync import Producer, PullConsumer
 from rocketcore.codes import Permission
-from rocketcore.errors import ConfigError, ConnectError, MessageIllegal, RouteNotFound, TopicNotExist
+from rocketcore.errors import ConfigError, ConnectError, MessageIllegal, PartlyDone, RouteNotFound, TopicNotExist
 from rocketcore.local import LocalCluster
 from rocketcore.message import Message, MessageQueue
 
@@ -198,8 +198,13 @@ def test_write_permissions(admin: Admin) -> None:
 def test_the_next_name_server_is_asked_when_one_is_away(cluster: LocalCluster) -> None:
     with Admin(f"127.0.0.1:1;{cluster.namesrv}") as admin:
         assert admin.topics()
-        with pytest.raises(ConnectError):
+        with pytest.raises(PartlyDone) as caught:
             admin.put_kv("n", "k", "v")
+        assert caught.value.done == (cluster.namesrv,)
+        assert [(address, type(error)) for address, error in caught.value.failed.items()] == [
+            ("127.0.0.1:1", ConnectError)
+        ]
+        assert admin.get_kv("n", "k") == "v"
 
 
 def test_asyncio_has_the_same(cluster: LocalCluster) -> None:
@@ -217,8 +222,8 @@ def test_both_clients_have_the_same_methods() -> None:
     def methods(cls: type) -> dict[str, str]:
         return {
             name: str(inspect.signature(function))
-            for name, function in vars(cls).items()
-            if not name.startswith("_") and inspect.isfunction(function)
+            for name, function in inspect.getmembers(cls, inspect.isfunction)
+            if not name.startswith("_")
         }
 
     assert methods(Admin) == methods(AsyncAdmin)

@@ -19,6 +19,7 @@ from rocketcore.errors import (
     ConnectError,
     ConnectionLost,
     NoPermission,
+    PartlyDone,
     RequestTimeout,
     RouteNotFound,
     TopicNotExist,
@@ -94,6 +95,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (OSError("x"), 1, "OS_ERROR"),
         (ZeroDivisionError("x"), 1, "INTERNAL"),
         (CommandFailed("PARTLY", "x", exit_code=6), 6, "PARTLY"),
+        (PartlyDone("x", ["a:1"], {"b:1": ConnectError("y")}), 6, "PARTLY_DONE"),
     ],
 )
 def test_exit_codes(error: Exception, exit_code: int, code: str) -> None:
@@ -112,6 +114,14 @@ def test_errors_are_lines_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert error["code"] == "UNREACHABLE"
     assert error["hint"]
     assert run(["topic", "nothing", "-o", "json"]) == 2
+
+
+def test_what_was_done_in_part_names_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
+    error = PartlyDone("setting 'k'", ["a:1"], {"b:1": ConnectError("nobody there")})
+    failure_of(error, Settings(command="rocket x", output="json")).show(Settings(output="json"))
+    said = json.loads(capsys.readouterr().err)["error"]
+    assert (said["done"], said["failed"]) == (["a:1"], {"b:1": "nobody there"})
+    assert said["message"] == "rocket x was done in part: setting 'k': done at a:1, not at b:1 (nobody there)"
 
 
 def test_debug_lets_the_exception_out() -> None:
@@ -174,3 +184,4 @@ def test_the_group_is_complete() -> None:
     assert isinstance(rocket, LazyGroup)
     verbs = {" ".join(path) for path, _ in ALL}
     assert {"up", "demo", "produce", "consume", "tail", "topic list", "namesrv kv set", "bench codec"} <= verbs
+    assert {"cluster describe", "cluster topology", "broker describe", "broker drain", "broker undrain"} <= verbs

@@ -51,6 +51,17 @@ def test_csv_has_one_header_and_empty_unknowns(capsys: pytest.CaptureFixture[str
     ]
 
 
+def test_a_column_may_make_its_own_text(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"name": "a", "values": {"x": 1, "y": None}}]
+    columns = [
+        Column("name"),
+        Column("values", "x:1", text=lambda values: str(values["x"])),
+        Column("values", "y:1", text=lambda values: values["y"]),
+    ]
+    assert shown("csv", lambda: show_rows(rows, columns), capsys) == "name,x:1,y:1\na,1,\n"
+    assert shown("table", lambda: show_rows(rows, columns), capsys) == "NAME  x:1  y:1\na     1    –\n"
+
+
 def test_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown("name", lambda: show_rows(ROWS, COLUMNS), capsys) == "a\nlong-name\n"
 

@@ -1,0 +1,390 @@
+"""ClusterAdmin: what an operator asks of name servers, and of brokers as servers.
+
+Name servers do not talk to each other. A question goes to the first that answers, a change to every one of them at the
+same time; each call has one deadline, however many servers it asks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from rocketcore.admin import requests
+from rocketcore.codes import MASTER_ID, RequestCode, Version
+from rocketcore.errors import PartlyDone, RequestNotSupported, RocketError, RouteNotFound, TransportError
+from rocketcore.protocol import bodies
+from rocketcore.service import Clock, Deadline
+
+if TYPE_CHECKING:
+    from rocketcore.transport.client import Remoting
+
+__all__ = ["BrokerStatus", "ClusterAdmin", "Question"]
+
+T = TypeVar("T")
+
+Question: TypeAlias = "Callable[[Remoting, str, float], Awaitable[T]]"
+"""A request of ``requests``: connections, address, timeout in seconds → answer."""
+
+_TOPICS_PER_PAGE = 2000
+"""Topics that are asked of a broker at once; no 5.x broker sends more."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """One registered broker, and what it said when it was asked (Java: a line of ``ClusterListSubCommand``).
+
+    broker_id    0 is the master
+    zone         zone of the broker, None without one
+    runtime      its counters and state by RocketMQ's names, None where it did not answer
+    topic_count  topics it has, system topics included; None where it did not say
+    error        why it did not answer
+    """
+
+    cluster: str
+    broker: str
+    broker_id: int
+    address: str
+    zone: str | None
+    runtime: Mapping[str, str] | None
+    topic_count: int | None
+    error: RocketError | None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it answered."""
+        return self.error is None
+
+
+class ClusterAdmin(ABC):
+    """The part of ``AsyncAdmin`` about clusters, brokers and name servers."""
+
+    _name_servers: tuple[str, ...]
+    """The one that is asked first in front; replaced as a whole, since other threads may be going through it."""
+    _timeout: float
+    _clock: Clock
+
+    # Topics as name servers list them
+
+    async def topics(self, cluster: str | None = None) -> list[str]:
+        """Return the names of all topics, or of those of one cluster, sorted; system topics are included.
+
+        A cluster that does not exist has none.
+        """
+        if cluster is None:
+            return sorted((await self._ask(requests.topic_list)).topic_list)
+        return sorted(await self._ask(lambda r, a, t: requests.topics_of_cluster(r, a, cluster, t)))
+
+    async def system_topics(self) -> list[str]:
+        """Return the topics that no user made, sorted: names of clusters and brokers, and what a broker has for itself.
+
+        The name server names a broker that it knows, which is asked as well (Java: ``getSystemTopicList``).
+        """
+        deadline = self._deadline()
+        found = await self._ask(self._listed(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS))
+        names = set(found.topic_list)
+        if found.broker_addr:
+            names.update(
+                await requests.system_topics_of_broker(self._connections(), found.broker_addr, deadline.remaining())
+            )
+        return sorted(names)
+
+    async def unit_topics(self) -> list[str]:
+        """Return the topics that belong to a unit, sorted (Java: ``getUnitTopicList``)."""
+        return sorted((await self._ask(self._listed(RequestCode.GET_UNIT_TOPIC_LIST))).topic_list)
+
+    async def unit_sub_topics(self) -> list[str]:
+        """Return the topics that a unit subscribes to, sorted (Java: ``getHasUnitSubTopicList``)."""
+        return sorted((await self._ask(self._listed(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST))).topic_list)
+
+    async def unit_sub_ununit_topics(self) -> list[str]:
+        """Return those of them that belong to no unit, sorted (Java: ``getHasUnitSubUnUnitTopicList``)."""
+        return sorted((await self._ask(self._listed(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST))).topic_list)
+
+    async def delete_topic_in_namesrv(self, topic: str, *, cluster: str | None = None) -> None:
+        """Make every name server forget a topic, or its queues on one cluster; no error where there is none.
+
+        Brokers keep it, and bring it back when they register the next change of a topic: ``delete_topic`` deletes it
+        there first (Java: ``deleteTopicInNameServer``).
+
+        raises  PartlyDone where some name servers fail
+        """
+        await self._everywhere(
+            f"deletion of topic {topic!r}",
+            lambda r, a, t: requests.delete_topic_in_name_server(r, a, topic, cluster, t),
+        )
+
+    async def register_topic(self, topic: str, queues: Sequence[bodies.QueueData]) -> None:
+        """Tell every name server of queues that a topic has on registered brokers; the brokers are not asked [5.x].
+
+        raises  RouteNotFound for a broker that a name server does not know, RequestNotSupported by one of 4.9,
+                PartlyDone where some of them fail
+        """
+
+        async def register(remoting: Remoting, address: str, timeout: float) -> None:
+            deadline = Deadline(timeout, self._clock)
+            info, version = await requests.cluster_info_and_version(remoting, address, timeout)
+            if version < Version.V5_0_0:
+                raise RequestNotSupported(
+                    RequestNotSupported.response_code, "a name server of 4.9 takes no topics of others than brokers",
+                    address, f"registration of topic {topic!r}",
+                )  # fmt: skip
+            # The server says nothing of a broker that it does not know, and leaves out what follows it.
+            unknown = sorted({queue.broker_name for queue in queues} - info.broker_addr_table.keys())
+            if unknown:
+                raise RouteNotFound(f"{address} does not know {', '.join(unknown)}")
+            await requests.register_topic(remoting, address, topic, list(queues), deadline.remaining())
+
+        await self._everywhere(f"registration of topic {topic!r}", register)
+
+    # Clusters and brokers
+
+    async def cluster_info(self) -> bodies.ClusterInfo:
+        """Return clusters, their broker names, and the addresses of each (Java: ``examineBrokerClusterInfo``)."""
+        return await self._ask(requests.cluster_info)
+
+    async def cluster_infos(self) -> dict[str, bodies.ClusterInfo | RocketError]:
+        """Return the same as each name server sees it, by its address; the error of one that does not answer."""
+        return await self._each(self._name_servers, requests.cluster_info)
+
+    async def broker_member_group(self, cluster: str, broker: str) -> bodies.BrokerMemberGroup:
+        """Return the addresses under a broker name by id, 0 is the master; none for a name that is not known."""
+
+        async def members(remoting: Remoting, address: str, timeout: float) -> bodies.BrokerMemberGroup:
+            deadline = Deadline(timeout, self._clock)
+            info, version = await requests.cluster_info_and_version(remoting, address, timeout)
+            if version >= Version.V5_0_0:
+                return await requests.broker_member_group(remoting, address, cluster, broker, deadline.remaining())
+            data = info.broker_addr_table.get(broker)
+            return bodies.BrokerMemberGroup(cluster, broker, {} if data is None else data.broker_addrs)
+
+        return await self._ask(members)
+
+    async def broker_status(self, *, cluster: str | None = None, broker: str | None = None) -> list[BrokerStatus]:
+        """Return every registered broker with what it says of itself; all are asked at the same time.
+
+        One that does not answer is in the list with its error. Sorted by cluster, name and id.
+
+        cluster, broker  only the brokers of this cluster, of this name
+        raises           RouteNotFound where no such broker is registered
+        """
+        deadline = self._deadline()
+        info = await self._ask(requests.cluster_info)
+        wanted = [
+            (data.cluster, name, broker_id, address, data.zone_name)
+            for name, data in info.broker_addr_table.items()
+            for broker_id, address in data.broker_addrs.items()
+            if broker in (None, name) and (cluster is None or name in info.cluster_addr_table.get(cluster, ()))
+        ]
+        if not wanted and (broker is not None or cluster is not None):
+            raise _no_broker(broker, cluster)
+
+        async def ask(remoting: Remoting, address: str, timeout: float) -> tuple[dict[str, str], int]:
+            within = Deadline(timeout, self._clock)
+            runtime = await requests.broker_runtime_info(remoting, address, timeout)
+            topics, total = await requests.broker_topics(remoting, address, 0, 1, within.remaining())
+            return runtime, len(topics) if total is None else total
+
+        answers = await self._each([address for *_, address, _ in wanted], ask, deadline)
+        result = []
+        for member in sorted(wanted, key=lambda each: each[:3]):
+            answer = answers[member[3]]
+            if isinstance(answer, RocketError):
+                result.append(BrokerStatus(*member, None, None, answer))
+            else:
+                result.append(BrokerStatus(*member, *answer, None))
+        return result
+
+    async def broker_topics(self, address: str) -> dict[str, bodies.TopicConfig]:
+        """Return the topics that a broker has, by name, system topics included (Java: ``getAllTopicConfig``)."""
+        deadline = self._deadline()
+        result: dict[str, bodies.TopicConfig] = {}
+        while True:
+            page, total = await requests.broker_topics(
+                self._connections(), address, len(result), _TOPICS_PER_PAGE, deadline.remaining()
+            )
+            before = len(result)
+            result.update(page)
+            if total is None or len(result) >= total or len(result) == before:
+                return dict(sorted(result.items()))
+
+    async def broker_runtime_info(self, address: str) -> dict[str, str]:
+        """Return counters and state of a broker, by RocketMQ's names (Java: ``fetchBrokerRuntimeStats``)."""
+        return await requests.broker_runtime_info(self._connections(), address, self._timeout)
+
+    async def broker_config(self, address: str) -> dict[str, str]:
+        """Return the settings of a broker."""
+        return await requests.broker_config(self._connections(), address, self._timeout)
+
+    async def update_broker_config(self, address: str, properties: Mapping[str, str]) -> None:
+        """Change settings of a running broker; raises NoPermission for a protected one."""
+        await requests.update_broker_config(self._connections(), address, properties, self._timeout)
+
+    async def wipe_write_permission(self, broker: str) -> int:
+        """Take the write permission from a broker's topics at every name server; return how many topics there are.
+
+        Producers go elsewhere when they next refresh their routes, every 30 s by default; consumers read on. It lasts
+        until the broker registers a change of a topic, or restarts. 0 says that no name server knows the broker
+        (Java: ``wipeWritePermOfBroker``).
+
+        raises  PartlyDone where some name servers fail
+        """
+        counts = await self._everywhere(
+            f"wiping the write permission of broker {broker!r}",
+            lambda r, a, t: requests.wipe_write_permission(r, a, broker, t),
+        )
+        return max(counts.values())
+
+    async def add_write_permission(self, broker: str) -> int:
+        """Give it back; return how many topics there are, 0 for a broker that no name server knows.
+
+        Name servers keep no record of what was taken: every topic of the broker is readable and writable then, also one
+        that the broker itself does not allow to be written (Java: ``addWritePermOfBroker``).
+
+        raises  PartlyDone where some name servers fail
+        """
+        counts = await self._everywhere(
+            f"adding the write permission of broker {broker!r}",
+            lambda r, a, t: requests.add_write_permission(r, a, broker, t),
+        )
+        return max(counts.values())
+
+    async def data_versions(
+        self, broker: str, *, broker_id: int = MASTER_ID
+    ) -> dict[str, bodies.DataVersion | RocketError | None]:
+        """Return which version of a broker's topics each name server holds, by the name server's address.
+
+        None where it does not know the broker, its error where it does not answer. A name server of 5.x takes the
+        question for a sign of life of the broker (Java: ``QUERY_DATA_VERSION``).
+
+        raises  RouteNotFound for a broker that is not registered
+        """
+        deadline = self._deadline()
+        data = (await self._ask(requests.cluster_info)).broker_addr_table.get(broker)
+        if data is None or broker_id not in data.broker_addrs:
+            raise _no_broker(broker, None)
+        cluster, broker_address = data.cluster, data.broker_addrs[broker_id]
+        return await self._each(
+            self._name_servers,
+            lambda r, a, t: requests.data_version(r, a, cluster, broker, broker_id, broker_address, t),
+            deadline,
+        )
+
+    # Name servers
+
+    async def namesrv_config(self, address: str | None = None) -> dict[str, str]:
+        """Return the settings of a name server, of the first that answers where none is named."""
+        if address is not None:
+            return await requests.namesrv_config(self._connections(), address, self._timeout)
+        return await self._ask(requests.namesrv_config)
+
+    async def namesrv_configs(self) -> dict[str, dict[str, str] | RocketError]:
+        """Return the settings of each name server by its address; the error of one that does not answer."""
+        return await self._each(self._name_servers, requests.namesrv_config)
+
+    async def update_namesrv_config(self, properties: Mapping[str, str]) -> None:
+        """Change settings of every name server (Java: ``updateNameServerConfig``).
+
+        A name that a server does not have changes nothing there and is no error.
+
+        raises  NoPermission for a protected setting, PartlyDone where some name servers fail
+        """
+        await self._everywhere(
+            f"change of {', '.join(properties)}",
+            lambda r, a, t: requests.update_namesrv_config(r, a, properties, t),
+        )
+
+    async def get_kv(self, namespace: str, key: str) -> str | None:
+        """Return a value of the name servers' key-value table; None where there is none."""
+        return await self._ask(lambda r, a, t: requests.get_kv(r, a, namespace, key, t))
+
+    async def list_kv(self, namespace: str) -> dict[str, str]:
+        """Return a namespace of that table; raises QueryNotFound where it was never used."""
+        return await self._ask(lambda r, a, t: requests.list_kv(r, a, namespace, t))
+
+    async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Set a value at every name server; raises PartlyDone where some fail."""
+        await self._everywhere(
+            f"setting {key!r} in {namespace!r}", lambda r, a, t: requests.put_kv(r, a, namespace, key, value, t)
+        )
+
+    async def delete_kv(self, namespace: str, key: str) -> None:
+        """Delete a value at every name server; one that is not there is no error. Raises PartlyDone where some fail."""
+        await self._everywhere(
+            f"deletion of {key!r} in {namespace!r}", lambda r, a, t: requests.delete_kv(r, a, namespace, key, t)
+        )
+
+    # How it asks
+
+    @abstractmethod
+    def _connections(self) -> Remoting:
+        """The connections to servers."""
+
+    @abstractmethod
+    async def _at_once(self, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T | RocketError]:
+        """Run calls side by side; return the result of each or the error that it raised."""
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self._timeout, self._clock)
+
+    @staticmethod
+    def _listed(code: RequestCode) -> Question[bodies.TopicList]:
+        return lambda remoting, address, timeout: requests.topic_list(remoting, address, timeout, code)
+
+    async def _ask(self, question: Question[T]) -> T:
+        """Ask the name servers in turn until one answers; a refusal is an answer."""
+        deadline = self._deadline()
+        failure: TransportError | None = None
+        addresses = self._name_servers
+        for attempt, address in enumerate(addresses):
+            share = deadline.remaining() / (len(addresses) - attempt)
+            try:
+                return await question(self._connections(), address, share)
+            except TransportError as error:
+                failure = error
+                self._name_servers = (*(other for other in self._name_servers if other != address), address)
+        assert failure is not None, "there is at least one name server"
+        raise failure
+
+    async def _each(
+        self, addresses: Iterable[str], question: Question[T], deadline: Deadline | None = None
+    ) -> dict[str, T | RocketError]:
+        """Ask servers side by side; return each one's answer or error."""
+        within = deadline or self._deadline()
+        connections = self._connections()
+        asked = list(dict.fromkeys(addresses))
+
+        def call(address: str) -> Callable[[], Awaitable[T]]:
+            return lambda: question(connections, address, within.remaining())
+
+        answers = await self._at_once([call(address) for address in asked])
+        return dict(zip(asked, answers, strict=True))
+
+    async def _everywhere(
+        self,
+        request: str,
+        question: Question[T],
+        addresses: Iterable[str] | None = None,
+        deadline: Deadline | None = None,
+    ) -> dict[str, T]:
+        """Have every name server, or every server of ``addresses``, make a change.
+
+        raises  PartlyDone where some did; where none did, the refusal of one, or else the failure of its connection
+        """
+        answers = await self._each(self._name_servers if addresses is None else addresses, question, deadline)
+        failed = {address: answer for address, answer in answers.items() if isinstance(answer, RocketError)}
+        done = {address: answer for address, answer in answers.items() if not isinstance(answer, RocketError)}
+        if not failed:
+            return done
+        refusal = next((error for error in failed.values() if not isinstance(error, TransportError)), None)
+        reason = refusal or next(iter(failed.values()))
+        if done:
+            raise PartlyDone(request, done, failed) from reason
+        raise reason
+
+
+def _no_broker(broker: str | None, cluster: str | None) -> RouteNotFound:
+    what = f"broker {broker!r}" if broker is not None else "broker"
+    where = f" in cluster {cluster!r}" if cluster is not None else ""
+    return RouteNotFound(f"no {what} is registered{where}")

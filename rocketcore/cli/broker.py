@@ -1,0 +1,189 @@
+"""``rocket broker list``, ``describe``, ``drain`` and ``undrain``; ``broker start`` is with the other servers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rocketcore.cli.cluster import broker_row
+from rocketcore.cli.confirm import confirm
+from rocketcore.cli.connection import open_admin
+from rocketcore.cli.failures import EXIT_NOT_FOUND, EXIT_UNREACHABLE, CommandFailed
+from rocketcore.cli.options import command, current
+from rocketcore.cli.render import Column, progress, show_object, show_rows
+from rocketcore.cli.topic import topic_kind
+from rocketcore.codes import MASTER_ID, Permission
+from rocketcore.errors import RocketError, RouteNotFound
+
+if TYPE_CHECKING:
+    from rocketcore.admin.client import Admin
+    from rocketcore.protocol.bodies import ClusterInfo, TopicConfig
+
+__all__ = ["describe", "drain", "drain_plan", "list_brokers", "undrain"]
+
+REFRESH = 30
+"""Seconds after which a client asks for its routes again, if nobody told it otherwise."""
+
+
+def _not_found(name: str) -> CommandFailed:
+    return CommandFailed(
+        "BROKER_NOT_EXIST", f"broker {name!r} is not registered",
+        "rocket broker list shows who is", exit_code=EXIT_NOT_FOUND,
+    )  # fmt: skip
+
+
+@command(help="List the brokers that are registered.")
+def list_brokers() -> None:
+    with open_admin() as admin:
+        info = admin.cluster_info()
+    rows = [
+        {
+            "broker": name,
+            "cluster": data.cluster,
+            "broker_id": broker_id,
+            "role": "master" if broker_id == MASTER_ID else "slave",
+            "address": address,
+            "zone": data.zone_name,
+        }
+        for name, data in sorted(info.broker_addr_table.items())
+        for broker_id, address in sorted(data.broker_addrs.items())
+    ]
+    show_rows(
+        rows,
+        [
+            Column("broker"),
+            Column("cluster"),
+            Column("broker_id", "ID"),
+            Column("role"),
+            Column("address"),
+            Column("zone", wide=True),
+        ],
+    )
+
+
+@command(help="Show a broker: its master, or the member with --id. With -o json everything that it says of itself.")
+@click.argument("broker")
+@click.option("--id", "broker_id", type=click.IntRange(0), help="0 is the master.")
+def describe(broker: str, broker_id: int | None) -> int:
+    with open_admin() as admin:
+        try:
+            members = admin.broker_status(broker=broker)
+        except RouteNotFound:
+            raise _not_found(broker) from None
+    found = [member for member in members if broker_id in (None, member.broker_id)]
+    if not found:
+        raise _not_found(f"{broker} with id {broker_id}")
+    member = found[0]
+    runtime = dict(sorted((member.runtime or {}).items()))
+    row = {
+        "broker": member.broker,
+        **broker_row(member),
+        "messages_in_today": _since_midnight(runtime, "msgPut"),
+        "messages_out_today": _since_midnight(runtime, "msgGet"),
+        "log_bytes": _difference(runtime, "commitLogMaxOffset", "commitLogMinOffset"),
+        "disk_ratio": _number(runtime, "commitLogDiskRatio"),
+    }
+    if current().output in ("table", "csv"):
+        show_object(row)
+    else:
+        show_object({**row, "runtime": runtime})
+    return 0 if member.alive else EXIT_UNREACHABLE
+
+
+def _number(runtime: dict[str, str], name: str) -> float | None:
+    try:
+        return float(runtime[name])
+    except (KeyError, ValueError):
+        return None
+
+
+def _difference(runtime: dict[str, str], end: str, start: str) -> int | None:
+    last, first = _number(runtime, end), _number(runtime, start)
+    return None if last is None or first is None else int(last - first)
+
+
+def _since_midnight(runtime: dict[str, str], counter: str) -> int | None:
+    return _difference(runtime, f"{counter}TotalTodayNow", f"{counter}TotalTodayMorning")
+
+
+@command(help="Take the write permission from a broker's topics on every name server, so that producers leave it. "
+              "Consumers read on. It lasts until the broker restarts or changes a topic.")  # fmt: skip
+@click.argument("broker")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would lose its write queues.")
+def drain(broker: str, yes: bool, dry_run: bool) -> None:
+    with open_admin() as admin:
+        info = _view_with(admin, broker)
+        topics = _topics_of(admin, info, broker)
+        if not confirm(drain_plan(info, broker, topics), broker, yes=yes, dry_run=dry_run):
+            return
+        count = admin.wipe_write_permission(broker)
+    if count == 0:
+        raise _not_found(broker)
+    show_object({"broker": broker, "topics": count, "writable": False})
+    progress(f"{broker} is now read-only; producers move within {REFRESH} s")
+
+
+def _view_with(admin: Admin, broker: str) -> ClusterInfo:
+    """Return what a name server says that knows a broker: perhaps not all do."""
+    views = list(admin.cluster_infos().values())
+    known = [view for view in views if not isinstance(view, RocketError)]
+    if not known:
+        raise next(view for view in views if isinstance(view, RocketError))
+    for view in known:
+        if broker in view.broker_addr_table:
+            return view
+    raise _not_found(broker)
+
+
+def _topics_of(admin: Admin, info: ClusterInfo, broker: str) -> dict[str, TopicConfig] | None:
+    """Ask the master for its topics; None where there is no master, or it does not answer."""
+    address = info.broker_addr_table[broker].master_address
+    if address is None:
+        return None
+    try:
+        return admin.broker_topics(address)
+    except RocketError as error:
+        progress(f"{broker} at {address} does not say which topics it has: {error}")
+        return None
+
+
+def drain_plan(info: ClusterInfo, broker: str, topics: dict[str, TopicConfig] | None) -> str:
+    """Say which topics lose how many write queues; None where the broker did not say which it has."""
+    cluster = info.broker_addr_table[broker].cluster
+    lead = f"drain broker {broker} of {cluster}"
+    lines = [f"{lead}: the write queues of all its topics go"]
+    if topics is not None:
+        own = {*info.cluster_addr_table, *info.broker_addr_table}
+        losing = [each for each in topics.values() if each.perm & Permission.WRITE and each.write_queue_nums]
+        made = [each for each in losing if topic_kind(each.topic_name, own) == "normal"]
+        queues = sum(each.write_queue_nums for each in made)
+        lines = [f"{lead}: {_count(queues, 'write queue')} of {_count(len(made), 'topic')} go"]
+        lines += [f"  {each.topic_name}  {each.write_queue_nums}" for each in made]
+        if len(losing) > len(made):
+            lines.append(f"  and {_count(len(losing) - len(made), 'system, retry or dead-letter topic')}")
+    members = info.cluster_addr_table.get(cluster, ())
+    others = [info.broker_addr_table[name] for name in members if name != broker and name in info.broker_addr_table]
+    if not any(data.master_address for data in others):
+        lines.append(f"  {cluster} has no other master: its producers will find no queue")
+    return "\n".join(lines)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+@command(help="Give the topics of a broker the write permission back on every name server.")
+@click.argument("broker")
+def undrain(broker: str) -> None:
+    with open_admin() as admin:
+        topics = _topics_of(admin, _view_with(admin, broker), broker)
+        count = admin.add_write_permission(broker)
+    if count == 0:
+        raise _not_found(broker)
+    show_object({"broker": broker, "topics": count, "writable": True})
+    refused = [name for name, config in (topics or {}).items() if not config.perm & Permission.WRITE]
+    if refused:
+        progress(f"{broker} itself refuses messages to {', '.join(refused)}, though name servers offer them now")
+    progress(f"{broker} is writable again; producers find it within {REFRESH} s")

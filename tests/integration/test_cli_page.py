@@ -1,0 +1,59 @@
+"""The examples of docs/cli.md, run again: each prints what the page shows and exits as it says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rocketcore.cli.main import run
+from rocketcore.local import LocalCluster
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+ADDRESSES = ("127.0.0.1:9876", "127.0.0.1:10911", "127.0.0.1:10921")
+"""The name server and the brokers of the page."""
+NOBODY = ("127.0.0.1:9877", "127.0.0.1:1")
+"""A name server that does not answer: on the page, and in the test."""
+
+
+def examples(page: str) -> Iterator[tuple[str, int, str]]:
+    """Yield each command with its exit code and what it prints."""
+    for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL):
+        for example in re.split(r"^\$ rocket ", block, flags=re.MULTILINE)[1:]:
+            command, _, printed = example.partition("\n")
+            code = re.search(r"# exits with (\d+)$", command)
+            yield command, int(code[1]) if code else 0, printed
+
+
+def words(text: str) -> list[list[str]]:
+    """Return the words of each line: the width of a column depends on addresses."""
+    return [line.split() for line in text.strip().splitlines()]
+
+
+def test_the_page_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCKET_CONTEXT", "")
+    found = list(examples(PAGE.read_text()))
+    assert len(found) > 20
+    with LocalCluster(brokers=2) as cluster:
+        real = dict(zip(ADDRESSES, (cluster.namesrv, *cluster.broker_addresses), strict=True)) | dict([NOBODY])
+        monkeypatch.setenv("ROCKET_NAMESRV", cluster.namesrv)
+        for command, code, shown in found:
+            arguments = command
+            for ours, theirs in real.items():
+                arguments = arguments.replace(ours, theirs)
+            with io.StringIO() as out, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+                assert run(shlex.split(arguments, comments=True)) == code, command
+                printed = out.getvalue()
+            for ours, theirs in real.items():
+                printed = re.sub(rf"{re.escape(theirs)}(?!\d)", ours, printed)
+            said = words(printed)
+            for i, line in enumerate(words(shown)):
+                assert len(said) > i, command
+                same = [word if wanted != "…" else wanted for word, wanted in zip(said[i], line, strict=True)]
+                assert same == line, command
+            assert len(said) == len(words(shown)), command

@@ -1,0 +1,428 @@
+"""Administration and its commands on name servers and brokers of Apache's 5.5.0 and 4.9.7, and on ours, by one code.
+
+Only the runs on Apache's are marked ``interop``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import rocketcore as rmq
+from rocketcore import LocalCluster
+from rocketcore.admin.client import AsyncAdmin
+from rocketcore.cli.main import run
+from rocketcore.errors import (
+    ConnectError,
+    NoPermission,
+    PartlyDone,
+    QueryNotFound,
+    RequestNotSupported,
+    RouteNotFound,
+    TopicNotExist,
+)
+from rocketcore.protocol.bodies import BrokerMemberGroup, DataVersion, QueueData
+from tests.conformance.peer import FakeBroker, Peer, topic_config, unique
+from tests.fixtures.apache import require_java
+from tests.peers import ApacheCluster
+
+pytestmark = pytest.mark.timeout(240)
+
+CLUSTER, BROKER = "DefaultCluster", "broker-a"
+NOBODY = "127.0.0.1:1"
+SETTING = "serverChannelMaxIdleTimeSeconds"
+
+Call = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A name server and one broker of a make and release."""
+
+    release: str
+    namesrv: str
+    broker: str
+
+    @property
+    def is_4_9(self) -> bool:
+        return self.release == "4.9.7"
+
+
+@pytest.fixture(
+    scope="module",
+    params=["rocketcore", *(pytest.param(version, marks=pytest.mark.interop) for version in ("5.5.0", "4.9.7"))],
+)
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    if request.param == "rocketcore":
+        with LocalCluster() as ours:
+            yield Target(request.param, ours.namesrv, ours.broker_addresses[0])
+        return
+    require_java()
+    with ApacheCluster(request.param, tmp_path_factory.mktemp("apache")) as cluster:
+        yield Target(request.param, cluster.namesrv, cluster.brokers[0])
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def ask(request: pytest.FixtureRequest, target: Target) -> Call:
+    """``ask("topics", …)``: call a method of Admin, or the one of AsyncAdmin; ``namesrv=`` names other name servers."""
+
+    def blocking(method: str, *arguments: Any, namesrv: str = target.namesrv, **options: Any) -> Any:
+        with rmq.Admin(namesrv) as admin:
+            return getattr(admin, method)(*arguments, **options)
+
+    def on_a_loop(method: str, *arguments: Any, namesrv: str = target.namesrv, **options: Any) -> Any:
+        async def main() -> Any:
+            async with AsyncAdmin(namesrv) as admin:
+                return await getattr(admin, method)(*arguments, **options)
+
+        return asyncio.run(main())
+
+    return blocking if request.param == "blocking" else on_a_loop
+
+
+@pytest.fixture
+def rocket(target: Target, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run a command with ``-o json``; returns exit code, what it printed, and the error that it printed."""
+    monkeypatch.setenv("ROCKET_NAMESRV", target.namesrv)
+
+    def call(*arguments: str, namesrv: str | None = None) -> tuple[int, Any, Any]:
+        if namesrv is not None:
+            monkeypatch.setenv("ROCKET_NAMESRV", namesrv)
+        code = run([*arguments, "-q", "-o", "json"])
+        out, err = capsys.readouterr()
+        errors = [line for line in err.splitlines() if line.startswith("{")]
+        return code, json.loads(out) if out else None, json.loads(errors[-1])["error"] if errors else None
+
+    return call
+
+
+@pytest.fixture
+def topic(target: Target) -> str:
+    """A topic of four queues."""
+    name = unique("Admin")
+    with rmq.Admin(target.namesrv) as admin:
+        admin.create_topic(name, 4)
+    return name
+
+
+@pytest.fixture
+def fake(target: Target) -> Iterator[Callable[..., FakeBroker]]:
+    """``fake(topic, …)``: a registered broker that nobody can reach."""
+    brokers: list[FakeBroker] = []
+
+    def register(*topics: str | dict[str, Any]) -> FakeBroker:
+        peer = Peer(target.namesrv, apache=target.release != "rocketcore")
+        broker = FakeBroker(peer, at=f"127.0.0.1:{len(brokers) + 1}")
+        brokers.append(broker.registered(*topics, unique("more"), unique("more")))
+        peer.close()
+        return broker
+
+    yield register
+    for broker in brokers:
+        broker.unregister()
+        broker.close()
+
+
+# Methods
+
+
+def test_topic_lists(ask: Call, topic: str) -> None:
+    assert {topic, CLUSTER, BROKER, "TBW102"} <= {*ask("topics")}
+    assert topic in ask("topics", CLUSTER)
+    assert ask("topics", "no-such-cluster") == []
+    system = ask("system_topics")
+    assert {CLUSTER, BROKER, "TBW102"} <= {*system}
+    assert topic not in system
+
+
+def test_unit_topics(ask: Call, fake: Callable[..., FakeBroker]) -> None:
+    unit, subscribed, both = (unique(name) for name in ("unit", "subscribed", "both"))
+    fake(*(topic_config(name, sys_flag=flag) for name, flag in ((unit, 1), (subscribed, 2), (both, 3))))
+    mine = {unit, subscribed, both}
+    assert {*ask("unit_topics")} & mine == {unit, both}
+    assert {*ask("unit_sub_topics")} & mine == {subscribed, both}
+    assert {*ask("unit_sub_ununit_topics")} & mine == {subscribed}
+
+
+def test_routes(ask: Call, target: Target, topic: str) -> None:
+    route = ask("topic_route", topic)
+    [queues], [broker] = route.queue_datas, route.broker_datas
+    assert (queues.broker_name, queues.read_queue_nums, queues.write_queue_nums, queues.perm) == (BROKER, 4, 4, 6)
+    assert (broker.cluster, broker.broker_addrs) == (CLUSTER, {0: target.broker})
+    with pytest.raises(TopicNotExist):
+        ask("topic_route", unique("nothing"))
+
+
+def test_key_values(ask: Call) -> None:
+    namespace = unique("namespace")
+    with pytest.raises(QueryNotFound):
+        ask("list_kv", namespace)
+    ask("put_kv", namespace, "key", "värde = 1;2")
+    assert ask("get_kv", namespace, "key") == "värde = 1;2"
+    assert ask("get_kv", namespace, "other") is None
+    assert ask("list_kv", namespace) == {"key": "värde = 1;2"}
+    ask("delete_kv", namespace, "key")
+    ask("delete_kv", namespace, "key")
+    assert ask("list_kv", namespace) == {}
+
+
+def test_name_server_settings(ask: Call, target: Target) -> None:
+    before = ask("namesrv_config")[SETTING]
+    ask("update_namesrv_config", {SETTING: "119", "noSuchSetting": "1"})
+    assert ask("namesrv_config", target.namesrv)[SETTING] == "119"
+    assert "noSuchSetting" not in ask("namesrv_config")
+    ask("update_namesrv_config", {SETTING: before})
+    [(address, settings)] = ask("namesrv_configs").items()
+    assert (address, settings[SETTING]) == (target.namesrv, before)
+    for name in ("kvConfigPath", "configStorePath"):
+        with pytest.raises(NoPermission):
+            ask("update_namesrv_config", {name: "/elsewhere"})
+
+
+def test_write_permission(ask: Call, topic: str) -> None:
+    count = len(ask("topics"))
+    assert 0 < ask("wipe_write_permission", BROKER) <= count
+    assert ask("topic_route", topic).queue_datas[0].perm == 4
+    assert 0 < ask("add_write_permission", BROKER) <= count
+    assert ask("topic_route", topic).queue_datas[0].perm == 6
+    assert ask("wipe_write_permission", "nobody") == ask("add_write_permission", "nobody") == 0
+
+
+def test_cluster_and_members(ask: Call, target: Target) -> None:
+    info = ask("cluster_info")
+    assert info.cluster_addr_table[CLUSTER] == [BROKER]
+    assert info.broker_addr_table[BROKER].broker_addrs == {0: target.broker}
+    assert ask("cluster_infos") == {target.namesrv: info}
+    assert ask("broker_member_group", CLUSTER, BROKER) == BrokerMemberGroup(CLUSTER, BROKER, {0: target.broker})
+    assert ask("broker_member_group", CLUSTER, "nobody").broker_addrs == {}
+
+
+def test_data_versions(ask: Call, target: Target, fake: Callable[..., FakeBroker]) -> None:
+    broker = fake()
+    assert ask("data_versions", broker.name) == {target.namesrv: DataVersion(0, 1, 1)}
+    version = ask("data_versions", BROKER)[target.namesrv]
+    assert version.timestamp > 1_700_000_000_000
+    with pytest.raises(RouteNotFound):
+        ask("data_versions", "nobody")
+
+
+def test_forget_a_topic(ask: Call, fake: Callable[..., FakeBroker]) -> None:
+    name = unique("forgotten")
+    first, second = fake(name), fake(name)
+    ask("delete_topic_in_namesrv", name, cluster=first.cluster)
+    assert [data.broker_name for data in ask("topic_route", name).queue_datas] == [second.name]
+    ask("delete_topic_in_namesrv", name)
+    assert name not in ask("topics")
+    ask("delete_topic_in_namesrv", name)
+
+
+def test_register_a_topic(ask: Call, target: Target, fake: Callable[..., FakeBroker]) -> None:
+    name, broker = unique("told"), fake()
+    queues = QueueData(broker.name, 3, 2, 6)
+    if target.is_4_9:
+        with pytest.raises(RequestNotSupported):
+            ask("register_topic", name, [queues])
+        return
+    ask("register_topic", name, [queues])
+    assert ask("topic_route", name).queue_datas == [queues]
+    with pytest.raises(RouteNotFound, match="nobody"):
+        ask("register_topic", name, [QueueData("nobody", 1, 1, 6)])
+
+
+def test_status_of_brokers(ask: Call, target: Target, topic: str, fake: Callable[..., FakeBroker]) -> None:
+    away = fake()
+    by_name = {member.broker: member for member in ask("broker_status")}
+    up, down = by_name[BROKER], by_name[away.name]
+    assert (up.cluster, up.broker_id, up.address, up.alive) == (CLUSTER, 0, target.broker, True)
+    assert up.topic_count == len(ask("broker_topics", target.broker)) > 1
+    assert up.runtime["brokerVersionDesc"].startswith("V")
+    assert (down.cluster, down.address, down.alive, down.topic_count) == (away.cluster, away.at, False, None)
+    assert isinstance(down.error, ConnectError)
+    assert [member.broker for member in ask("broker_status", cluster=CLUSTER)] == [BROKER]
+    with pytest.raises(RouteNotFound):
+        ask("broker_status", broker="nobody")
+
+
+def test_topics_of_a_broker(ask: Call, target: Target, topic: str) -> None:
+    topics = ask("broker_topics", target.broker)
+    assert (topics[topic].write_queue_nums, topics[topic].perm) == (4, 6)
+    assert list(topics) == sorted(topics)
+
+
+def test_create_and_delete_a_topic(ask: Call, topic: str) -> None:
+    name = unique("Made")
+    assert ask("create_topic", name, 2).brokers == (BROKER,)
+    assert len(ask("queues", name)) == 2
+    assert ask("delete_topic", name) == [BROKER]
+    assert name not in ask("topics")
+    with pytest.raises(TopicNotExist):
+        ask("delete_topic", name)
+
+
+def test_one_name_server_is_away(ask: Call, target: Target) -> None:
+    servers = f"{NOBODY};{target.namesrv}"
+    assert BROKER in ask("topics", namesrv=servers)
+    for method, arguments in (
+        ("put_kv", ("one-away", "k", "v")),
+        ("delete_kv", ("one-away", "k")),
+        ("update_namesrv_config", ({SETTING: "120"},)),
+        ("wipe_write_permission", (BROKER,)),
+        ("add_write_permission", (BROKER,)),
+        ("delete_topic_in_namesrv", ("nothing",)),
+    ):
+        with pytest.raises(PartlyDone) as caught:
+            ask(method, *arguments, namesrv=servers)
+        assert caught.value.done == (target.namesrv,)
+        assert list(caught.value.failed) == [NOBODY]
+    views = ask("cluster_infos", namesrv=servers)
+    assert BROKER in views[target.namesrv].broker_addr_table
+    assert isinstance(views[NOBODY], ConnectError)
+
+
+# Commands
+
+
+def test_cluster_verbs(rocket: Call, target: Target, fake: Callable[..., FakeBroker]) -> None:
+    away = fake()
+    code, rows, _ = rocket("cluster", "list")
+    assert code == 0
+    assert {"cluster": CLUSTER, "brokers": [BROKER], "masters": 1, "slaves": 0} in rows
+    code, rows, _ = rocket("cluster", "describe")
+    assert code == 0
+    up, down = ({row["broker"]: row for row in rows}[name] for name in (BROKER, away.name))
+    assert (up["state"], up["role"], up["address"]) == ("up", "master", target.broker)
+    assert up["version"] == {"rocketcore": "5.3.3"}.get(target.release, target.release)
+    assert up["topics"] > 1
+    assert up["started_at"].endswith("Z")
+    assert (down["state"], down["version"], down["topics"], down["in_tps"]) == ("unreachable", None, None, None)
+    assert rocket("cluster", "describe", CLUSTER)[1][0]["broker"] == BROKER
+    assert rocket("cluster", "describe", "nothing")[0] == 3
+    code, document, _ = rocket("cluster", "topology")
+    assert document["name_servers"] == [{"address": target.namesrv, "state": "up", "error": None}]
+    assert {row["broker"]: row["registered_at"] for row in document["brokers"]}[BROKER] == [target.namesrv]
+
+
+def test_messages_a_second_are_known_in_time(rocket: Call) -> None:
+    """Apache's brokers say nothing before they have counted for ten seconds, and unknown is not 0."""
+    deadline = time.monotonic() + 30
+    while True:
+        [row] = rocket("cluster", "describe", CLUSTER)[1]
+        if row["in_tps"] is not None:
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert row["in_tps"] >= 0
+    assert row["out_tps"] >= 0
+
+
+@pytest.mark.parametrize(("form", "start"), [("dot", "digraph"), ("mermaid", "flowchart"), ("svg", "<svg")])
+def test_drawings(
+    target: Target, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str, start: str
+) -> None:
+    monkeypatch.setenv("ROCKET_NAMESRV", target.namesrv)
+    assert run(["cluster", "topology", "-o", form]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(start)
+    assert target.broker in out
+
+
+def test_topic_verbs(rocket: Call, target: Target, topic: str, fake: Callable[..., FakeBroker]) -> None:
+    assert {"topic": topic, "kind": "normal"} in rocket("topic", "list")[1]
+    assert topic in {row["topic"] for row in rocket("topic", "list", "--cluster", CLUSTER)[1]}
+    assert rocket("topic", "list", "--cluster", "nothing")[1] == []
+    system = {row["topic"] for row in rocket("topic", "list", "--only", "system")[1]}
+    assert {BROKER, CLUSTER} <= system
+    assert topic not in system
+    unit = unique("unit")
+    broker = fake(topic_config(unit, sys_flag=1))
+    assert {"topic": unit, "kind": "normal"} in rocket("topic", "list", "--only", "unit")[1]
+    assert unit in {row["topic"] for row in rocket("topic", "list", "--only", "unit", "--cluster", broker.cluster)[1]}
+    assert rocket("topic", "list", "--only", "unit", "--cluster", CLUSTER)[1] == []
+    code, [row], _ = rocket("topic", "route", topic)
+    assert row == {
+        "topic": topic, "cluster": CLUSTER, "broker": BROKER, "master": target.broker, "slaves": [], "perm": "rw",
+        "read_queues": 4, "write_queues": 4, "zone": None, "order_conf": None,
+    }  # fmt: skip
+    code, _, error = rocket("topic", "route", "nothing")
+    assert (code, error["code"]) == (3, "TOPIC_NOT_EXIST")
+    assert rocket("topic", "delete", topic, "--yes")[:2] == (
+        0, {"topic": topic, "deleted_on": [BROKER], "messages": 0}
+    )  # fmt: skip
+    assert rocket("topic", "route", topic)[0] == 3
+
+
+def test_name_server_verbs(rocket: Call, target: Target) -> None:
+    namespace = unique("namespace")
+    assert rocket("namesrv", "kv", "get", namespace, "k")[0] == 3
+    assert rocket("namesrv", "kv", "list", namespace)[0] == 3
+    made = {"namespace": namespace, "key": "k", "before": None, "value": "v"}
+    assert rocket("namesrv", "kv", "set", namespace, "k", "v")[:2] == (0, made)
+    assert rocket("namesrv", "kv", "get", namespace, "k")[1]["value"] == "v"
+    assert rocket("namesrv", "kv", "list", namespace)[1] == [{"key": "k", "value": "v"}]
+    assert rocket("namesrv", "kv", "delete", namespace, "k", "--yes")[0] == 0
+    assert rocket("namesrv", "kv", "delete", namespace, "k", "--yes")[0] == 3
+    code, [before], _ = rocket("namesrv", "config", "get", SETTING)
+    changed = {"name": SETTING, "before": before["value"], "value": "118"}
+    assert rocket("namesrv", "config", "set", SETTING, "118")[:2] == (0, changed)
+    values = {"name": SETTING, "differs": False, "values": {target.namesrv: "118"}}
+    assert rocket("namesrv", "config", "get", SETTING, "--all")[1] == [values]
+    assert rocket("namesrv", "config", "set", SETTING, before["value"])[0] == 0
+    code, _, error = rocket("namesrv", "config", "set", "kvConfigPath", "/elsewhere")
+    assert (code, error["code"]) == (4, "NO_PERMISSION")
+    assert rocket("namesrv", "config", "get", "nothing")[0] == 3
+    assert rocket("namesrv", "config", "set", "nothing", "1")[0] == 3
+
+
+def test_broker_verbs(rocket: Call, target: Target, topic: str, fake: Callable[..., FakeBroker]) -> None:
+    away = fake()
+    rows = {row["broker"]: row for row in rocket("broker", "list")[1]}
+    assert (rows[BROKER]["address"], rows[away.name]["address"]) == (target.broker, away.at)
+    code, shown, _ = rocket("broker", "describe", BROKER)
+    assert (code, shown["state"], shown["runtime"]["brokerVersionDesc"][0]) == (0, "up", "V")
+    assert (shown["messages_in_today"], shown["messages_out_today"]) >= (0, 0)
+    assert 0 < shown["disk_ratio"] < 1
+    code, shown, _ = rocket("broker", "describe", away.name)
+    assert (code, shown["state"], shown["log_bytes"]) == (5, "unreachable", None)
+    code, shown, _ = rocket("broker", "drain", BROKER, "--yes")
+    assert (code, shown["writable"]) == (0, False)
+    assert shown["topics"] > 1
+    assert rocket("topic", "route", topic)[1][0]["perm"] == "r"
+    assert rocket("broker", "undrain", BROKER)[:2] == (0, {**shown, "writable": True})
+    assert rocket("topic", "route", topic)[1][0]["perm"] == "rw"
+    assert rocket("broker", "drain", away.name, "--yes")[0] == 0, "also one that cannot be reached"
+    for arguments in (
+        ["describe", "nobody"], ["describe", BROKER, "--id", "7"], ["drain", "nobody", "--yes"], ["undrain", "nobody"],
+    ):  # fmt: skip
+        code, _, error = rocket("broker", *arguments)
+        assert (code, error["code"]) == (3, "BROKER_NOT_EXIST")
+
+
+def test_verbs_while_a_name_server_is_away(rocket: Call, target: Target) -> None:
+    servers = f"{NOBODY};{target.namesrv}"
+    for verb in (["topic", "list"], ["cluster", "list"], ["cluster", "topology"], ["broker", "describe", BROKER]):
+        assert rocket(*verb, namesrv=servers)[0] == 0
+    assert rocket("namesrv", "config", "get", SETTING, "--all")[0] == 6
+    for verb in (
+        ["namesrv", "kv", "set", "one-away", "k", "v"], ["namesrv", "kv", "delete", "one-away", "k", "--yes"],
+        ["namesrv", "config", "set", SETTING, "120"], ["broker", "drain", BROKER, "--yes"],
+        ["broker", "undrain", BROKER],
+    ):  # fmt: skip
+        code, _, error = rocket(*verb)
+        assert (code, error["code"], error["done"]) == (6, "PARTLY_DONE", [target.namesrv])
+        assert list(error["failed"]) == [NOBODY]
+
+
+def test_verbs_without_a_name_server(rocket: Call) -> None:
+    for verb in (
+        ["topic", "list"], ["topic", "route", "t"], ["cluster", "describe"], ["cluster", "topology"],
+        ["broker", "drain", BROKER, "--yes"], ["namesrv", "config", "get", "--all"],
+        ["namesrv", "kv", "set", "a", "b", "c"],
+    ):  # fmt: skip
+        code, _, error = rocket(*verb, namesrv=NOBODY)
+        assert (code, error["code"]) == (5, "UNREACHABLE")

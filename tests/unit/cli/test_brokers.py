@@ -1,0 +1,73 @@
+"""Rows about brokers and the plan of a drain, without a server."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketcore.admin.cluster import BrokerStatus
+from rocketcore.cli.broker import drain_plan
+from rocketcore.cli.cluster import broker_row
+from rocketcore.errors import ConnectError, NoPermission, RocketError
+from rocketcore.protocol.bodies import BrokerData, ClusterInfo, TopicConfig
+
+
+def status(runtime: dict[str, str] | None, error: RocketError | None = None, broker_id: int = 0) -> BrokerStatus:
+    return BrokerStatus("c", "b", broker_id, "h:1", "z", runtime, None if runtime is None else 12, error)
+
+
+def test_what_a_5_5_broker_says() -> None:
+    runtime = {
+        "brokerVersionDesc": "V5_5_0", "putTps": "12.3456 10 9", "getTransferredTps": "3.0 2 1",
+        "bootTimestamp": "1700000000123",
+    }  # fmt: skip
+    assert broker_row(status(runtime)) == {
+        "cluster": "c", "broker": "b", "broker_id": 0, "role": "master", "address": "h:1", "zone": "z", "state": "up",
+        "version": "5.5.0", "topics": 12, "in_tps": 12.35, "out_tps": 3.0,
+        "started_at": "2023-11-14T22:13:20.123Z", "error": None,
+    }  # fmt: skip
+
+
+def test_what_a_4_9_broker_says() -> None:
+    row = broker_row(status({"brokerVersionDesc": "V4_9_7", "putTps": "0.0", "getTransferedTps": "5 4 3"}, broker_id=1))
+    assert (row["role"], row["version"], row["in_tps"], row["out_tps"]) == ("slave", "4.9.7", 0.0, 5.0)
+    assert row["started_at"] is None
+
+
+@pytest.mark.parametrize("figures", ["", "NaN 1 1", "x", None])
+def test_what_is_not_a_number_is_unknown(figures: str | None) -> None:
+    row = broker_row(status({} if figures is None else {"putTps": figures, "bootTimestamp": figures}))
+    assert row["in_tps"] is row["out_tps"] is row["started_at"] is row["version"] is None
+
+
+@pytest.mark.parametrize(
+    ("error", "state"), [(ConnectError("away"), "unreachable"), (NoPermission(16, "x"), "refuses")]
+)
+def test_one_that_does_not_answer(error: RocketError, state: str) -> None:
+    row = broker_row(status(None, error))
+    assert (row["state"], row["error"], row["topics"], row["in_tps"]) == (state, str(error), None, None)
+
+
+INFO = ClusterInfo(
+    {"b": BrokerData("c", "b", {0: "h:1"}), "b2": BrokerData("c", "b2", {1: "h:2"})}, {"c": ["b", "b2"]}
+)
+
+
+def test_plan_of_a_drain() -> None:
+    topics = {
+        "orders": TopicConfig("orders", write_queue_nums=4),
+        "archive": TopicConfig("archive", write_queue_nums=4, perm=4),
+        "closed": TopicConfig("closed", write_queue_nums=0),
+        "%RETRY%g": TopicConfig("%RETRY%g", write_queue_nums=1),
+        "b": TopicConfig("b", write_queue_nums=1),
+    }
+    assert drain_plan(INFO, "b", topics).splitlines() == [
+        "drain broker b of c: 4 write queues of 1 topic go",
+        "  orders  4",
+        "  and 2 system, retry or dead-letter topics",
+        "  c has no other master: its producers will find no queue",
+    ]
+
+
+def test_plan_of_a_drain_beside_another_master() -> None:
+    info = ClusterInfo({**INFO.broker_addr_table, "b3": BrokerData("c", "b3", {0: "h:3"})}, {"c": ["b", "b2", "b3"]})
+    assert drain_plan(info, "b", None) == "drain broker b of c: the write queues of all its topics go"
