@@ -148,7 +148,7 @@ class LocalOffsetStore(_Noted):
             try:
                 table = fastjson.loads(data)["offsetTable"]
                 offsets = {fastjson.message_queue(key): int(value) for key, value in table.items()}
-            except (DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+            except (DecodeError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
                 logger.warning("offset file not read path=%s error=%s", path, error)
                 continue
             return {queue: offset for queue, offset in offsets.items() if queue is not None}

@@ -15,10 +15,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
+from functools import cache
 from json.encoder import encode_basestring
 from typing import Any, Final, NoReturn
-
-import msgspec
 
 from rocketcore.errors import DecodeError
 from rocketcore.message import MessageQueue
@@ -27,18 +27,28 @@ __all__ = ["dumps", "dumps_plain", "loads"]
 
 MAX_DEPTH: Final = 256
 """Nesting that the reader of the dialect follows; it takes two Python frames a level."""
+MAX_EXPANDED: Final = 1_000_000
+"""Values of a document once every ``$ref`` stands for what it refers to: some hundred bytes can claim billions."""
 
-_decode: Final = msgspec.json.Decoder().decode
 _REFERENCE: Final = b'"$ref"'
+
+
+@cache
+def _standard() -> tuple[Callable[[bytes], Any], type[Exception]]:
+    """Return the parser of standard JSON and its error; to import it takes a twentieth of a server's start."""
+    import msgspec
+
+    return msgspec.json.Decoder().decode, msgspec.DecodeError
 
 
 def loads(data: bytes | bytearray | memoryview) -> Any:
     """Parse a body; raises DecodeError."""
     raw = bytes(data)
     if _REFERENCE not in raw:
+        decode, error = _standard()
         try:
-            return _decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return decode(raw)
+        except (error, UnicodeDecodeError, RecursionError):
             pass
     return _Reader(raw.decode(errors="replace").removeprefix("\ufeff")).document()
 
@@ -138,11 +148,10 @@ _SURROGATE_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 class _Reference:
     """A ``$ref`` seen while parsing, to be put right when the whole document is known."""
 
-    __slots__ = ("holders", "path")
+    __slots__ = ("path",)
 
-    def __init__(self, path: str, holders: tuple[Any, ...]) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.holders = holders
 
 
 class _Reader:
@@ -152,7 +161,8 @@ class _Reader:
         self._text = text
         self._position = 0
         self._references: list[tuple[Any, Any, _Reference]] = []
-        self._holders: list[Any] = []
+        self._depth = 0
+        self._keys: dict[int, dict[str, Any]] = {}
 
     def document(self) -> Any:
         kind, token = self._next()
@@ -160,9 +170,39 @@ class _Reader:
         kind, token = self._next()
         if kind != "end":
             self._fail(f"text after the value: {token[:20]!r}")
+        if isinstance(value, _Reference):
+            self._fail("a reference to what it is part of")
         for container, key, reference in self._references:
             container[key] = self._resolve(value, reference)
+        if self._references:
+            self._measure(value, 0, {})
         return value
+
+    def _measure(self, value: Any, depth: int, measured: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
+        """Return how many values a tree holds and how deep it is; fails where references made it endless or too large.
+
+        measured  of containers by id, None while they are being measured
+        """
+        if not isinstance(value, (dict, list)):
+            return 1, 0
+        known = measured.get(id(value), (0, 0))
+        if known is None:
+            self._fail("a reference to what it is part of")
+        count, height = known
+        if count == 0:
+            if depth >= MAX_DEPTH:
+                self._fail(f"nested deeper than {MAX_DEPTH}")
+            measured[id(value)] = None
+            count, height = 1, 0
+            for item in value.values() if isinstance(value, dict) else value:
+                item_count, item_height = self._measure(item, depth + 1, measured)
+                count, height = count + item_count, max(height, item_height + 1)
+            measured[id(value)] = count, height
+        if depth + height > MAX_DEPTH:
+            self._fail(f"nested deeper than {MAX_DEPTH}")
+        if count > MAX_EXPANDED:
+            self._fail(f"references that make more than {MAX_EXPANDED} values")
+        return count, height
 
     def _fail(self, reason: str) -> NoReturn:
         raise DecodeError(f"JSON: {reason}", self._position)
@@ -201,14 +241,14 @@ class _Reader:
         except ValueError:
             return self._fail(f"a number of {len(digits)} digits")
 
-    def _enter(self, container: Any) -> None:
-        self._holders.append(container)
-        if len(self._holders) > MAX_DEPTH:
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
             self._fail(f"nested deeper than {MAX_DEPTH}")
 
     def _object(self) -> Any:
         result: dict[Any, Any] = {}
-        self._enter(result)
+        self._enter()
         while True:
             kind, token = self._next()
             if token == "}" and kind == "punctuation":
@@ -218,7 +258,7 @@ class _Reader:
             elif kind == "name":
                 key = token
             elif kind == "number" or token == "{":
-                key = _as_key(self._value(kind, token))
+                key = self._key(kind, token)
             else:
                 self._fail(f"unexpected {token[:20]!r} for a key" if token else "it ends within an object")
             if self._next()[1] != ":":
@@ -229,14 +269,23 @@ class _Reader:
                 break
             if token != ",":
                 self._fail("a member without ',' or '}' after it")
-        self._holders.pop()
+        self._depth -= 1
         if len(result) == 1 and isinstance(path := result.get("$ref"), str):
-            return _Reference(path, tuple(self._holders))
+            return _Reference(path)
         return result
+
+    def _key(self, kind: str, token: str) -> Any:
+        """Read a key that is no text: a float becomes one, and an object that is no message queue its JSON."""
+        key = self._value(kind, token)
+        if isinstance(key, _Reference):
+            self._fail("a reference for a key")
+        if isinstance(key, dict):
+            return message_queue(key) or dumps_plain(key).decode()
+        return str(key) if isinstance(key, float) else key
 
     def _array(self) -> list[Any]:
         result: list[Any] = []
-        self._enter(result)
+        self._enter()
         while True:
             kind, token = self._next()
             if token == "]" and kind == "punctuation":
@@ -248,7 +297,7 @@ class _Reader:
                 break
             if token != ",":
                 self._fail("an item without ',' or ']' after it")
-        self._holders.pop()
+        self._depth -= 1
         return result
 
     def _store(self, container: Any, key: Any, value: Any) -> None:
@@ -258,12 +307,14 @@ class _Reader:
         container[key] = value
 
     def _resolve(self, root: Any, reference: _Reference) -> Any:
-        """Follow ``$``, ``$.path``, ``@`` and ``..``; what leads nowhere is None."""
+        """Follow ``$.path``; what leads nowhere is None.
+
+        ``@`` (the holder), ``..`` (the holder's) and ``$`` (the root) make a document that has no end, as may a path:
+        no class of RocketMQ has such values, and whoever walked one would not come back.
+        """
         path = reference.path
-        if path == "@":
-            return reference.holders[-1] if reference.holders else None
-        if path == "..":
-            return reference.holders[-2] if len(reference.holders) > 1 else None
+        if path in ("@", ".."):
+            self._fail("a reference to what it is part of")
         if not path.startswith("$"):
             return None
         found = root
@@ -274,27 +325,27 @@ class _Reader:
                 return None
             position = step.end()
             name = re.sub(r"\\(.)", r"\1", step[1]) if step[1] else step[2]
-            found = _member(found, name)
+            found = self._member(found, name)
         return found
 
+    def _member(self, holder: Any, name: str) -> Any:
+        if isinstance(holder, list):
+            return holder[int(name)] if name.isdecimal() and len(name) < 10 and int(name) < len(holder) else None
+        if not isinstance(holder, dict):
+            return None
+        if name in holder:
+            return holder[name]
+        # Made once for each object: many references may lead through one of many keys.
+        keys = self._keys.get(id(holder))
+        if keys is None:
+            keys = self._keys[id(holder)] = {_key_text(key): key for key in holder if not isinstance(key, str)}
+        return holder[keys[name]] if name in keys else None
 
-def _member(holder: Any, name: str) -> Any:
-    if isinstance(holder, list):
-        return holder[int(name)] if name.isdigit() and int(name) < len(holder) else None
-    if not isinstance(holder, dict):
-        return None
-    for key, value in holder.items():
-        if isinstance(key, MessageQueue):
-            key = f"MessageQueue [topic={key.topic}, brokerName={key.broker}, queueId={key.queue_id}]"
-        if str(key) == name:
-            return value
-    return None
 
-
-def _as_key(value: Any) -> Any:
-    if isinstance(value, dict):
-        return message_queue(value) or dumps(value).decode()
-    return value
+def _key_text(key: Any) -> str:
+    if isinstance(key, MessageQueue):
+        return f"MessageQueue [topic={key.topic}, brokerName={key.broker}, queueId={key.queue_id}]"
+    return str(key)
 
 
 def message_queue(value: Any) -> MessageQueue | None:
@@ -306,9 +357,12 @@ def message_queue(value: Any) -> MessageQueue | None:
     if not isinstance(value, dict) or not value.keys() <= {"topic", "brokerName", "queueId"}:
         return None
     topic, broker, queue_id = value.get("topic"), value.get("brokerName"), value.get("queueId", 0)
-    if isinstance(queue_id, str) and queue_id.lstrip("-").isdigit():
-        queue_id = int(queue_id)
-    if not isinstance(queue_id, int):
+    if isinstance(queue_id, str):
+        try:
+            queue_id = int(queue_id)
+        except ValueError:
+            return None
+    if type(queue_id) is not int:
         return None
     return MessageQueue(str(topic or ""), str(broker or ""), queue_id)
 

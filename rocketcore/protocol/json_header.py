@@ -46,7 +46,7 @@ def read_json_header(data: bytes, position: int = 0) -> HeaderValues:
             _text(fields.get("remark")),
             _ext_fields(fields.get("extFields")),
         )
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise DecodeError(f"header: {error}", position) from None
 
 

@@ -97,7 +97,7 @@ class QueueBounds:
                 },
                 deleted_before=dict(values["deleted"]),
             )
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None
 
     def encode(self) -> bytes:

@@ -68,7 +68,7 @@ class Body:
                 continue
             try:
                 values[step.name] = step.read(raw)
-            except (ValueError, TypeError, OverflowError) as error:
+            except (ValueError, TypeError, OverflowError, RecursionError) as error:
                 raise DecodeError(f"{cls.__name__}.{step.wire_name}: {error}") from None
         return cls(**values)
 

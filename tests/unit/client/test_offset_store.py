@@ -150,8 +150,9 @@ def test_the_file_has_javas_form_and_survives_damage(tmp_path: Path) -> None:
         store.update(QUEUE, 6)
         await store.persist()
         assert await LocalOffsetStore(path).read(QUEUE) == 6
-        path.write_bytes(b'{"offsetTable":{{"bro')
-        assert await LocalOffsetStore(path).read(QUEUE) == 5
+        for damaged in (b'{"offsetTable":{{"bro', b'{"offsetTable":{{"brokerName":"a"}:1e400}}'):
+            path.write_bytes(damaged)
+            assert await LocalOffsetStore(path).read(QUEUE) == 5
         path.with_name("offsets.json.bak").unlink()
         assert await LocalOffsetStore(path).read(QUEUE) is None
 

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rocketcore
 from rocketcore._fast import crc32 as kernel
 from rocketcore._fast.crc32 import crc32, crc32_ranges, crc32_with
 from tests.fixtures.vectors import family, name_of
 from tests.reference import crc32 as reference
 
-SOURCE = Path(kernel.__file__).with_name("include") / "rc_hash.h"
+SOURCE = Path(rocketcore.__file__).parent / "_fast" / "include" / "rc_hash.h"
 # Around every block size of the three implementations: 4, 8, 16, 64, 128, 256 bytes.
 LENGTHS = [*range(70), *(block * 64 + step for block in range(2, 18) for step in (-1, 0, 1, 15, 16, 17)), 4096, 5000]
 

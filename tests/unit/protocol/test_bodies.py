@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import zlib
@@ -22,6 +23,7 @@ from rocketcore.protocol.bodies import (
     ConsumeStats,
     DataVersion,
     HeartbeatData,
+    KVTable,
     LockBatchRequestBody,
     RegisterBrokerBody,
     ResetOffsetBody,
@@ -359,3 +361,10 @@ def test_every_body_has_defaults_for_all_fields() -> None:
 def test_unknown_name_of_the_package() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = bodies.Nothing  # type: ignore[attr-defined]
+
+
+def test_text_fields_that_nest_as_deep_as_the_stack_are_read_or_refused() -> None:
+    """A text field holds the JSON of what it is given; some of what can be parsed is too deep to be written."""
+    for depth in range(850, 1000):
+        with contextlib.suppress(DecodeError):
+            KVTable.decode(b'{"table":{"k":' + b"[" * depth + b"]" * depth + b"}}")

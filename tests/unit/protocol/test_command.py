@@ -156,8 +156,12 @@ def test_header_error_names_the_field() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "5", "null", '{"code":1', '{"code":1} x', '{"code":99999999999}', '{"code":"a"}']
-)
+    "text",
+    [
+        "", "[]", "5", "null", '{"code":1', '{"code":1} x', '{"code":99999999999}', '{"code":"a"}',
+        '{"extFields":{"a":{{"topic":"T","brokerName":"b"}:1}}}',
+    ],
+)  # fmt: skip
 def test_general_reader_refuses(text: str) -> None:
     with pytest.raises(DecodeError, match=r"header: .* \(at byte \d+\)"):
         read_json_header(text.encode(), 100)

@@ -106,11 +106,63 @@ def test_reference_behind_a_queue_key() -> None:
     assert value["c"] == {"x": 1}
 
 
-def test_reference_to_the_holder() -> None:
-    value = fastjson.loads(b'{"a":{"self":{"$ref":"@"},"up":{"$ref":".."},"root":{"$ref":"$"}}}')
-    assert value["a"]["self"] is value["a"]
-    assert value["a"]["up"] is value
-    assert value["a"]["root"] is value
+@pytest.mark.parametrize("path", ["@", "..", "$", "$.a"])
+def test_references_without_end_are_refused(path: str) -> None:
+    with pytest.raises(DecodeError, match="a reference to what it is part of"):
+        fastjson.loads(b'{"a":{"x":{"$ref":"%b"}},"b":{"$ref":"$.a.x"}}' % path.encode())
+
+
+@pytest.mark.parametrize("text", [b'{"$ref":"$"}', b'{{"$ref":"$.a"}:1}', b'{{"x":{"$ref":"@"}}:1}'])
+def test_references_in_odd_places_are_refused(text: bytes) -> None:
+    with pytest.raises(DecodeError, match="a reference"):
+        fastjson.loads(text)
+
+
+def test_many_references_take_linear_time() -> None:
+    count = 20_000
+    numbers = ",".join(f"{index}:{index}" for index in range(count))
+    nowhere = ",".join(f'{{"$ref":"$.n.x{index}"}}' for index in range(count))
+    there = ",".join(f'{{"$ref":"$.n.{index}"}}' for index in range(count))
+    value = fastjson.loads(f'{{"n":{{{numbers}}},"a":[{nowhere}],"b":[{there}]}}'.encode())
+    assert value["a"] == [None] * count
+    assert value["b"] == list(range(count))
+
+
+def lines_of_references(count: int, width: int) -> bytes:
+    """Lists that hold ``width`` references to the list before."""
+    lists = ['"l0":[]']
+    for index in range(1, count):
+        lists.append(f'"l{index}":[' + ",".join([f'{{"$ref":"$.l{index - 1}"}}'] * width) + "]")
+    return ("{" + ",".join(lists) + "}").encode()
+
+
+def test_references_cannot_multiply() -> None:
+    """Five kilobytes that stand for 10²⁰ values."""
+    with pytest.raises(DecodeError, match="references that make more than 1000000 values"):
+        fastjson.loads(lines_of_references(20, 10))
+    assert len(fastjson.loads(lines_of_references(5, 10))["l4"]) == 10
+
+
+def test_references_cannot_nest_deeper_than_text() -> None:
+    with pytest.raises(DecodeError, match="nested deeper than 256"):
+        fastjson.loads(lines_of_references(300, 1))
+    assert fastjson.loads(lines_of_references(200, 1))["l3"] == [[[[]]]]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b'{{"a":1,2:3}:4}', {'{"a":1,2:3}': 4}),
+        (b"{1.5:2}", {"1.5": 2}),
+        (b'{{"topic":"T","queueId":true}:1}', {'{"queueId":true,"topic":"T"}': 1}),
+        ('{{"topic":"T","queueId":"²"}:1}'.encode(), {'{"queueId":"²","topic":"T"}': 1}),
+        ('{"a":[7],"b":{"$ref":"$.a[٠]"},"c":{"$ref":"$.a.²"}}'.encode(), {"a": [7], "b": 7, "c": None}),
+    ],
+)
+def test_keys_and_paths_of_odd_kinds(text: bytes, value: Any) -> None:
+    found = fastjson.loads(text)
+    assert found == value
+    assert fastjson.loads(fastjson.dumps_plain(found)) == found
 
 
 def test_nesting_is_bounded() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,13 @@ def test_bounds_with_any_byte_changed_are_not_used(tmp_path: Path) -> None:
         path.write_bytes(data[:position])
         assert QueueBounds.read(path) is None
     assert QueueBounds.read(tmp_path / "none") is None
+
+
+def test_bounds_nested_too_deep_are_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "queuebounds"
+    text = b"[" * 9999
+    path.write_bytes(b"%08x\n%b" % (zlib.crc32(text), text))
+    assert QueueBounds.read(path) is None
 
 
 @pytest.mark.parametrize("vector", family("layouts.jsonl", "delay-levels/"), ids=name_of)
