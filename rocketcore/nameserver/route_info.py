@@ -6,9 +6,7 @@ time: a jump of the wall clock expires nobody.
 State
   clusters    cluster → names of its brokers
   brokers     broker name → addresses by id; keyed by the name alone, as upstream: two clusters with one name share it
-  topics      topic → its queues on all brokers. Topics with equal queues share one ``TopicQueues``, which is why none
-              is ever changed in place: 10,000 topics × 10 brokers are 10,000 references, and moving all of them from
-              one state to the next works out one new object
+  topics      topic → its queues on all brokers (``topic_table``)
   live        (cluster, address) → last sign of life, data version, connection
   answers     topic → encoded route answer, made when it is asked for and dropped when anything in it changes; topics
               with shared queues share the bytes too, where the answer depends on nothing else
@@ -24,6 +22,7 @@ from typing import Final, NamedTuple, Protocol
 from rocketcore.codes import MASTER_ID, Permission, TopicSysFlag
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.registration import QueueNumbers, RegisteredTopics
+from rocketcore.nameserver.topic_table import TopicTable
 from rocketcore.protocol.bodies import (
     BrokerData,
     ClusterInfo,
@@ -41,15 +40,12 @@ __all__ = [
     "MinBrokerIdChange",
     "RegisterResult",
     "RouteInfoManager",
-    "TopicQueues",
     "filter_by_zone",
 ]
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_SECONDS: Final = 120.0
-SHARED_MIN: Final = 1024
-"""States of topics that are kept whether a topic is in them or not."""
 SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
@@ -124,20 +120,6 @@ class _Live:
         self.digest = digest
 
 
-class TopicQueues:
-    """The queues of a topic, of all topics like it: broker name → numbers, in the order of the names.
-
-    answer  the encoded route, good while ``age`` is the manager's
-    """
-
-    __slots__ = ("age", "answer", "queues")
-
-    def __init__(self, queues: dict[str, QueueNumbers]) -> None:
-        self.queues = queues
-        self.answer = b""
-        self.age = -1
-
-
 _LiveKey = tuple[str, str]
 
 
@@ -156,9 +138,7 @@ class RouteInfoManager:
         self._order_conf = order_conf
         self._clusters: dict[str, dict[str, None]] = {}
         self._brokers: dict[str, BrokerData] = {}
-        self._topics: dict[str, TopicQueues] = {}
-        self._shared: dict[tuple[tuple[str, QueueNumbers], ...], TopicQueues] = {}
-        self._shared_limit = SHARED_MIN
+        self._topics = TopicTable(self._forget_answer)
         self._live: dict[_LiveKey, _Live] = {}
         self._by_connection: dict[int, dict[_LiveKey, None]] = {}
         self._filter_servers: dict[_LiveKey, list[str]] = {}
@@ -294,78 +274,15 @@ class RouteInfoManager:
                 self._remove_queues(topic, name)
         if broker.broker_id != MASTER_ID and data.enable_acting_master:
             topics = {topic: _read_only(numbers) for topic, numbers in topics.items()}
-        self._put_queues(name, topics, only_missing=not (first or changed))
+        self._topics.put(name, topics, only_missing=not (first or changed))
         if first or changed:
             for topic, mapping in registered.mappings.items():
                 self._mappings.setdefault(topic, {})[mapping.bname] = mapping
                 self._forget_answer(topic)
 
-    def _put_queues(self, name: str, topics: Mapping[str, QueueNumbers], *, only_missing: bool = False) -> None:
-        """Give topics their queues on a broker; ``only_missing``: only those that have none there.
-
-        Topics share few states, so that the new state is worked out once for each old one and numbers. A registration
-        that changes nothing, as most do, ends after a pass without Python code for a topic.
-        """
-        known = self._topics
-        found = set(zip(map(known.get, topics), topics.values(), strict=True))
-        moves = {move: self._with_queues(name, *move, only_missing) for move in found}
-        if all(new is old for (old, _), new in moves.items()):
-            return
-        for topic, numbers in topics.items():
-            old = known.get(topic)
-            new = moves[old, numbers]
-            if new is not old:
-                known[topic] = new
-                self._forget_answer(topic)
-        self._drop_unused()
-
-    def _with_queues(
-        self, name: str, known: TopicQueues | None, numbers: QueueNumbers, only_missing: bool
-    ) -> TopicQueues:
-        queues = {} if known is None else known.queues
-        before = queues.get(name)
-        if known is not None and (before == numbers or (only_missing and before is not None)):
-            return known
-        return self._share({**queues, name: numbers})
-
-    def _share(self, queues: Mapping[str, QueueNumbers]) -> TopicQueues:
-        key = tuple(sorted(queues.items()))
-        shared = self._shared.get(key)
-        if shared is None:
-            shared = self._shared[key] = TopicQueues(dict(key))
-        return shared
-
-    def _drop_unused(self) -> None:
-        """Forget the states that no topic is in any more, once there may be as many of them as of the others."""
-        if len(self._shared) > self._shared_limit:
-            used = set(self._topics.values())
-            self._shared = {key: shared for key, shared in self._shared.items() if shared in used}
-            self._shared_limit = max(SHARED_MIN, 2 * len(self._shared))
-
-    def _replace_queues(self, change: Callable[[TopicQueues], TopicQueues | None]) -> None:
-        """Move every topic to what ``change`` makes of its state; None: nobody serves it any more."""
-        moves = {old: change(old) for old in set(self._topics.values())}
-        gone = {old for old, new in moves.items() if new is None}
-        if gone:
-            self._topics = {topic: old for topic, old in self._topics.items() if old not in gone}
-        for topic, old in self._topics.items():
-            new = moves[old]
-            if new is not None and new is not old:
-                self._topics[topic] = new
-        self._drop_unused()
-        self.forget_answers()
-
     def _remove_queues(self, topic: str, broker_name: str) -> None:
-        queues = dict(self._topics[topic].queues)
-        if queues.pop(broker_name, None) is None:
-            return
-        self._forget_digests(broker_name)
-        self._forget_answer(topic)
-        if queues:
-            self._topics[topic] = self._share(queues)
-        else:
-            del self._topics[topic]
-        self._drop_unused()
+        if self._topics.remove(topic, broker_name):
+            self._forget_digests(broker_name)
 
     def _set_filter_servers(self, key: _LiveKey, servers: list[str] | None) -> None:
         if servers is None or self._filter_servers.get(key, []) == servers:
@@ -487,15 +404,16 @@ class RouteInfoManager:
                 del self._clusters[cluster]
 
     def _drop_topics(self, removed: set[str], read_only: set[str]) -> None:
-        def change(known: TopicQueues) -> TopicQueues | None:
-            queues = {
+        def change(queues: Mapping[str, QueueNumbers]) -> Mapping[str, QueueNumbers]:
+            if read_only.isdisjoint(queues) and removed.isdisjoint(queues):
+                return queues
+            return {
                 name: _read_only(numbers) if name in read_only else numbers
-                for name, numbers in known.queues.items()
+                for name, numbers in queues.items()
                 if name not in removed
             }
-            return self._share(queues) if queues else None
 
-        self._replace_queues(change)
+        self._topics.replace(change)
 
     def _changes_after_loss(self, offline: dict[str, str]) -> Iterator[MinBrokerIdChange]:
         if not self.config.notify_min_broker_id_changed:
@@ -523,14 +441,15 @@ class RouteInfoManager:
         return self._set_permission(broker_name, lambda perm: Permission.READ | Permission.WRITE)
 
     def _set_permission(self, broker_name: str, change: Callable[[int], int]) -> int:
-        def changed(known: TopicQueues) -> TopicQueues:
-            numbers = known.queues.get(broker_name)
+        def changed(queues: Mapping[str, QueueNumbers]) -> Mapping[str, QueueNumbers]:
+            numbers = queues.get(broker_name)
             if numbers is None:
-                return known
-            return self._share({**known.queues, broker_name: numbers._replace(perm=int(change(numbers.perm)))})
+                return queues
+            return {**queues, broker_name: numbers._replace(perm=int(change(numbers.perm)))}
 
-        count = sum(broker_name in known.queues for known in self._topics.values())
-        self._replace_queues(changed)
+        count = sum(broker_name in known.queues for _, known in self._topics.items())
+        self._topics.replace(changed)
+        self.forget_answers()
         return count
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
@@ -552,7 +471,7 @@ class RouteInfoManager:
             accepted.append(entry)
         for entry in accepted:
             numbers = QueueNumbers(entry.read_queue_nums, entry.write_queue_nums, entry.perm, entry.topic_sys_flag)
-            self._put_queues(entry.broker_name, {topic: numbers})
+            self._topics.put(entry.broker_name, {topic: numbers})
             self._forget_digests(entry.broker_name)
 
     def topics(self) -> list[str]:
@@ -642,7 +561,8 @@ class RouteInfoManager:
             encoded = route.encode_standard()
             if shared:
                 queues.answer, queues.age = encoded, self._answers_age
-        self.answers[topic] = encoded
+        # Under the name as it is, not as it was asked: what forgets answers knows no other spelling of its bytes.
+        self.answers[text.encode()] = encoded
         return encoded
 
     def _shares_answer(self, topic: str) -> bool:

@@ -10,7 +10,6 @@ from rocketcore.codes import TopicSysFlag
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.registration import QueueNumbers, RegisteredTopics
 from rocketcore.nameserver.route_info import (
-    SHARED_MIN,
     BrokerAddress,
     BrokerRegistration,
     MinBrokerIdChange,
@@ -18,6 +17,7 @@ from rocketcore.nameserver.route_info import (
     RouteInfoManager,
     filter_by_zone,
 )
+from rocketcore.nameserver.topic_table import SHARED_MIN
 from rocketcore.protocol.bodies import DataVersion, QueueData, TopicQueueMappingInfo
 from rocketcore.service import ManualClock
 
@@ -357,6 +357,17 @@ def test_a_registration_is_read_again_once_others_touched_its_topics(touch: obje
     assert table.routes.register_unchanged(table.last, Connection(), 7) is None
 
 
+def test_an_answer_is_kept_under_one_spelling_of_a_name() -> None:
+    table = Table()
+    table.register("T\ufffd", "U")
+    asked = b"T\xff"  # not UTF-8: read as the same name
+    before = table.routes.answer(asked)
+    assert before is not None
+    assert list(table.routes.answers) == ["T\ufffd".encode()]
+    table.register("T\ufffd", "U", numbers=QueueNumbers(9, 8, 6, 0), version=DataVersion(0, 1, 99))
+    assert table.routes.answer(asked) != before
+
+
 def test_topics_with_equal_queues_share_their_answer() -> None:
     table = Table()
     table.register(*(f"T{i}" for i in range(100)))
@@ -394,7 +405,7 @@ def test_states_that_no_topic_is_in_any_more_are_forgotten() -> None:
     table = Table()
     for number in range(3 * SHARED_MIN):
         table.register("T", "U", numbers=QueueNumbers(number, 4, 6, 0), version=DataVersion(0, 1, number))
-    assert len(table.routes._shared) <= SHARED_MIN + 1
+    assert len(table.routes._topics._shared) <= SHARED_MIN + 1
     route = table.routes.route("T")
     assert route is not None
     assert route.queue_datas[0].read_queue_nums == 3 * SHARED_MIN - 1
