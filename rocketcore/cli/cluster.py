@@ -57,12 +57,7 @@ def describe(cluster: str | None) -> None:
     show_rows(
         [broker_row(member) for member in members],
         [
-            Column("cluster"),
-            Column("broker"),
-            Column("broker_id", "ID"),
-            Column("role"),
-            Column("address"),
-            Column("zone", wide=True),
+            *_identity(),
             Column("state"),
             Column("version"),
             Column("topics"),
@@ -72,6 +67,18 @@ def describe(cluster: str | None) -> None:
         ],
         name="broker",
     )
+
+
+def _identity() -> list[Column]:
+    """The columns that say which broker a row is about."""
+    return [
+        Column("cluster"),
+        Column("broker"),
+        Column("broker_id", "ID"),
+        Column("role"),
+        Column("address"),
+        Column("zone", wide=True),
+    ]
 
 
 def broker_row(member: BrokerStatus) -> dict[str, Any]:
@@ -139,12 +146,7 @@ def topology(form: str | None) -> None:
         show_rows(
             found.rows(),
             [
-                Column("cluster"),
-                Column("broker"),
-                Column("broker_id", "ID"),
-                Column("role"),
-                Column("address"),
-                Column("zone", wide=True),
+                *_identity(),
                 Column("registered_at"),
                 Column("missing_at"),
             ],

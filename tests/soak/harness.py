@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rocketcore.message import MessageQueue
+from tests.fault.ledger import Verdict
 from tests.soak.clients import (
     Pace,
     aio_push_consumer,
@@ -22,7 +23,7 @@ from tests.soak.clients import (
     until,
 )
 from tests.soak.cluster import BROKERS, SoakCluster
-from tests.soak.ledger import Ledger, Verdict
+from tests.soak.ledger import Ledger
 
 T = TypeVar("T")
 

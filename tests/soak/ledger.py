@@ -14,27 +14,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
 
 from rocketcore.message import MessageQueue, ReceivedMessage
+from tests.fault.ledger import Verdict
 
 Key = tuple[str, int]
 """producer, sequence number"""
-
-
-@dataclass(slots=True)
-class Verdict:
-    """How often each promise was broken, with the first case of each."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
-
-    def blame(self, kind: str, what: str) -> None:
-        self.counts[kind] += 1
-        self.examples.setdefault(kind, what)
-
-    def __bool__(self) -> bool:
-        return not self.counts
 
 
 def make_body(key: Key) -> bytes:
