@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from tests.peers.apache import free_port
 
-__all__ = ["HERE", "VERSION", "Bench", "Row", "Target", "report", "wait_for_port"]
+__all__ = ["FIGURES", "HERE", "VERSION", "Bench", "Row", "Target", "repeats", "report", "wait_for_port"]
 
 HERE = Path(__file__).resolve().parent
 VERSION = "5.5.0"
@@ -164,6 +164,12 @@ def wait_for_port(port: int, timeout: float = 10.0) -> None:
             time.sleep(0.01)
 
 
+def repeats(row: Row, name: str, path: str) -> bool:
+    """Tell whether a figure says nothing new next to the one per request."""
+    figure, per_request = row.figure(name, path), row.figure(name, SAME_AS.get(path, ""))
+    return figure is not None and per_request is not None and math.isclose(figure[0], per_request[0], rel_tol=0.01)
+
+
 def report(row: Row) -> None:
     """Print one row as lines of text."""
     print(f"\n## {row.title}")
@@ -171,10 +177,7 @@ def report(row: Row) -> None:
         cells = []
         for path, title in FIGURES:
             figure = row.figure(name, path)
-            if figure is None or not figure[2]:
-                continue  # not measured
-            per_request = row.figure(name, SAME_AS.get(path, ""))
-            if per_request and math.isclose(figure[0], per_request[0], rel_tol=0.01):
+            if figure is None or not figure[2] or repeats(row, name, path):
                 continue
             median, least, greatest = figure
             peer_name = "apache" if "apache" in row.results else "ceiling"
