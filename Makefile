@@ -10,18 +10,23 @@ KERNEL_PARTS := $(wildcard $(FAST)/*.pxd $(FAST)/include/*.h)
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$name"; break; }; done)
 BENCH_OPTIONS ?=
+FUZZ_OPTIONS ?=
+SANITIZE_OPTIONS ?=
 COMPARE_OPTIONS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The virtual environment's commands first: demo, tests and Spark's workers all run the same interpreter.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test fault bench bench-once compare compare-once lint interop build clean
+.PHONY: help setup demo test fault soak fuzz sanitize bench bench-once compare compare-once lint interop build clean
 
 help:
 	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
 	@echo 'make test      run the tests; those against Apache RocketMQ too where a JDK and Maven are there'
 	@echo 'make fault     kill the broker many times and look for lost messages'
+	@echo 'make soak      clients under load for five minutes while name servers die and come back'
+	@echo 'make fuzz      each decoder under a fuzzer with sanitizers (FUZZ_OPTIONS="--seconds 60 frame"; needs clang)'
+	@echo 'make sanitize  the tests with kernels that watch every byte they touch (SANITIZE_OPTIONS="tests/unit")'
 	@echo 'make bench     run the benchmarks of the kernels (BENCH_OPTIONS="-k name")'
 	@echo 'make compare   servers and clients beside Apache RocketMQ (COMPARE_OPTIONS="--only nameserver"; JDK, Maven)'
 	@echo 'make lint      ruff, mypy --strict, cython-lint'
@@ -52,6 +57,16 @@ test: setup
 
 fault: setup
 	ROCKETCORE_FAULT_CYCLES=$${ROCKETCORE_FAULT_CYCLES:-200} $(BIN)/python -m pytest -m fault --timeout 3600 -o faulthandler_timeout=0 -s
+
+soak: setup
+	ROCKETCORE_SOAK_SECONDS=$${ROCKETCORE_SOAK_SECONDS:-300} $(BIN)/python -m pytest -m soak --timeout 3600 -o faulthandler_timeout=0 -s
+
+fuzz: setup
+	ROCKETCORE_NO_KERNELS=1 $(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[fuzz]'
+	$(BIN)/python -m tests.fuzz.run $(FUZZ_OPTIONS)
+
+sanitize: setup
+	$(BIN)/python -m tests.fuzz.sanitize $(SANITIZE_OPTIONS)
 
 bench: setup
 	$(BIN)/python -m pytest bench -o addopts='--strict-markers --strict-config -ra' --benchmark-only --timeout 3600 $(BENCH_OPTIONS)

@@ -1,6 +1,7 @@
 """The extension list and the compiler flags; everything declarative is in pyproject.toml.
 
 Switches (environment): ROCKETCORE_DEBUG=1 turns Cython's bounds checks on, ROCKETCORE_SANITIZE=1 adds ASAN and UBSAN,
+=fuzzer libFuzzer's coverage too (clang), for the build beside this one that ``tests/fuzz/build.py`` makes,
 ROCKETCORE_ANNOTATE=1 writes the annotated HTML beside each module, ROCKETCORE_NO_KERNELS=1 leaves the extensions out:
 an editable install compiles them in a folder of its own each time, `build_ext --inplace` only what has changed.
 """
@@ -8,17 +9,19 @@ an editable install compiles them in a folder of its own each time, `build_ext -
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = os.environ.get("ROCKETCORE_DEBUG") == "1"
-SANITIZE = os.environ.get("ROCKETCORE_SANITIZE") == "1"
+SANITIZE = os.environ.get("ROCKETCORE_SANITIZE", "")
 NO_KERNELS = os.environ.get("ROCKETCORE_NO_KERNELS") == "1"
 ANNOTATE = os.environ.get("ROCKETCORE_ANNOTATE") == "1"
 
 FAST = Path("rocketcore/_fast")
+LINUX_ONLY = {"answers", "reactor"}
 HEADERS = sorted(str(path) for path in (FAST / "include").glob("*.h"))
 
 compile_args = ["-std=c11", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function"]
@@ -29,6 +32,8 @@ else:
     compile_args += ["-O3"]
 if SANITIZE:
     sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g"]
+    if SANITIZE == "fuzzer":
+        sanitizers.append("-fsanitize=fuzzer-no-link")
     compile_args += sanitizers
     link_args += sanitizers
 
@@ -42,13 +47,14 @@ extensions = [
         extra_link_args=link_args,
     )
     for path in ([] if NO_KERNELS else sorted(FAST.glob("*.pyx")))
+    if sys.platform == "linux" or path.stem not in LINUX_ONLY
 ]
 
 setup(
     ext_modules=cythonize(
         extensions,
         annotate=ANNOTATE,
-        build_dir="build/cython",
+        build_dir="build/sanitized/cython" if SANITIZE else "build/cython",
         compiler_directives={
             "language_level": 3,
             "boundscheck": DEBUG,

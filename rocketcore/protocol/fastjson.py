@@ -362,7 +362,7 @@ def message_queue(value: Any) -> MessageQueue | None:
             queue_id = int(queue_id)
         except ValueError:
             return None
-    if type(queue_id) is not int:
+    if type(queue_id) is not int or isinstance(topic, (dict, list)) or isinstance(broker, (dict, list)):
         return None
     return MessageQueue(str(topic or ""), str(broker or ""), queue_id)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -93,7 +92,7 @@ class BatchAck(Body):
         """Indexes of the bits that are set; raises DecodeError where the text is not base64."""
         try:
             data = base64.b64decode(self.bits, validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # binascii.Error, and what is no ASCII
             raise DecodeError(f"BatchAck.b: {error}") from None
         return {8 * index + bit for index, byte in enumerate(data) for bit in range(8) if byte >> bit & 1}
 

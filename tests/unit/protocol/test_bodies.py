@@ -331,8 +331,9 @@ def test_ack_bits() -> None:
     assert BatchAck.encode_bits({0, 3, 62}) == "CQAAAAAAAEA="
     assert BatchAck(bits="CQAAAAAAAEA=").bit_set == {0, 3, 62}
     assert BatchAck.encode_bits(set()) == ""
-    with pytest.raises(DecodeError):
-        _ = BatchAck(bits="%%").bit_set
+    for odd in ("%%", "A", "²"):
+        with pytest.raises(DecodeError):
+            _ = BatchAck(bits=odd).bit_set
 
 
 @pytest.mark.parametrize(

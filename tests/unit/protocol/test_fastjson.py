@@ -154,6 +154,7 @@ def test_references_cannot_nest_deeper_than_text() -> None:
     [
         (b'{{"a":1,2:3}:4}', {'{"a":1,2:3}': 4}),
         (b"{1.5:2}", {"1.5": 2}),
+        (b'{{"topic":["T"]}:1}', {'{"topic":["T"]}': 1}),
         (b'{{"topic":"T","queueId":true}:1}', {'{"queueId":true,"topic":"T"}': 1}),
         ('{{"topic":"T","queueId":"²"}:1}'.encode(), {'{"queueId":"²","topic":"T"}': 1}),
         ('{"a":[7],"b":{"$ref":"$.a[٠]"},"c":{"$ref":"$.a.²"}}'.encode(), {"a": [7], "b": 7, "c": None}),

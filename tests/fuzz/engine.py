@@ -1,0 +1,26 @@
+"""One fuzzing process: ``python -m tests.fuzz.engine target [libFuzzer options] [folders]``.
+
+Started by ``tests.fuzz.run``, with the sanitized kernels and atheris' run-time library loaded before Python.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import atheris
+
+
+def main() -> None:
+    """Run libFuzzer on one target; never returns."""
+    name, options = sys.argv[1], sys.argv[2:]
+    with atheris.instrument_imports(include=["rocketcore"]):
+        target = importlib.import_module(f"tests.fuzz.targets.{name}").TARGET
+    # libFuzzer's merge starts this process again by the first argument.
+    child = next((option.partition("=")[2] for option in options if option.startswith("--child=")), sys.argv[0])
+    atheris.Setup([child, *(option for option in options if not option.startswith("--child="))], target.run)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""Files read at start: damage never stops it, and what is read is written and read again as the same.
+
+input  u8: which file · its content
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
+from rocketcore.client.offset_store import LocalOffsetStore
+from rocketcore.config_file import config_properties, load_config, parse_properties, read_properties, write_properties
+from rocketcore.errors import ConfigError
+from rocketcore.message import MessageQueue
+from rocketcore.nameserver.config import NameServerConfig
+from rocketcore.nameserver.kv_config import KVConfigManager
+from rocketcore.protocol.bodies import Body, ConsumerOffsetSerializeWrapper, SubscriptionGroupWrapper
+from rocketcore.protocol.bodies import TopicConfigSerializeWrapper as Topics
+from tests.fixtures.vectors import vectors
+from tests.fuzz.target import Target, scratch
+
+FOLDER = scratch()
+logging.disable(logging.CRITICAL)
+
+
+def run(data: bytes) -> None:
+    if data:
+        READERS[data[0] % len(READERS)](data[1:])
+
+
+def key_values(data: bytes) -> None:
+    file = FOLDER / "kv.json"
+    file.write_bytes(data)
+    kv = KVConfigManager(file)
+    kv.load()
+    namespace = kv.namespace("n")
+    kv.put("n", "k", "v")
+    again = KVConfigManager(file)
+    again.load()
+    assert again.namespace("n") == {**(namespace or {}), "k": "v"}
+    (FOLDER / "kv.json.bak").unlink(missing_ok=True)
+
+
+def properties(data: bytes) -> None:
+    file = FOLDER / "a.properties"
+    file.write_bytes(data)
+    settings(file)
+
+
+def toml(data: bytes) -> None:
+    file = FOLDER / "a.toml"
+    file.write_bytes(data)
+    try:
+        tomllib.loads(data.decode())
+    except RecursionError:
+        return  # of the standard library, on hundreds of brackets in a file of the operator's own
+    except ValueError:
+        pass
+    settings(file)
+
+
+def settings(file: Path) -> None:
+    try:
+        found = read_properties(file)
+    except ConfigError:
+        return
+    assert all(isinstance(value, str) for value in found.values())
+    for kind in (NameServerConfig, BrokerConfig):
+        try:
+            config = load_config(kind, found)
+        except ConfigError:
+            continue
+        shown = config_properties(config, reveal=True)
+        assert config_properties(load_config(kind, shown), reveal=True) == shown
+    if not any(0xD800 <= ord(c) < 0xE000 for pair in found.items() for text in pair for c in text):
+        write_properties(file, found)
+        assert read_properties(file) == found
+
+
+def text_of_properties(data: bytes) -> None:
+    with contextlib.suppress(ConfigError):
+        parse_properties(data.decode(errors="surrogateescape"))
+
+
+def checkpoint(data: bytes) -> None:
+    file = FOLDER / "checkpoint"
+    file.write_bytes(data)
+    found = Checkpoint.read(file)
+    assert found.min_timestamp >= 0
+    if len(data) >= 40:
+        assert found.encode()[:40] == data[:40]
+
+
+def queue_bounds(data: bytes) -> None:
+    import zlib
+
+    file = FOLDER / "queuebounds"
+    for content in (data, b"%08x\n" % zlib.crc32(data) + data):
+        file.write_bytes(content)
+        found = QueueBounds.read(file)
+        if found is not None:
+            file.write_bytes(found.encode())
+            assert QueueBounds.read(file) == found
+
+
+def consumer_offsets(data: bytes) -> None:
+    file = FOLDER / "offsets.json"
+    file.write_bytes(data)
+    for queue, offset in LocalOffsetStore(file)._load().items():
+        assert isinstance(queue, MessageQueue)
+        assert isinstance(offset, int)
+
+
+def state(kind: type[Body]) -> Callable[[bytes], None]:
+    def read(data: bytes) -> None:
+        file = JsonFile(FOLDER / "state.json")
+        file.path.write_bytes(data)
+        found = file.load(kind.from_json)
+        # What has no value that we know is not written, and read as the default: the second text stays as it is.
+        texts: list[bytes] = []
+        for _ in range(2):
+            if found is None:
+                assert not texts
+                return
+            texts.append(found.encode())
+            file.save(texts[-1])
+            file = JsonFile(file.path)
+            found = file.load(kind.from_json)
+        assert found is not None
+        assert found.encode() == texts[-1]
+        file.backup.unlink(missing_ok=True)
+
+    return read
+
+
+READERS = (
+    key_values, properties, toml, text_of_properties, checkpoint, queue_bounds, state(Topics),
+    state(SubscriptionGroupWrapper), state(ConsumerOffsetSerializeWrapper), consumer_offsets,
+)  # fmt: skip
+
+
+def seeds() -> Iterable[bytes]:
+    yield b"\x00" + b'{"configTable":{"n":{"k":"v"},"ORDER_TOPIC_CONFIG":{"T":"b:4"}}}'
+    text = (
+        b"# comment\nlistenPort=9876\nbrokerName = b\\u00e9\nnamesrvAddr:a;\\\n  b\n! x\n\tkey\\ with\\=  v\\tw\r\n\\"
+    )
+    yield b"\x01" + text
+    yield b"\x03" + text
+    yield b'\x02listenPort = 9876\nbrokerName = "b"\nflushDiskType = "ASYNC_FLUSH"\n[table]\na = 1\n'
+    yield b"\x02a = [1, 2.5, true]\nb = 1979-05-27T07:32:00Z\nc = '''x\ny'''\n"
+    for record in vectors("layouts.jsonl"):
+        if record["name"].startswith("checkpoint/"):
+            yield b"\x04" + bytes.fromhex(record["hex"])[:64]
+    bounds = QueueBounds(
+        confirm_offset=9, store_timestamp=8, queues={"T": {0: (1, 2)}}, deleted_before={"D": 7}
+    ).encode()
+    yield b"\x05" + bounds
+    yield b"\x05" + bounds.partition(b"\n")[2]
+    yield b'\x09{"offsetTable":{{"brokerName":"b","queueId":1,"topic":"T"}:77,"{\\"topic\\":\\"T\\"}":"5"}}'
+    for index, kind in ((6, Topics), (7, SubscriptionGroupWrapper), (8, ConsumerOffsetSerializeWrapper)):
+        yield bytes([index]) + kind().encode()
+        for record in vectors("bodies.jsonl"):
+            if record["class"] == kind.__name__ and isinstance(record.get("expected"), str):
+                yield bytes([index]) + record["expected"].encode()[:2000]
+
+
+TARGET = Target(
+    run=run,
+    seeds=seeds,
+    words=(
+        b'"configTable":{', b'"confirm":', b'"time":', b'"queues":{', b'"deleted":{', b',"crc32":0}', b"\\u0041",
+        b"\\\n", b"listenPort=", b"brokerId=", b"flushDiskType=", b"\x85", b"\xe2\x80\xa8", b"'''", b'"""', b"[[a]]",
+        b"null", b"1e5", b"{{", b"\xff", b"\x0c",
+    ),
+)  # fmt: skip

@@ -1,0 +1,83 @@
+"""Registrations of brokers: the reader that takes topics straight from the body against the general one.
+
+input  u8: bit 0 plain JSON, otherwise what is inside of the compressed form; bit 1 as it is on the wire; bit 2 a sender
+       of 5.x · body
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+
+from rocketcore.codes import Version
+from rocketcore.errors import BrokerError
+from rocketcore.nameserver.registration import QueueNumbers, RegisteredTopics, read_registration
+from rocketcore.protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigAndMappingSerializeWrapper
+from tests.fixtures.vectors import vectors
+from tests.fuzz.target import Target, refused
+
+
+def run(data: bytes) -> None:
+    if len(data) < 2:
+        return
+    plain, as_sent, version = data[0] & 1, data[0] & 2, int(Version.V5_0_0 if data[0] & 4 else Version.V4_9_7)
+    body = data[1:] if plain or as_sent else zlib.compress(data[1:], 1)
+    found = registered(body, not plain, version)
+    general = refused(
+        lambda: RegisterBrokerBody.decode(body) if plain else RegisterBrokerBody.decode_compressed(body, version)
+    )
+    if plain and body[0] == 0x78:
+        return  # taken for a zlib stream
+    if found is None or general is None:
+        assert found is None
+        assert general is None
+        return
+    wrapper = general.topic_config_serialize_wrapper
+    assert found.topics == {
+        config.topic_name or key: QueueNumbers(
+            config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_sys_flag
+        )
+        for key, config in wrapper.topic_config_table.items()
+    }
+    assert found.data_version == wrapper.data_version
+    assert found.mappings == wrapper.topic_queue_mapping_info_map
+    assert (found.filter_servers or []) == general.filter_server_list
+
+
+def registered(body: bytes, compressed: bool, version: int) -> RegisteredTopics | None:
+    try:
+        return read_registration(body, compressed, version)
+    except BrokerError:
+        return None
+
+
+def seeds() -> Iterable[bytes]:
+    for record in vectors("bodies.jsonl"):
+        for text in (record.get("expected"), record.get("input")):
+            if record["class"] == "RegisterBrokerBody" and isinstance(text, str) and len(text) < 1500:
+                if text.startswith("{"):
+                    yield b"\x01" + text.encode()
+                else:
+                    yield b"\x02" + bytes.fromhex(text)
+    topics = {
+        "T": TopicConfig("T", 8, 8, 6), "é": TopicConfig("é", 4, 2, 2, None, 1, True, {"+message.type": "FIFO"}),
+    }  # fmt: skip
+    body = RegisterBrokerBody(TopicConfigAndMappingSerializeWrapper(topic_config_table=topics), ["f:1"])
+    yield b"\x01" + body.encode()
+    for version, bits in ((Version.V4_9_7, 0), (Version.V5_0_0, 4)):
+        packed = body.encode_compressed(version)
+        yield bytes([bits]) + zlib.decompress(packed)
+        yield bytes([bits | 2]) + packed
+
+
+TARGET = Target(
+    run=run,
+    seeds=seeds,
+    words=(
+        b'"topicConfigSerializeWrapper":{', b'"topicConfigTable":{', b'"topicName":"', b'"readQueueNums":',
+        b'"writeQueueNums":', b'"perm":', b'"topicSysFlag":', b'"topicFilterType":"SINGLE_TAG"', b'"order":',
+        b'"attributes":{', b'"dataVersion":{', b'"filterServerList":[', b'"topicQueueMappingInfoMap":{', b"null",
+        b"\\u0041", b" 8 8 6 SINGLE_TAG", b" {}", b"\x00\x00\x00\x01", b"\x00\x00\x00\x00", b"\xff\xff\xff\xff",
+        b'{"$ref":"$"}', b"-0", b"+8", b"\xd9\xa1",
+    ),
+)  # fmt: skip

@@ -1,0 +1,176 @@
+"""Stored messages, as a pull brings them: scan, messages and Arrow columns against the reference.
+
+input  u8: bit 0 compare CRCs, bit 1 tag codes, bit 2 put the CRCs right first, bits 3 and 4 rows of the table · records
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rocketcore._fast import columns, message
+from rocketcore.errors import BadChecksum, BadMagic, DecodeError
+from rocketcore.protocol.message import decode_messages, host_text
+from tests.fixtures.vectors import vectors
+from tests.fuzz.target import Target, exact, refused
+from tests.reference import columns as reference_columns
+from tests.reference import header as reference_header
+from tests.reference import message as reference
+from tests.reference.message import Bad, Stored
+
+MAX_BODY = 1 << 16
+COMPRESSED, BATCH = 0x1, 0xC0
+FAULTS = {"magic": BadMagic, "checksum": BadChecksum}
+
+
+def run(data: bytes) -> None:
+    if not data:
+        return
+    check_crc, tags, repair, capacity = data[0] & 1, data[0] & 2, data[0] & 4, (data[0] >> 3 & 3) + 1
+    records = with_checksums(data[1:]) if repair else data[1:]
+    want, bad = reference.decode_all(records, 0, len(records), check_crc=bool(check_crc))
+    block = exact(records)
+    scan(records, block, capacity, bool(check_crc), bool(tags), want, bad)
+    to_columns(block, bool(check_crc), want, bad)
+    to_messages(records, bool(check_crc), want, bad)
+
+
+def with_checksums(records: bytes) -> bytes:
+    """Return the records with the CRC that each body has, as far as they decode."""
+    repaired = bytearray(records)
+    for record in reference.decode_all(records, 0, len(records))[0]:
+        repaired[record.position + 8 : record.position + 12] = (zlib.crc32(record.body) & 0x7FFFFFFF).to_bytes(4)
+    return bytes(repaired)
+
+
+def same_fault(error: DecodeError | None, bad: Bad | None) -> bool:
+    if error is None or bad is None:
+        return error is None and bad is None
+    return type(error) is FAULTS.get(bad.reason, DecodeError) and error.position == bad.position
+
+
+def scan(
+    records: bytes, block: memoryview, capacity: int, check_crc: bool, tags: bool, want: list[Stored], bad: Bad | None
+) -> None:
+    rows = np.zeros((capacity, message.COLUMNS), np.int64)
+    found: list[Any] = []
+    position, error = 0, None
+    while position < len(records) and error is None:
+        try:
+            count, position = message.scan_stored(block, position, len(records), rows, check_crc, tags)
+        except DecodeError as caught:
+            error = caught
+        else:
+            found += rows[:count].tolist()
+    assert same_fault(error, bad)
+    assert len(found) == len(want)
+    for row, record in zip(found, want, strict=True):
+        assert stored_of(records, row) == record
+        text = dict(reference.properties_of(record.properties)).get(b"TAGS")
+        code = reference.java_hash(reference_header.java_text(text)) if tags and text is not None else 0
+        assert row[message.TAGS_CODE] == code
+
+
+def stored_of(data: bytes, row: list[int]) -> Stored:
+    def cut(start: int, length: int) -> bytes:
+        return data[row[start] : row[start] + length]
+
+    sys_flag = row[message.SYS_FLAG]
+    return Stored(
+        topic=cut(message.TOPIC_START, row[message.TOPIC_LENGTH]),
+        body=cut(message.BODY_START, row[message.BODY_LENGTH]),
+        properties=cut(message.PROPERTIES_START, row[message.PROPERTIES_LENGTH]),
+        queue_id=row[message.QUEUE_ID],
+        flag=row[message.FLAG],
+        queue_offset=row[message.QUEUE_OFFSET],
+        physical_offset=row[message.PHYSICAL_OFFSET],
+        sys_flag=sys_flag,
+        born_timestamp=row[message.BORN_TIMESTAMP],
+        born_host=cut(message.BORN_HOST, 20 if sys_flag & 0x10 else 8),
+        store_timestamp=row[message.STORE_TIMESTAMP],
+        store_host=cut(message.STORE_HOST, 20 if sys_flag & 0x20 else 8),
+        reconsume_times=row[message.RECONSUME_TIMES],
+        prepared_offset=row[message.PREPARED_OFFSET],
+        magic=row[message.MAGIC] & 0xFFFFFFFF,
+        body_crc=row[message.BODY_CRC],
+        position=row[message.POSITION],
+        size=row[message.TOTAL_SIZE],
+    )
+
+
+def to_columns(block: memoryview, check_crc: bool, want: list[Stored], bad: Bad | None) -> None:
+    stored = columns.StoredColumns(columns.COLUMNS)
+    position, error = 0, None
+    while position < len(block) and error is None:
+        try:
+            _, position = stored.append(block, position, len(block), None, check_crc)
+        except DecodeError as caught:
+            error = caught
+    assert same_fault(error, bad)
+    assert stored.rows == len(want)
+    found = stored.finish()
+    assert texts_of(found["body"]) == [record.body for record in want]
+    assert numbers_of(found["queueOffset"]) == [record.queue_offset for record in want]
+    assert texts_of(found["bornHost"]) == [reference_columns.host_text(record.born_host).encode() for record in want]
+    assert texts_of(found["topic"]) == [reference_header.java_text(record.topic).encode() for record in want]
+
+
+def texts_of(buffers: columns.ColumnBuffers) -> list[bytes]:
+    """Return the values of a text column: offsets, then bytes."""
+    _, offsets, values = (None if buffer is None else bytes(memoryview(buffer)) for buffer in buffers)
+    assert offsets is not None
+    assert values is not None
+    ends = np.frombuffer(offsets, np.int32).tolist()
+    return [values[start:end] for start, end in itertools.pairwise(ends)]
+
+
+def numbers_of(buffers: columns.ColumnBuffers) -> list[int]:
+    values = buffers[1]
+    assert values is not None
+    return list(memoryview(values).cast("B").cast("q"))
+
+
+def to_messages(records: bytes, check_crc: bool, want: list[Stored], bad: Bad | None) -> None:
+    found = refused(lambda: decode_messages(records, "b", check_crc=check_crc, max_body_bytes=MAX_BODY))
+    if bad is not None:
+        assert found is None
+        return
+    plain = [record for record in want if not record.sys_flag & COMPRESSED and record.sys_flag & BATCH != BATCH]
+    if len(plain) < len(want):
+        return
+    assert found is not None
+    for received, record in zip(found, want, strict=True):
+        assert received.body == record.body
+        assert received.queue.topic == reference_header.java_text(record.topic)
+        assert received.offset == record.queue_offset
+        assert received.store_host == host_text(record.store_host)
+
+
+def seeds() -> Iterable[bytes]:
+    for record in vectors("stored_messages.jsonl"):
+        if 0 < len(record.get("hex") or "") < 2000:
+            yield b"\x0b" + bytes.fromhex(record["hex"])
+            yield b"\x0e" + bytes.fromhex(record["hex"])
+    small = Stored(topic=b"T", body=b"body", properties=b"TAGS\x01a\x02KEYS\x01k\x02UNIQ_KEY\x010A\x02")
+    six = replace(small, born_host=bytes(range(20)), store_host=bytes(20), sys_flag=1, topic=b"t" * 130)
+    yield b"\x0f" + reference.encode(small) * 3
+    yield b"\x0f" + reference.encode(six) + reference.encode(small)
+    element = b"\x00\x00\x00\x1d" + bytes(12) + b"\x00\x00\x00\x02hi\x00\x03k\x01v"
+    yield b"\x07" + reference.encode(replace(small, sys_flag=0xC0, body=element * 2))
+    yield b"\x07" + reference.encode(replace(small, sys_flag=0x301, body=zlib.compress(b"long " * 50)))
+
+
+TARGET = Target(
+    run=run,
+    seeds=seeds,
+    words=(
+        b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab", b"\xcb\xd4\x31\x94", b"\x00\x00\x00\x5b", b"\x00\x00\x00\x10",
+        b"\x00\x00\x00\x30", b"\x00\x00\x00\xc1", b"\x00\x00\x03\x01", b"\xff\xff\xff\xff", b"TAGS\x01",
+        b"UNIQ_KEY\x01", b"\x02", b"%RETRY%", b"KEYS\x01", b"RETRY_TOPIC\x01",
+    ),
+)  # fmt: skip
