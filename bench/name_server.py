@@ -195,18 +195,25 @@ def _idle(bench: Bench, starts: dict[str, Start]) -> None:
 
 @contextlib.contextmanager
 def _idle_connections(bench: Bench, target: Target, count: int) -> Iterator[None]:
-    files = Path(f"/proc/{target.pid}/fd")
-    before = len(list(files.iterdir()))
     command = [str(bench.frameload), "idle", "-c", str(count), "--hold", "3600", "--port", str(target.port)]
     holder = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        _wait(lambda: len(list(files.iterdir())) >= before + count or holder.poll() is not None, f"{count} connections")
+        _wait(lambda: _sockets(target.pid) >= count or holder.poll() is not None, f"{count} connections")
         if holder.poll() is not None:
             raise RuntimeError(f"{target.name}: {' '.join(command)} ended with {holder.returncode}")
         yield
     finally:
         holder.kill()
         holder.wait()
+
+
+def _sockets(pid: int) -> int:
+    """Return how many sockets a process has open; the few that it had before are no matter among thousands."""
+    found = 0
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found += str(entry.readlink()).startswith("socket:")
+    return found
 
 
 def _raise_file_limit(wanted: int) -> int:

@@ -5,6 +5,8 @@ from typing import Any
 
 from _typeshed import ReadableBuffer
 
+def keep_heap(limit: int) -> None: ...
+
 class Responder:
     def answer(self, data: ReadableBuffer) -> bytes | None: ...
 

@@ -47,6 +47,21 @@ cdef extern from "<sys/socket.h>" nogil:
 cdef extern from "<string.h>" nogil:
     void* memset(void* room, int value, size_t length)
 
+cdef extern from *:
+    """
+    #include <malloc.h>
+    /* Only glibc's allocator has these knobs; others are left as they are. */
+    static inline void rc_keep_heap(int limit) {
+    #ifdef __GLIBC__
+        mallopt(M_MMAP_THRESHOLD, limit);
+        mallopt(M_TRIM_THRESHOLD, limit);
+    #else
+        (void)limit;
+    #endif
+    }
+    """
+    void rc_keep_heap(int limit) nogil
+
 cdef extern from "<unistd.h>" nogil:
     int close_fd "close"(int fd)
 
@@ -65,6 +80,15 @@ cdef inline bint would_block() noexcept nogil:
 
 cdef object last_error():
     return OSError(errno, os.strerror(errno))
+
+
+def keep_heap(int limit):
+    """Let the process keep up to ``limit`` bytes that it has freed, for what it needs next.
+
+    By default large blocks go back to the system at once and are faulted in again page by page: for a server that
+    receives frame after frame of a megabyte, more work than reading them.
+    """
+    rc_keep_heap(limit)
 
 
 cdef class Responder:

@@ -1,4 +1,5 @@
-"""The topics of a broker's registration, read straight from its body into a dict of names to shared numbers.
+"""The topics of a broker's registration, read straight from its body into a dict of names to shared numbers, and what
+they change in a table.
 
 json      {"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"topicName":"T","readQueueNums":8,"writeQueueNums":8,
           "perm":6,"topicSysFlag":0,…},…},…},…}: keys in any order, standard JSON; a topic with a key that Java does not
@@ -9,9 +10,11 @@ RocketMQ  remoting/protocol/body/RegisterBrokerBody.java 5.5.0
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItem, PyDict_Next
+from cpython.ref cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t
-from libc.string cimport memchr
+from libc.string cimport memchr, memcmp
 
 from rocketcore._fast.command cimport Text, is_text, rc_is_utf8, read_int, read_string, read_word, skip_ext, skip_space
 
@@ -173,20 +176,50 @@ cdef class _Topics:
         return 0
 
 
+cdef const uint8_t* read_like(const uint8_t* at, const uint8_t* end, const uint8_t* model, const uint8_t* model_end,
+                              Topic* topic) noexcept nogil:
+    """Read a topic's object whose bytes are those of ``model``, all but the name; NULL if they are not.
+
+    model   the object that ``topic`` was read from, from its brace to ``model_end``; only the name of ``topic`` changes
+    """
+    cdef Text name
+    cdef const uint8_t* after
+    cdef Py_ssize_t lead = topic.name.start - model, rest = model_end - topic.name.end
+    if end - at <= lead or memcmp(at, model, lead) != 0:
+        return NULL
+    after = read_string(at + lead - 1, end, &name)
+    if after == NULL or name.escaped or name.start == name.end:
+        return NULL
+    if end - name.end < rest or memcmp(name.end, topic.name.end, rest) != 0:
+        return NULL
+    topic.name = name
+    return name.end + rest
+
+
 cdef const uint8_t* read_table(const uint8_t* at, const uint8_t* end, _Topics topics) except? NULL:
-    """Read the table, ``at`` is after its brace; returns the byte after it, NULL if it is unusual."""
+    """Read the table, ``at`` is after its brace; returns the byte after it, NULL if it is unusual.
+
+    A broker writes all topics alike, and most have the same numbers: each is compared with the one before first.
+    """
     cdef Text key
     cdef Topic topic
+    cdef const uint8_t* start
+    cdef const uint8_t* model = NULL
+    cdef const uint8_t* model_end = NULL
     cdef bint last = False
     at = skip_space(at, end)
     if at < end and at[0] == c"}":
         return at + 1
     while not last:
-        at = after_key(at, end, &key)
-        if at != NULL:
-            at = read_topic(at, end, &topic)
+        start = after_key(at, end, &key)
+        if start == NULL:
+            return NULL
+        at = read_like(start, end, model, model_end, &topic) if model != NULL else NULL
+        if at == NULL:
+            at = read_topic(start, end, &topic)
         if at == NULL:
             return NULL
+        model, model_end = start, at
         topics.add(&topic)
         at = after_value(at, end, &last)
         if at == NULL:
@@ -302,3 +335,23 @@ def read_topic_texts(bytes data not None, Py_ssize_t position, Py_ssize_t count,
             continue
         break
     return collected.topics, taken, at - start
+
+
+def moves(dict known not None, dict topics not None):
+    """Return the distinct pairs of what ``known`` has for a topic, None for nothing, and what ``topics`` has.
+
+    Values are told apart by identity: equal ones that are two objects may make two pairs.
+    """
+    cdef set found = set()
+    cdef PyObject* name
+    cdef PyObject* value
+    cdef PyObject* old
+    cdef PyObject* latest_old = NULL
+    cdef PyObject* latest_value = NULL
+    cdef Py_ssize_t position = 0
+    while PyDict_Next(topics, &position, &name, &value):
+        old = PyDict_GetItem(known, <object>name)
+        if value != latest_value or old != latest_old:
+            latest_old, latest_value = old, value
+            found.add((None if old == NULL else <object>old, <object>value))
+    return found

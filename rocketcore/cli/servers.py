@@ -141,6 +141,9 @@ def serve(make: Callable[[], Server]) -> int:
 
     import uvloop
 
+    from rocketcore.transport.listener import keep_heap
+
+    keep_heap()
     log_to_stderr()
     ended_by: list[int] = []
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, Mapping
 from typing import Final
 
+from rocketcore._fast.registration import moves
 from rocketcore.nameserver.registration import QueueNumbers
 
 __all__ = ["TopicQueues", "TopicTable"]
@@ -55,20 +56,19 @@ class TopicTable:
     def items(self) -> ItemsView[str, TopicQueues]:
         return self._topics.items()
 
-    def put(self, broker: str, topics: Mapping[str, QueueNumbers], *, only_missing: bool = False) -> None:
+    def put(self, broker: str, topics: dict[str, QueueNumbers], *, only_missing: bool = False) -> None:
         """Give topics their queues on a broker; ``only_missing``: only those that have none there.
 
         Topics share few states, so that the new state is worked out once for each old one and numbers. A registration
         that changes nothing, as most do, ends after a pass without Python code for a topic.
         """
         known = self._topics
-        found = set(zip(map(known.get, topics), topics.values(), strict=True))
-        moves = {move: self._with_queues(broker, *move, only_missing) for move in found}
-        if all(new is old for (old, _), new in moves.items()):
+        target = {move: self._with_queues(broker, *move, only_missing) for move in moves(known, topics)}
+        if all(new is old for (old, _), new in target.items()):
             return
         for topic, numbers in topics.items():
             old = known.get(topic)
-            new = moves[old, numbers]
+            new = target[old, numbers]
             if new is not old:
                 known[topic] = new
                 self._changed(topic)
@@ -93,12 +93,12 @@ class TopicTable:
 
         change  called once for each state; returns its argument where nothing changes
         """
-        moves = {old: self._moved(old, change(old.queues)) for old in set(self._topics.values())}
-        gone = {old for old, new in moves.items() if new is None}
+        target = {old: self._moved(old, change(old.queues)) for old in set(self._topics.values())}
+        gone = {old for old, new in target.items() if new is None}
         if gone:
             self._topics = {topic: old for topic, old in self._topics.items() if old not in gone}
         for topic, old in self._topics.items():
-            new = moves[old]
+            new = target[old]
             if new is not None and new is not old:
                 self._topics[topic] = new
         self._drop_unused()

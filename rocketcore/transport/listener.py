@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rocketcore._fast.answers import ReadyAnswers
     from rocketcore._fast.reactor import Reactor, Responder
 
-__all__ = ["Listener", "make_answers", "open_listener"]
+__all__ = ["Listener", "keep_heap", "make_answers", "open_listener"]
 
 logger = logging.getLogger(__name__)
 
@@ -156,6 +156,14 @@ async def open_listener(
             listening.close()
         raise
     return ReactorListener(sockets, factory, Reactor(loop, monotonic))
+
+
+def keep_heap(limit: int = 16 << 20) -> None:
+    """Let a server's process keep so many bytes that it has freed, instead of faulting each large frame in anew."""
+    if sys.platform == "linux":
+        from rocketcore._fast import reactor
+
+        reactor.keep_heap(limit)
 
 
 def make_answers(

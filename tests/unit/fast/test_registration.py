@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketcore._fast.registration import read_topic_table, read_topic_texts
+from rocketcore._fast.registration import moves, read_topic_table, read_topic_texts
 from tests.fixtures.vectors import family, name_of
 from tests.reference import registration as reference
 
@@ -234,3 +234,29 @@ def test_a_callers_bytes_only() -> None:
     for function, arguments in zip(functions, [(Numbers,), (0, 1, Numbers)], strict=True):
         with pytest.raises(TypeError):
             function(None, *arguments)
+
+
+def test_topics_written_alike_are_read_as_if_each_stood_alone() -> None:
+    def topic(name: str, perm: int = 6, extra: str = "") -> str:
+        return f'"{name}":{{"perm":{perm},"readQueueNums":4,{extra}"topicName":"{name}","writeQueueNums":4}}'
+
+    written = [topic("a"), topic("b"), topic("c" * 300), topic("d", 4), topic("e", 4), topic("f", 4, '"order":false,')]
+    written += [topic("g"), topic("h").replace('4}', '4 }'), topic("i"), topic("b", 2)]
+    body = '{"topicConfigSerializeWrapper":{"topicConfigTable":{' + ",".join(written) + "}}}"
+    found = read_topic_table(body.encode(), lambda *numbers: numbers)
+    assert found is not None
+    perms = {"a": 6, "b": 2, "c" * 300: 6, "d": 4, "e": 4, "f": 4, "g": 6, "h": 6, "i": 6}
+    assert found[0] == {name: (4, 4, perm, 0) for name, perm in perms.items()}
+    for bad in ('"":', '"x\\u0041":', '"y":'):
+        name = bad[1:-2]
+        odd = topic(name) if bad != '"y":' else topic(name)[:-1]
+        text = body[:-3] + "," + odd + "}}}"
+        assert read_topic_table(text.encode(), lambda *numbers: numbers) is None, bad
+
+
+def test_moves_are_the_distinct_pairs_of_what_is_there_and_what_comes() -> None:
+    one, two, new, other = object(), object(), object(), object()
+    known = {"a": one, "b": one, "c": two, "gone": two}
+    topics = {"a": new, "b": new, "c": new, "d": new, "e": other, "f": new}
+    assert moves(known, topics) == {(one, new), (two, new), (None, new), (None, other)}
+    assert moves({}, {}) == set()
