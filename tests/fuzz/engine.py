@@ -6,6 +6,7 @@ Started by ``tests.fuzz.run``, with the sanitized kernels and atheris' run-time 
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 
 import atheris
@@ -18,6 +19,8 @@ def main() -> None:
         target = importlib.import_module(f"tests.fuzz.targets.{name}").TARGET
     # libFuzzer's merge starts this process again by the first argument.
     child = next((option.partition("=")[2] for option in options if option.startswith("--child=")), sys.argv[0])
+    # Damage is what is tested, so that nobody has to read of it.
+    logging.disable(logging.CRITICAL)
     atheris.Setup([child, *(option for option in options if not option.startswith("--child="))], target.run)
     atheris.Fuzz()
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import itertools
-import logging
 import shutil
 import socket
 from collections.abc import Callable, Iterable
@@ -144,7 +143,6 @@ _failures: list[dict[str, Any]] = []
 def loop() -> asyncio.AbstractEventLoop:
     """Return the loop of all runs: to make one costs more than what is tested."""
     if not _loops:
-        logging.getLogger("rocketcore").setLevel(logging.CRITICAL + 1)
         _loops.append(asyncio.new_event_loop())
         _loops[0].set_exception_handler(lambda _, context: _failures.append(context))
         atexit.register(_loops[0].close)

@@ -6,7 +6,6 @@ input  u8: which file · its content
 from __future__ import annotations
 
 import contextlib
-import logging
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -26,7 +25,6 @@ from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, scratch
 
 FOLDER = scratch()
-logging.disable(logging.CRITICAL)
 
 
 def run(data: bytes) -> None:
