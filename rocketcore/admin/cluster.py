@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from rocketcore.admin import requests
 from rocketcore.codes import MASTER_ID, RequestCode, Version
-from rocketcore.errors import PartlyDone, RequestNotSupported, RocketError, RouteNotFound, TransportError
+from rocketcore.errors import BrokerError, PartlyDone, RequestNotSupported, RocketError, RouteNotFound, TransportError
 from rocketcore.protocol import bodies
 from rocketcore.service import Clock, Deadline
 
@@ -37,9 +37,10 @@ class BrokerStatus:
 
     broker_id    0 is the master
     zone         zone of the broker, None without one
-    runtime      its counters and state by RocketMQ's names, None where it did not answer
+    runtime      its counters and state by RocketMQ's names, None where it did not say
     topic_count  topics it has, system topics included; None where it did not say
-    error        why it did not answer
+    error        why it did not answer, or what it refused to say: a broker of 4.9 that has just started knows its
+                 topics, and no rates for a second
     """
 
     cluster: str
@@ -53,8 +54,8 @@ class BrokerStatus:
 
     @property
     def alive(self) -> bool:
-        """Whether it answered."""
-        return self.error is None
+        """Whether it answered; a refusal is an answer."""
+        return not isinstance(self.error, TransportError)
 
 
 class ClusterAdmin(ABC):
@@ -164,7 +165,7 @@ class ClusterAdmin(ABC):
     async def broker_status(self, *, cluster: str | None = None, broker: str | None = None) -> list[BrokerStatus]:
         """Return every registered broker with what it says of itself; all are asked at the same time.
 
-        One that does not answer is in the list with its error. Sorted by cluster, name and id.
+        One that does not answer, or not to all, is in the list with its error. Sorted by cluster, name and id.
 
         cluster, broker  only the brokers of this cluster, of this name
         raises           RouteNotFound where no such broker is registered
@@ -180,11 +181,21 @@ class ClusterAdmin(ABC):
         if not wanted and (broker is not None or cluster is not None):
             raise _no_broker(broker, cluster)
 
-        async def ask(remoting: Remoting, address: str, timeout: float) -> tuple[dict[str, str], int]:
+        async def ask(
+            remoting: Remoting, address: str, timeout: float
+        ) -> tuple[dict[str, str] | None, int | None, BrokerError | None]:
             within = Deadline(timeout, self._clock)
-            runtime = await requests.broker_runtime_info(remoting, address, timeout)
-            topics, total = await requests.broker_topics(remoting, address, 0, 1, within.remaining())
-            return runtime, len(topics) if total is None else total
+            runtime, count, refusal = None, None, None
+            try:
+                runtime = await requests.broker_runtime_info(remoting, address, timeout)
+            except BrokerError as error:
+                refusal = error
+            try:
+                topics, total = await requests.broker_topics(remoting, address, 0, 1, within.remaining())
+                count = len(topics) if total is None else total
+            except BrokerError as error:
+                refusal = refusal or error
+            return runtime, count, refusal
 
         answers = await self._each([address for *_, address, _ in wanted], ask, deadline)
         result = []
@@ -193,7 +204,7 @@ class ClusterAdmin(ABC):
             if isinstance(answer, RocketError):
                 result.append(BrokerStatus(*member, None, None, answer))
             else:
-                result.append(BrokerStatus(*member, *answer, None))
+                result.append(BrokerStatus(*member, *answer))
         return result
 
     async def broker_topics(self, address: str) -> dict[str, bodies.TopicConfig]:

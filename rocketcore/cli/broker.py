@@ -9,7 +9,7 @@ import click
 from rocketcore.cli.cluster import broker_row
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
-from rocketcore.cli.failures import EXIT_NOT_FOUND, EXIT_UNREACHABLE, CommandFailed
+from rocketcore.cli.failures import EXIT_NOT_FOUND, EXIT_UNREACHABLE, CommandFailed, failure_of
 from rocketcore.cli.options import command, current
 from rocketcore.cli.render import Column, progress, show_object, show_rows
 from rocketcore.cli.topic import topic_kind
@@ -88,7 +88,9 @@ def describe(broker: str, broker_id: int | None) -> int:
         show_object(row)
     else:
         show_object({**row, "runtime": runtime})
-    return 0 if member.alive else EXIT_UNREACHABLE
+    if not member.alive:
+        return EXIT_UNREACHABLE
+    return 0 if member.error is None else failure_of(member.error, current()).exit_code
 
 
 def _number(runtime: dict[str, str], name: str) -> float | None:

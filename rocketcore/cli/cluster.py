@@ -12,7 +12,7 @@ from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import FORMATS, Settings, command, current
 from rocketcore.cli.render import Column, progress, show_object, show_rows, timestamp
 from rocketcore.codes import MASTER_ID
-from rocketcore.errors import RouteNotFound, TransportError
+from rocketcore.errors import RouteNotFound
 
 if TYPE_CHECKING:
     from rocketcore.admin.cluster import BrokerStatus
@@ -53,7 +53,8 @@ def describe(cluster: str | None) -> None:
             ) from None  # fmt: skip
     for member in members:
         if member.error is not None:
-            progress(f"broker {member.broker} at {member.address} is registered and says nothing: {member.error}")
+            says = "refuses to say" if member.alive else "is registered and says nothing"
+            progress(f"broker {member.broker} at {member.address} {says}: {member.error}")
     show_rows(
         [broker_row(member) for member in members],
         [
@@ -105,7 +106,7 @@ def broker_row(member: BrokerStatus) -> dict[str, Any]:
 def _state(member: BrokerStatus) -> str:
     if member.error is None:
         return "up"
-    return "unreachable" if isinstance(member.error, TransportError) else "refuses"
+    return "refuses" if member.alive else "unreachable"
 
 
 def _latest_rate(figures: str | None) -> float | None:

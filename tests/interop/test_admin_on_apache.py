@@ -19,6 +19,7 @@ from rocketcore import LocalCluster
 from rocketcore.admin.client import AsyncAdmin
 from rocketcore.cli.main import run
 from rocketcore.errors import (
+    BrokerSystemError,
     ConnectError,
     NoPermission,
     PartlyDone,
@@ -241,6 +242,10 @@ def test_status_of_brokers(ask: Call, target: Target, topic: str, fake: Callable
     up, down = by_name[BROKER], by_name[away.name]
     assert (up.cluster, up.broker_id, up.address, up.alive) == (CLUSTER, 0, target.broker, True)
     assert up.topic_count == len(ask("broker_topics", target.broker)) > 1
+    if target.is_4_9 and up.error is not None:  # it refuses 28 until it has counted for a second
+        assert isinstance(up.error, BrokerSystemError)
+        Peer(target.namesrv, apache=True).eventually(lambda: ask("broker_status", broker=BROKER)[0].error is None)
+        [up] = ask("broker_status", broker=BROKER)
     assert up.runtime["brokerVersionDesc"].startswith("V")
     assert (down.cluster, down.address, down.alive, down.topic_count) == (away.cluster, away.at, False, None)
     assert isinstance(down.error, ConnectError)

@@ -12,6 +12,7 @@ from rocketcore.admin.logic import AsyncAdmin
 from rocketcore.codes import RequestCode, ResponseCode, Version
 from rocketcore.errors import (
     BrokerError,
+    BrokerSystemError,
     ConnectError,
     NoPermission,
     PartlyDone,
@@ -240,6 +241,26 @@ def test_status_of_brokers_is_asked_in_one_round() -> None:
     assert (down.broker_id, down.alive, down.runtime, down.topic_count) == (1, False, None, None)
     assert isinstance(down.error, ConnectError)
     assert isinstance(other.error, NoPermission)
+    assert other.alive
+
+
+def test_what_a_broker_refuses_to_say_hides_nothing_else() -> None:
+    """A broker of 4.9 answers 28 with an error until it has counted for a second."""
+
+    def starting(request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, "NoSuchElementException")
+
+    runtime, topics = RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_ALL_TOPIC_CONFIG
+    two = saying(TopicConfigSerializeWrapper({"t": TopicConfig("t"), "u": TopicConfig("u")}).encode())
+    rates = saying(KVTable({"putTps": "1.5 1 1"}).encode())
+    for up, known in (
+        (answering({runtime: starting, topics: two}), (None, 2)),
+        (answering({runtime: rates, topics: starting}), ({"putTps": "1.5 1 1"}, None)),
+    ):
+        servers = Servers(a=saying(INFO.encode()), up=up)
+        [member] = run(servers, "a", lambda admin: admin.broker_status(broker="m"))[:1]
+        assert (member.runtime, member.topic_count, member.alive) == (*known, True)
+        assert isinstance(member.error, BrokerSystemError)
 
 
 def test_status_of_some_brokers() -> None:

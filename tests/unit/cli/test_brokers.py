@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
+
 import pytest
 
 from rocketcore.admin.cluster import BrokerStatus
 from rocketcore.cli.broker import drain_plan
 from rocketcore.cli.cluster import broker_row
-from rocketcore.errors import ConnectError, NoPermission, RocketError
+from rocketcore.cli.main import run
+from rocketcore.errors import BrokerSystemError, ConnectError, NoPermission, RequestTimeout, RocketError
 from rocketcore.protocol.bodies import BrokerData, ClusterInfo, TopicConfig
 
 
@@ -45,6 +49,28 @@ def test_what_is_not_a_number_is_unknown(figures: str | None) -> None:
 def test_one_that_does_not_answer(error: RocketError, state: str) -> None:
     row = broker_row(status(None, error))
     assert (row["state"], row["error"], row["topics"], row["in_tps"]) == (state, str(error), None, None)
+
+
+def test_one_that_refuses_to_say_its_rates() -> None:
+    row = broker_row(BrokerStatus("c", "b", 0, "h:1", None, None, 12, BrokerSystemError(1, "no figures yet")))
+    assert (row["state"], row["topics"], row["version"]) == ("refuses", 12, None)
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [(None, 0), (ConnectError("away"), 5), (RequestTimeout("late"), 5), (BrokerSystemError(1, "no figures yet"), 1),
+     (NoPermission(16, "x"), 4)],
+)  # fmt: skip
+def test_exit_code_of_a_description(
+    error: RocketError | None, exit_code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Admin:
+        def broker_status(self, *, broker: str) -> list[BrokerStatus]:
+            return [status(None, error)]
+
+    monkeypatch.setattr("rocketcore.cli.broker.open_admin", lambda: nullcontext(Admin()))
+    assert run(["broker", "describe", "b", "-o", "json"]) == exit_code
+    assert json.loads(capsys.readouterr().out)["error"] == (None if error is None else str(error))
 
 
 INFO = ClusterInfo(
