@@ -14,6 +14,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from xxhash import xxh3_128_intdigest
+
 from rocketcore._fast.crc32 import crc32
 from rocketcore._fast.header import encode_body_responses, find_ext_of_all
 from rocketcore.codes import CURRENT_VERSION, ORDER_TOPIC_NAMESPACE, RequestCode, ResponseCode, TopicSysFlag
@@ -136,10 +138,11 @@ class NameServerProcessor:
             timeout_millis=header.heartbeat_timeout_millis,
             enable_acting_master=header.enable_acting_master,
         )
-        digest = hash((broker, header.compressed, request.version, body))
+        digest = hash((broker, header.compressed, request.version, xxh3_128_intdigest(body)))
         result = self._routes.register_unchanged(broker, channel, digest)
         if result is None:
-            registered = read_registration(body, header.compressed, request.version)
+            known = self._routes.known_topics(broker)
+            registered = read_registration(body, header.compressed, request.version, known)
             if "clusterName" in fields:
                 result = self._routes.register_broker(broker, registered, channel, digest)
             else:

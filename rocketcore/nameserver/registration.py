@@ -1,17 +1,17 @@
 """The body of a registration, in any of its three shapes, reduced to what the route tables keep.
 
-A broker sends all its topics every 30 seconds, so a kernel reads the topics straight into a dict; the rest of the body,
-a few hundred bytes, and topics that the kernel finds unusual go to the general reader, which follows Java in every
-oddity. Nothing is applied before all of it is read.
+A broker sends all its topics every 30 seconds, so a kernel reads them straight into a dict, and leaves those out that
+are as the table has them; the rest of the body, a few hundred bytes, and topics that the kernel finds unusual go to the
+general reader, which follows Java in every oddity. Nothing is applied before all of it is read.
 
 RocketMQ: ``RegisterBrokerBody``, ``DefaultRequestProcessor.extractRegisterBrokerBodyFromRequest``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rocketcore._fast.registration import read_topic_table, read_topic_texts
 from rocketcore.codes import Version
@@ -24,7 +24,7 @@ from rocketcore.protocol.bodies import (
     TopicQueueMappingInfo,
 )
 
-__all__ = ["QueueNumbers", "RegisteredTopics", "read_registration"]
+__all__ = ["NOTHING_KNOWN", "KnownTopics", "QueueNumbers", "RegisteredTopics", "read_registration"]
 
 
 class QueueNumbers(NamedTuple):
@@ -36,9 +36,24 @@ class QueueNumbers(NamedTuple):
     sys_flag: int
 
 
+class KnownTopics(NamedTuple):
+    """The table that topics are read for.
+
+    table  topic → what the table has for it
+    same   says of ``table[topic]`` and the numbers that came whether the topic may be left out; None: all are wanted
+    """
+
+    table: dict[str, Any]
+    same: Callable[[Any, QueueNumbers], bool] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class RegisteredTopics:
-    """What a broker registered; ``filter_servers`` is None where it says nothing of them."""
+    """What a broker registered.
+
+    topics          all of them, or without some or all of those that ``KnownTopics.same`` let be left out
+    filter_servers  None where it says nothing of them
+    """
 
     data_version: DataVersion = field(default_factory=DataVersion)
     topics: dict[str, QueueNumbers] = field(default_factory=dict)
@@ -57,7 +72,12 @@ MAX_TOPIC_LENGTH: Final = 0x7FFF
 """Of a name: the longest that a message or a binary header can carry."""
 
 
-def read_registration(body: bytes, compressed: bool, version: int) -> RegisteredTopics:
+NOTHING_KNOWN: Final = KnownTopics({})
+
+
+def read_registration(
+    body: bytes, compressed: bool, version: int, known: KnownTopics = NOTHING_KNOWN
+) -> RegisteredTopics:
     """Read a body as a sender of ``version`` writes it; no body is an empty table.
 
     raises  BrokerSystemError with the original's text when it does not decode
@@ -65,35 +85,38 @@ def read_registration(body: bytes, compressed: bool, version: int) -> Registered
     if not body:
         return RegisteredTopics()
     try:
-        registered = _read(body, compressed, version)
-        _check_size(registered.topics)
+        return _read(body, compressed, version, known)
     except DecodeError as error:
         raise BrokerSystemError(1, f"RemotingCommandException: Failed to decode RegisterBrokerBody, {error}") from error
-    return registered
 
 
-def _read(body: bytes, compressed: bool, version: int) -> RegisteredTopics:
+def _read(body: bytes, compressed: bool, version: int, known: KnownTopics) -> RegisteredTopics:
     if compressed or body[0] == _ZLIB:
-        return _read_compressed(body, version)
+        return _read_compressed(body, version, known)
     if version < Version.V3_0_11:
         return _reduce(RegisterBrokerBody(TopicConfigAndMappingSerializeWrapper.decode(body)))
-    return _read_plain(body) or _reduce(RegisterBrokerBody.decode(body))
+    return _read_plain(body, known) or _reduce(RegisterBrokerBody.decode(body))
 
 
-def _check_size(topics: Mapping[str, QueueNumbers]) -> None:
+def _check_count(topics: Mapping[str, QueueNumbers]) -> None:
     if len(topics) > MAX_TOPICS:
         raise DecodeError(f"{len(topics)} topics, more than {MAX_TOPICS}")
+
+
+def _check_names(topics: Mapping[str, QueueNumbers]) -> None:
+    """The kernel takes no longer ones."""
     longest = max(map(len, topics), default=0)
     if longest > MAX_TOPIC_LENGTH:
         raise DecodeError(f"a topic name of {longest} characters")
 
 
-def _read_plain(body: bytes) -> RegisteredTopics | None:
+def _read_plain(body: bytes, known: KnownTopics = NOTHING_KNOWN) -> RegisteredTopics | None:
     """Read JSON whose topics are of the usual shape; None: the general reader must look at it."""
-    found = read_topic_table(body, QueueNumbers)
+    found = read_topic_table(body, QueueNumbers, known.table, known.same)
     if found is None:
         return None
     topics, start, end = found
+    _check_count(topics)
     rest = body[:start] + b"{}" + body[end:]
     if any(sign in rest for sign in _DIALECT):
         return None
@@ -103,7 +126,7 @@ def _read_plain(body: bytes) -> RegisteredTopics | None:
     return replace(registered, topics=topics, filter_servers=None if unsaid else registered.filter_servers)
 
 
-def _read_compressed(body: bytes, version: int) -> RegisteredTopics:
+def _read_compressed(body: bytes, version: int, known: KnownTopics) -> RegisteredTopics:
     inflated = RegisterBrokerBody.inflate(body)
     # Data version and number of topics, each after its length word; a slice that is cut gives a smaller number, and the
     # general reader says what is wrong.
@@ -112,7 +135,7 @@ def _read_compressed(body: bytes, version: int) -> RegisteredTopics:
     if count > MAX_TOPICS:
         raise DecodeError(f"RegisterBrokerBody: {count} topics, more than {MAX_TOPICS}")
     if start + 4 <= len(inflated):
-        topics, read, end = read_topic_texts(inflated, start + 4, count, QueueNumbers)
+        topics, read, end = read_topic_texts(inflated, start + 4, count, QueueNumbers, known.table, known.same)
         if read == count:
             rest = inflated[:start] + bytes(4) + inflated[end:]
             return replace(_reduce(RegisterBrokerBody.decode_inflated(rest, version)), topics=topics)
@@ -121,14 +144,17 @@ def _read_compressed(body: bytes, version: int) -> RegisteredTopics:
 
 def _reduce(body: RegisterBrokerBody) -> RegisteredTopics:
     wrapper = body.topic_config_serialize_wrapper
+    topics = {
+        config.topic_name or key: QueueNumbers(
+            config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_sys_flag
+        )
+        for key, config in wrapper.topic_config_table.items()
+    }
+    _check_count(topics)
+    _check_names(topics)
     return RegisteredTopics(
         wrapper.data_version,
-        {
-            config.topic_name or key: QueueNumbers(
-                config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_sys_flag
-            )
-            for key, config in wrapper.topic_config_table.items()
-        },
+        topics,
         wrapper.topic_queue_mapping_info_map,
         body.filter_server_list,
     )

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Protocol
 
 from rocketcore.codes import MASTER_ID, Permission, TopicSysFlag
 from rocketcore.nameserver.config import NameServerConfig
-from rocketcore.nameserver.registration import QueueNumbers, RegisteredTopics
+from rocketcore.nameserver.registration import KnownTopics, QueueNumbers, RegisteredTopics
 from rocketcore.nameserver.topic_table import TopicTable
 from rocketcore.protocol.bodies import (
     BrokerData,
@@ -138,7 +138,7 @@ class RouteInfoManager:
         self._order_conf = order_conf
         self._clusters: dict[str, dict[str, None]] = {}
         self._brokers: dict[str, BrokerData] = {}
-        self._topics = TopicTable(self._forget_answer)
+        self._topics = TopicTable(self._forget_answers_of)
         self._live: dict[_LiveKey, _Live] = {}
         self._by_connection: dict[int, dict[_LiveKey, None]] = {}
         self._filter_servers: dict[_LiveKey, list[str]] = {}
@@ -174,6 +174,17 @@ class RouteInfoManager:
         self._connect(key, live, connection)
         return self._result_for(broker, data, None)
 
+    def known_topics(self, broker: BrokerRegistration) -> KnownTopics:
+        """Return what the topics of a registration may be compared with while they are read.
+
+        All of them are wanted from a broker that is new, whose registration is refused if it has only one; from a
+        slave, whose topics may become read-only; and where topics that are missing are to go.
+        """
+        data = self._brokers.get(broker.broker_name)
+        new = data is None or broker.broker_id not in data.broker_addrs
+        whole = new or broker.broker_id != MASTER_ID or self.config.delete_topic_with_broker_registration
+        return self._topics.known(None if whole else broker.broker_name)
+
     def register_broker(
         self,
         broker: BrokerRegistration,
@@ -183,6 +194,7 @@ class RouteInfoManager:
     ) -> RegisterResult | None:
         """Apply a registration by the rules of 5.x, in their order.
 
+        ``registered`` was read for ``known_topics``, and nothing has changed since, or holds all topics.
         Return None where 5.x refuses: an unknown broker id that brings exactly one topic, which is an increment that
         overtook the full table.
         """
@@ -278,7 +290,7 @@ class RouteInfoManager:
         if first or changed:
             for topic, mapping in registered.mappings.items():
                 self._mappings.setdefault(topic, {})[mapping.bname] = mapping
-                self._forget_answer(topic)
+            self._forget_answers_of(registered.mappings)
 
     def _remove_queues(self, topic: str, broker_name: str) -> None:
         if self._topics.remove(topic, broker_name):
@@ -573,9 +585,10 @@ class RouteInfoManager:
             or (self.config.support_acting_master and topic.startswith(SYNC_MEMBER_TOPIC_PREFIX))
         )
 
-    def _forget_answer(self, topic: str) -> None:
+    def _forget_answers_of(self, topics: Iterable[str]) -> None:
         if self.answers:
-            self.answers.pop(topic.encode("utf-8", "replace"), None)
+            for topic in topics:
+                self.answers.pop(topic.encode("utf-8", "replace"), None)
 
     def reconfigure(self, config: NameServerConfig) -> None:
         """Obey other settings from now on, also where an answer or a registration was seen before."""

@@ -7,11 +7,11 @@ works out one new object. RocketMQ: ``RouteInfoManager.topicQueueTable``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
 from typing import Final
 
-from rocketcore._fast.registration import moves
-from rocketcore.nameserver.registration import QueueNumbers
+from rocketcore._fast.registration import move, moves
+from rocketcore.nameserver.registration import KnownTopics, QueueNumbers
 
 __all__ = ["TopicQueues", "TopicTable"]
 
@@ -36,9 +36,9 @@ class TopicQueues:
 
 
 class TopicTable:
-    """Topic → its queues; ``changed`` hears the name of every topic that ``put`` or ``remove`` moves."""
+    """Topic → its queues; ``changed`` hears the names of the topics that ``put`` or ``remove`` moves."""
 
-    def __init__(self, changed: Callable[[str], None]) -> None:
+    def __init__(self, changed: Callable[[Iterable[str]], None]) -> None:
         self._changed = changed
         self._topics: dict[str, TopicQueues] = {}
         self._shared: dict[tuple[tuple[str, QueueNumbers], ...], TopicQueues] = {}
@@ -56,6 +56,15 @@ class TopicTable:
     def items(self) -> ItemsView[str, TopicQueues]:
         return self._topics.items()
 
+    def known(self, broker: str | None) -> KnownTopics:
+        """Return the table for who reads a registration, to be used before it changes.
+
+        broker  topics whose queues on this broker are what came may be left out; None: all are wanted
+        """
+        if broker is None:
+            return KnownTopics(self._topics)
+        return KnownTopics(self._topics, lambda topic, numbers: topic.queues.get(broker) == numbers)
+
     def put(self, broker: str, topics: dict[str, QueueNumbers], *, only_missing: bool = False) -> None:
         """Give topics their queues on a broker; ``only_missing``: only those that have none there.
 
@@ -66,12 +75,7 @@ class TopicTable:
         target = {move: self._with_queues(broker, *move, only_missing) for move in moves(known, topics)}
         if all(new is old for (old, _), new in target.items()):
             return
-        for topic, numbers in topics.items():
-            old = known.get(topic)
-            new = target[old, numbers]
-            if new is not old:
-                known[topic] = new
-                self._changed(topic)
+        self._changed(move(known, topics, target))
         self._drop_unused()
 
     def remove(self, topic: str, broker: str) -> bool:
@@ -84,7 +88,7 @@ class TopicTable:
             self._topics[topic] = self._share(queues)
         else:
             del self._topics[topic]
-        self._changed(topic)
+        self._changed((topic,))
         self._drop_unused()
         return True
 

@@ -1,4 +1,4 @@
-"""The route tables with their short cuts (unchanged registrations, cached answers) against the same tables without."""
+"""The route tables with their short cuts (unchanged registrations and topics, cached answers) against those without."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from rocketcore.codes import Version
 from rocketcore.nameserver.config import NameServerConfig
-from rocketcore.nameserver.registration import QueueNumbers, RegisteredTopics
+from rocketcore.nameserver.registration import QueueNumbers, RegisteredTopics, read_registration
 from rocketcore.nameserver.route_info import BrokerAddress, BrokerRegistration, RouteInfoManager
-from rocketcore.protocol.bodies import DataVersion, QueueData
+from rocketcore.protocol.bodies import (
+    DataVersion,
+    QueueData,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+)
 from rocketcore.service import ManualClock
 
 TOPICS = ("T", "U", "V")
@@ -67,7 +74,8 @@ class Tables(RuleBasedStateMachine):
         connection = Connection()
         result = self.quick.register_unchanged(broker, connection, digest)
         if result is None:
-            result = self.quick.register_broker(broker, registered, connection, digest)
+            read = read_registration(_body(registered), False, int(Version.V5_0_0), self.quick.known_topics(broker))
+            result = self.quick.register_broker(broker, read, connection, digest)
         assert result == self.plain.register_broker(broker, registered, connection)
 
     @rule(cluster=clusters, name=names, broker_id=ids, address=addresses)
@@ -103,6 +111,14 @@ class Tables(RuleBasedStateMachine):
         for topic in TOPICS:
             route = self.plain.route(topic)
             assert self.quick.answer(topic.encode()) == (None if route is None else route.encode_standard())
+
+
+def _body(registered: RegisteredTopics) -> bytes:
+    table = {
+        topic: TopicConfig(topic, numbers.read, numbers.write, numbers.perm, None, numbers.sys_flag)
+        for topic, numbers in registered.topics.items()
+    }
+    return RegisterBrokerBody(TopicConfigAndMappingSerializeWrapper(table, registered.data_version)).encode()
 
 
 def _everything(tables: RouteInfoManager) -> Any:

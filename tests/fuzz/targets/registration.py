@@ -11,7 +11,13 @@ from collections.abc import Iterable
 
 from rocketcore.codes import Version
 from rocketcore.errors import BrokerError
-from rocketcore.nameserver.registration import QueueNumbers, RegisteredTopics, read_registration
+from rocketcore.nameserver.registration import (
+    NOTHING_KNOWN,
+    KnownTopics,
+    QueueNumbers,
+    RegisteredTopics,
+    read_registration,
+)
 from rocketcore.protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigAndMappingSerializeWrapper
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, refused
@@ -33,20 +39,30 @@ def run(data: bytes) -> None:
         assert general is None
         return
     wrapper = general.topic_config_serialize_wrapper
-    assert found.topics == {
+    topics = {
         config.topic_name or key: QueueNumbers(
             config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_sys_flag
         )
         for key, config in wrapper.topic_config_table.items()
     }
+    assert found.topics == topics
+    # For a table that has every other topic, in this order, as it comes or with other queues.
+    every_other = list(topics.items())[1::2]
+    table = {topic: numbers._replace(perm=-9) if i % 3 else numbers for i, (topic, numbers) in enumerate(every_other)}
+    changed = registered(body, not plain, version, KnownTopics(table, lambda old, new: old == new))
+    assert changed is not None
+    assert {**table, **changed.topics} == topics
+    assert (changed.data_version, changed.mappings) == (found.data_version, found.mappings)
     assert found.data_version == wrapper.data_version
     assert found.mappings == wrapper.topic_queue_mapping_info_map
     assert (found.filter_servers or []) == general.filter_server_list
 
 
-def registered(body: bytes, compressed: bool, version: int) -> RegisteredTopics | None:
+def registered(
+    body: bytes, compressed: bool, version: int, known: KnownTopics = NOTHING_KNOWN
+) -> RegisteredTopics | None:
     try:
-        return read_registration(body, compressed, version)
+        return read_registration(body, compressed, version, known)
     except BrokerError:
         return None
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketcore._fast.registration import moves, read_topic_table, read_topic_texts
+from rocketcore._fast.registration import move, moves, read_topic_table, read_topic_texts
 from tests.fixtures.vectors import family, name_of
 from tests.reference import registration as reference
 
@@ -260,3 +260,109 @@ def test_moves_are_the_distinct_pairs_of_what_is_there_and_what_comes() -> None:
     topics = {"a": new, "b": new, "c": new, "d": new, "e": other, "f": new}
     assert moves(known, topics) == {(one, new), (two, new), (None, new), (None, other)}
     assert moves({}, {}) == set()
+
+
+def both_forms(
+    topics: list[tuple[str, Numbers]], known: dict[str, Any] | None = None, same: Any = None
+) -> dict[str, Numbers]:
+    """Read topics, in this order and perhaps more than once, from both forms of a body."""
+    parts = [json.dumps({name: config(name, *four)}, ensure_ascii=False)[1:-1] for name, four in topics]
+    body = '{"topicConfigSerializeWrapper":{"topicConfigTable":{' + ",".join(parts) + "}}}"
+    found = read_topic_table(body.encode(), Numbers, known, same)
+    assert found is not None
+    data = texts(*(f"{name} {four.read} {four.write} {four.perm} SINGLE_TAG" for name, four in topics))
+    assert read_topic_texts(data, 0, len(topics), Numbers, known, same) == (found[0], len(topics), len(data))
+    return found[0]
+
+
+topic_names = st.one_of(st.sampled_from("abcdefghé"), st.integers(0, 200).map("topic-{}".format))
+topic_lists = st.lists(st.tuples(topic_names, st.integers(1, 3).map(lambda read: Numbers(read, 1, 6, 0))))
+
+
+FOUR = Numbers(4, 4, 6, 0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(before=topic_lists, topics=topic_lists, repeat=st.integers(0, 120))
+def test_topics_that_are_the_same_are_left_out(
+    before: list[tuple[str, Numbers]], topics: list[tuple[str, Numbers]], repeat: int
+) -> None:
+    known = dict(before)
+    topics = [*topics, *before[: repeat % 7], *topics[:2], *((f"other-{n}", FOUR) for n in range(repeat)), *before]
+    found = both_forms(topics, known, lambda old, new: old == new)
+    assert found == {name: new for name, new in dict(topics).items() if known.get(name) != new}
+    assert both_forms(topics, known) == both_forms(topics) == dict(topics)
+
+
+def test_names_that_are_known_are_used_again() -> None:
+    names = [f"orders-{number}" for number in range(100)]
+    known = {name: object() for name in names}
+    asked: list[object] = []
+
+    def same(old: object, new: Numbers) -> bool:
+        asked.append(old)
+        return False
+
+    other = [names[0], "new", *names[1:50], *names[60:]]
+    found = read_topic_table(body_of({name: config(name) for name in other}), Numbers, known, same)
+    assert found is not None
+    assert [name for name in found[0] if id(name) not in set(map(id, known))] == ["new"]
+    assert asked == [known[name] for name in other if name != "new"]
+
+
+def test_what_is_the_same_is_asked_once_for_topics_in_a_row() -> None:
+    state, other = object(), object()
+    known = {"a": state, "b": state, "c": other, "d": state}
+    asked: list[tuple[object, Numbers]] = []
+
+    def same(old: object, new: Numbers) -> bool:
+        asked.append((old, new))
+        return old is state
+
+    four, five = FOUR, Numbers(5, 5, 6, 0)
+    topics = {"a": four, "b": four, "c": four, "d": four, "e": four}
+    body = body_of({name: config(name, *numbers) for name, numbers in {**topics, "a": five}.items()})
+    assert read_topic_table(body, Numbers, known, same)[0] == {"c": four, "e": four}  # type: ignore[index]
+    assert asked == [(state, five), (state, four), (other, four), (state, four)]
+
+
+@pytest.mark.parametrize("length", [0x7FFF, 0x8000])
+def test_longer_names_are_unusual(length: int) -> None:
+    name = "x" * length
+    taken = length == 0x7FFF
+    assert (read_topic_table(body_of({name: config(name)}), Numbers) is not None) is taken
+    assert read_topic_texts(texts(f"{name} 1 1 6 X"), 0, 1, Numbers)[1] == taken
+
+
+def test_a_call_that_fails_ends_the_reading() -> None:
+    with pytest.raises(ZeroDivisionError):
+        read_topic_table(body_of({"T": config("T")}), Numbers, {"T": 1}, lambda old, new: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        read_topic_texts(texts("T 1 1 6 X"), 0, 1, Numbers, {"T": 1}, lambda old, new: 1 // 0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    known=st.dictionaries(topic_names, st.sampled_from("xyz")),
+    topics=st.dictionaries(topic_names, st.sampled_from("12")), more=st.integers(0, 100), in_order=st.booleans(),
+)  # fmt: skip
+def test_topics_move_to_what_their_pair_says(
+    known: dict[str, str], topics: dict[str, str], more: int, in_order: bool
+) -> None:
+    if in_order:
+        topics = {**dict.fromkeys(known, "1"), **topics}
+    topics |= {f"more-{number}": "2" for number in range(more)}
+    target = {(old, new): old if old == "x" else f"{old}{new}" for old in (None, *"xyz") for new in "12"}
+    expected = {**known, **{name: target[known.get(name), new] for name, new in topics.items()}}
+    changed = [name for name in topics if expected[name] != known.get(name)]
+    assert moves(known, topics) == {(known.get(name), new) for name, new in topics.items()}
+    assert move(known, topics, target) == changed
+    assert known == expected
+    assert list(known) == list(expected)
+
+
+def test_topics_move_only_where_there_is_something_to_go_to() -> None:
+    known = {"a": 1}
+    with pytest.raises(KeyError):
+        move(known, {"a": "x"}, {})
+    assert known == {"a": 1}
