@@ -11,11 +11,12 @@ RocketMQ: the place of Netty's ``EpollEventLoop``.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.ref cimport PyObject
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcpy
 
 from rocketcore._fast.reactor cimport Responder, iovec
 
@@ -223,6 +224,8 @@ cdef class StreamTransport:
     cdef object _queue            # deque of memoryviews not sent yet, None while it was never needed
     cdef size_t _queued
     cdef size_t _high
+    cdef object _expected         # bytes that only this object has seen, received up to ``_filled``; None: none
+    cdef Py_ssize_t _filled
     cdef int _fd
     cdef uint32_t _events
     cdef bint _reading
@@ -256,13 +259,11 @@ cdef class StreamTransport:
             return 0
         if not events & (EPOLLIN | EPOLLERR | EPOLLHUP):
             return 0
+        if self._expected is not None:
+            return self._fill()
         length = recv(self._fd, self.reactor._room, READ_BYTES, MSG_DONTWAIT)
         if length <= 0:
-            if length == 0:
-                self._end()
-            elif not would_block():
-                self._lose(last_error())
-            return 0
+            return self._came_nothing(length)
         responder = self.reactor.responder
         if responder is not None and self.direct and self._queued == 0:
             pieces = responder.respond(self.reactor._room, length)
@@ -272,6 +273,44 @@ cdef class StreamTransport:
                 return 0
         self._protocol.data_received(PyBytes_FromStringAndSize(<char*>self.reactor._room, length))
         return 0
+
+    cdef int _fill(self) except -1:
+        """Receive what is expected, where it is to be in the end."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(self._expected)
+        cdef ssize_t length = recv(
+            self._fd, PyBytes_AS_STRING(self._expected) + self._filled, size - self._filled, MSG_DONTWAIT
+        )
+        if length <= 0:
+            return self._came_nothing(length)
+        self._filled += length
+        if self._filled < size:
+            self._protocol.part_received(self._filled)
+            return 0
+        whole, self._expected = self._expected, None
+        self._protocol.data_received(whole)
+        return 0
+
+    cdef int _came_nothing(self, ssize_t length) except -1:
+        if length == 0:
+            self._end()
+        elif not would_block():
+            self._lose(last_error())
+        return 0
+
+    def expect(self, bytes data not None, Py_ssize_t position, Py_ssize_t missing):
+        """Receive the ``missing`` bytes that follow ``data[position:]`` and no more, without a copy of them.
+
+        The protocol gets both as one piece by ``data_received``; until then it hears of each part by
+        ``part_received(size)``, the bytes that are there so far. raises ValueError, MemoryError
+        """
+        cdef Py_ssize_t head = PyBytes_GET_SIZE(data) - position
+        if self._expected is not None:
+            raise ValueError("bytes are expected already")
+        if position < 0 or head < 0 or missing <= 0:
+            raise ValueError(f"{missing} bytes are missing after {head} from position {position}")
+        self._expected = PyBytes_FromStringAndSize(NULL, head + missing)
+        memcpy(PyBytes_AS_STRING(self._expected), PyBytes_AS_STRING(data) + position, head)
+        self._filled = head
 
     cdef int _end(self) except -1:
         """The peer sends no more."""
@@ -469,6 +508,7 @@ cdef class StreamTransport:
         if self._lost:
             return 0
         self._lost = self._closing = True
+        self._expected = None
         self._queued = 0
         self._queue = None
         self.reactor._watch(EPOLL_CTL_DEL, self, 0)

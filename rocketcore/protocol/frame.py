@@ -15,7 +15,7 @@ from rocketcore.codes import FRAME_MAX_BYTES
 from rocketcore.errors import DecodeError
 from rocketcore.protocol.command import RemotingCommand, decode_command
 
-__all__ = ["ROWS", "Assembler", "Chunk", "ChunkReader", "FrameDecoder"]
+__all__ = ["ROWS", "Assembler", "Chunk", "ChunkReader", "FrameDecoder", "missing_bytes"]
 
 ROWS: Final = 256
 """Frames looked at in one go; a chunk with more is read in several."""
@@ -101,6 +101,13 @@ class ChunkReader:
         return position
 
 
+def missing_bytes(data: bytes, position: int) -> int:
+    """Return how much of the frame that begins at ``position`` is still to come, or of its length word."""
+    left = len(data) - position
+    length = int.from_bytes(data[position : position + 4], "big") if left >= 4 else 0
+    return 4 + length - left
+
+
 class Assembler:
     """Keeps the incomplete frame at the end of what one connection received, without copying it again and again.
 
@@ -135,8 +142,7 @@ class Assembler:
             return
         self._parts.append(data[position:] if position else data)
         self.pending_bytes = left
-        length = int.from_bytes(data[position : position + 4], "big") if left >= 4 else 0
-        self._missing = 4 + length - left
+        self._missing = missing_bytes(data, position)
 
 
 class FrameDecoder:

@@ -29,7 +29,7 @@ from rocketcore.errors import (
     TransportError,
 )
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
-from rocketcore.protocol.frame import Assembler, Chunk
+from rocketcore.protocol.frame import Assembler, Chunk, missing_bytes
 from rocketcore.transport.endpoint import ChannelLimits, ChunkHandler, Endpoint, Handler, address_text
 
 __all__ = ["Channel", "ChannelLimits", "ChunkHandler", "Endpoint", "Handler", "address_text"]
@@ -49,6 +49,10 @@ _GO_AWAY_SINCE: Final = int(Version.V5_3_1)
 _OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 _JOIN_BYTES: Final = 1 << 12
 """Pieces that are shorter than this at the mean are copied into one to be sent; longer ones go out as they are."""
+_PLACED_BYTES: Final = 1 << 16
+"""What is missing of a frame is received into its place if it is at least this much …"""
+_PLACED_SHARE: Final = 16
+"""… and at most this many times what is there: room is not given away for the mere claim of a length."""
 
 
 class Channel(asyncio.Protocol):
@@ -73,6 +77,7 @@ class Channel(asyncio.Protocol):
         "_partial_bytes",
         "_partial_since",
         "_pending",
+        "_placed_bytes",
         "_serving",
         "_stream",
         "_transport",
@@ -98,6 +103,7 @@ class Channel(asyncio.Protocol):
         self._partial_bytes = 0
         self._partial_since = 0.0
         self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle, int, float]] = {}
+        self._placed_bytes = 0  # of the frame that the stream receives into its place
         self._serving = 0
         self._stream: Any = None  # the transport, where it is one whose responder may answer for this channel
         self._transport: Any = None
@@ -156,12 +162,19 @@ class Channel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_read = self._monotonic()
+        self._placed_bytes = 0
         assembler = self._assembler
         whole = assembler.feed(data) if assembler.pending_bytes else data
         if whole is not None:
             self._read(whole)
-        if assembler.pending_bytes or self._partial_bytes:
+        if assembler.pending_bytes or self._placed_bytes or self._partial_bytes:
             self._count_partial()
+
+    def part_received(self, size: int) -> None:
+        """Hear from the stream how much of the frame is there that it receives into its place."""
+        self.last_read = self._monotonic()
+        self._placed_bytes = size
+        self._count_partial()
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -226,12 +239,21 @@ class Channel(asyncio.Protocol):
             if self._out:
                 self.flush()
         if position < len(whole):
+            self._keep(whole, position)
+
+    def _keep(self, whole: bytes, position: int) -> None:
+        self._partial_since = self.last_read
+        missing = missing_bytes(whole, position)
+        there = len(whole) - position
+        if self._stream is not None and _PLACED_BYTES <= missing <= _PLACED_SHARE * there and not self._closed:
+            self._placed_bytes = there
+            self._stream.expect(whole, position, missing)
+        else:
             self._assembler.keep(whole, position)
-            self._partial_since = self.last_read
 
     def _count_partial(self) -> None:
         endpoint = self._endpoint
-        pending = self._assembler.pending_bytes
+        pending = self._assembler.pending_bytes + self._placed_bytes
         endpoint.partial_bytes += pending - self._partial_bytes
         self._partial_bytes = pending
         if self._stream is not None:
@@ -552,7 +574,7 @@ class Channel(asyncio.Protocol):
         limits = self._endpoint.limits
         if now - max(self.last_read, self.last_written) >= limits.idle_timeout:
             reason = "idle"
-        elif self._assembler.pending_bytes and now - self._partial_since >= limits.partial_frame_timeout:
+        elif self._partial_bytes and now - self._partial_since >= limits.partial_frame_timeout:
             reason = "a frame did not arrive in time"
         else:
             return

@@ -232,12 +232,22 @@ def test_frames_that_are_announced_and_never_sent(server: Witness) -> None:
     server.check_closed()
 
 
-def test_incomplete_frames_of_all_connections_together_have_a_limit() -> None:
+def test_large_frames_that_are_announced_and_begun(server: Witness) -> None:
+    """Room is made for them, and takes memory only as far as it is filled."""
+    with connections(server.process.address, 200) as attackers:
+        for attacker in attackers:
+            attacker.sendall(struct.pack(">II", MIB - 4, 100) + b"x" * 80 * KIB)
+        server.check(growth=200 * 160 * KIB)
+    server.check_closed()
+
+
+@pytest.mark.parametrize("announced", [FRAME_MAX, MIB])
+def test_incomplete_frames_of_all_connections_together_have_a_limit(announced: int) -> None:
     limits = ChannelLimits(max_partial_bytes=MIB)
     with TestServer(limits=limits) as server, connections(server.address, 64) as attackers:
         for attacker in attackers:
             with contextlib.suppress(ConnectionError):
-                attacker.sendall(struct.pack(">II", FRAME_MAX - 4, 100) + b"x" * 64 * KIB)
+                attacker.sendall(struct.pack(">II", announced - 4, 100) + b"x" * 64 * KIB)
         closed = 0
         while closed < 64 - 16:  # a megabyte is what sixteen of them brought
             closed += sum(is_closed_now(attacker) for attacker in wait_readable(attackers))

@@ -571,6 +571,81 @@ def test_incomplete_frames_of_all_connections_are_bounded() -> None:
     run(scenario)
 
 
+class PlacingTransport(ListTransport):
+    """A stream that receives what is missing of a large frame into its place."""
+
+    def __init__(self, protocol: Channel) -> None:
+        super().__init__(protocol)
+        self.direct = False
+        self.expected: tuple[bytes, int] | None = None
+
+    def expect(self, data: bytes, position: int, missing: int) -> None:
+        assert self.expected is None
+        self.expected = data[position:], missing
+
+
+def placing(**limits: Any) -> tuple[Peer, PlacingTransport]:
+    peer = Peer(**limits)
+    transport = peer.transport = PlacingTransport(peer.channel)
+    peer.channel.connection_made(transport)
+    return peer, transport
+
+
+def test_the_rest_of_a_large_frame_is_received_into_its_place() -> None:
+    async def scenario() -> None:
+        peer, transport = placing()
+        peer.endpoint.handlers[9999] = echo
+        small, large = (RemotingCommand.request(9999, body=bytes(size)) for size in (10, 500_000))
+        frame = large.encode()
+        peer.channel.data_received(small.encode() + frame[:100_000])
+        assert transport.expected == (frame[:100_000], len(frame) - 100_000)
+        assert (peer.endpoint.partial_bytes, transport.direct) == (100_000, False)
+        peer.channel.part_received(300_000)
+        assert peer.endpoint.partial_bytes == 300_000
+        peer.channel.data_received(frame)
+        assert (peer.endpoint.partial_bytes, transport.direct) == (0, True)
+        assert [len(answer.body) for answer in transport.commands()] == [10, 500_000]
+        peer.channel.data_received(frame[:100])
+        peer.channel.connection_lost(None)
+        assert peer.endpoint.partial_bytes == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("size", "there"), [(500_000, 1000), (60_000, 10_000), (500_000, 3)])
+def test_no_room_is_made_for_the_claim_of_a_length_or_for_little(size: int, there: int) -> None:
+    async def scenario() -> None:
+        peer, transport = placing()
+        peer.endpoint.handlers[9999] = echo
+        frame = RemotingCommand.request(9999, body=bytes(size)).encode()
+        peer.channel.data_received(frame[:there])
+        assert transport.expected is None
+        peer.channel.data_received(frame[there:])
+        assert len(transport.commands()) == 1
+
+    run(scenario)
+
+
+def test_a_frame_that_is_received_into_its_place_counts_and_has_its_time() -> None:
+    async def scenario() -> None:
+        frame = RemotingCommand.request(9999, body=bytes(500_000)).encode()
+        peer, transport = placing(max_partial_bytes=200_000)
+        peer.channel.data_received(frame[:100_000])
+        peer.channel.part_received(200_000)
+        assert transport.ended == ""
+        peer.channel.part_received(200_001)
+        assert transport.ended == "aborted"
+        peer, transport = placing(partial_frame_timeout=30)
+        peer.channel.data_received(frame[:100_000])
+        for size, ended in ((200_000, ""), (300_000, "aborted")):
+            peer.clock.advance(20)
+            peer.channel.part_received(size)
+            peer.endpoint.sweep()
+            assert transport.ended == ended
+
+    run(scenario)
+
+
 def test_go_away_for_those_who_understand_it() -> None:
     async def scenario() -> None:
         peer = Peer()

@@ -33,6 +33,7 @@ class Recorder(asyncio.Protocol):
         self.lost: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         self.ended = asyncio.Event()
         self.calls: list[str] = []
+        self.parts: list[int] = []
         self.keep_open = False
         self.failing = False
 
@@ -45,6 +46,10 @@ class Recorder(asyncio.Protocol):
         self.arrived.set()
         if self.failing:
             raise RuntimeError("planted")
+
+    def part_received(self, size: int) -> None:
+        self.parts.append(size)
+        self.arrived.set()
 
     def eof_received(self) -> bool:
         self.calls.append("eof")
@@ -140,6 +145,47 @@ def test_what_is_sent_arrives_and_is_answered(run: Callable[[Scenario], None]) -
             assert await read(peer, 15) == b"answer and more"
             assert protocol.transport.get_extra_info("peername") == peer.getsockname()
             assert protocol.transport.get_extra_info("sockname") == peer.getpeername()
+
+    run(scenario)
+
+
+def test_what_is_expected_comes_in_one_piece_and_nothing_with_it(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        protocol, peer = await place.connect()
+        with peer:
+            peer.sendall(b"..begin")
+            head = await protocol.until(7)
+            data = bytes(range(256)) * 8192
+            protocol.received.clear()
+            protocol.transport.expect(head, 2, len(data))
+            with pytest.raises(ValueError, match="already"):
+                protocol.transport.expect(head, 2, len(data))
+            peer.sendall(data[:1000])
+            while not protocol.parts:
+                protocol.arrived.clear()
+                await protocol.arrived.wait()
+            assert protocol.parts[-1] <= 1005
+            assert not protocol.received
+            sending = asyncio.create_task(asyncio.to_thread(peer.sendall, data[1000:] + b"next"))
+            assert await protocol.until(len(data) + 9) == b"begin" + data + b"next"
+            await sending
+            assert protocol.parts == sorted(set(protocol.parts))
+            assert all(size < 5 + len(data) for size in protocol.parts)
+            for arguments in ((b"abc", 4, 1), (b"abc", -1, 1), (b"abc", 0, 0)):
+                with pytest.raises(ValueError, match="missing"):
+                    protocol.transport.expect(*arguments)
+
+    run(scenario)
+
+
+def test_a_peer_that_ends_before_what_is_expected_has_come(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        protocol, peer = await place.connect()
+        with peer:
+            protocol.transport.expect(b"begin", 0, 1 << 20)
+            peer.sendall(b"part")
+        assert await protocol.lost is None
+        assert (protocol.calls, protocol.received, protocol.parts) == (["eof"], b"", [9])
 
     run(scenario)
 
