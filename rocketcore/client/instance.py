@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rocketcore.client import api
@@ -21,7 +20,7 @@ from rocketcore.client.config import ClientConfig
 from rocketcore.client.ids import client_id
 from rocketcore.client.name_servers import SECOND_OPINION_TIMEOUT, NameServerList
 from rocketcore.client.route_table import RouteTable, TopicRoute, inherit_route, with_brokers
-from rocketcore.client.runtime import Runtime
+from rocketcore.client.runtime import Lock, Runtime
 from rocketcore.codes import AUTO_CREATE_TOPIC
 from rocketcore.errors import (
     BrokerError,
@@ -104,7 +103,7 @@ class ClientInstance:
         self._name_servers = NameServerList(config.namesrv, remoting, clock, rng)
         self._sooner = Backoff(SOONER_SECONDS, max(SOONER_SECONDS, config.route_interval), rng=rng)
         self._left_out_since: dict[str, float] = {}
-        self._route_locks: dict[str, AbstractAsyncContextManager[object]] = {}
+        self._route_locks: dict[str, Lock] = {}
         self._producer_group: str | None = None
         self._default_queue_nums: dict[str, int] = {}
         self._consumer: GroupMember | None = None
@@ -140,14 +139,16 @@ class ClientInstance:
             return known
         deadline = Deadline(self.config.timeout if timeout is None else timeout, self.clock)
         lock = self._route_locks.setdefault(topic, self.runtime.lock())
-        async with lock:
-            known = self.routes.find(topic)  # the one before us in the queue may have asked
-            if known is None:
-                if deadline.expired:
-                    raise RequestTimeout(f"route of topic {topic!r}: no answer within {deadline.timeout:g} s")
-                await self.refresh_topic(topic, default_queue_nums=default_queue_nums, timeout=deadline.remaining())
-                known = self.routes.find(topic)
-        assert known is not None
+        if await lock.acquire(deadline.remaining()):
+            try:
+                known = self.routes.find(topic)  # the one before us in the queue may have asked
+                if known is None and not deadline.expired:
+                    await self.refresh_topic(topic, default_queue_nums=default_queue_nums, timeout=deadline.remaining())
+                    known = self.routes.find(topic)
+            finally:
+                lock.release()
+        if known is None:
+            raise RequestTimeout(f"route of topic {topic!r}: no answer within {deadline.timeout:g} s")
         return known
 
     async def await_route(self, topic: str, *, default_queue_nums: int, timeout: float | None = None) -> TopicRoute:

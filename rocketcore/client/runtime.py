@@ -13,22 +13,34 @@ import concurrent.futures
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import uvloop
 
 from rocketcore.errors import ClientClosed
 
-__all__ = ["ASYNCIO", "THREADS", "AsyncioRuntime", "LoopThread", "Runtime", "ThreadRuntime"]
+__all__ = ["ASYNCIO", "THREADS", "AsyncioRuntime", "Lock", "LoopThread", "Runtime", "ThreadRuntime"]
 
 T = TypeVar("T")
+
+_END_SECONDS: Final = 2.0
+"""What cancelled tasks get to end when their loop does."""
+
+
+class Lock(Protocol):
+    """Excludes others, and is not waited for longer than there is time."""
+
+    async def acquire(self, timeout: float) -> bool:
+        """Take the lock; False where others had it for ``timeout`` seconds."""
+
+    def release(self) -> None:
+        """Let the next one have it."""
 
 
 class Runtime(Protocol):
     """How to exclude others, where to compute for long, and how to wait."""
 
-    def lock(self) -> AbstractAsyncContextManager[object]:
+    def lock(self) -> Lock:
         """Return a new lock."""
 
     async def offload(self, function: Callable[..., T], *arguments: object) -> T:
@@ -38,11 +50,28 @@ class Runtime(Protocol):
         """Let time pass."""
 
 
+class _LoopLock:
+    """A lock between the tasks of a loop."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def acquire(self, timeout: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._lock.acquire()
+        except TimeoutError:
+            return False
+
+    def release(self) -> None:
+        self._lock.release()
+
+
 class AsyncioRuntime:
     """Coroutines on an event loop."""
 
-    def lock(self) -> AbstractAsyncContextManager[object]:
-        return asyncio.Lock()
+    def lock(self) -> Lock:
+        return _LoopLock()
 
     async def offload(self, function: Callable[..., T], *arguments: object) -> T:
         return await asyncio.to_thread(function, *arguments)
@@ -52,22 +81,22 @@ class AsyncioRuntime:
 
 
 class _ThreadLock:
-    """A thread lock for ``async with``."""
+    """A lock between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    async def __aenter__(self) -> None:
-        self._lock.acquire()
+    async def acquire(self, timeout: float) -> bool:
+        return self._lock.acquire(timeout=timeout)
 
-    async def __aexit__(self, *_: object) -> None:
+    def release(self) -> None:
         self._lock.release()
 
 
 class ThreadRuntime:
     """Coroutines that never wait, each on the thread that called."""
 
-    def lock(self) -> AbstractAsyncContextManager[object]:
+    def lock(self) -> Lock:
         return _ThreadLock()
 
     async def offload(self, function: Callable[..., T], *arguments: object) -> T:
@@ -86,6 +115,8 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop = uvloop.new_event_loop()
+        self._lock = threading.Lock()  # guards _stopped: nothing is handed to the loop after that it is to stop
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -93,29 +124,47 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
+            self.loop.run_until_complete(self._end_tasks())
         finally:
             self.loop.close()
+
+    @staticmethod
+    async def _end_tasks() -> None:
+        """Cancel what still runs: someone may be waiting for its result."""
+        await asyncio.sleep(0)  # what was handed over last becomes a task only now
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_END_SECONDS)
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Run a coroutine on the loop and wait for its result.
 
-        raises  ClientClosed after ``stop()``; TimeoutError when ``timeout`` seconds were not enough
+        raises  ClientClosed after ``stop()``, or when that ended it; TimeoutError when ``timeout`` seconds were not
+                enough
         """
-        if self.loop.is_closed() or not self._thread.is_alive():
-            coroutine.close()
-            raise ClientClosed("the client is closed")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        with self._lock:
+            if self._stopped or not self._thread.is_alive():
+                coroutine.close()
+                raise ClientClosed("the client is closed")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result(timeout)
-        except BaseException as error:
+        except concurrent.futures.CancelledError:
+            if self._stopped:
+                raise ClientClosed("the client was closed meanwhile") from None
+            raise
+        except BaseException:
             # a KeyboardInterrupt or a timeout leaves the coroutine running: end it, its caller has gone
-            if not isinstance(error, concurrent.futures.CancelledError):
-                future.cancel()
+            future.cancel()
             raise
 
     def stop(self, timeout: float = 5.0) -> None:
         """End the loop and its thread; a second call does nothing."""
-        if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            if threading.current_thread() is not self._thread:
-                self._thread.join(timeout)
+        with self._lock:
+            if not self._stopped and self._thread.is_alive():
+                self.loop.call_soon_threadsafe(self.loop.stop)
+            self._stopped = True
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)

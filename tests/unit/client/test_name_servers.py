@@ -413,14 +413,20 @@ def test_who_waited_for_another_ones_question_does_not_ask_without_time() -> Non
     network.silent = {"n1:1"}
     instance = client(network)
 
-    class Slow:
-        async def __aenter__(self) -> None:
-            network.clock.advance(5.0)
+    class Taken:
+        def __init__(self, lets_go: bool) -> None:
+            self.lets_go = lets_go
 
-        async def __aexit__(self, *_: object) -> None:
-            return None
+        async def acquire(self, timeout: float) -> bool:
+            assert timeout == 3.0
+            network.clock.advance(timeout)
+            return self.lets_go
 
-    instance.runtime.lock = Slow  # type: ignore[method-assign]
-    with pytest.raises(RequestTimeout):
-        run_sync(instance.route("T", timeout=3.0))
+        def release(self) -> None:
+            assert self.lets_go
+
+    for lets_go in (True, False):
+        instance.runtime.lock = lambda lets_go=lets_go: Taken(lets_go)  # type: ignore[method-assign, misc]
+        with pytest.raises(RequestTimeout):
+            run_sync(instance.route(f"T{lets_go}", timeout=3.0))
     assert network.asked_for_routes() == []

@@ -1,0 +1,76 @@
+"""Locks that are not waited for without end, and a loop on a thread that ends what runs on it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from rocketcore.client.runtime import ASYNCIO, THREADS, LoopThread
+from rocketcore.errors import ClientClosed
+from rocketcore.transport.blocking import run_sync
+
+
+def test_a_lock_of_a_loop_is_not_waited_for_beyond_the_time() -> None:
+    async def main() -> None:
+        lock = ASYNCIO.lock()
+        assert await lock.acquire(0.0)
+        assert not await lock.acquire(0.01)
+        waiting = asyncio.create_task(lock.acquire(10.0))
+        await asyncio.sleep(0)
+        lock.release()
+        assert await waiting
+
+    asyncio.run(main())
+
+
+def test_a_lock_of_threads_is_not_waited_for_beyond_the_time() -> None:
+    lock = THREADS.lock()
+    assert run_sync(lock.acquire(0.0))
+    assert not run_sync(lock.acquire(0.01))
+    lock.release()
+    assert run_sync(lock.acquire(0.0))
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_loop_that_ends_leaves_no_caller_waiting(begun: bool) -> None:
+    host = LoopThread("host")
+    started, ended = threading.Event(), threading.Event()
+    outcome: list[BaseException] = []
+
+    async def forever() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    def call() -> None:
+        try:
+            host.run(forever())
+        except BaseException as error:
+            outcome.append(error)
+
+    caller = threading.Thread(target=call, daemon=True)
+    if begun:
+        caller.start()
+        started.wait(5.0)
+    else:
+        host.loop.call_soon_threadsafe(time.sleep, 0.2)
+        caller.start()
+        time.sleep(0.05)
+    host.stop()
+    caller.join(5.0)
+    assert not caller.is_alive()
+    assert [type(error) for error in outcome] == [ClientClosed]
+    assert ended.is_set() == started.is_set()
+
+
+def test_after_the_end_nothing_is_begun() -> None:
+    host = LoopThread("host")
+    host.stop()
+    host.stop()
+    with pytest.raises(ClientClosed):
+        host.run(asyncio.sleep(0))
