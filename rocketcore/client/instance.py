@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from rocketcore.client import api
 from rocketcore.client.config import ClientConfig
 from rocketcore.client.ids import client_id
-from rocketcore.client.name_servers import SECOND_OPINION_TIMEOUT, NameServerList
+from rocketcore.client.name_servers import NameServerList
 from rocketcore.client.route_table import RouteTable, TopicRoute, inherit_route, with_brokers
 from rocketcore.client.runtime import Lock, Runtime
 from rocketcore.codes import AUTO_CREATE_TOPIC
@@ -102,7 +102,8 @@ class ClientInstance:
         self.routes = RouteTable(rng)
         self._name_servers = NameServerList(config.namesrv, remoting, clock, rng)
         self._sooner = Backoff(SOONER_SECONDS, max(SOONER_SECONDS, config.route_interval), rng=rng)
-        self._left_out_since: dict[str, float] = {}
+        self._left_out_since: dict[str, dict[str, float]] = {}
+        """Topic → broker → since when answers leave it out although it answers us."""
         self._route_locks: dict[str, Lock] = {}
         self._producer_group: str | None = None
         self._default_queue_nums: dict[str, int] = {}
@@ -172,7 +173,8 @@ class ClientInstance:
         ``HOLD_SECONDS`` when an answer leaves them out: the name server may have just started.
         """
         deadline = Deadline(self.config.timeout if timeout is None else timeout, self.clock)
-        wanted = self._default_queue_nums.setdefault(topic, default_queue_nums)
+        wanted = max(default_queue_nums, self._default_queue_nums.get(topic, 0))
+        self._default_queue_nums[topic] = wanted
         inherited = False
         try:
             data = await self._ask_route(topic, deadline.remaining())
@@ -215,36 +217,42 @@ class ClientInstance:
 
     async def _any_broker_registered(self, deadline: Deadline) -> bool:
         for address in self._name_servers.addresses:
-            if await self._second_opinion(api.knows_brokers, address, deadline):
+            if await self._name_servers.second_opinion(api.knows_brokers, address, deadline):
                 return True
         return False
 
     async def _with_those_left_out(self, topic: str, data: TopicRouteData, deadline: Deadline) -> TopicRouteData:
         """Return a route answer with the brokers of the known route that it leaves out although they answer us."""
-        missing = []
-        for broker in self.routes.left_out(topic, data):
-            if await self._answers(broker, min(PROBE_TIMEOUT, deadline.remaining())):
-                missing.append(broker)
+        missing = [broker for broker in self.routes.left_out(topic, data) if await self._answers(broker, deadline)]
         if missing:
             data, missing = await self._ask_others(topic, data, missing, deadline)
-        if not missing:
-            self._left_out_since.pop(topic, None)
+        kept = self._hold(topic, missing)
+        if not kept:
             return data
-        now = self.clock.monotonic()
-        if now - self._left_out_since.setdefault(topic, now) >= HOLD_SECONDS:
-            self._left_out_since.pop(topic, None)
-            return data
-        logger.info("brokers kept, the name server leaves them out topic=%s brokers=%s", topic, ",".join(missing))
-        return self.routes.keep(topic, data, missing)
+        logger.info("brokers kept, the name server leaves them out topic=%s brokers=%s", topic, ",".join(kept))
+        return self.routes.keep(topic, data, kept)
 
-    async def _answers(self, broker: str, timeout: float) -> bool:
+    def _hold(self, topic: str, missing: list[str]) -> list[str]:
+        """Return those of the brokers that no name server names whose time is not up."""
+        now = self.clock.monotonic()
+        before = self._left_out_since.pop(topic, {})
+        since = {broker: before.get(broker, now) for broker in missing}
+        kept = {broker: begun for broker, begun in since.items() if now - begun < HOLD_SECONDS}
+        if kept:
+            self._left_out_since[topic] = kept
+        return list(kept)
+
+    async def _answers(self, broker: str, deadline: Deadline) -> bool:
+        """Say whether a broker answers; where there is no time left to find out, it is taken to."""
+        began = self.clock.monotonic()
+        timeout = min(PROBE_TIMEOUT, deadline.remaining())
         try:
             address, _ = self.routes.subscribe_address(broker)
             await api.heartbeat(self.remoting, address, self.heartbeat_data(), timeout)
         except BrokerError:
             return True
         except RocketError:
-            return False
+            return timeout < PROBE_TIMEOUT and self.clock.monotonic() - began >= timeout
         return True
 
     async def _ask_others(
@@ -252,7 +260,7 @@ class ClientInstance:
     ) -> tuple[TopicRouteData, list[str]]:
         """Complete a route answer by those of the other name servers; return it with the brokers that no one names."""
         for address in self._name_servers.addresses[1:]:
-            other = await self._second_opinion(
+            other = await self._name_servers.second_opinion(
                 lambda remoting, address, share: api.topic_route(remoting, address, topic, share), address, deadline
             )
             if other is None:
@@ -264,20 +272,6 @@ class ClientInstance:
                 self._name_servers.ask_first(address)
                 break
         return data, missing
-
-    async def _second_opinion(
-        self, question: Callable[[Remoting, str, float], Awaitable[T]], address: str, deadline: Deadline
-    ) -> T | None:
-        """Ask one name server; None where it has no answer, or has let us wait in vain a moment ago."""
-        if not self._name_servers.may_answer(address):
-            return None
-        try:
-            return await question(self.remoting, address, min(deadline.remaining() / 2, SECOND_OPINION_TIMEOUT))
-        except RocketError as error:
-            logger.debug("no second opinion address=%s error=%s", address, error)
-            if isinstance(error, RequestTimeout):
-                self._name_servers.timed_out(address)
-            return None
 
     async def refresh(self) -> float | None:
         """Ask for the routes of all topics in use; a failure leaves the known route.
@@ -326,7 +320,7 @@ class ClientInstance:
                 continue
             try:
                 self.broker_versions[address] = await api.heartbeat(self.remoting, address, data, HEARTBEAT_TIMEOUT)
-            except (TransportError, BrokerError) as error:
+            except RocketError as error:
                 logger.info("heartbeat failed address=%s error=%s", address, error)
 
     async def unregister(self) -> None:

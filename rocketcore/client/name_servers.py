@@ -15,7 +15,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from rocketcore.errors import BrokerError, GoAway, RequestTimeout, TransportError
+from rocketcore.errors import BrokerError, GoAway, RemoteProtocolError, RequestTimeout, RocketError, TransportError
 from rocketcore.service import Clock, Deadline
 from rocketcore.transport.client import Remoting
 
@@ -28,6 +28,8 @@ T = TypeVar("T")
 SECOND_OPINION_TIMEOUT: Final = 1.0
 SILENT_SECONDS: Final = 5.0
 """How long a name server that did not answer in time is not asked for a second opinion."""
+FAIR_SECONDS: Final = 0.05
+"""A name server that was given less than this is not blamed for its silence."""
 
 
 class NameServerList:
@@ -67,7 +69,7 @@ class NameServerList:
         """
         deadline = Deadline(timeout, self._clock)
         addresses = self._addresses
-        failure: TransportError | GoAway | None = None
+        failure: RocketError | None = None
         refusal: BrokerError | None = None
         for position, address in enumerate(addresses):
             share = deadline.remaining() / (len(addresses) - position)
@@ -76,12 +78,10 @@ class NameServerList:
                     continue
                 share = min(share / 2, SECOND_OPINION_TIMEOUT)
             try:
-                answer = await question(self._remoting, address, share)
-            except (TransportError, GoAway) as error:
+                answer = await self._put(question, address, share)
+            except (TransportError, GoAway, RemoteProtocolError) as error:
                 failure = error
                 logger.info("name server failed address=%s error=%s", address, error)
-                if isinstance(error, RequestTimeout):
-                    self.timed_out(address)
                 self._ask_last(address)
                 if deadline.expired:
                     break
@@ -96,17 +96,40 @@ class NameServerList:
         assert failure is not None, "there is at least one name server"
         raise failure
 
+    async def second_opinion(
+        self, question: Callable[[Remoting, str, float], Awaitable[T]], address: str, deadline: Deadline
+    ) -> T | None:
+        """Ask one name server; None where it has no answer, or has let us wait in vain a moment ago."""
+        if deadline.expired or not self.may_answer(address):
+            return None
+        try:
+            return await self._put(question, address, min(deadline.remaining() / 2, SECOND_OPINION_TIMEOUT))
+        except RocketError as error:
+            logger.debug("no second opinion address=%s error=%s", address, error)
+            return None
+
+    async def _put(
+        self, question: Callable[[Remoting, str, float], Awaitable[T]], address: str, timeout: float
+    ) -> T:
+        """Put a question to one name server, and take notice when it lets us wait in vain.
+
+        The next question then goes over a new connection: the machine behind the old one may be another by now, or
+        none. Time is what tells: a machine that is down is a time-out, or a connection that could not be made in time.
+        """
+        began = self._clock.monotonic()
+        try:
+            return await question(self._remoting, address, timeout)
+        except TransportError as error:
+            waited = self._clock.monotonic() - began
+            late = isinstance(error, RequestTimeout) or waited >= min(timeout, SECOND_OPINION_TIMEOUT)
+            if late and waited >= FAIR_SECONDS:
+                self._silent_until[address] = self._clock.monotonic() + SILENT_SECONDS
+                self._remoting.close_channel(address)
+            raise
+
     def ask_first(self, address: str) -> None:
         """Prefer a name server that knew more than the one before it."""
         self._addresses = (address, *(other for other in self._addresses if other != address))
-
-    def timed_out(self, address: str) -> None:
-        """Take notice that a name server did not answer; the next question goes over a new connection.
-
-        The machine behind the old one may be another by now, or none.
-        """
-        self._silent_until[address] = self._clock.monotonic() + SILENT_SECONDS
-        self._remoting.close_channel(address)
 
     def _ask_last(self, address: str) -> None:
         self._addresses = (*(other for other in self._addresses if other != address), address)

@@ -16,6 +16,7 @@ from rocketcore.codes import AUTO_CREATE_TOPIC, RequestCode, ResponseCode
 from rocketcore.errors import (
     BrokerSystemError,
     ConnectError,
+    DecodeError,
     NoBrokerRegistered,
     RequestTimeout,
     RouteNotFound,
@@ -43,6 +44,9 @@ class Network:
         self.silent: set[str] = set()
         self.refusing: set[str] = set()
         self.leaving: set[str] = set()
+        self.down: set[str] = set()
+        self.confused: set[str] = set()
+        self.slow: dict[str, float] = {}
         self.asked: list[tuple[str, int]] = []
         self.closed: list[str] = []
 
@@ -54,6 +58,12 @@ class Network:
         if address in self.silent:
             self.clock.advance(timeout)
             raise RequestTimeout(f"{address}: no answer within {timeout:g} s")
+        if address in self.down:
+            self.clock.advance(timeout)
+            raise ConnectError(f"{address}: no connection within {timeout:g} s")
+        if address in self.confused:
+            return RemotingCommand.response(request, body=b"<html>")
+        self.clock.advance(self.slow.get(address, 0.0))
         if address in self.refusing:
             return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, "name server not ready")
         if address in self.leaving:
@@ -137,6 +147,33 @@ def test_a_dead_name_server_is_passed_over_and_asked_last_from_then_on() -> None
     assert network.asked_for_routes() == ["n1:1", "n2:1"]
     run_sync(instance.refresh_topic("T"))
     assert network.asked_for_routes() == ["n2:1"]
+
+
+def test_a_name_server_that_answers_rubbish_is_passed_over() -> None:
+    network = Network(n1=FULL, n2=FULL)
+    network.confused = {"n1:1"}
+    instance = client(network)
+    for _ in range(2):
+        run_sync(instance.refresh_topic("T"))
+    assert network.asked_for_routes() == ["n1:1", "n2:1", "n2:1"]
+    network.confused.add("n2:1")
+    with pytest.raises(DecodeError):
+        run_sync(instance.refresh_topic("T"))
+
+
+def test_a_machine_that_is_down_is_not_asked_for_a_second_opinion_again() -> None:
+    """A blocking client calls it a ConnectError; what tells is that the time is gone."""
+    network = Network(n1={}, n2={})
+    network.down = {"n2:1"}
+    instance = client(network)
+    for waited in (1.0, 1.0):
+        with pytest.raises(NoBrokerRegistered):
+            run_sync(instance.route("T", timeout=3.0))
+        assert network.clock.monotonic() == pytest.approx(waited)
+    network.clock.advance(10.0)
+    with pytest.raises(NoBrokerRegistered):
+        run_sync(instance.route("T", timeout=3.0))
+    assert network.clock.monotonic() == pytest.approx(12.0)
 
 
 def test_a_name_server_that_is_going_is_left() -> None:
@@ -271,6 +308,36 @@ def test_a_broker_that_is_left_out_for_long_is_given_up() -> None:
     assert instance.routes.find_publish_address("a") is None
 
 
+def test_each_broker_is_held_from_when_it_was_left_out() -> None:
+    network = Network(n1=FULL)
+    instance = client(network)
+    run_sync(instance.refresh_topic("T"))
+    network.name_servers = {"n1:1": {"T": route("b", "c")}}
+    run_sync(instance.refresh())
+    network.clock.advance(HOLD_SECONDS - 1.0)
+    run_sync(instance.refresh())
+    network.name_servers = {"n1:1": {"T": route("c")}}
+    network.clock.advance(2.0)
+    assert run_sync(instance.refresh()) is not None
+    assert brokers(instance) == ["b", "c"]
+    network.clock.advance(HOLD_SECONDS)
+    assert run_sync(instance.refresh()) is None
+    assert brokers(instance) == ["c"]
+
+
+def test_without_time_to_find_out_no_broker_is_given_up_and_no_name_server_blamed() -> None:
+    network = Network(n1={"T": route("b")}, n2=FULL)
+    instance = client(network)
+    instance.routes.update("T", FULL["T"])
+    network.slow = {"n1:1": 3.0}
+    network.silent = {"a:1", "c:1"}
+    run_sync(instance.refresh_topic("T", timeout=3.2))
+    assert network.clock.monotonic() == pytest.approx(3.2)
+    assert brokers(instance) == ["a", "b", "c"]
+    assert network.closed == []
+    assert network.asked_for_routes() == ["n1:1"]
+
+
 def test_a_broker_that_does_not_answer_is_given_up_at_once() -> None:
     network = Network(n1=FULL)
     instance = client(network)
@@ -326,6 +393,14 @@ def test_a_kept_broker_is_kept_at_its_newest_address() -> None:
     run_sync(instance.refresh_topic("T"))
     assert brokers(instance) == ["a", "b"]
     assert instance.routes.publish_address("a") == "elsewhere:1"
+
+
+def test_a_topic_that_someone_only_asked_for_can_still_be_created() -> None:
+    network = Network(n1={AUTO_CREATE_TOPIC: route("a", queues=8)})
+    instance = client(network)
+    with pytest.raises(RouteNotFound):
+        run_sync(instance.route("T"))
+    assert len(run_sync(instance.route("T", default_queue_nums=2)).publish) == 2
 
 
 def test_the_real_route_of_a_new_topic_replaces_the_default_one_whole() -> None:
