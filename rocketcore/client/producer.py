@@ -47,7 +47,7 @@ from rocketcore.message import (
 )
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.compression import CompressionType, compress
-from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
+from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline, PeriodicTask
 from rocketcore.transport.client import RemotingClient
 
 if TYPE_CHECKING:
@@ -96,11 +96,27 @@ class ProducerLogic:
         publisher = self.find_publisher(topic)
         if publisher is not None:
             return publisher
+        deadline = Deadline(self.config.timeout if timeout is None else timeout, self._clock)
+        known = self.instance.routes.find(topic)
         route = await self.instance.await_route(
-            topic, default_queue_nums=self.config.default_topic_queue_nums, timeout=timeout
+            topic, default_queue_nums=self.config.default_topic_queue_nums, timeout=deadline.remaining()
         )
+        targets = self._targets(route)
+        if not targets and route is known:
+            # Known for up to ``route_interval``, and perhaps of the past: permission may have been given back.
+            await self._refresh(topic, deadline.remaining())
+            route = self.instance.routes.find(topic) or route
+            targets = self._targets(route)
+        if not targets:
+            raise RouteNotFound(f"topic {topic!r} has no queue that can be written to")
+        # Producers that start together must not all begin with the first queue.
+        publisher = TopicPublisher(route, targets, time.perf_counter_ns() % len(targets))
+        self._publishers[topic] = publisher
+        return publisher
+
+    def _targets(self, route: TopicRoute) -> list[SendTarget]:
         addresses = self.instance.routes
-        targets = [
+        return [
             SendTarget(
                 queue,
                 address,
@@ -112,12 +128,6 @@ class ProducerLogic:
             for queue in route.publish
             if (address := addresses.find_publish_address(queue.broker)) is not None
         ]
-        if not targets:
-            raise RouteNotFound(f"topic {topic!r} has no queue that can be written to")
-        # Producers that start together must not all begin with the first queue.
-        publisher = TopicPublisher(route, targets, time.perf_counter_ns() % len(targets))
-        self._publishers[topic] = publisher
-        return publisher
 
     def find_publisher(self, topic: str) -> TopicPublisher | None:
         """Return the publisher of a topic if one is at hand that fits the newest route; any thread."""
@@ -302,10 +312,11 @@ class ProducerLogic:
         for attempt in range(attempts):
             if attempt:
                 started = clock.monotonic()
+                if started < end and failure is not None and failure.refresh_route:
+                    await self._refresh(topic, end - started)
+                    started = clock.monotonic()
                 if started >= end:
                     break
-                if failure is not None and failure.refresh_route:
-                    await self._refresh(topic, end - started)
             publisher = self.find_publisher(topic)
             if publisher is None:
                 publisher = await self.publisher(topic, end - started)

@@ -163,6 +163,26 @@ def test_one_deadline_for_all_attempts() -> None:
     assert remoting.timeouts == [2.5, 1.5, 0.5]
 
 
+def test_the_time_that_name_servers_take_is_not_added_to_the_deadline() -> None:
+    clock = ManualClock()
+
+    class Names(FakeRemoting):
+        async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+            if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and self.asked:
+                clock.advance(timeout)
+                raise RequestTimeout("hanging")
+            return await super().invoke(address, command, timeout)
+
+        def close_channel(self, address: str) -> None:
+            assert address == "127.0.0.1:9876"
+
+    remoting = Names(TWO, failing(error(ConnectError), error(ConnectError), error(ConnectError)), clock)
+    with pytest.raises(ConnectError):
+        run_sync(producer(remoting).send("T", b"x", timeout=4.0))
+    assert remoting.timeouts == [4.0, 2.0, 1.0]
+    assert clock.monotonic() == 3.0
+
+
 @pytest.mark.parametrize("arguments", [{"queue": MessageQueue("T", "a", 1)}, {"message_group": "g"}])
 def test_a_chosen_queue_gets_one_attempt(arguments: dict[str, object]) -> None:
     remoting = FakeRemoting(TWO, lambda address, request: ConnectError("down"))
@@ -224,6 +244,19 @@ def test_without_a_route_the_error_names_the_topic() -> None:
         run_sync(producer(FakeRemoting({})).send("New", b"x"))
     with pytest.raises(RouteNotFound, match="written"):
         run_sync(producer(FakeRemoting({"T": route("a", perm=4)})).send("T", b"x"))
+
+
+def test_a_route_without_a_writable_queue_is_asked_for_at_each_send() -> None:
+    remoting = FakeRemoting({"T": route("a", perm=4)})
+    sender = producer(remoting)
+    for requests in (1, 2):
+        with pytest.raises(RouteNotFound, match="written"):
+            run_sync(sender.send("T", b"x"))
+        assert remoting.route_requests == requests
+    remoting.routes["T"] = route("a")
+    assert run_sync(sender.send("T", b"x")).queue.broker == "a"
+    run_sync(sender.send("T", b"x"))
+    assert remoting.route_requests == 3
 
 
 def test_a_lost_connection_asks_for_the_route_again() -> None:
