@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rocketcore.codes import MASTER_ID, Permission
-from rocketcore.errors import RouteNotFound
+from rocketcore.errors import DecodeError, RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies import QueueData, TopicRouteData
 
@@ -35,6 +35,8 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
     """Return the queues that a route answer means.
 
     Publish: writable queues of brokers whose master is in the route. Subscribe: readable queues of all brokers.
+
+    raises  DecodeError for an order that does not parse: an administrator typed it
     """
     queue_datas = sorted(data.queue_datas, key=lambda queue_data: queue_data.broker_name)
     masters = {broker.broker_name for broker in data.broker_datas if MASTER_ID in broker.broker_addrs}
@@ -59,6 +61,8 @@ def _ordered_queues(topic: str, order_topic_conf: str) -> list[MessageQueue]:
     queues = []
     for item in filter(None, order_topic_conf.split(";")):
         broker, _, count = item.rpartition(":")
+        if not broker or not count.isdecimal():
+            raise DecodeError(f"orderTopicConf of topic {topic!r} is not broker:count;…, got {order_topic_conf!r}")
         queues += [MessageQueue(topic, broker, queue_id) for queue_id in range(int(count))]
     return queues
 
@@ -139,7 +143,11 @@ class RouteTable:
         """Take a route answer; return whether it changed anything.
 
         inherited  the topic does not exist yet, and this is where it may be created
+        raises     as ``topic_route``; then nothing has changed
         """
+        identity = _identity(data)
+        changed = self._identities.get(topic) != identity
+        route = topic_route(topic, data) if changed else self._routes[topic]
         for broker in data.broker_datas:
             self._addresses[broker.broker_name] = dict(broker.broker_addrs)
         if inherited:
@@ -147,12 +155,9 @@ class RouteTable:
         else:
             self._inherited.discard(topic)
         self._answers[topic] = data
-        identity = _identity(data)
-        if self._identities.get(topic) == identity:
-            return False
-        self._routes[topic] = topic_route(topic, data)
+        self._routes[topic] = route
         self._identities[topic] = identity
-        return True
+        return changed
 
     def find(self, topic: str) -> TopicRoute | None:
         """Return the known route of a topic."""

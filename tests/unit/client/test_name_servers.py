@@ -430,6 +430,19 @@ def test_fewer_queues_and_no_write_permission_are_believed_at_once() -> None:
     assert found.publish == (MessageQueue("T", "a", 0), MessageQueue("T", "a", 1))
 
 
+def test_a_route_that_means_nothing_keeps_no_other_from_being_refreshed() -> None:
+    network = Network(n1={"T": route("a"), "U": route("a")})
+    instance = client(network)
+    for topic in ("T", "U"):
+        run_sync(instance.refresh_topic(topic))
+    wrong = route("a")
+    wrong.order_topic_conf = "a"
+    network.name_servers = {"n1:1": {"T": wrong, "U": route("a", "b")}}
+    assert run_sync(instance.refresh()) is None
+    assert brokers(instance, "U") == ["a", "b"]
+    assert brokers(instance, "T") == ["a"]
+
+
 # Waiting
 
 

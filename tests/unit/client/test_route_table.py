@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketcore.client.route_table import RouteTable, inherit_route, topic_route
-from rocketcore.errors import RouteNotFound
+from rocketcore.errors import DecodeError, RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies import BrokerData, QueueData, TopicRouteData
 
@@ -45,6 +45,19 @@ def test_order_topic_conf_fixes_the_queues() -> None:
     route = topic_route("T", data)
     assert route.publish == (*queues("T", "b", 2), *queues("T", "a", 1))
     assert route.ordered
+
+
+@pytest.mark.parametrize("conf", ["a", "a:", ":4", "a:four", "a:-1", "b:2;a"])
+def test_an_order_that_does_not_parse_changes_nothing(conf: str) -> None:
+    table = RouteTable()
+    table.update("T", ROUTE)
+    known = table.find("T")
+    moved = [broker_data("a", {0: "elsewhere:1"})]
+    with pytest.raises(DecodeError, match="orderTopicConf of topic 'T'"):
+        table.update("T", TopicRouteData(order_topic_conf=conf, queue_datas=ROUTE.queue_datas, broker_datas=moved))
+    assert table.find("T") is known
+    assert table.publish_address("a") == "a0:1"
+    assert not table.update("T", ROUTE)
 
 
 def test_a_topic_to_be_created_gets_at_most_the_queues_wanted() -> None:
