@@ -17,7 +17,7 @@ from typing import Protocol
 from rocketcore.client import api
 from rocketcore.client.instance import ClientInstance
 from rocketcore.config_file import replace_file
-from rocketcore.errors import DecodeError, RocketError
+from rocketcore.errors import DecodeError, RocketError, TransportError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol import fastjson
 
@@ -44,7 +44,7 @@ class OffsetStore(Protocol):
         """Write the offsets that changed, of the given queues or of all; what fails is tried again the next time."""
 
     def forget(self, queue: MessageQueue) -> None:
-        """Drop a queue that is no longer ours."""
+        """Take notice that a queue is no longer ours."""
 
 
 class _Noted:
@@ -100,18 +100,19 @@ class RemoteOffsetStore(_Noted):
 
     async def _persist_all(self, offsets: dict[MessageQueue, int]) -> None:
         for queue, offset in offsets.items():
-            await self._persist(queue, offset)
-
-    async def _persist(self, queue: MessageQueue, offset: int) -> None:
-        try:
-            address, _ = self._instance.routes.subscribe_address(queue.broker)
-            await api.update_consumer_offset(
-                self._instance.remoting, address, self._group, queue, offset, OFFSET_TIMEOUT
-            )
-        except RocketError as error:
-            logger.warning("offset not stored group=%s queue=%s offset=%d error=%s", self._group, queue, offset, error)
-        else:
-            self._written[queue] = offset
+            try:
+                address, _ = self._instance.routes.subscribe_address(queue.broker)
+                await api.update_consumer_offset(
+                    self._instance.remoting, address, self._group, queue, offset, OFFSET_TIMEOUT
+                )
+            except RocketError as error:
+                logger.warning(
+                    "offset not stored group=%s queue=%s offset=%d error=%s", self._group, queue, offset, error
+                )
+                if isinstance(error, TransportError):
+                    return  # the broker does not answer: the other queues would only wait for the same
+            else:
+                self._written[queue] = offset
 
 
 def local_offset_path(folder: str, client_id: str, group: str) -> Path:
@@ -153,6 +154,9 @@ class LocalOffsetStore(_Noted):
                 continue
             return {queue: offset for queue, offset in offsets.items() if queue is not None}
         return {}
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Keep the offset: a queue that comes back goes on where it was, and this is the only place that knows."""
 
     async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
         changed = self._changed(queues)

@@ -13,7 +13,7 @@ from rocketcore.client.instance import ClientInstance
 from rocketcore.client.offset_store import LocalOffsetStore, RemoteOffsetStore, local_offset_path
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.codes import RequestCode, ResponseCode
-from rocketcore.errors import ConnectError, SystemBusy
+from rocketcore.errors import ConnectError, RequestTimeout, SystemBusy
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
@@ -125,6 +125,31 @@ def test_a_forgotten_queue_is_not_written_any_more() -> None:
     asyncio.run(main())
 
 
+def test_a_broker_that_does_not_answer_is_asked_once() -> None:
+    """Each queue would wait for the same: 16 of them would hold up a close for 80 s."""
+
+    async def main() -> None:
+        offsets = Offsets()
+        store = remote(offsets)
+        asked: list[str] = []
+
+        def hang(address: str, request: RemotingCommand) -> Outcome:
+            asked.append(address)
+            return RequestTimeout("hanging")
+
+        instance = store._instance
+        working, instance.remoting = instance.remoting, FakeRemoting({}, hang)
+        for queue_id in range(4):
+            store.update(MessageQueue("T", "a", queue_id), 5)
+        await store.persist()
+        assert asked == ["a:1"]
+        instance.remoting = working
+        await store.persist()
+        assert len(offsets.table) == 4
+
+    asyncio.run(main())
+
+
 def test_a_refusal_is_not_taken_for_no_offset() -> None:
     async def main() -> None:
         store = remote(Offsets())
@@ -133,6 +158,24 @@ def test_a_refusal_is_not_taken_for_no_offset() -> None:
         )
         with pytest.raises(SystemBusy):
             await store.read(QUEUE)
+
+    asyncio.run(main())
+
+
+def test_a_broadcast_queue_that_comes_back_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.json"
+    other = MessageQueue("T", "b", 0)
+
+    async def main() -> None:
+        store = LocalOffsetStore(path)
+        assert await store.read(QUEUE) is None
+        store.update(QUEUE, 5)
+        await store.persist([QUEUE])
+        store.forget(QUEUE)
+        store.update(other, 9)
+        await store.persist([other])
+        assert await store.read(QUEUE) == 5
+        assert await LocalOffsetStore(path).read(QUEUE) == 5
 
     asyncio.run(main())
 
