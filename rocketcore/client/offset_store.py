@@ -134,10 +134,10 @@ class LocalOffsetStore(_Noted):
 
     async def read(self, queue: MessageQueue) -> int | None:
         if not self._loaded:
-            self._loaded = True
             for found, offset in (await asyncio.to_thread(self._load)).items():
                 self._offsets.setdefault(found, offset)
                 self._written[found] = offset
+            self._loaded = True
         return self._offsets.get(queue)
 
     def _load(self) -> dict[MessageQueue, int]:
@@ -145,6 +145,9 @@ class LocalOffsetStore(_Noted):
             try:
                 data = path.read_bytes()
             except FileNotFoundError:
+                continue
+            except OSError as error:
+                logger.warning("offset file not read path=%s error=%s", path, error)
                 continue
             try:
                 table = fastjson.loads(data)["offsetTable"]

@@ -196,6 +196,9 @@ def test_the_file_has_javas_form_and_survives_damage(tmp_path: Path) -> None:
         for damaged in (b'{"offsetTable":{{"bro', b'{"offsetTable":{{"brokerName":"a"}:1e400}}'):
             path.write_bytes(damaged)
             assert await LocalOffsetStore(path).read(QUEUE) == 5
+        path.unlink()
+        path.mkdir()  # an OSError, whoever runs this
+        assert await LocalOffsetStore(path).read(QUEUE) == 5
         path.with_name("offsets.json.bak").unlink()
         assert await LocalOffsetStore(path).read(QUEUE) is None
 
