@@ -12,6 +12,7 @@ RocketMQ 5.5.0: ``DefaultMQPushConsumerImpl``, ``PullMessageService``, ``Rebalan
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable
 from datetime import datetime
@@ -36,6 +37,7 @@ from rocketcore.errors import (
     RocketError,
     SubscriptionNotExist,
     SubscriptionNotLatest,
+    TransportError,
 )
 from rocketcore.filter import SQL92, TAG
 from rocketcore.message import MessageQueue, ReceivedMessage, check_topic
@@ -112,7 +114,11 @@ class GroupConsumer:
         return self.instance.client_id
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -121,7 +127,10 @@ class GroupConsumer:
         await self.close()
 
     async def start(self) -> None:
-        """Join the group and begin to pull; a second call does nothing."""
+        """Join the group and begin to pull; a second call does nothing.
+
+        A call that is cancelled, or fails, has started all the same: what is missing is made up in the background.
+        """
         if self._closed:
             raise ClientClosed("the consumer is closed")
         if self._started:
@@ -153,22 +162,31 @@ class GroupConsumer:
             self._rebalance_task,
             *self._more_tasks(),
         ]
-        await self._join()
-        for task in self._tasks:
-            task.start()
+        try:
+            await self._join()
+        finally:
+            if not self._closed:
+                for task in self._tasks:
+                    task.start()
 
     def _more_tasks(self) -> list[PeriodicTask]:
         return []
 
     async def _join(self) -> None:
         """Tell the brokers of the subscribed topics of this consumer and take its queues."""
-        for topic in self.topics():
+        await self._find_routes(logging.INFO)
+        await self.instance.heartbeat()
+        await self._rebalance()
+
+    async def _find_routes(self, level: int = logging.DEBUG) -> None:
+        """Ask for the routes that are not known yet."""
+        for topic in sorted(self.topics()):
             try:
                 await self.instance.route(topic)
             except RocketError as error:
-                logger.info("topic has no route yet group=%s topic=%s error=%s", self.group, topic, error)
-        await self.instance.heartbeat()
-        await self._rebalance()
+                logger.log(level, "topic has no route yet group=%s topic=%s error=%s", self.group, topic, error)
+                if isinstance(error, TransportError):
+                    break  # all name servers failed: the other topics would only wait for the same
 
     async def close(self) -> None:
         """Finish what is being handled, store the offsets, leave the group; a second call waits for the first."""
@@ -186,14 +204,22 @@ class GroupConsumer:
     async def _leave(self) -> None:
         if self._next_try is not None:
             self._next_try.cancel()
-        for task in self._tasks:
-            await task.stop()
+        async with contextlib.AsyncExitStack() as ends:
+            # Also where this is cancelled, nothing may go on by itself.
+            ends.push_async_callback(self._remoting.close)
+            ends.push_async_callback(self._stop_all_pulling)
+            for task in self._tasks:
+                ends.push_async_callback(task.stop)
+            for task in self._tasks:
+                await task.stop()
+            await self._stop_all_pulling()
+            await self._finish()
+            await self.persist_offsets()
+            await self._release(list(self._readers))
+            await self.instance.unregister()
+
+    async def _stop_all_pulling(self) -> None:
         await self._stop_pulling(list(self._readers.values()))
-        await self._finish()
-        await self.persist_offsets()
-        await self._release(list(self._readers))
-        await self.instance.unregister()
-        await self._remoting.close()
 
     def _inside_handler(self) -> bool:
         """Say whether the current task is a handler, whose end a close waits for."""
@@ -289,9 +315,11 @@ class GroupConsumer:
         async with self._rebalance_lock:
             balanced = True
             changed = False
+            await self._find_routes()
             topics = self.topics()
             for topic in sorted(topics):
-                share = await self._rebalancer.share(topic)
+                known = self.instance.routes.find(topic) is not None
+                share = await self._rebalancer.share(topic) if known else None
                 if share is None:
                     balanced = False
                     continue

@@ -9,6 +9,7 @@ RocketMQ 5.5.0: ``DefaultMQProducer``, ``DefaultMQProducerImpl.sendDefaultImpl``
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Iterable, Sequence
@@ -471,8 +472,12 @@ class Producer(ProducerLogic):
                 await self._accumulator.close()
             self._closed = True
             tasks, self._tasks = self._tasks, []
-            for task in tasks:
-                await task.stop()
-            if tasks:
-                await self.instance.unregister()
-            await self._remoting.close()
+            async with contextlib.AsyncExitStack() as ends:
+                # Also where this is cancelled, nothing may go on by itself.
+                ends.push_async_callback(self._remoting.close)
+                for task in tasks:
+                    ends.push_async_callback(task.stop)
+                for task in tasks:
+                    await task.stop()
+                if tasks:
+                    await self.instance.unregister()

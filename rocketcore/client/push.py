@@ -173,9 +173,11 @@ class PushConsumer(GroupConsumer):
         return self._started and self._service.inside_handler()
 
     async def _finish(self) -> None:
-        if not await self._service.drain(self.config.close_timeout):
-            logger.warning("handlers still run group=%s timeout=%g", self.group, self.config.close_timeout)
-        await self._service.stop()
+        try:
+            if not await self._service.drain(self.config.close_timeout):
+                logger.warning("handlers still run group=%s timeout=%g", self.group, self.config.close_timeout)
+        finally:
+            await self._service.stop()
         if self._returning:
             await asyncio.wait(self._returning, timeout=SEND_BACK_TIMEOUT)
             for task in self._returning:

@@ -476,3 +476,74 @@ def test_many_who_wait_for_a_hanging_name_server_wait_once(tmp_path: Path) -> No
             assert time.monotonic() - started < 2.0
 
     play(scenario)
+
+
+def others() -> set[asyncio.Task[object]]:
+    """Return the tasks that run beside this one."""
+    return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+
+
+def test_a_consumer_does_not_wait_for_a_hanging_name_server_once_a_topic() -> None:
+    async def scenario() -> None:
+        async with mute_server() as address:
+            consumer = aio.PushConsumer(address, group="g", timeout=0.5)
+            for number in range(6):
+                consumer.subscribe(f"T{number}")
+            started = time.monotonic()
+            async with consumer:
+                assert time.monotonic() - started < 2.0
+
+    play(scenario)
+
+
+def test_a_consumer_whose_start_is_cancelled_goes_on_or_ends_with_its_block(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        server = Restartable(tmp_path)
+        async with mute_server() as mute, running_broker(tmp_path, namesrv=server.address) as broker:
+            consumer = aio.PushConsumer(f"{mute};{server.address}", group="g", start_from="first", timeout=1.0)
+            consumer.subscribe(TOPIC)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await consumer.start()
+            await server.start()
+            try:
+                await broker.send(TOPIC)
+                await consumer.start()
+                assert len(await consumed(consumer, 1)) == 1
+            finally:
+                await consumer.close()
+                await server.stop()
+            before = others()
+            consumer = aio.PushConsumer(mute, group="g")
+            consumer.subscribe(TOPIC)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2), consumer:
+                    raise AssertionError("it cannot have started")
+            assert "client-sweep" not in {task.get_name() for task in others() - before}
+
+    play(scenario)
+
+
+def test_a_close_that_is_cancelled_leaves_nothing_running(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with name_servers(tmp_path, 1) as [server], running_broker(tmp_path, namesrv=server.address) as broker:
+            await broker.send(TOPIC)
+            before = others()
+            busy = asyncio.Event()
+
+            async def handle(message: object) -> None:
+                busy.set()
+                await asyncio.Event().wait()
+
+            consumer = aio.PushConsumer(server.address, group="g", start_from="first")
+            consumer.subscribe(TOPIC, handler=handle)
+            await consumer.start()
+            await busy.wait()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await consumer.close()
+            await consumer.close()
+            names = {task.get_name() for task in others() - before}
+            assert not any(name.startswith(("consumer", "client", "Task")) for name in names), names
+
+    play(scenario)
