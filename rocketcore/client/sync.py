@@ -254,6 +254,19 @@ class _Hosted:
         self._forked = False
         watch(self)
 
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     def forked(self) -> None:
         """Note that this is a child: the threads of the consumer are the parent's."""
         self._forked = True
@@ -344,15 +357,6 @@ class PushConsumer(_Hosted):
         self._consumer = AsyncPushConsumer(namesrv, config=config, **options)
         self._ended = threading.Event()
         super().__init__(self._consumer)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def subscribe(
         self, topic: str, *, tag: str | None = None, sql: str | None = None, handler: MessageHandler | None = None
@@ -460,15 +464,6 @@ class PullConsumer(_Hosted):
     ) -> None:
         self._consumer = AsyncPullConsumer(namesrv, config=config, **options)
         super().__init__(self._consumer)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def subscribe(self, topic: str, *, tag: str | None = None, sql: str | None = None) -> None:
         """Read this member's share of a topic; ``tag`` and ``sql`` as ``PushConsumer.subscribe``."""
