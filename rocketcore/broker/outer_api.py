@@ -70,6 +70,7 @@ class OuterApi:
         self._address = address
         self._topics = topics
         self._servers: list[_NameServer] = []
+        self._adopting = False
         client.on_close(self._connection_lost)
 
     async def start(self) -> None:
@@ -93,7 +94,12 @@ class OuterApi:
         self._servers = []
 
     def topics_changed(self, topics: Iterable[TopicConfig] = ()) -> None:
-        """Register again now, with these topics only; with none given, with all."""
+        """Register again now, with these topics only; with none given, with all.
+
+        What a name server itself said is not announced: two that disagree would be registered with for ever.
+        """
+        if self._adopting:
+            return
         changes = {topic.topic_name: topic for topic in topics}
         for server in self._servers:
             if not changes or (server.changed.is_set() and not server.topics):
@@ -166,7 +172,14 @@ class OuterApi:
         response = await self._client.invoke(server.address, request, config.register_broker_timeout_mills / 1000)
         response.raise_for_code(server.address, "REGISTER_BROKER")
         if response.body:
-            self._topics.set_order_topics(KVTable.decode(response.body).table)
+            self._adopt_order(KVTable.decode(response.body))
+
+    def _adopt_order(self, order_topics: KVTable) -> None:
+        self._adopting = True
+        try:
+            self._topics.set_order_topics(order_topics.table)
+        finally:
+            self._adopting = False
 
     async def _unregister(self, server: _NameServer) -> None:
         config = self._config()

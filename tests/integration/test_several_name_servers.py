@@ -20,7 +20,7 @@ from rocketcore.codes import RequestCode
 from rocketcore.errors import ConnectError, TopicNotExist, TransportError
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
-from rocketcore.protocol.bodies import RegisterBrokerBody, TopicRouteData
+from rocketcore.protocol.bodies import KVTable, RegisterBrokerBody, TopicRouteData
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import GetRouteInfoRequestHeader
 from rocketcore.transport.channel import Channel
@@ -262,6 +262,31 @@ def test_a_name_server_that_keeps_closing_is_not_hammered(tmp_path: Path) -> Non
         async with Recorder(close) as recorder, running_broker(tmp_path, namesrv=recorder.address):
             await asyncio.sleep(1.5)
             assert 3 <= len(recorder.topics) <= 15
+
+    play(scenario)
+
+
+def test_name_servers_that_disagree_on_ordered_topics_are_not_hammered(tmp_path: Path) -> None:
+    class Ordering(Recorder):
+        def __init__(self, topic: str) -> None:
+            super().__init__()
+            self._answer = KVTable(table={topic: "broker-a:1"}).encode()
+
+        async def _register(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            response = await super()._register(channel, request)
+            response.body = self._answer
+            return response
+
+    async def scenario() -> None:
+        async with (
+            Ordering(TOPIC) as one,
+            Ordering("SELF_TEST_TOPIC") as other,
+            running_broker(tmp_path, namesrv=f"{one.address};{other.address}") as broker,
+        ):
+            await broker.send("Fresh")
+            await other.registrations(2)
+            await asyncio.sleep(0.2)
+            assert (len(one.topics), len(other.topics)) == (2, 2)
 
     play(scenario)
 
