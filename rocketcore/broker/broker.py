@@ -154,7 +154,7 @@ class Broker:
     async def _start(self) -> None:
         context, stack = self._context, self._running
         stack.push_async_callback(context.writer.close)
-        await asyncio.to_thread(self._store.load)
+        await self._load_store()
         stack.push_async_callback(self._store.stop)
         self._topics.load()
         self._groups.load()
@@ -184,6 +184,17 @@ class Broker:
         stack.push_async_callback(self._outer.stop)
         await self._outer.start()
         logger.info("broker started name=%s address=%s", context.config.broker_name, context.address)
+
+    async def _load_store(self) -> None:
+        """Recover on a thread. A start that is cancelled waits for its end: it cannot be stopped, and has the lock."""
+        loading = asyncio.create_task(asyncio.to_thread(self._store.load), name="broker-load")
+        try:
+            await asyncio.shield(loading)
+        except asyncio.CancelledError:
+            await asyncio.wait([loading])
+            if not loading.cancelled() and loading.exception() is None:
+                await self._store.stop()
+            raise
 
     async def stop(self) -> None:
         """Sign off, finish what is in progress, save everything; idempotent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.store.message_store import MessageStore
+from rocketcore.broker.store.recovery import Recovery
 from rocketcore.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
 from rocketcore.config_file import parse_properties
 from rocketcore.errors import StoreLocked
@@ -438,5 +441,26 @@ def test_a_taken_port_leaves_nothing_behind(tmp_path: Path) -> None:
                 await Broker(taken, store_config(tmp_path / "second")).start()
             async with running_broker(tmp_path / "second") as other:
                 assert (await other.send("T")).code == 0
+
+    asyncio.run(run())
+
+
+def test_a_start_that_is_cancelled_while_the_store_recovers_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = MessageStore.load
+
+    def slow(store: MessageStore) -> Recovery:
+        time.sleep(0.2)
+        return load(store)
+
+    async def run() -> None:
+        monkeypatch.setattr(MessageStore, "load", slow)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await Broker(BrokerConfig(broker_name="b", listen_port=0), store_config(tmp_path)).start()
+        monkeypatch.undo()
+        async with asyncio.timeout(20), running_broker(tmp_path) as client:
+            assert (await client.send("T")).code == 0
 
     asyncio.run(run())
