@@ -141,12 +141,13 @@ class LocalCluster:
 
     def stop_broker(self, index: int = 0, *, kill: bool = False) -> None:
         """Stop one broker; ``kill`` ends its process without warning, which needs ``in_process=False``."""
-        self._running().stop_broker(index, kill=kill)
+        self._running_with(index).stop_broker(index, kill=kill)
 
     def start_broker(self, index: int = 0) -> None:
         """Start a stopped broker again, at the same address and on the same store."""
+        host = self._running_with(index)
         port = int(self._addresses[index].rpartition(":")[2])
-        self._running().start_broker(index, self._broker_properties(index, port))
+        host.start_broker(index, self._broker_properties(index, port))
 
     def __enter__(self) -> Self:
         return self.start()
@@ -162,6 +163,11 @@ class LocalCluster:
         if self._host is None:
             raise ConfigError("the cluster is not running: use it in a with block, or call start()")
         return self._host
+
+    def _running_with(self, index: int) -> _Host:
+        if not 0 <= index < self._count:
+            raise ConfigError(f"brokers have the numbers 0 to {self._count - 1}, got {index}")
+        return self._running()
 
     def _broker_properties(self, index: int, port: int) -> dict[str, str]:
         name = _broker_name(index)
@@ -240,6 +246,9 @@ class _ThreadHost:
         from rocketcore.config_file import load_config
         from rocketcore.transport.tls import ServerTls, client_tls
 
+        if index in self._brokers:
+            raise ConfigError(f"{_broker_name(index)} is running")
+
         async def start() -> str:
             broker = Broker(
                 load_config(BrokerConfig, properties),
@@ -256,7 +265,10 @@ class _ThreadHost:
     def stop_broker(self, index: int, *, kill: bool) -> None:
         if kill:
             raise ConfigError("a broker in this process cannot be killed: use in_process=False")
-        self._call(self._brokers.pop(index).stop)
+        broker = self._brokers.pop(index, None)
+        if broker is None:
+            raise ConfigError(f"{_broker_name(index)} is not running")
+        self._call(broker.stop)
 
     def close(self) -> None:
         if self._loop is not None:
@@ -280,6 +292,10 @@ class _ProcessHost:
 
     def _start(self, noun: str, properties: Mapping[str, str], name: str | None = None) -> str:
         name = name or noun
+        if name in self._processes:
+            if self._processes[name].poll() is None:
+                raise ConfigError(f"{name} is running")
+            self._end(name, kill=False)
         file = self._folder / f"{name}.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), "utf-8")
         log = (self._folder / f"{name}.log").open("ab")
@@ -303,7 +319,10 @@ class _ProcessHost:
         return str(json.loads(ready)["address"])
 
     def stop_broker(self, index: int, *, kill: bool) -> None:
-        self._end(_broker_name(index), kill=kill)
+        name = _broker_name(index)
+        if name not in self._processes:
+            raise ConfigError(f"{name} is not running")
+        self._end(name, kill=kill)
 
     def close(self) -> None:
         for name in sorted(self._processes):

@@ -87,6 +87,21 @@ def test_a_broker_stops_and_comes_back_at_its_address(cluster: LocalCluster, adm
         cluster.stop_broker(0, kill=True)
 
 
+@pytest.mark.parametrize("in_process", [True, False])
+def test_a_broker_is_started_and_stopped_once(tmp_path: Path, in_process: bool) -> None:
+    properties = {"mappedFileSizeCommitLog": str(16 << 20)}
+    with LocalCluster(tmp_path, in_process=in_process, properties=properties) as cluster:
+        with pytest.raises(ConfigError, match="broker-a is running"):
+            cluster.start_broker()
+        for index in (-1, 1):
+            with pytest.raises(ConfigError, match="0 to 0"):
+                cluster.start_broker(index)
+        cluster.stop_broker()
+        with pytest.raises(ConfigError, match="broker-a is not running"):
+            cluster.stop_broker()
+        cluster.start_broker()
+
+
 def test_servers_as_processes_survive_a_kill(tmp_path: Path) -> None:
     properties = {"mappedFileSizeCommitLog": str(16 << 20)}
     with LocalCluster(tmp_path, in_process=False, properties=properties) as cluster, Admin(cluster.namesrv) as admin:
