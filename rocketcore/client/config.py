@@ -66,6 +66,14 @@ def name_server_list(namesrv: NameServers, environ: Mapping[str, str] = os.envir
     return addresses
 
 
+def _check_above_zero(config: ClientConfig, *names: str) -> None:
+    """Refuse intervals without a length and bounds that let nothing through."""
+    for name in names:
+        value = getattr(config, name)
+        if not value > 0:
+            raise ConfigError(f"{name} is above 0, got {value}")
+
+
 class RemotingSettings(TypedDict):
     """Keyword arguments that both remoting clients take from a client's settings."""
 
@@ -96,8 +104,7 @@ class ClientConfig:
     route_interval: float = setting(30.0, "between route refreshes", unit="s", property="pollNameServerInterval")
 
     def __post_init__(self) -> None:
-        if self.timeout <= 0:
-            raise ConfigError(f"timeout is a number of seconds above 0, got {self.timeout}")
+        _check_above_zero(self, "timeout", "heartbeat_interval", "route_interval")
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("access_key and secret_key belong together")
 
@@ -142,14 +149,13 @@ class ProducerConfig(ClientConfig):
         ClientConfig.__post_init__(self)
         check_group(self.group)
         find_selector(self.selector)
+        _check_above_zero(self, "default_topic_queue_nums", "batch_count")
         if self.retries < 0:
             raise ConfigError(f"retries is at least 0, got {self.retries}")
         if self.compression not in _COMPRESSIONS:
             raise ConfigError(f"compression is one of {', '.join(_COMPRESSIONS)}, got {self.compression!r}")
         if not 0 < self.batch_bytes <= min(self.max_message_bytes, self.buffer_bytes):
             raise ConfigError("batch_bytes is above 0, at most max_message_bytes and at most buffer_bytes")
-        if self.batch_count < 1:
-            raise ConfigError(f"batch_count is at least 1, got {self.batch_count}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,17 +199,25 @@ class ConsumerConfig(ClientConfig):
         ClientConfig.__post_init__(self)
         check_group(self.group)
         find_strategy(self.allocate)
+        _check_above_zero(
+            self,
+            "threads",
+            "max_messages",
+            "consume_timeout",
+            "pull_timeout",
+            "pull_threshold_for_queue",
+            "pull_threshold_bytes_for_queue",
+            "consume_concurrently_max_span",
+            "rebalance_interval",
+            "persist_interval",
+        )
         if isinstance(self.start_from, datetime):
             if self.start_from.tzinfo is None:
                 raise ConfigError("start_from needs a time zone, for example datetime(…, tzinfo=UTC)")
         elif self.start_from not in ("first", "last"):
             raise ConfigError(f"start_from is 'first', 'last' or a datetime, got {self.start_from!r}")
-        if self.threads < 1:
-            raise ConfigError(f"threads is at least 1, got {self.threads}")
         if not 1 <= self.pull_batch_size <= 1024:
             raise ConfigError(f"pull_batch_size is 1 to 1024, got {self.pull_batch_size}")
-        if self.max_messages < 1:
-            raise ConfigError(f"max_messages is at least 1, got {self.max_messages}")
         if self.broadcast and self.ordered:
             raise ConfigError("broadcast and ordered exclude each other: order is kept by locks of a group's members")
 

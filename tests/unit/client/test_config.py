@@ -63,6 +63,10 @@ def test_keyword_arguments_are_the_fields(settings: type[ClientConfig], options:
     "wrong",
     [
         {"timeout": 0},
+        {"timeout": float("nan")},
+        {"route_interval": 0},
+        {"heartbeat_interval": -1.0},
+        {"default_topic_queue_nums": 0},
         {"retries": -1},
         {"compression": "gzip"},
         {"selector": "nearest"},
@@ -87,6 +91,14 @@ def test_a_producer_refuses_wrong_settings(wrong: dict[str, Any]) -> None:
         {"broadcast": True, "ordered": True},
         {"pull_batch_size": 0},
         {"max_messages": 0},
+        {"route_interval": 0.0},
+        {"pull_timeout": 0},
+        {"pull_threshold_for_queue": 0},
+        {"pull_threshold_bytes_for_queue": 0},
+        {"consume_concurrently_max_span": 0},
+        {"consume_timeout": 0},
+        {"rebalance_interval": 0},
+        {"persist_interval": 0},
     ],
 )
 def test_a_consumer_refuses_wrong_settings(wrong: dict[str, Any]) -> None:
