@@ -8,20 +8,30 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar, Unpack
 
 import rocketcore
 from rocketcore import aio
+from rocketcore.client.config import ConsumerOptions
+from rocketcore.client.consume_service import MessageHandler
 from rocketcore.errors import RocketError
 from rocketcore.message import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
 from tests.soak.ledger import Key, Ledger, make_body
 
 BATCH = 4
+MESSAGE_GROUPS = 10
+
+Push = TypeVar("Push", aio.PushConsumer, rocketcore.PushConsumer)
 
 
 def _route_interval(number: int) -> float:
     """Some clients ask for routes far more often than by default, to meet the name servers in every state."""
     return (5.0, 30.0, 0.1, 0.5)[number % 4]
+
+
+def _message_group(rng: random.Random) -> str:
+    return str(rng.randrange(MESSAGE_GROUPS))
 
 
 class Pace:
@@ -56,20 +66,20 @@ class _Numbered:
 BlockingSend = Callable[[rocketcore.Producer, _Numbered, random.Random], None]
 
 
-def _send_plain(producer: rocketcore.Producer, messages: _Numbered, rng: random.Random) -> None:
+def _send_one(producer: rocketcore.Producer, messages: _Numbered, message_group: str | None) -> None:
     key, topic, body = messages.next()
     try:
-        messages.note(key, producer.send(topic, body))
+        messages.note(key, producer.send(topic, body, message_group=message_group))
     except RocketError as error:
         messages.note(key, error)
+
+
+def _send_plain(producer: rocketcore.Producer, messages: _Numbered, rng: random.Random) -> None:
+    _send_one(producer, messages, None)
 
 
 def _send_grouped(producer: rocketcore.Producer, messages: _Numbered, rng: random.Random) -> None:
-    key, topic, body = messages.next()
-    try:
-        messages.note(key, producer.send(topic, body, message_group=str(rng.randrange(100))))
-    except RocketError as error:
-        messages.note(key, error)
+    _send_one(producer, messages, _message_group(rng))
 
 
 def _send_batch(producer: rocketcore.Producer, messages: _Numbered, rng: random.Random) -> None:
@@ -116,7 +126,7 @@ def blocking_producer(
 async def produce(
     namesrv: str, ledger: Ledger, name: str, topics: list[str], pace: Pace, number: int, queues: list[MessageQueue]
 ) -> None:
-    """An asyncio producer until the pace ends: its own choice of queue, ``send_nowait``, or queues that we choose."""
+    """An asyncio producer until the pace ends: its own choice of queue, message groups, or queues that we choose."""
     messages = _Numbered(ledger, name, topics)
     rng = random.Random(number)
     interval = _route_interval(number)
@@ -128,7 +138,8 @@ async def produce(
                     case 0:
                         result = await producer.send(topic, body)
                     case 1:
-                        result = await (await producer.send_nowait(Message(topic, body)))
+                        message = Message(topic, body, message_group=_message_group(rng))
+                        result = await (await producer.send_nowait(message))
                     case _:
                         queue = rng.choice([queue for queue in queues if queue.topic == topic])
                         result = await producer.send(topic, body, queue=queue)
@@ -138,40 +149,44 @@ async def produce(
             await asyncio.sleep(pace.interval)
 
 
-@contextlib.asynccontextmanager
-async def aio_push_consumer(
+def _push(
+    kind: type[Push],
+    namesrv: str,
+    group: str,
+    topics: list[str],
+    number: int,
+    handle: MessageHandler,
+    **options: Unpack[ConsumerOptions],
+) -> Push:
+    interval = _route_interval(number)
+    consumer = kind(namesrv, group=group, start_from="first", route_interval=interval, **options)
+    for topic in topics:
+        consumer.subscribe(topic, handler=handle)
+    return consumer
+
+
+def aio_push_consumer(
     namesrv: str, ledger: Ledger, group: str, name: str, topics: list[str], number: int, held: asyncio.Event | None
-) -> AsyncIterator[aio.PushConsumer]:
-    """A push consumer on this loop; while ``held`` is given and not set, its handlers do not end."""
+) -> aio.PushConsumer:
+    """A push consumer for this loop; while ``held`` is given and not set, its handlers do not end."""
 
     async def handle(message: ReceivedMessage) -> None:
         if held is not None:
             await held.wait()
         ledger.consume(group, name, message)
 
-    interval = _route_interval(number)
-    consumer = aio.PushConsumer(namesrv, group=group, start_from="first", route_interval=interval)
-    for topic in topics:
-        consumer.subscribe(topic, handler=handle)
-    async with consumer:
-        yield consumer
+    return _push(aio.PushConsumer, namesrv, group, topics, number, handle)
 
 
-@contextlib.contextmanager
 def push_consumer(
-    namesrv: str, ledger: Ledger, group: str, name: str, topics: list[str], number: int
-) -> Iterator[rocketcore.PushConsumer]:
+    namesrv: str, ledger: Ledger, group: str, name: str, topics: list[str], number: int, *, ordered: bool = False
+) -> rocketcore.PushConsumer:
     """A blocking push consumer; its handlers run on threads."""
-    interval = _route_interval(number)
-    consumer = rocketcore.PushConsumer(namesrv, group=group, start_from="first", threads=2, route_interval=interval)
 
     def handle(message: ReceivedMessage) -> None:
         ledger.consume(group, name, message)
 
-    for topic in topics:
-        consumer.subscribe(topic, handler=handle)
-    with consumer:
-        yield consumer
+    return _push(rocketcore.PushConsumer, namesrv, group, topics, number, handle, threads=2, ordered=ordered)
 
 
 @contextlib.contextmanager

@@ -34,13 +34,15 @@ AIO_PRODUCERS = 5
 AIO_PUSH = 4
 PUSH = 3
 PULL = 3
+ORDERED = 2
 SEND_INTERVAL = 0.05
 JOIN_SECONDS = 20.0
 NEWCOMER_SECONDS = 15.0
 NEWCOMER_MESSAGES = 20
 NEWCOMER_EVERY = 20.0
 _FIRST_CASES = {"one address": ("newcomers",), "held": ("one", "both")}
-GROUPS = {"soak-aio": "p-", "soak-push": "p-", "soak-pull": "p-"}
+GROUPS = {"soak-aio": "p-", "soak-push": "p-", "soak-pull": "p-", "soak-ordered": "p-"}
+IN_ORDER = ("soak-ordered", "soak-pull")
 
 
 @dataclass(slots=True)
@@ -56,6 +58,8 @@ class Summary:
     duplicates: int = 0
     moved: int = 0
     lost: int = 0
+    reordered: int = 0
+    grouped: int = 0
     stuck: int = 0
     longest_gap: float = 0.0
     longest_delay: float = 0.0
@@ -79,7 +83,7 @@ class SoakRun:
     """
 
     def __init__(self, folder: Path, seed: int, seconds: float, *, gap_allowed: float, plant: str = "") -> None:
-        self.ledger = Ledger()
+        self.ledger = Ledger(IN_ORDER)
         self.summary = Summary(seed, seconds)
         self._cluster = SoakCluster(folder)
         self._rng = random.Random(seed)
@@ -124,16 +128,18 @@ class SoakRun:
         groups: dict[str, list[Callable[[], list[MessageQueue]]]] = {group: [] for group in GROUPS}
         for number in range(AIO_PUSH):
             held = self._held if self._plant == "held" and number == 0 else None
-            client = aio_push_consumer(namesrv, ledger, "soak-aio", f"aio-{number}", TOPICS, number, held)
-            groups["soak-aio"].append((await stack.enter_async_context(client)).queues)
+            aio_push = aio_push_consumer(namesrv, ledger, "soak-aio", f"aio-{number}", TOPICS, number, held)
+            groups["soak-aio"].append((await stack.enter_async_context(aio_push)).queues)
         for number in range(PUSH):
-            name = f"push-{number}"
-            push = await _enter(stack, push_consumer(namesrv, ledger, "soak-push", name, TOPICS, number))
-            groups["soak-push"].append(push.queues)
+            client = push_consumer(namesrv, ledger, "soak-push", f"push-{number}", TOPICS, number)
+            groups["soak-push"].append((await _enter(stack, client)).queues)
         for number in range(PULL):
             name = f"pull-{number}"
             pull = await _enter(stack, polling_consumer(namesrv, ledger, "soak-pull", name, TOPICS, number))
             groups["soak-pull"].append(pull.assignment)
+        for number in range(ORDERED):
+            client = push_consumer(namesrv, ledger, "soak-ordered", f"ordered-{number}", TOPICS, number, ordered=True)
+            groups["soak-ordered"].append((await _enter(stack, client)).queues)
         queue_count = len(TOPICS) * BROKERS * QUEUES
 
         def balanced() -> bool:
@@ -144,7 +150,7 @@ class SoakRun:
             )
 
         assert await until(balanced, JOIN_SECONDS), "the groups do not come to a balance"
-        for kind, count in (("aio", AIO_PUSH), ("push", PUSH), ("pull", PULL)):
+        for kind, count in (("aio", AIO_PUSH), ("push", PUSH), ("pull", PULL), ("ordered", ORDERED)):
             for number in range(count):
                 ledger.watch(f"{kind}-{number}")
 
@@ -260,6 +266,8 @@ class SoakRun:
         summary.duplicates = ledger.duplicates
         summary.moved = verdict.counts["moved"]
         summary.lost = verdict.counts["lost"]
+        summary.reordered = verdict.counts["reordered"]
+        summary.grouped = ledger.grouped
         summary.stuck = verdict.counts["stuck"]
         summary.longest_gap = ledger.longest_gap
         summary.longest_delay = ledger.longest_delay

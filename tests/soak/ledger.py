@@ -1,10 +1,12 @@
 """What was sent and what came of it: the judge of a soak run.
 
-failed   sends that raised, or that were stored less safely than asked
-lost     messages that were acknowledged and that a group did not get
-phantom  messages that a group got and no one sent
-moved    messages that a group got twice from one place: a queue changed hands although the group stayed the same
-stuck    consumers that got nothing for longer than allowed while messages were sent all the time
+failed     sends that raised, or that were stored less safely than asked
+lost       messages that were acknowledged and that a group did not get
+phantom    messages that a group got and no one sent
+moved      messages that a group got twice from one place: a queue changed hands although the group stayed the same
+reordered  messages that a group which consumes in order got for the first time when it had had a later one of the same
+           sender and message group
+stuck      consumers that got nothing for longer than allowed while messages were sent all the time
 
 A message that is stored twice, because its sender tried again after a time-out, is a duplicate but not blamed.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Collection
 
 from rocketcore.message import MessageQueue, ReceivedMessage
 from tests.fault.ledger import Verdict
@@ -32,10 +35,18 @@ def read_body(body: bytes) -> Key:
 
 
 class Ledger:
-    """Filled by all clients of a run, from any thread."""
+    """Filled by all clients of a run, from any thread.
 
-    def __init__(self) -> None:
+    in_order  the consumer groups that consume in order
+    """
+
+    def __init__(self, in_order: Collection[str] = ()) -> None:
         self._lock = threading.Lock()
+        self._in_order = frozenset(in_order)
+        self._newest: dict[tuple[str, str, str, str], int] = {}
+        self._reordered: list[str] = []
+        self.grouped = 0
+        """Messages with a message group that groups which consume in order got."""
         self.sent: set[Key] = set()
         self.acknowledged: dict[Key, float] = {}
         self.failures: list[str] = []
@@ -76,8 +87,12 @@ class Ledger:
             self.consumed[group][key] += 1
             self._places[group][message.queue, message.offset] += 1
             self._note_gap(consumer, now)
-            if self.consumed[group][key] == 1 and key in self.acknowledged:
+            if self.consumed[group][key] > 1:
+                return
+            if key in self.acknowledged:
                 self.longest_delay = max(self.longest_delay, now - self.acknowledged[key])
+            if group in self._in_order and message.message_group is not None:
+                self._note_order(group, message.topic, message.message_group, key)
 
     def end_watch(self) -> None:
         """End the measurement of all consumers: nothing is sent any more."""
@@ -96,6 +111,15 @@ class Ledger:
         if consumer in self._last_progress:
             self._longest_gap[consumer] = max(self._longest_gap[consumer], now - self._last_progress[consumer])
             self._last_progress[consumer] = now
+
+    def _note_order(self, group: str, topic: str, message_group: str, key: Key) -> None:
+        producer, sequence = key
+        self.grouped += 1
+        newest = self._newest.setdefault((group, topic, message_group, producer), sequence)
+        if sequence < newest:
+            self._reordered.append(f"{key} of {topic} {message_group!r} after {newest} in group {group}")
+        else:
+            self._newest[group, topic, message_group, producer] = sequence
 
     # Judgement
 
@@ -127,6 +151,8 @@ class Ledger:
             for (queue, offset), count in places.items():
                 if count > 1:
                     verdict.blame("moved", f"offset {offset} of {queue} in group {group}")
+        for what in self._reordered:
+            verdict.blame("reordered", what)
         for consumer, gap in self._longest_gap.items():
             if gap > gap_allowed:
                 verdict.blame("stuck", f"{consumer} got nothing for {gap:.1f} s")

@@ -1,4 +1,4 @@
-"""Name servers come and go at random: nothing that clients do fails, and no consumer stands still."""
+"""Name servers come and go at random: nothing that clients do fails, no consumer stands still, and order is kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore.message import MessageQueue, ReceivedMessage
+from rocketcore.message import SHARDING_KEY, MessageQueue, ReceivedMessage
 from tests.soak.harness import SoakRun
 from tests.soak.ledger import Key, Ledger, make_body
 
@@ -32,6 +32,7 @@ def test_clients_do_not_notice_name_servers_that_come_and_go(tmp_path: Path) -> 
     assert verdict, f"{dict(verdict.counts)} {verdict.examples} {figures}"
     assert run.summary.longest_to_complete <= COMPLETE_ALLOWED, figures
     assert run.summary.acknowledged >= 50 * SECONDS, figures
+    assert run.summary.grouped >= 20 * SECONDS, figures
     assert run.summary.kills >= 4, figures
 
 
@@ -42,13 +43,14 @@ def test_the_harness_sees_what_it_is_to_see(tmp_path: Path, plant: str, kind: st
     assert asyncio.run(run.run()).counts[kind] > 0, run.summary.as_dict()
 
 
-@pytest.mark.parametrize("kind", ["failed", "lost", "phantom", "moved", "stuck"])
+@pytest.mark.parametrize("kind", ["failed", "lost", "phantom", "moved", "reordered", "stuck"])
 def test_the_judge_sees_each_kind_of_wrong(kind: str) -> None:
-    ledger = Ledger()
+    ledger = Ledger(in_order=["g"])
     ledger.watch("c")
     for sequence in range(3):
         ledger.send(("p", sequence))
         ledger.acknowledge(("p", sequence))
+    for sequence in (0, 2, 1) if kind == "reordered" else (0, 1, 2):
         if kind != "lost" or sequence != 1:
             ledger.consume("g", "c", received(("p", sequence), sequence))
     match kind:
@@ -63,5 +65,31 @@ def test_the_judge_sees_each_kind_of_wrong(kind: str) -> None:
     assert dict(verdict.counts) == {kind: 1}
 
 
-def received(key: Key, offset: int) -> ReceivedMessage:
-    return ReceivedMessage("T", make_body(key), MessageQueue("T", "a", 0), offset, "id", "offset id")
+def test_the_judge_of_order_asks_no_more_than_is_promised() -> None:
+    """Duplicates, other message groups, other senders and topics, and groups without order may come as they like."""
+    ledger = Ledger(in_order=["g"])
+    for sequence in range(4):
+        for name in ("p", "p2"):
+            ledger.send((name, sequence))
+    for offset, (key, message_group, topic) in enumerate(
+        [
+            (("p", 1), "a", "T"),
+            (("p", 3), "a", "T"),
+            (("p", 1), "a", "T"),  # stored twice
+            (("p", 0), "b", "T"),
+            (("p", 2), "a", "U"),
+            (("p2", 0), "a", "T"),
+        ]
+    ):
+        ledger.consume("g", "c", received(key, offset, message_group, topic))
+    for offset, sequence in enumerate((1, 0)):
+        ledger.consume("without order", "c", received(("p", sequence), offset))
+        ledger.consume("g", "c", received(("p2", 3 - sequence), 6 + offset, None))
+    assert ledger.grouped == 5
+    assert not ledger.judge({}, gap_allowed=60.0).counts
+
+
+def received(key: Key, offset: int, message_group: str | None = "m", topic: str = "T") -> ReceivedMessage:
+    properties = {} if message_group is None else {SHARDING_KEY: message_group}
+    queue = MessageQueue(topic, "a", 0)
+    return ReceivedMessage(topic, make_body(key), queue, offset, "id", "offset id", properties=properties)
