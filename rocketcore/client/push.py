@@ -400,9 +400,10 @@ class PushConsumer(GroupConsumer):
         return reader
 
     async def _renew_locks(self) -> None:
-        locked = await self._lock(self._readers)
+        readers = dict(self._readers)  # one that is taken meanwhile has a lock of its own
+        locked = await self._lock(readers)
         now = self.clock.monotonic()
-        for queue, reader in self._readers.items():
+        for queue, reader in readers.items():
             reader.window.last_lock = now if queue in locked else None
             if queue in locked:
                 self._service.arrived(reader.window)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -233,6 +233,29 @@ def test_an_offset_reset_moves_the_owned_queues() -> None:
             request.language = LanguageCode.CPP
             await served.reset_offset(Channel(), request)
             assert [window.next_offset for window in consumer.windows()] == [7]
+        finally:
+            await consumer.close()
+
+    run(body)
+
+
+def test_a_queue_taken_while_locks_are_renewed_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        consumer = PushConsumer(group="G", ordered=True)
+        await start(consumer)
+        try:
+            renewed, lost, taken = (MessageQueue("T", "a", queue_id) for queue_id in range(3))
+            for queue in (renewed, lost):
+                consumer.own(queue, 0)
+
+            async def lock(queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+                consumer.own(taken, 0)
+                return {renewed}
+
+            monkeypatch.setattr(consumer, "_lock", lock)
+            await consumer._renew_locks()
+            held = {window.queue for window in consumer.windows() if window.last_lock is not None}
+            assert held == {renewed, taken}
         finally:
             await consumer.close()
 
