@@ -48,6 +48,8 @@ T = TypeVar("T")
 RequestHandler = Callable[["RemotingCommand"], Awaitable["RemotingCommand | None"]]
 
 HEARTBEAT_TIMEOUT = 3.0
+SILENT_SECONDS = 10.0
+"""How long a broker that did not answer a heartbeat is not greeted; the next heartbeat to all asks it all the same."""
 PROBE_TIMEOUT = 0.5
 HOLD_SECONDS = 40.0
 """How long a broker that answers stays in a route whose name servers do not name it any more. A name server that has
@@ -98,6 +100,7 @@ class ClientInstance:
         self.client_id = client_id(config.instance_name or instance_name, config.unit_name)
         self.broker_versions: dict[str, int] = {}
         """Version of each broker, by address, that took the last heartbeat."""
+        self._silent_until: dict[str, float] = {}
         rng = rng or random.Random()
         self.routes = RouteTable(rng)
         self._name_servers = NameServerList(config.namesrv, remoting, clock, rng)
@@ -310,18 +313,24 @@ class ClientInstance:
         if self._producer_group is None and self._consumer is None:
             return
         self.broker_versions.clear()
+        self._silent_until.clear()
         await self.greet()
 
     async def greet(self) -> None:
-        """Send a heartbeat to the brokers that have not had one yet, or whose last one failed."""
+        """Send a heartbeat to the brokers that have not had one yet, or whose last one failed.
+
+        Each topic's rebalance begins with this, and one that hangs would hold up every one of them.
+        """
         data = self.heartbeat_data()
         for address in self.routes.addresses(masters_only=self._consumer is None):
-            if address in self.broker_versions:
+            if address in self.broker_versions or self.clock.monotonic() < self._silent_until.get(address, 0.0):
                 continue
             try:
                 self.broker_versions[address] = await api.heartbeat(self.remoting, address, data, HEARTBEAT_TIMEOUT)
             except RocketError as error:
                 logger.info("heartbeat failed address=%s error=%s", address, error)
+                if isinstance(error, RequestTimeout):
+                    self._silent_until[address] = self.clock.monotonic() + SILENT_SECONDS
 
     async def unregister(self) -> None:
         """Leave the groups at all brokers; failures are left to the brokers' own clean-up."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rocketcore.client.instance import ClientInstance
+from rocketcore.client.instance import HEARTBEAT_TIMEOUT, SILENT_SECONDS, ClientInstance
 from rocketcore.client.offset_store import RemoteOffsetStore
 from rocketcore.client.pull import PullConsumer
 from rocketcore.client.push import PushConsumer
@@ -17,7 +17,7 @@ from rocketcore.client.rebalance import Rebalancer
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import _Served
 from rocketcore.codes import LanguageCode, RequestCode, ResponseCode
-from rocketcore.errors import ConfigError, MessageIllegal
+from rocketcore.errors import ConfigError, MessageIllegal, RequestTimeout
 from rocketcore.message import ConsumeResult, MessageQueue, ReceivedMessage
 from rocketcore.protocol.bodies import (
     CMResult,
@@ -38,6 +38,7 @@ from rocketcore.protocol.headers import (
     ResetOffsetRequestHeader,
 )
 from rocketcore.protocol.schema import Header
+from rocketcore.service import ManualClock
 from tests.unit.client.fakes import FakeRemoting, Outcome, route
 
 
@@ -154,6 +155,39 @@ def test_a_heartbeat_says_what_the_consumer_wants() -> None:
         pull.add_subscription("T", None, None)
         assert pull.consumer_data().consume_type is ConsumeType.CONSUME_ACTIVELY
         assert [each.topic for each in pull.consumer_data().subscription_data_set] == ["T"]
+
+    run(body)
+
+
+def test_a_broker_that_hangs_holds_up_one_rebalance_not_each() -> None:
+    async def body() -> None:
+        clock = ManualClock()
+        asked: list[str] = []
+
+        def serve(address: str, request: RemotingCommand) -> Outcome:
+            if request.code != RequestCode.HEART_BEAT:
+                members = GetConsumerListByGroupResponseBody(consumer_id_list=[consumer.instance.client_id])
+                return RemotingCommand.response(request, body=members.encode())
+            asked.append(address)
+            if address == "b:1":
+                clock.advance(HEARTBEAT_TIMEOUT)
+                return RequestTimeout("hanging")
+            return RemotingCommand.response(request)
+
+        consumer: Any = PushConsumer(group="G")
+        remoting = FakeRemoting({topic: route("a", "b") for topic in "TUV"}, serve, clock)
+        consumer.instance = ClientInstance(consumer.config, remoting, ASYNCIO, clock=clock)
+        consumer.instance.register_consumer(consumer)
+        rebalancer = Rebalancer(consumer.instance, "G", lambda own, queues, ids: list(queues), broadcast=False)
+        for topic in "TUV":
+            assert len(await rebalancer.share(topic) or []) == 4
+        assert asked == ["a:1", "b:1"]
+        assert clock.monotonic() == HEARTBEAT_TIMEOUT
+        await consumer.instance.heartbeat()
+        assert asked == ["a:1", "b:1"] * 2
+        clock.advance(SILENT_SECONDS)
+        await rebalancer.share("T")
+        assert asked == [*["a:1", "b:1"] * 2, "b:1"]
 
     run(body)
 
