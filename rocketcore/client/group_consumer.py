@@ -135,7 +135,6 @@ class GroupConsumer:
             raise ClientClosed("the consumer is closed")
         if self._started:
             return
-        self._started = True
         config = self.config
         self._remoting = RemotingClient(**config.remoting)
         # Broadcast offsets are kept by client id, which therefore has to be the same after a restart.
@@ -162,6 +161,7 @@ class GroupConsumer:
             self._rebalance_task,
             *self._more_tasks(),
         ]
+        self._started = True
         try:
             await self._join()
         finally:
