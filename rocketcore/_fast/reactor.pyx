@@ -361,13 +361,17 @@ cdef class StreamTransport:
             if <size_t>sent >= pieces[i].iov_len:
                 sent -= pieces[i].iov_len
             else:
-                self._enqueue(PyBytes_FromStringAndSize(<char*>pieces[i].iov_base + sent, pieces[i].iov_len - sent))
+                self._enqueue(PyBytes_FromStringAndSize(<char*>pieces[i].iov_base + sent, pieces[i].iov_len - sent), 0)
                 sent = 0
         if self._queued:
             self._queue_grew()
         return 0
 
-    cdef int _enqueue(self, object data) except -1:
+    cdef int _enqueue(self, object data, Py_ssize_t sent) except -1:
+        """Keep what follows the first ``sent`` bytes: a copy where somebody could change it before it is sent."""
+        if sent or type(data) is not bytes:
+            rest = memoryview(data).cast("B")[sent:]
+            data = rest if rest.readonly else rest.tobytes()
         if self._queue is None:
             self._queue = deque()
         self._queue.append(data)
@@ -450,7 +454,7 @@ cdef class StreamTransport:
                     self._lose(last_error())
                     return
                 sent = 0
-        self._enqueue(memoryview(data)[sent:] if sent else data)
+        self._enqueue(data, sent)
         self._queue_grew()
 
     def writelines(self, list_of_data):
@@ -460,7 +464,7 @@ cdef class StreamTransport:
         waiting = self._queued != 0
         for data in list_of_data:
             if len(data):
-                self._enqueue(data)
+                self._enqueue(data, 0)
         if not waiting:
             self._send_queued()
         if self._queued:

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import weakref
+from array import array
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -216,6 +217,25 @@ def test_a_peer_that_does_not_read_is_written_to_later(run: Callable[[Scenario],
             assert protocol.transport.get_write_buffer_size() > 1 << 20
             assert await read(peer, LARGE + 3) == data + b"end"
             assert protocol.calls == ["pause", "resume"]
+            assert protocol.transport.get_write_buffer_size() == 0
+
+    run(scenario)
+
+
+def test_what_is_queued_stays_as_it_was_written(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        protocol, peer = await place.connect()
+        buffer, numbers = bytearray(LARGE), array("q", range(1000))
+        with peer:
+            protocol.transport.write(buffer)
+            protocol.transport.write(memoryview(numbers))
+            protocol.transport.writelines([buffer[:0], bytearray(b"piece"), memoryview(b"abcdef")[::1]])
+            kept = bytearray(b"kept")
+            protocol.transport.write(kept)
+            buffer[:] = b"\xff" * LARGE
+            del buffer[1000:], kept[1:]
+            expected = bytes(LARGE) + numbers.tobytes() + b"pieceabcdefkept"
+            assert await read(peer, len(expected)) == expected
             assert protocol.transport.get_write_buffer_size() == 0
 
     run(scenario)
