@@ -161,7 +161,8 @@ cdef class Reactor:
     def attach(self, sock, protocol, peername):
         """Serve a connected, non-blocking socket from now on; returns its transport.
 
-        The protocol hears ``connection_made`` before this returns. raises OSError where the kernel has no room
+        The protocol hears ``connection_made`` before this returns; one that fails then loses its connection, as always.
+        raises OSError where the kernel has no room: the socket is still the caller's
         """
         cdef StreamTransport transport = StreamTransport(self, sock, protocol, peername)
         self._transports.add(transport)
@@ -170,7 +171,10 @@ cdef class Reactor:
         except OSError:
             self._transports.discard(transport)
             raise
-        protocol.connection_made(transport)
+        try:
+            protocol.connection_made(transport)
+        except Exception as error:
+            transport._fail(error)
         return transport
 
     def close(self):

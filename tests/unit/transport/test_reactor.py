@@ -37,9 +37,12 @@ class Recorder(asyncio.Protocol):
         self.parts: list[int] = []
         self.keep_open = False
         self.failing = False
+        self.failing_at_once = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
+        if self.failing_at_once:
+            raise OSError("planted")
 
     def data_received(self, data: bytes) -> None:
         assert type(data) is bytes
@@ -80,9 +83,11 @@ class Place:
         self.listener: Listener
         self.protocols: list[Recorder] = []
         self.made = asyncio.Event()
+        self.failing_at_once = False
 
     def make(self) -> Recorder:
         protocol = Recorder()
+        protocol.failing_at_once = self.failing_at_once
         self.protocols.append(protocol)
         self.made.set()
         return protocol
@@ -331,6 +336,27 @@ def test_a_protocol_that_fails_loses_its_connection_and_no_other(run: Callable[[
             assert str(error) == "planted"
             assert await other.until(1) == b"y"
         assert [context["exception"] for context in reported] == [error]
+
+    run(scenario)
+
+
+def test_a_protocol_that_fails_at_once_is_told_that_its_connection_is_lost(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+        place.failing_at_once = True
+        protocol, peer = await place.connect()
+        with peer:
+            error = await protocol.lost
+            assert str(error) == "planted"
+            assert await read(peer, 1) == b""
+        assert [context["exception"] for context in reported] == [error]
+        place.failing_at_once = False
+        other, other_peer = await place.connect()
+        with other_peer:
+            protocol.transport.abort()
+            other_peer.sendall(b"y")
+            assert await other.until(1) == b"y"
 
     run(scenario)
 
