@@ -6,7 +6,7 @@ bytes and the kept body, neither copied nor joined.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
-from cpython.ref cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketcore._fast.frame cimport FRAME_COLUMNS, SERIALIZE_TYPE
@@ -42,6 +42,11 @@ cdef class ReadyAnswers(Responder):
     cdef int64_t _rows[ROWS_MAX * FRAME_COLUMNS]
     cdef int64_t _heads[ROWS_MAX * HEAD_COLUMNS]
     cdef uint8_t _headers[ROWS_MAX * HEADER_BOUND]
+    cdef PyObject* _bodies[ROWS_MAX]  # references to what the pieces point into
+    cdef int _held
+
+    def __cinit__(self):
+        self._held = 0
 
     def __init__(self, int code, bytes field not None, bytes without not None, dict answers not None, int version,
                  Py_ssize_t limit=16_777_216):
@@ -53,6 +58,14 @@ cdef class ReadyAnswers(Responder):
         self._version = version
         self._limit = limit
 
+    def __dealloc__(self):
+        self._let_go()
+
+    cdef void _let_go(self) noexcept:
+        while self._held:
+            self._held -= 1
+            Py_DECREF(<object>self._bodies[self._held])
+
     cdef int respond(self, const uint8_t* data, Py_ssize_t length) except -1:
         cdef Py_ssize_t count = 0, i
         cdef int64_t position = 0, code = -1
@@ -61,6 +74,7 @@ cdef class ReadyAnswers(Responder):
         cdef uint8_t* header
         cdef uint8_t* end
         cdef PyObject* body
+        self._let_go()
         if not self.enabled:
             return 0
         read_loop(data, length, self._limit, self._rows, self._heads, ROWS_MAX, &count, &position, &code)
@@ -74,12 +88,15 @@ cdef class ReadyAnswers(Responder):
             value = ext_value(data, row, head, self._field)
             if value is None:
                 return 0
-            # Borrowed: the dict keeps the body, and nothing of Python runs before the bytes are with the socket.
             body = PyDict_GetItem(self._answers, value)
             if body == NULL:
                 return 0
             if not PyBytes_CheckExact(<object>body):
                 raise TypeError(f"expected bytes, not {type(<object>body).__name__}")
+            # The dict may let go of it while the pieces are in use: any allocation of Python's may collect garbage.
+            Py_INCREF(<object>body)
+            self._bodies[i] = body
+            self._held = <int>i + 1
             header = self._headers + i * HEADER_BOUND
             end = put_body_response_header(
                 header, <int32_t>head[OPAQUE], self._version, row[SERIALIZE_TYPE] == BINARY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any
 
@@ -102,6 +103,44 @@ def test_the_table_is_looked_at_anew_each_time() -> None:
     assert ready.answer(question()) == answer(b"now")
     del table[b"orders"]
     assert ready.answer(question()) is None
+
+
+def test_a_body_is_held_until_the_next_call() -> None:
+    body = bytes(1000)
+    ready = answers(answers={b"orders": body})
+    unused = sys.getrefcount(body)
+    ready.answer(question() * 3)
+    assert sys.getrefcount(body) == unused + 3
+    ready.answer(question() + question("unknown"))
+    assert sys.getrefcount(body) == unused + 1
+    ready.answer(b"")
+    assert sys.getrefcount(body) == unused
+    ready.answer(question())
+    del ready
+    gc.collect()
+    assert sys.getrefcount(body) == unused - 1, "nor does its table hold it any more"
+
+
+def test_a_table_that_is_cleared_while_an_answer_is_built() -> None:
+    """As by a finalizer: whatever allocates may collect garbage. The body is large so that freed means unmapped."""
+    table = {b"orders": b"x" * (40 << 20)}
+    expected = answer(table[b"orders"])
+    ready = answers(answers=table)
+    asked = question()
+
+    def clear(phase: str, info: dict[str, int]) -> None:
+        table.clear()
+
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.callbacks.append(clear)
+    gc.set_threshold(1)
+    try:
+        answered = ready.answer(asked)
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(clear)
+    assert answered == expected
 
 
 def test_a_frame_above_the_limit_is_left_alone() -> None:
