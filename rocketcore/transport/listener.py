@@ -29,6 +29,8 @@ _ACCEPTS_PER_TURN: Final = 64
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NO_ROOM_PAUSE: Final = 1.0
 """Seconds without accepting after the system had no descriptor or memory for a connection."""
+_NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+"""What an address of another machine, or of a family that this one lacks, is refused with."""
 
 ProtocolFactory = Callable[[], asyncio.Protocol]
 
@@ -127,12 +129,12 @@ class LoopListener:
 async def open_listener(
     host: str, port: int, factory: ProtocolFactory, *, monotonic: Callable[[], float], by_loop: bool = False
 ) -> Listener:
-    """Listen at every address of a host name, all with one port; 0 takes a free one.
+    """Listen at every address of a host name that this machine has, all with one port; 0 takes a free one.
 
     factory    makes the protocol of each connection
     monotonic  the clock of ``last_read``, which the protocol has where a responder is to answer
     by_loop    leave the connections to the event loop, as on other systems than Linux
-    raises     OSError where the address is taken or not ours
+    raises     OSError where one of the addresses is taken, or none is ours
     """
     loop = asyncio.get_running_loop()
     if by_loop or sys.platform != "linux":
@@ -140,22 +142,28 @@ async def open_listener(
     from rocketcore._fast.reactor import Reactor
 
     sockets: list[socket.socket] = []
+    absent: list[OSError] = []
     try:
         for family, kind, protocol, _, address in await _resolve(loop, host, port):
-            listening = socket.socket(family, kind, protocol)
-            sockets.append(listening)
-            listening.setblocking(False)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            _bind(listening, (address[0], port, *address[2:]))
-            port = listening.getsockname()[1]
-            listening.listen(_BACKLOG)
+            try:
+                listening = _listen(family, kind, protocol, (address[0], port, *address[2:]))
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    raise
+                absent.append(error)
+            else:
+                sockets.append(listening)
+                port = listening.getsockname()[1]
+        if not sockets:
+            raise absent[0]
+        reactor = Reactor(loop, monotonic)
     except BaseException:
         for listening in sockets:
             listening.close()
         raise
-    return ReactorListener(sockets, factory, Reactor(loop, monotonic))
+    for reason in absent:
+        logger.warning("address left out host=%s reason=%s", host, reason.strerror)
+    return ReactorListener(sockets, factory, reactor)
 
 
 def keep_heap(limit: int = 16 << 20) -> None:
@@ -182,8 +190,18 @@ async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> lis
     return list(dict.fromkeys(found))
 
 
-def _bind(listening: socket.socket, address: tuple[Any, ...]) -> None:
+def _listen(family: int, kind: int, protocol: int, address: tuple[Any, ...]) -> socket.socket:
+    listening = None
     try:
+        listening = socket.socket(family, kind, protocol)
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.bind(address)
+        listening.listen(_BACKLOG)
     except OSError as error:
+        if listening is not None:
+            listening.close()
         raise OSError(error.errno, f"cannot listen at {address[0]}:{address[1]}: {error.strerror}") from None
+    return listening

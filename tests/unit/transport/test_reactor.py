@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import socket
 import struct
@@ -403,6 +404,49 @@ def test_an_address_that_is_taken_is_named(run: Callable[[Scenario], None]) -> N
         port = place.listener.sockets[0].getsockname()[1]
         with pytest.raises(OSError, match=rf"cannot listen at 127.0.0.1:{port}: Address already in use"):
             await open_listener("127.0.0.1", port, place.make, monotonic=SYSTEM_CLOCK.monotonic)
+
+    run(scenario)
+
+
+def test_an_address_that_this_machine_lacks_is_left_out_where_a_name_has_others(
+    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with ``localhost``, where the system knows IPv6 by name and has none."""
+
+    def found(*addresses: str) -> None:
+        async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, port)) for address in addresses]
+
+        monkeypatch.setattr("rocketcore.transport.listener._resolve", resolve)
+
+    async def scenario(place: Place) -> None:
+        found("192.0.2.1", "127.0.0.1")
+        listener = await open_listener("name", 0, place.make, monotonic=SYSTEM_CLOCK.monotonic)
+        assert [listening.getsockname()[0] for listening in listener.sockets] == ["127.0.0.1"]
+        assert "cannot listen at 192.0.2.1:0" in caplog.text
+        listener.close()
+        listener.end()
+        found("192.0.2.1")
+        with pytest.raises(OSError, match=r"cannot listen at 192\.0\.2\.1:0: Cannot assign requested address"):
+            await open_listener("name", 0, place.make, monotonic=SYSTEM_CLOCK.monotonic)
+
+    run(scenario)
+
+
+def test_an_address_is_free_again_where_the_reactor_finds_no_descriptor(
+    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def scenario(place: Place) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        monkeypatch.setattr("rocketcore._fast.reactor.Reactor", no_room)
+        with pytest.raises(OSError, match="Too many open files") as caught:
+            await open_listener("127.0.0.1", port, place.make, monotonic=SYSTEM_CLOCK.monotonic)
+        assert caught.tb is not None, "whoever keeps the error keeps what its frames refer to"
+        socket.create_server(("127.0.0.1", port)).close()
 
     run(scenario)
 
