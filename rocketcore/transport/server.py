@@ -37,7 +37,7 @@ __all__ = ["RemotingServer", "ServerChannel"]
 logger = logging.getLogger(__name__)
 
 _ABORT_SECONDS: Final = 1.0
-"""How long a stop waits for connections that it cut."""
+"""How long a stop waits for handlers that it cancelled, and for connections that it cut."""
 
 
 class ServerChannel(Channel):
@@ -209,6 +209,8 @@ class RemotingServer:
     async def stop(self, grace: float = 1.0) -> None:
         """Take no more connections, answer GO_AWAY to who understands it, wait for what is being served, then close.
 
+        A stop that is cancelled cuts what is left.
+
         grace  seconds that requests in progress get, at most
         """
         listener, self._listener = self._listener, None
@@ -219,23 +221,39 @@ class RemotingServer:
         self._accepting = False
         listener.answer_with(None)
         listener.close()
-        await self._sweeper.stop()
-        if endpoint.tasks:
-            await asyncio.wait(endpoint.tasks, timeout=grace)
-        for task in list(endpoint.tasks):
+        try:
+            await self._sweeper.stop()
+            if endpoint.tasks:
+                await asyncio.wait(endpoint.tasks, timeout=grace)
+            self._cancel_serving()
+            if endpoint.tasks:
+                await asyncio.wait(endpoint.tasks, timeout=_ABORT_SECONDS)
+            for channel in list(endpoint.channels):
+                channel.close()
+            self._abort_openings()
+            if not await self._ended_within(grace):
+                self._abort_channels()
+                if not await self._ended_within(_ABORT_SECONDS):
+                    logger.warning("connections did not end server=%s connections=%d", self.name, self._open_count)
+        finally:
+            self._cancel_serving()
+            self._abort_channels()
+            self._abort_openings()
+            listener.end()
+            endpoint.going_away = False
+        logger.info("stopped server=%s", self.name)
+
+    def _cancel_serving(self) -> None:
+        for task in list(self._endpoint.tasks):
             task.cancel()
-        for channel in list(endpoint.channels):
-            channel.close()
+
+    def _abort_channels(self) -> None:
+        for channel in list(self._endpoint.channels):
+            channel.abort()
+
+    def _abort_openings(self) -> None:
         for opening in list(self._openings):
             opening.abort("the server stops")
-        if not await self._ended_within(grace):
-            for channel in list(endpoint.channels):
-                channel.abort()
-            if not await self._ended_within(_ABORT_SECONDS):
-                logger.warning("connections did not end server=%s connections=%d", self.name, self._open_count)
-        listener.end()
-        endpoint.going_away = False
-        logger.info("stopped server=%s", self.name)
 
     async def _ended_within(self, seconds: float) -> bool:
         if self._open_count == 0 or self._all_closed is None:

@@ -362,6 +362,65 @@ def test_requests_that_never_end_do_not_hold_the_stop() -> None:
     asyncio.run(scenario())
 
 
+def test_a_stop_waits_for_the_end_of_the_handlers_that_it_cancels() -> None:
+    async def scenario() -> None:
+        server = RemotingServer(name="stopping")
+        begun, ended, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def held(channel: Channel, request: RemotingCommand) -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                ended.set()
+
+        server.register(ECHO, held)
+        server.on_close(lambda channel: gone.set())
+        await server.start()
+        async with RemotingClient() as client:
+            await client.invoke_oneway(server.address, RemotingCommand.request(ECHO), TIMEOUT)
+            await begun.wait()
+        await gone.wait()
+        await server.stop(grace=0.05)
+        assert ended.is_set()
+
+    asyncio.run(scenario())
+
+
+def test_a_stop_that_is_cancelled_cuts_what_is_left() -> None:
+    async def scenario() -> None:
+        server = RemotingServer(name="stopping")
+        begun = asyncio.Event()
+
+        async def held(channel: Channel, request: RemotingCommand) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        server.register(ECHO, held)
+        server.register(NEVER, lambda channel, request: RemotingCommand.response(request))
+        await server.start()
+        async with RemotingClient() as client:
+            waiting = asyncio.create_task(client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT))
+            silent = socket.create_connection(split_address(server.address), timeout=TIMEOUT)
+            await begun.wait()
+            stopping = asyncio.create_task(server.stop(grace=TIMEOUT))
+            await asyncio.sleep(0)
+            stopping.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await stopping
+            with pytest.raises(ConnectionLost):
+                await waiting
+            assert await asyncio.to_thread(ended, silent)
+            silent.close()
+            assert server.connection_count == 0
+            await server.start()
+            assert (await client.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT)).code == 0
+            await server.stop()
+
+    asyncio.run(scenario())
+
+
 def test_a_connection_that_never_ends_does_not_hold_the_stop(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         server = RemotingServer(name="stopping")
