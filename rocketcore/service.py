@@ -96,7 +96,7 @@ class Deadline:
 
 
 class Backoff:
-    """Exponential intervals with jitter: each at most ``factor`` times the last, never above ``maximum`` seconds."""
+    """Exponential intervals with jitter: the bound of each is ``factor`` times the last's, at most ``maximum``."""
 
     __slots__ = ("_initial", "_maximum", "_next", "_random", "factor")
 
@@ -176,8 +176,17 @@ class PeriodicTask:
                 if sooner is not None:
                     delay = min(sooner, delay)
             except Exception:
-                self.failures += 1
-                logger.exception("task failed task=%s failures=%d", self.name, self.failures)
+                self._failed()
+            except asyncio.CancelledError:
+                # Where nobody cancelled this task, it is the end of something that the function waited for.
+                this = asyncio.current_task()
+                if this is None or this.cancelling():
+                    raise
+                self._failed()
+
+    def _failed(self) -> None:
+        self.failures += 1
+        logger.exception("task failed task=%s failures=%d", self.name, self.failures)
 
 
 class PeriodicThread:

@@ -63,6 +63,28 @@ def test_a_task_outlives_its_failures_and_is_woken() -> None:
     asyncio.run(run())
 
 
+def test_a_task_outlives_the_cancellation_of_what_it_waits_for() -> None:
+    """A CancelledError that nobody sent to the task itself is a failure like any other."""
+
+    async def run() -> None:
+        again = asyncio.Event()
+        cancelled = asyncio.get_running_loop().create_future()
+        cancelled.cancel()
+
+        async def work() -> None:
+            if task.failures:
+                again.set()
+            await cancelled
+
+        task = PeriodicTask("test", work, 0.0)
+        task.start()
+        async with asyncio.timeout(5):
+            await again.wait()
+        await task.stop()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("coroutine", [False, True])
 def test_a_task_runs_again_sooner_when_its_function_asks_for_it(coroutine: bool) -> None:
     async def run() -> None:
