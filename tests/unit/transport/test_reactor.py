@@ -19,6 +19,7 @@ import uvloop
 
 from rocketcore.service import SYSTEM_CLOCK
 from rocketcore.transport.listener import Listener, open_listener
+from tests.fuzz.build import SANITIZED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
 
@@ -480,6 +481,7 @@ def test_accepting_goes_on_after_the_system_had_no_descriptor(
     run(scenario)
 
 
+@pytest.mark.skipif(SANITIZED, reason="another allocator, which has no such settings")
 def test_a_process_that_keeps_its_heap_faults_large_blocks_in_once() -> None:
     program = (
         "import resource, sys\n"
