@@ -166,7 +166,7 @@ class Broker:
 
         self._register_handlers()
         await self._server.start()
-        stack.push_async_callback(self._server.stop)
+        stack.push_async_callback(self._server.stop, drain=self._drain)
         ip = await advertised_ip(context.config.broker_ip1, context.config.bind_address)
         self._store.store_host = encode_host(ip, self._server.port)
         context.address = join_address(ip, self._server.port)
@@ -174,7 +174,6 @@ class Broker:
         for task in self._periodic_tasks():
             task.start()
             stack.push_async_callback(task.stop)
-        stack.push_async_callback(self._drain)
         self._delay.start()
         stack.push_async_callback(self._delay.stop)
         self._pull.long_poll.start()

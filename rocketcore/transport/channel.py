@@ -326,6 +326,8 @@ class Channel(asyncio.Protocol):
         endpoint = self._endpoint
         if endpoint.going_away and chunk.heads[index, _VERSION] > _GO_AWAY_SINCE:
             self._reply_to_row(chunk, index, ResponseCode.GO_AWAY, "please go away")
+        elif endpoint.going_away and not endpoint.takes_requests:
+            return
         elif code not in endpoint.handlers and endpoint.default_handler is None:
             self._reply_to_row(chunk, index, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _not_supported(code))
         else:
@@ -363,6 +365,8 @@ class Channel(asyncio.Protocol):
             handler = endpoint.handlers.get(command.code, endpoint.default_handler)
         if endpoint.going_away and command.version > _GO_AWAY_SINCE:
             self._reply(command, RemotingCommand.response(command, ResponseCode.GO_AWAY, "please go away"))
+            return
+        if endpoint.going_away and not endpoint.takes_requests:
             return
         if handler is None:
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED

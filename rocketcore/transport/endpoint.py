@@ -52,7 +52,11 @@ class ChannelLimits:
 
 
 class Endpoint:
-    """What all connections of one server or client share: handlers, limits, the reader's tables, running tasks."""
+    """What all connections of one server or client share: handlers, limits, the reader's tables, running tasks.
+
+    going_away       a server that stops: those who understand it are asked to go
+    takes_requests   False: what the others still ask is dropped unseen, for their connections are about to close
+    """
 
     def __init__(
         self,
@@ -77,6 +81,7 @@ class Endpoint:
         self.channels: set[Channel] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.going_away = False
+        self.takes_requests = True
         self.partial_bytes = 0
 
     def sweep(self) -> None:

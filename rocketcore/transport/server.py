@@ -9,13 +9,13 @@ import asyncio
 import logging
 import ssl
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rocketcore.errors import ConfigError
 from rocketcore.protocol.frame import ROWS
-from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
+from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline, PeriodicTask
 from rocketcore.transport.channel import (
     Channel,
     ChannelLimits,
@@ -206,12 +206,14 @@ class RemotingServer:
         self._sweeper.start()
         logger.info("listening server=%s address=%s", self.name, address_text(self._listener.sockets[0].getsockname()))
 
-    async def stop(self, grace: float = 1.0) -> None:
+    async def stop(self, grace: float = 1.0, *, drain: Callable[[], Awaitable[None]] | None = None) -> None:
         """Take no more connections, answer GO_AWAY to who understands it, wait for what is being served, then close.
 
         A stop that is cancelled cuts what is left.
 
         grace  seconds that requests in progress get, at most
+        drain  ends when what was served without being answered at once is answered; called when nothing is served any
+               more, and the connections close after it
         """
         listener, self._listener = self._listener, None
         if listener is None or self._sweeper is None or self._all_closed is None:
@@ -223,11 +225,15 @@ class RemotingServer:
         listener.close()
         try:
             await self._sweeper.stop()
-            if endpoint.tasks:
-                await asyncio.wait(endpoint.tasks, timeout=grace)
+            deadline = Deadline(grace)
+            await self._served_within(deadline.remaining())
+            # Clients that do not know GO_AWAY went on asking meanwhile: what they asked is finished too, and no more.
+            endpoint.takes_requests = False
+            await self._served_within(deadline.remaining())
             self._cancel_serving()
-            if endpoint.tasks:
-                await asyncio.wait(endpoint.tasks, timeout=_ABORT_SECONDS)
+            await self._served_within(_ABORT_SECONDS)
+            if drain is not None:
+                await drain()
             for channel in list(endpoint.channels):
                 channel.close()
             self._abort_openings()
@@ -241,7 +247,12 @@ class RemotingServer:
             self._abort_openings()
             listener.end()
             endpoint.going_away = False
+            endpoint.takes_requests = True
         logger.info("stopped server=%s", self.name)
+
+    async def _served_within(self, seconds: float) -> None:
+        if self._endpoint.tasks:
+            await asyncio.wait(self._endpoint.tasks, timeout=seconds)
 
     def _cancel_serving(self) -> None:
         for task in list(self._endpoint.tasks):

@@ -11,8 +11,8 @@ import pytest
 from rocketcore._fast.header import decode_properties
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
-from rocketcore.codes import RequestCode, ResponseCode
-from rocketcore.errors import ConfigError, ConnectionLost
+from rocketcore.codes import CURRENT_VERSION, RequestCode, ResponseCode
+from rocketcore.errors import ConfigError, ConnectionLost, TransportError
 from rocketcore.protocol.bodies import TopicConfig
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
@@ -337,6 +337,42 @@ def test_stopping_answers_what_was_stored(tmp_path: Path) -> None:
                     assert isinstance(result, ConnectionLost)
         async with asyncio.timeout(30), running_broker(tmp_path) as client:
             assert set(acknowledged) <= set(await client.all_bodies("T"))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("version", [407, CURRENT_VERSION])
+def test_stopping_answers_all_that_is_stored_while_it_stops(tmp_path: Path, version: int) -> None:
+    """Producers that go on sending until they are told to go, or lose the connection, know of every stored message."""
+
+    async def run() -> None:
+        acknowledged: list[bytes] = []
+        enough = asyncio.Event()
+
+        async def produce(client: BrokerClient, producer: int) -> None:
+            for number in range(100_000):
+                body = b"%d-%d" % (producer, number)
+                request = client.send_request("T", body)
+                request.version = version
+                try:
+                    answer = await client.client.invoke(client.broker.address, request, TIMEOUT)
+                except TransportError:
+                    return
+                if answer.code != 0:
+                    assert answer.code == ResponseCode.GO_AWAY
+                    return
+                acknowledged.append(body)
+                if len(acknowledged) == 300:
+                    enough.set()
+
+        async with asyncio.timeout(30), running_broker(tmp_path) as client:
+            await client.send("T", b"first")
+            producers = [asyncio.create_task(produce(client, number)) for number in range(100)]
+            await enough.wait()
+            await client.broker.stop()
+            await asyncio.gather(*producers)
+        async with asyncio.timeout(30), running_broker(tmp_path) as client:
+            assert set(await client.all_bodies("T")) == {b"first", *acknowledged}
 
     asyncio.run(run())
 

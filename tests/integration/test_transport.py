@@ -362,6 +362,58 @@ def test_requests_that_never_end_do_not_hold_the_stop() -> None:
     asyncio.run(scenario())
 
 
+def test_a_stopping_server_finishes_what_old_clients_ask_meanwhile() -> None:
+    """They do not know GO_AWAY: a request that came while another was finished gets its part of the grace too."""
+
+    async def scenario() -> None:
+        server = RemotingServer(name="stopping")
+        begun: asyncio.Queue[bytes] = asyncio.Queue()
+        release = {b"first": asyncio.Event(), b"second": asyncio.Event()}
+        held: list[tuple[Channel, RemotingCommand]] = []
+
+        async def waits(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            begun.put_nowait(request.body)
+            await release[request.body].wait()
+            return RemotingCommand.response(request, remark="finished")
+
+        def keeps(channel: Channel, request: RemotingCommand) -> None:
+            begun.put_nowait(request.body)
+            held.append((channel, request))
+
+        async def drain() -> None:
+            ask(NEVER, b"late")
+            while channel.last_read <= last_read:  # noqa: ASYNC110 - a channel tells no one that it read
+                await asyncio.sleep(0.01)
+            for asked_by, request in held:
+                asked_by.send(RemotingCommand.response(request, remark="drained"))
+
+        def ask(code: int, body: bytes) -> asyncio.Task[RemotingCommand]:
+            request = RemotingCommand.request(code, body=body)
+            request.version = 407
+            return asyncio.create_task(client.invoke(server.address, request, TIMEOUT))
+
+        server.register(ECHO, waits)
+        server.register(NEVER, keeps)
+        await server.start()
+        async with RemotingClient() as client:
+            first = ask(ECHO, b"first")
+            assert await begun.get() == b"first"
+            stopping = asyncio.create_task(server.stop(grace=TIMEOUT, drain=drain))
+            second, answered_later = ask(ECHO, b"second"), ask(NEVER, b"later")
+            assert {await begun.get(), await begun.get()} == {b"second", b"later"}
+            (channel,) = server.channels
+            last_read = channel.last_read
+            release[b"first"].set()
+            assert (await first).remark == "finished"
+            release[b"second"].set()
+            assert (await second).remark == "finished"
+            assert (await answered_later).remark == "drained"
+            await stopping
+            assert begun.empty(), "nothing is taken once all is finished"
+
+    asyncio.run(scenario())
+
+
 def test_a_stop_waits_for_the_end_of_the_handlers_that_it_cancels() -> None:
     async def scenario() -> None:
         server = RemotingServer(name="stopping")

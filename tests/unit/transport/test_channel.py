@@ -661,6 +661,14 @@ def test_go_away_for_those_who_understand_it() -> None:
         assert (answers[new.opaque].code, answers[new.opaque].remark) == (ResponseCode.GO_AWAY, "please go away")
         assert answers[old.opaque].code == 0
         assert len(answers) == 2
+        peer.endpoint.takes_requests = False
+        unknown = RemotingCommand.request(9999)
+        unknown.version = 407
+        unusual = old.encode().replace(b'"PYTHON"', b'"HASKEL"')
+        assert unusual != old.encode()
+        peer.receive(new, old, unknown)
+        peer.channel.data_received(unusual)
+        assert [command.code for command in peer.transport.commands()[2:]] == [ResponseCode.GO_AWAY]
 
     run(scenario)
 
