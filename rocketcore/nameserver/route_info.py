@@ -156,7 +156,7 @@ class RouteInfoManager:
         """Renew a registration whose bytes are those of the last one; None: it must be registered in full.
 
         The digest covers header and body. Rule b of the specification (a topic that is gone comes back) holds because
-        whoever removes a broker's topics forgets its digest.
+        whoever removes a broker's topics, or takes its place, forgets its digest.
         """
         key = (broker.cluster, broker.address)
         live = self._live.get(key)
@@ -229,6 +229,7 @@ class RouteInfoManager:
         # One address has one id: a slave that became master keeps its address, or the other way round.
         for broker_id in [i for i, address in addresses.items() if address == broker.address and i != broker.broker_id]:
             del addresses[broker_id]
+            self._forget_digests([broker.address])
 
         previous = addresses.get(broker.broker_id)
         if previous is not None and previous != broker.address:
@@ -243,6 +244,8 @@ class RouteInfoManager:
         if previous is None and len(registered.topics) == 1:
             logger.warning("broker refused, new with one topic broker=%s id=%d", broker.broker_name, broker.broker_id)
             return None
+        if previous is not None and previous != broker.address:
+            self._forget_digests([previous])
         addresses[broker.broker_id] = broker.address
         first = first or previous is None
 
@@ -294,7 +297,7 @@ class RouteInfoManager:
 
     def _remove_queues(self, topic: str, broker_name: str) -> None:
         if self._topics.remove(topic, broker_name):
-            self._forget_digests(broker_name)
+            self._forget_digests(self.addresses(broker_name).values())
 
     def _set_filter_servers(self, key: _LiveKey, servers: list[str] | None) -> None:
         if servers is None or self._filter_servers.get(key, []) == servers:
@@ -350,25 +353,31 @@ class RouteInfoManager:
 
     def of_connection(self, connection: Connection) -> list[BrokerAddress]:
         """Return the brokers whose last registration came over this connection."""
-        return [self._address_of(key) for key in self._by_connection.get(id(connection), ())]
+        return [broker for key in self._by_connection.get(id(connection), ()) for broker in self._at(key)]
 
     def silent(self) -> list[tuple[BrokerAddress, Connection | None]]:
         """Return the brokers that were silent for longer than they promised, with their connections."""
         now = self._clock.monotonic()
         return [
-            (self._address_of(key), live.connection)
+            (broker, live.connection)
             for key, live in self._live.items()
             if live.last_update + live.timeout < now
+            for broker in self._at(key)
         ]
 
-    def _address_of(self, key: _LiveKey) -> BrokerAddress:
+    def _at(self, key: _LiveKey) -> list[BrokerAddress]:
+        """Return all that is registered at an address: after a broker was renamed, its old name may be there as well.
+
+        An address that others took the place of is in no table of names; it is named alone.
+        """
         cluster, address = key
-        for name in self._clusters.get(cluster, ()):
-            data = self._brokers.get(name)
-            for broker_id, known in data.broker_addrs.items() if data is not None else ():
-                if known == address:
-                    return BrokerAddress(cluster, name, address, broker_id)
-        return BrokerAddress(cluster, "", address, -1)
+        found = [
+            BrokerAddress(cluster, name, address, broker_id)
+            for name in self._clusters.get(cluster, ())
+            for broker_id, known in self._brokers[name].broker_addrs.items()
+            if known == address
+        ]
+        return found or [BrokerAddress(cluster, "", address, -1)]
 
     def unregister_brokers(self, gone: Iterable[BrokerAddress]) -> list[MinBrokerIdChange]:
         """Remove brokers, and the topics that no broker is left to serve; return the news for the brokers that stay."""
@@ -386,6 +395,7 @@ class RouteInfoManager:
             was_min = broker.broker_id == min(addresses, default=None)
             for broker_id in [i for i, address in addresses.items() if address == broker.address]:
                 del addresses[broker_id]
+                self._forget_digests([broker.address])
             logger.info(
                 "broker removed cluster=%s broker=%s id=%d address=%s",
                 broker.cluster, broker.broker_name, broker.broker_id, broker.address,
@@ -405,6 +415,8 @@ class RouteInfoManager:
         }
         if removed or read_only:
             self._drop_topics(removed, read_only)
+        if removed and self._mappings:
+            self._drop_mappings()
         self.forget_answers()
         return list(self._changes_after_loss({name: offline[name] for name in offline if name in reduced}))
 
@@ -426,6 +438,14 @@ class RouteInfoManager:
             }
 
         self._topics.replace(change)
+
+    def _drop_mappings(self) -> None:
+        """Forget the queue mappings of unknown brokers; one that returns is new, and its mappings are taken again."""
+        known = {
+            topic: {name: mapping for name, mapping in by_broker.items() if name in self._brokers}
+            for topic, by_broker in self._mappings.items()
+        }
+        self._mappings = {topic: by_broker for topic, by_broker in known.items() if by_broker}
 
     def _changes_after_loss(self, offline: dict[str, str]) -> Iterator[MinBrokerIdChange]:
         if not self.config.notify_min_broker_id_changed:
@@ -484,7 +504,7 @@ class RouteInfoManager:
         for entry in accepted:
             numbers = QueueNumbers(entry.read_queue_nums, entry.write_queue_nums, entry.perm, entry.topic_sys_flag)
             self._topics.put(entry.broker_name, {topic: numbers})
-            self._forget_digests(entry.broker_name)
+            self._forget_digests(self.addresses(entry.broker_name).values())
 
     def topics(self) -> list[str]:
         return list(self._topics)
@@ -602,11 +622,8 @@ class RouteInfoManager:
         self.answers.clear()
         self._answers_age += 1
 
-    def _forget_digests(self, broker_name: str) -> None:
-        data = self._brokers.get(broker_name)
-        if data is None:
-            return
-        for address in data.broker_addrs.values():
+    def _forget_digests(self, addresses: Iterable[str]) -> None:
+        for address in addresses:
             for cluster in self._clusters:
                 live = self._live.get((cluster, address))
                 if live is not None:

@@ -114,6 +114,35 @@ def test_a_closed_connection_unregisters(name_server: Peer, new_broker: NewBroke
     assert name_server.addresses(broker.name) == {}
 
 
+def test_a_broker_in_another_cluster_than_the_first_of_its_name_leaves_too(
+    name_server: Peer, new_broker: NewBroker
+) -> None:
+    """Apache looks for it in the first one's cluster, and keeps its address for good."""
+    topics = (unique("topic"), unique("other"))
+    first = new_broker().registered(*topics)
+    second = new_broker(name=first.name, broker_id=1).registered(*topics)
+    third = new_broker(cluster=first.cluster, name=first.name, broker_id=2).registered(*topics)
+    second.close()
+    third.close()
+    name_server.eventually(lambda: "2" not in name_server.addresses(first.name))
+    kept = {"1": second.at} if name_server.apache else {}
+    assert name_server.addresses(first.name) == {"0": first.at, **kept}
+
+
+def test_a_renamed_broker_leaves_under_both_names(name_server: Peer, new_broker: NewBroker) -> None:
+    """Where its old connection was not seen to end in time. Apache takes one of the names, the other stays for good."""
+    topics = (unique("topic"), unique("other"))
+    before = new_broker().registered(*topics)
+    after = new_broker(cluster=before.cluster, at=before.at).registered(*topics)
+    after.close()
+
+    def known() -> int:
+        return len({before.name, after.name} & name_server.json(106)["brokerAddrTable"].keys())
+
+    name_server.eventually(lambda: known() == (1 if name_server.apache else 0))
+    assert name_server.has_route(topics[0]) == name_server.apache
+
+
 def test_the_connection_of_the_last_registration_counts(name_server: Peer, new_broker: NewBroker) -> None:
     topic, other = unique("topic"), unique("other")
     before = new_broker().registered(topic, other)

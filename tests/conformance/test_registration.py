@@ -97,6 +97,21 @@ def test_queue_mappings_reach_the_route(name_server: Peer, new_broker: NewBroker
     assert found[broker.name]["currIdMap"] == {"0": 0}
 
 
+def test_queue_mappings_go_with_their_broker(name_server: Peer, new_broker: NewBroker) -> None:
+    """Apache keeps them for good, and shows them with the topic of another broker."""
+    topic, other = unique("topic"), unique("other")
+    lost, stays = new_broker(), new_broker()
+    for broker in (lost, stays):
+        body = json.loads(plain_body(table(topic, other), data_version()))
+        mapping = {"topic": topic, "bname": broker.name, "totalQueues": 8}
+        body["topicConfigSerializeWrapper"]["topicQueueMappingInfoMap"] = {topic: mapping}
+        broker.registered(body=json.dumps(body).encode())
+    lost.unregister()
+    name_server.eventually(lambda: name_server.addresses(lost.name) == {})
+    shown = name_server.json(105, {"topic": topic})["topicQueueMappingByBroker"].keys()
+    assert shown == ({stays.name, lost.name} if name_server.apache else {stays.name})
+
+
 def test_the_checksum_is_of_the_body_as_received(name_server: Peer, new_broker: NewBroker) -> None:
     topic = unique("topic")
     body = plain_body(table(topic, unique("other")), data_version())

@@ -357,6 +357,51 @@ def test_a_registration_is_read_again_once_others_touched_its_topics(touch: obje
     assert table.routes.register_unchanged(table.last, Connection(), 7) is None
 
 
+@pytest.mark.parametrize("leaves", ["it is unregistered", "another takes its place"])
+def test_a_registration_is_read_again_once_its_address_had_left(leaves: str) -> None:
+    """Also where the address returned by a registration in another cluster, which says nothing of these topics."""
+    table = Table()
+    table.register("T", "U", cluster="one", digest=7)
+    before = table.last
+    if leaves == "it is unregistered":
+        table.register("V", "W", cluster="two")
+        table.routes.unregister_brokers([BrokerAddress("two", "a", "10.0.0.1:1", 0)])
+    else:
+        table.register("T", "U", cluster="one", address="10.0.0.2:1")
+        table.routes.delete_topic("T")
+    table.register("V", "W", cluster="two")
+    assert table.brokers("T") == {}
+    assert table.routes.register_unchanged(before, Connection(), 7) is None
+    table.register("T", "U", cluster="one")
+    assert table.brokers("T") == {"a": {0: "10.0.0.1:1"}}
+
+
+def test_a_renamed_broker_leaves_under_both_names() -> None:
+    """Its old connection was never seen to end; the new one is the only one that can tell that the address is gone."""
+    table = Table()
+    table.register("T", "U", name="old")
+    connection = Connection()
+    table.register("T", "U", name="new", connection=connection)
+    assert _silent_after(table, 121) == table.routes.silent()
+    assert [broker.broker_name for broker, _ in table.routes.silent()] == ["old", "new"]
+    table.routes.unregister_brokers(table.routes.of_connection(connection))
+    assert table.routes.topics() == []
+    assert table.routes.cluster_info().broker_addr_table == {}
+
+
+def test_queue_mappings_go_with_their_broker() -> None:
+    table = Table()
+    for name in ("a", "b"):
+        mappings = {"T": TopicQueueMappingInfo("T", bname=name), name: TopicQueueMappingInfo(name, bname=name)}
+        table.register("T", name, name=name, address=f"{name}:1", mappings=mappings)
+    table.routes.unregister_brokers([BrokerAddress("c", "b", "b:1", 0)])
+    assert table.routes._mappings.keys() == {"T", "a"}
+    shown = json.loads(table.routes.answer(b"T") or b"{}")["topicQueueMappingByBroker"]
+    assert list(shown) == ["a"]
+    table.register("T", "b", name="b", address="b:1", mappings={"T": TopicQueueMappingInfo("T", bname="b")})
+    assert json.loads(table.routes.answer(b"T") or b"{}")["topicQueueMappingByBroker"].keys() == {"a", "b"}
+
+
 def test_an_answer_is_kept_under_one_spelling_of_a_name() -> None:
     table = Table()
     table.register("T\ufffd", "U")
