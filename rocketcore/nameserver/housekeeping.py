@@ -39,12 +39,15 @@ class Housekeeping:
         self._notices: asyncio.Queue[tuple[str, RemotingCommand]] = asyncio.Queue(NOTICES_MAX)
         self._sender: asyncio.Task[None] | None = None
         self._client: RemotingClient | None = None
+        self._stopped = False
         self._tls = tls
 
     def start(self) -> None:
         self._scan.start()
 
     async def stop(self) -> None:
+        """End the work; no news are sent from now on, least of all of the connections that the server closes."""
+        self._stopped = True
         await self._scan.stop()
         if self._sender is not None:
             self._sender.cancel()
@@ -73,6 +76,8 @@ class Housekeeping:
 
     def notify(self, changes: Iterable[MinBrokerIdChange]) -> None:
         """Tell brokers of a new smallest id, without waiting; beyond a bound news are dropped: brokers also ask."""
+        if self._stopped:
+            return
         for change in changes:
             for target in change.targets:
                 command = RemotingCommand.request(
@@ -100,5 +105,6 @@ class Housekeeping:
             target, command = await self._notices.get()
             try:
                 await client.invoke_oneway(target, command, NOTICE_TIMEOUT_SECONDS)
-            except (RocketError, OSError) as error:
+            # ValueError: an address that no resolver takes. It is whatever text a broker registered.
+            except (RocketError, OSError, ValueError) as error:
                 logger.warning("notice not sent target=%s reason=%s", target, error)

@@ -414,30 +414,67 @@ def test_zone_filter(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
+@asynccontextmanager
+async def listening_broker() -> AsyncIterator[tuple[str, asyncio.Queue[dict[str, str]]]]:
+    """The address of a broker and what it is told of smallest ids."""
+    from rocketcore.transport.server import RemotingServer
+
+    told: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+
+    def hear(channel: object, request: RemotingCommand) -> None:
+        told.put_nowait(request.ext_fields or {})
+
+    broker = RemotingServer(name="broker")
+    broker.register(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, hear)
+    await broker.start()
+    try:
+        yield broker.address, told
+    finally:
+        await broker.stop()
+
+
 def test_brokers_are_told_of_a_new_smallest_id(tmp_path: Path) -> None:
     async def scenario(peer: Peer) -> None:
-        from rocketcore.transport.server import RemotingServer
-
-        told: asyncio.Queue[dict[str, str]] = asyncio.Queue()
-
-        def hear(channel: object, request: RemotingCommand) -> None:
-            told.put_nowait(request.ext_fields or {})
-
-        broker = RemotingServer(name="broker")
-        broker.register(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, hear)
-        await broker.start()
-        try:
-            await peer.register(broker_id=1, brokerAddr=broker.address, enableActingMaster="true")
+        async with listening_broker() as (address, told):
+            await peer.register(broker_id=1, brokerAddr=address, enableActingMaster="true")
             await peer.register(broker_id=0, enableActingMaster="true")
             async with asyncio.timeout(5):
                 assert await told.get() == {
                     "brokerName": "broker-a", "minBrokerId": "0", "minBrokerAddr": "10.0.0.0:10911",
                     "haBrokerAddr": "10.0.0.0:10912",
                 }  # fmt: skip
-        finally:
-            await broker.stop()
 
     run(tmp_path, scenario, notify_min_broker_id_changed=True)
+
+
+def test_an_address_that_is_none_keeps_no_news_from_others(tmp_path: Path) -> None:
+    async def scenario(peer: Peer) -> None:
+        async with listening_broker() as (address, told):
+            for number, odd in enumerate(["x" * 70 + ":1", "\0:1", "h:" + "9" * 5000, "nowhere"]):
+                await peer.register(name=f"odd-{number}", broker_id=1, brokerAddr=odd)
+                await peer.register(name=f"odd-{number}", broker_id=0, brokerAddr=f"10.0.1.{number}:1")
+            await peer.register(broker_id=1, brokerAddr=address)
+            await peer.register(broker_id=0)
+            async with asyncio.timeout(5):
+                assert (await told.get())["brokerName"] == "broker-a"
+
+    run(tmp_path, scenario, notify_min_broker_id_changed=True)
+
+
+def test_a_name_server_that_stops_tells_nobody_that_brokers_left(tmp_path: Path) -> None:
+    """Their connections end because it closes them."""
+
+    async def main() -> None:
+        config = NameServerConfig(listen_port=0, rocketmq_home=tmp_path, notify_min_broker_id_changed=True)
+        async with listening_broker() as (address, told), RemotingClient() as master, RemotingClient() as slave:
+            async with NameServer(config) as server:
+                await Peer(server, master).register(broker_id=0, enableActingMaster="true")
+                await Peer(server, slave).register(broker_id=1, brokerAddr=address, enableActingMaster="true")
+            await asyncio.sleep(0.1)
+            assert told.empty()
+            assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("nameserver")]
+
+    asyncio.run(main())
 
 
 def test_missing_fields_and_unknown_codes_never_hang(tmp_path: Path) -> None:
