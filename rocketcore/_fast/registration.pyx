@@ -3,8 +3,9 @@ they change in a table.
 
 json      {"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"topicName":"T","readQueueNums":8,"writeQueueNums":8,
           "perm":6,"topicSysFlag":0,…},…},…},…}: keys in any order, standard JSON; a topic with a key that Java does not
-          write, without its name or one of the first three numbers, or with an escape in its name or more than 32,767
-          bytes of it is *unusual*
+          write, without its name or one of the first three numbers, with an escape in its name or more than 32,767 bytes
+          of it, or under another key than its name is *unusual*, and so is a body with an escape in a key outside of the
+          table
 text      length i32, then "name read write perm filterType" and perhaps attributes, separated by one blank each
 numbers   read, write, perm, sysFlag: equal ones of one call are one object, as most topics of a broker have the same
 known     the table that the topics go to. Brokers name mostly the topics that are there already, in the order in which
@@ -282,6 +283,9 @@ cdef const uint8_t* read_table(const uint8_t* at, const uint8_t* end, _Topics to
             at = read_topic(start, end, &topic)
         if at == NULL:
             return NULL
+        # What comes twice under one key is there once, as its last; a name may come under several.
+        if not is_text(&key, <const char*>topic.name.start, topic.name.end - topic.name.start):
+            return NULL
         model, model_end = start, at
         topics.add(&topic)
         at = after_value(at, end, &last)
@@ -306,7 +310,7 @@ cdef const uint8_t* read_object(
     at = skip_space(at + 1, end)
     while not last:
         at = after_key(at, end, &key)
-        if at == NULL:
+        if at == NULL or key.escaped:
             return NULL
         if outer and is_text(&key, "topicConfigSerializeWrapper", 27):
             if table[0] != NULL:

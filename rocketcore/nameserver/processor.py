@@ -23,7 +23,7 @@ from rocketcore.errors import ConfigError, DecodeError, NoPermission
 from rocketcore.nameserver.config import RunningConfig
 from rocketcore.nameserver.housekeeping import Housekeeping
 from rocketcore.nameserver.kv_config import KVConfigManager
-from rocketcore.nameserver.registration import read_registration
+from rocketcore.nameserver.registration import check_version, queue_numbers, read_registration
 from rocketcore.nameserver.route_info import (
     BrokerAddress,
     BrokerRegistration,
@@ -179,6 +179,8 @@ class NameServerProcessor:
     def query_data_version(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """QUERY_DATA_VERSION (322)."""
         asked = DataVersion.decode(request.body) if request.body else None
+        if asked is not None:
+            check_version(asked)
         known = self._routes.data_version(*_broker_key(request))
         return RemotingCommand.response(
             request,
@@ -315,7 +317,8 @@ class NameServerProcessor:
         """REGISTER_TOPIC_IN_NAMESRV (217)."""
         topic = _field(request, "topic")
         if request.body and topic:
-            self._routes.register_topic(topic, TopicRouteData.decode(request.body).queue_datas)
+            queues = TopicRouteData.decode(request.body).queue_datas
+            self._routes.register_topic(topic, [(each.broker_name, queue_numbers(each, topic)) for each in queues])
         return RemotingCommand.response(request)
 
     # Key-value table

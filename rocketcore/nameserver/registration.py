@@ -19,12 +19,22 @@ from rocketcore.errors import BrokerSystemError, DecodeError
 from rocketcore.protocol import fastjson
 from rocketcore.protocol.bodies import (
     DataVersion,
+    QueueData,
     RegisterBrokerBody,
+    TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
     TopicQueueMappingInfo,
 )
 
-__all__ = ["NOTHING_KNOWN", "KnownTopics", "QueueNumbers", "RegisteredTopics", "read_registration"]
+__all__ = [
+    "NOTHING_KNOWN",
+    "KnownTopics",
+    "QueueNumbers",
+    "RegisteredTopics",
+    "check_version",
+    "queue_numbers",
+    "read_registration",
+]
 
 
 class QueueNumbers(NamedTuple):
@@ -95,7 +105,7 @@ def _read(body: bytes, compressed: bool, version: int, known: KnownTopics) -> Re
         return _read_compressed(body, version, known)
     if version < Version.V3_0_11:
         return _reduce(RegisterBrokerBody(TopicConfigAndMappingSerializeWrapper.decode(body)))
-    return _read_plain(body, known) or _reduce(RegisterBrokerBody.decode(body))
+    return _read_plain(body, known) or _of_document(fastjson.loads(body))
 
 
 def _check_count(topics: Mapping[str, QueueNumbers]) -> None:
@@ -120,10 +130,13 @@ def _read_plain(body: bytes, known: KnownTopics = NOTHING_KNOWN) -> RegisteredTo
     rest = body[:start] + b"{}" + body[end:]
     if any(sign in rest for sign in _DIALECT):
         return None
-    document = fastjson.loads(rest)
+    return replace(_of_document(fastjson.loads(rest)), topics=topics)
+
+
+def _of_document(document: Any) -> RegisteredTopics:
     registered = _reduce(RegisterBrokerBody.from_json(document))
     unsaid = document.get("filterServerList", ()) is None
-    return replace(registered, topics=topics, filter_servers=None if unsaid else registered.filter_servers)
+    return replace(registered, filter_servers=None) if unsaid else registered
 
 
 def _read_compressed(body: bytes, version: int, known: KnownTopics) -> RegisteredTopics:
@@ -131,7 +144,7 @@ def _read_compressed(body: bytes, version: int, known: KnownTopics) -> Registere
     # Data version and number of topics, each after its length word; a slice that is cut gives a smaller number, and the
     # general reader says what is wrong.
     start = 4 + int.from_bytes(inflated[:4], "big")
-    count = int.from_bytes(inflated[start : start + 4], "big")
+    count = int.from_bytes(inflated[start : start + 4], "big", signed=True)
     if count > MAX_TOPICS:
         raise DecodeError(f"RegisterBrokerBody: {count} topics, more than {MAX_TOPICS}")
     if start + 4 <= len(inflated):
@@ -144,11 +157,13 @@ def _read_compressed(body: bytes, version: int, known: KnownTopics) -> Registere
 
 def _reduce(body: RegisterBrokerBody) -> RegisteredTopics:
     wrapper = body.topic_config_serialize_wrapper
+    check_version(wrapper.data_version)
+    for mapping in wrapper.topic_queue_mapping_info_map.values():
+        what, queues = f"queue mapping of {mapping.topic[:80]!r}", mapping.curr_id_map
+        _check_bits(what, 32, mapping.total_queues, *queues, *queues.values())
+        _check_bits(what, 64, mapping.epoch)
     topics = {
-        config.topic_name or key: QueueNumbers(
-            config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_sys_flag
-        )
-        for key, config in wrapper.topic_config_table.items()
+        config.topic_name or key: queue_numbers(config, key) for key, config in wrapper.topic_config_table.items()
     }
     _check_count(topics)
     _check_names(topics)
@@ -158,3 +173,22 @@ def _reduce(body: RegisterBrokerBody) -> RegisteredTopics:
         wrapper.topic_queue_mapping_info_map,
         body.filter_server_list,
     )
+
+
+def queue_numbers(config: TopicConfig | QueueData, name: str) -> QueueNumbers:
+    """Return what a route says of queues; raises DecodeError where Java's clients could not read it."""
+    numbers = QueueNumbers(config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_sys_flag)
+    _check_bits(f"queues of {name[:80]!r}", 32, *numbers)
+    return numbers
+
+
+def check_version(version: DataVersion) -> None:
+    """Refuse a version whose numbers Java could not read: DecodeError."""
+    _check_bits("data version", 64, version.state_version, version.timestamp, version.counter)
+
+
+def _check_bits(what: str, bits: int, *numbers: int) -> None:
+    bound = 1 << (bits - 1)
+    for number in numbers:
+        if not -bound <= number < bound:
+            raise DecodeError(f"{what}: a number beyond {bits} bits")

@@ -491,20 +491,19 @@ class RouteInfoManager:
             if not cluster or name in self._clusters.get(cluster, ()):
                 self._remove_queues(topic, name)
 
-    def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
+    def register_topic(self, topic: str, queues: Iterable[tuple[str, QueueNumbers]]) -> None:
         """Add queues of a topic, in order, up to the first broker that is unknown (which drops a new topic whole)."""
         known = topic in self._topics
-        accepted: list[QueueData] = []
-        for entry in queues:
-            if entry.broker_name not in self._brokers:
+        accepted: list[tuple[str, QueueNumbers]] = []
+        for name, numbers in queues:
+            if name not in self._brokers:
                 if not known:
                     return
                 break
-            accepted.append(entry)
-        for entry in accepted:
-            numbers = QueueNumbers(entry.read_queue_nums, entry.write_queue_nums, entry.perm, entry.topic_sys_flag)
-            self._topics.put(entry.broker_name, {topic: numbers})
-            self._forget_digests(self.addresses(entry.broker_name).values())
+            accepted.append((name, numbers))
+        for name, numbers in accepted:
+            self._topics.put(name, {topic: numbers})
+            self._forget_digests(self.addresses(name).values())
 
     def topics(self) -> list[str]:
         return list(self._topics)

@@ -7,6 +7,7 @@ brokers of the cluster, and whoever asks for the system's names gets none from t
 from __future__ import annotations
 
 import json
+import time
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -229,6 +230,9 @@ LENIENT = {
     "no wrapper": (b'{"topicConfigSerializeWrapper":null}', [0, 0]),
     "topic null": (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"a":null,"b":null}}}', [0, 1]),
     "filter servers": (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{}},"filterServerList":7}', [1, 0]),
+    "no UTF-8": (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"\xff":{},"b":{"topicName":"b"}}}}', [0, 1]),
+    "a mark": (b'\xef\xbb\xbf{"topicConfigSerializeWrapper":{"topicConfigTable":{}}}', [0, 1]),
+    "order": (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"a":{"order":"x"},"b":{"order":"x"}}}}', [0, 1]),
 }
 
 
@@ -241,6 +245,33 @@ def test_registrations_that_are_judged_otherwise(server: Peer) -> None:
             if name == "no wrapper":
                 assert server.addresses(broker.name) == ({} if server.apache else {"0": broker.at})
                 assert broker.name in server.json(106)["brokerAddrTable"]
+
+
+def test_topics_that_are_judged_otherwise(server: Peer) -> None:
+    """A number that is null: the default, or 0. A topic without name: by its key, or an error that is logged."""
+    with FakeBroker(server) as broker:
+        odd, nameless = topic_config("odd"), topic_config("nameless")
+        odd["perm"], nameless["topicName"] = None, None
+        broker.registered(body=plain_body({"odd": odd, "other": topic_config("other")}, data_version()))
+        assert server.perms("odd") == {broker.name: 0 if server.apache else 6}
+        broker.registered(body=plain_body({"nameless": nameless, "other": topic_config("other")}, data_version(2)))
+        assert server.has_route("nameless") != server.apache
+        broker.unregister()
+        server.eventually(lambda: server.addresses(broker.name) == {})
+
+
+@pytest.mark.parametrize("version", ["{}", '{"counter":3}', "null"])
+def test_a_registration_without_a_time_is_always_news_to_apache(server: Peer, version: str) -> None:
+    """It takes the time of arrival for it; to ours that time is 0."""
+    with FakeBroker(server) as broker:
+        for perm in (6, 4):
+            topics = {name: topic_config(name, perm=perm) for name in ("timeless", "other")}
+            body = plain_body(topics, {}).replace(b'"dataVersion": {}', b'"dataVersion":' + version.encode())
+            broker.registered(body=body)
+            time.sleep(0.01)  # another millisecond, which to Apache is another version
+        assert server.perms("timeless") == {broker.name: 4 if server.apache else 6}
+        broker.unregister()
+        server.eventually(lambda: server.addresses(broker.name) == {})
 
 
 def packed(*numbers: int) -> bytes:
@@ -269,13 +300,19 @@ def test_a_compressed_registration_of_the_wrong_shape_changes_nothing(server: Pe
 
 
 def test_compressed_registrations_that_are_judged_otherwise(server: Peer) -> None:
-    """Apache takes a stream without its end, and one that inflates without limit.
+    """Apache takes a stream without its end, one that inflates without limit, a number of mappings below 0, and a data
+    version that is null.
 
-    Ours takes one that is not declared: 5.x brokers with compressedRegister send it so.
+    Ours takes one that is not declared: 5.x brokers with compressedRegister send it so. And any filter type.
     """
-    body = compressed_body({name: topic_config(name) for name in ("zipped", "other")}, data_version(), mappings=[])
+    table = {name: topic_config(name) for name in ("zipped", "other")}
+    body = compressed_body(table, data_version(), mappings=[])
+    negative = zlib.compress(zlib.decompress(body)[:-4] + packed(-1))
+    timeless = zlib.compress(packed(4) + b"null" + packed(0, 2) + b"[]" + packed(0))
+    odd = compressed_body({**table, "odd": {**topic_config("odd"), "topicFilterType": "ODD"}}, {}, mappings=[])
     for sent, declared, ours in (
-        (body[:-4], "true", 1), (zlib.compress(bytes(65 << 20), 9), "true", 1), (body, "false", 0),
+        (body[:-4], "true", 1), (zlib.compress(bytes(65 << 20), 9), "true", 1), (negative, "true", 1),
+        (timeless, "true", 1), (body, "false", 0), (odd, "true", 0),
     ):  # fmt: skip
         with FakeBroker(server) as broker:
             answer = ask(server, broker, 103, broker.header(sent, compressed=declared), sent, timeout=30)

@@ -83,6 +83,57 @@ def test_a_compressed_body_of_5_0_without_its_mapping_section_is_refused(
     assert not name_server.has_route(topic)
 
 
+@pytest.mark.parametrize("servers", [b"", b"garbage", b"null"])
+def test_filter_servers_of_a_compressed_body_that_do_not_parse_are_none(
+    name_server: Peer, new_broker: NewBroker, servers: bytes
+) -> None:
+    """No text, and null as in a plain body, say nothing of them."""
+    topic = unique("topic")
+    broker = new_broker().registered(topic, unique("other"), filter_servers=["10.0.0.1:1"])
+    length = len(servers).to_bytes(4, "big")
+    body = compressed_body(table(topic, unique("other")), data_version(2), mappings=[])
+    odd = zlib.decompress(body)[:-10] + length + servers + bytes(4)
+    assert broker.register(body=zlib.compress(odd), compressed="true").code == 0
+    kept = name_server.json(105, {"topic": topic})["filterServerTable"]
+    assert kept == ({broker.at: ["10.0.0.1:1"]} if servers in (b"", b"null") else {})
+
+
+def test_attributes_of_a_compressed_body_that_do_not_parse_are_none(name_server: Peer, new_broker: NewBroker) -> None:
+    topic, other = unique("topic"), unique("other")
+    texts = [f"{topic} 1 1 6 SINGLE_TAG {{a b".encode(), f"{other} +1 1 6 SINGLE_TAG {{a b".encode()]
+    body = b"".join(
+        len(part).to_bytes(4, "big") + part if part else (2).to_bytes(4, "big") for part in (b"{}", b"", *texts, b"[]")
+    )
+    assert new_broker().register(body=zlib.compress(body + bytes(4)), compressed="true").code == 0
+    assert name_server.has_route(topic)
+    assert name_server.has_route(other)
+
+
+@pytest.mark.parametrize("number", [1 << 31, 10**30])
+def test_numbers_that_no_client_could_read_are_refused(name_server: Peer, new_broker: NewBroker, number: int) -> None:
+    topic, other = unique("topic"), unique("other")
+    broker = new_broker()
+    answer = broker.register({**topic_config(topic), "perm": number}, other)
+    assert answer.code == 1
+    odd = {topic: {**topic_config(topic), "perm": number}, **table(other)}
+    body = compressed_body(odd, data_version(), mappings=[])
+    assert broker.register(body=body, compressed="true").code == 1
+    assert name_server.addresses(broker.name) == {}
+    broker.registered(topic, other)
+    queues = {"brokerName": broker.name, "readQueueNums": 1, "writeQueueNums": 1, "perm": number}
+    assert broker.ask(217, {"topic": topic}, json.dumps({"queueDatas": [queues]}).encode()).code == 1
+    assert name_server.perms(topic) == {broker.name: 6}
+    assert broker.ask(322, broker.key(), json.dumps(data_version(number << 33)).encode()).code == 1
+
+
+def test_the_last_topic_under_a_key_counts(name_server: Peer, new_broker: NewBroker) -> None:
+    first, last, other = (json.dumps(topic_config(unique(name))) for name in ("first", "last", "other"))
+    names = [json.loads(config)["topicName"] for config in (first, last, other)]
+    table = '{"key":' + first + ',"key":' + last + ',"other":' + other + "}"
+    new_broker().registered(body=b'{"topicConfigSerializeWrapper":{"topicConfigTable":' + table.encode() + b"}}")
+    assert [name_server.has_route(name) for name in names] == [False, True, True]
+
+
 def test_queue_mappings_reach_the_route(name_server: Peer, new_broker: NewBroker) -> None:
     topic = unique("topic")
     broker = new_broker()

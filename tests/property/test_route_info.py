@@ -19,7 +19,7 @@ from rocketcore.nameserver.route_info import (
     RouteInfoManager,
     filter_by_zone,
 )
-from rocketcore.protocol.bodies import DataVersion, QueueData, TopicQueueMappingInfo, TopicRouteData
+from rocketcore.protocol.bodies import DataVersion, TopicQueueMappingInfo, TopicRouteData
 from rocketcore.service import ManualClock
 from tests.reference.route_tables import RouteTables
 
@@ -138,7 +138,7 @@ class Tables(RuleBasedStateMachine):
 
     @rule(topic=topics, brokers=st.lists(st.sampled_from(["a", "b", "nobody"]), max_size=3), queues=st.integers(1, 2))
     def register_topic(self, topic: str, brokers: list[str], queues: int) -> None:
-        self.quick.register_topic(topic, [QueueData(name, queues, 1, 6, 0) for name in brokers])
+        self.quick.register_topic(topic, [(name, QueueNumbers(queues, 1, 6, 0)) for name in brokers])
         self.plain.register_topic(topic, [(name, (queues, 1, 6, 0)) for name in brokers])
 
     @rule(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Self
+from typing import Any, Final, Self
 
 from rocketcore.codes import FRAME_MAX_BYTES, Version
 from rocketcore.errors import DecodeError
@@ -31,6 +32,7 @@ __all__ = [
 
 MAX_INFLATED_BYTES = 4 * FRAME_MAX_BYTES
 """What a compressed registration may inflate to."""
+_NUMBER: Final = re.compile(r"[-+]?\d+")
 
 
 class TopicFilterType(Enum):
@@ -129,16 +131,18 @@ class CreateTopicListRequestBody(Body):
 class RegisterBrokerBody(Body):
     """Body of REGISTER_BROKER (103), plain as JSON or compressed in a form of its own.
 
+    ``filter_server_list`` is None where the compressed form has ``null`` or no text for it.
+
     compressed  zlib of: length i32, data version JSON · count i32, per topic length i32 and text · length i32, filter
-                servers JSON · from 5.0.0 on: count i32, per mapping length i32 and JSON
+                servers JSON (none if it does not parse) · from 5.0.0 on: count i32, per mapping length i32 and JSON
     topic text  name, read queues, write queues, perm, filter type, separated by one space; from 5.0.0 on the attributes
-                as JSON after one more. System flag and order are not carried.
+                as JSON after one more (none if it does not parse). System flag and order are not carried.
     """
 
     topic_config_serialize_wrapper: TopicConfigAndMappingSerializeWrapper = field(
         default_factory=TopicConfigAndMappingSerializeWrapper
     )
-    filter_server_list: list[str] = field(default_factory=list)
+    filter_server_list: list[str] | None = field(default_factory=list)
 
     def encode_compressed(self, version: int = Version.V4_9_7) -> bytes:
         """Return the compressed form that name servers of ``version`` read."""
@@ -186,14 +190,16 @@ class RegisterBrokerBody(Body):
         for _ in range(source.count()):
             config = _parse_topic(source.sized())
             wrapper.topic_config_table[config.topic_name] = config
-        filter_servers = fastjson.loads(source.sized())
-        if not isinstance(filter_servers, list):
-            raise DecodeError("RegisterBrokerBody: the filter servers are not a list")
+        servers = source.sized()
+        filter_servers = _parse_or(servers, []) if servers else None
         if version >= Version.V5_0_0:
             for _ in range(source.count()):
                 mapping = TopicQueueMappingInfo.decode(source.sized())
                 wrapper.topic_queue_mapping_info_map[mapping.topic] = mapping
-        return cls(wrapper, [str(server) for server in filter_servers])
+        body = cls.from_json({"topicConfigSerializeWrapper": wrapper, "filterServerList": filter_servers})
+        if filter_servers is None:
+            body.filter_server_list = None
+        return body
 
 
 def _sized(data: bytes) -> bytes:
@@ -226,18 +232,24 @@ class _Source:
         return self._data[start : self._position]
 
 
+def _parse_or(data: bytes, default: Any) -> Any:
+    try:
+        return fastjson.loads(data)
+    except DecodeError:
+        return default
+
+
 def _parse_topic(data: bytes) -> TopicConfig:
     tokens = data.decode(errors="replace").split(" ")
     if len(tokens) < 5:
         raise DecodeError(f"RegisterBrokerBody: a topic of {len(tokens)} words")
     try:
-        config = TopicConfig(
-            tokens[0], int(tokens[1]), int(tokens[2]), int(tokens[3]), TopicFilterType.__members__.get(tokens[4])
-        )
+        read, write, perm = (int(token) for token in tokens[1:4] if _NUMBER.fullmatch(token))
     except ValueError:
         raise DecodeError(f"RegisterBrokerBody: topic {tokens[0][:80]!r} with a number that is none") from None
+    config = TopicConfig(tokens[0], read, write, perm, TopicFilterType.__members__.get(tokens[4]))
     if len(tokens) > 5:
-        attributes = fastjson.loads(" ".join(tokens[5:]).encode())
+        attributes = _parse_or(" ".join(tokens[5:]).encode(), {})
         if isinstance(attributes, dict):
             config.attributes = {str(key): str(value) for key, value in attributes.items()}
     return config

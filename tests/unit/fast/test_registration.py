@@ -95,9 +95,25 @@ def test_equal_numbers_are_one_object() -> None:
 
 
 def test_the_last_topic_of_a_name_wins() -> None:
-    found = read_topic_table(body_of({"x": config("T", 1, 1, 6, 0), "y": config("T", 2, 2, 6, 0)}), Numbers)
+    first, last = (json.dumps(config("T", number, number, 6, 0)).encode() for number in (1, 2))
+    found = read_topic_table(body_of({}).replace(b"{}", b'{"T":%s,"T":%s}' % (first, last)), Numbers)
     assert found is not None
     assert found[0] == {"T": (2, 2, 6, 0)}
+
+
+@pytest.mark.parametrize("key", ["U", "", "T ", "\\u0054"])
+def test_a_topic_under_another_key_than_its_name_is_unusual(key: str) -> None:
+    """Topics of one key are one, whatever their names are, and two keys are two topics even with one name."""
+    table = json.dumps({"T": config("T")})[:-1] + f', "{key}": {json.dumps(config("T"))}' + "}"
+    assert read_topic_table(body_of({}).replace(b"{}", table.encode()), Numbers) is None
+
+
+@pytest.mark.parametrize("part", ["topicConfigTable", "topicConfigSerializeWrapper", "filterServerList", "other"])
+def test_an_escaped_key_around_the_table_is_unusual(part: str) -> None:
+    """It may be the name of the table once more, which then is the last and the only one."""
+    body = body_of({"T": config("T")}).replace(part[-1:].encode() + b'":', b"\\u%04x" % ord(part[-1]) + b'":')
+    assert json.loads(body) == json.loads(body_of({"T": config("T")}))
+    assert read_topic_table(body, Numbers) is None
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,56 @@ def test_filter_servers_null_is_no_statement_and_absent_is_none() -> None:
     assert read_registration(absent, False, 479).filter_servers == []
 
 
+@pytest.mark.parametrize("odd", ["", '"U":{"topicName":"U","perm":"6"}'])
+def test_filter_servers_mean_the_same_whoever_reads_the_topics(odd: str) -> None:
+    for servers, expected in (("null", None), ("[]", []), ('["a:1",null,5]', ["a:1", "5"])):
+        text = '{"topicConfigSerializeWrapper":{"topicConfigTable":{' + odd + '}},"filterServerList":' + servers + "}"
+        assert (_read_plain(text.encode()) is None) == bool(odd)
+        assert read_registration(text.encode(), False, 479).filter_servers == expected
+
+
+@pytest.mark.parametrize(
+    ("servers", "expected"),
+    [(b"", None), (b"garbage", []), (b"null", None), (b'["a:1",null,5]', ["a:1", "5"]), (b"[[1]]", ["[1]"])],
+)
+def test_filter_servers_of_the_compressed_form(servers: bytes, expected: list[str] | None) -> None:
+    """What does not parse is none; Java logs it."""
+    assert read_registration(compressed([b"T 1 1 6 SINGLE_TAG"], servers), True, 407).filter_servers == expected
+
+
+def test_attributes_that_do_not_parse_are_none_whoever_reads_the_topic() -> None:
+    texts = [b"T 1 1 6 SINGLE_TAG {+a b", b"U +1 1 6 SINGLE_TAG {+a b"]
+    assert read_registration(compressed(texts), True, 407).topics.keys() == {"T", "U"}
+
+
+@pytest.mark.parametrize("number", ["2147483648", "-2147483649", "9" * 30, "9" * 5000, "1_0", "", " 1", "1.0"])
+def test_numbers_that_are_no_int32_are_refused(number: str) -> None:
+    """No Java client reads a route that holds one."""
+    with pytest.raises(BrokerError, match="Failed to decode RegisterBrokerBody"):
+        read_registration(compressed([f"T {number} 1 6 SINGLE_TAG".encode()]), True, 407)
+    if number.strip("-").isdigit():
+        for field in ("perm", "topicSysFlag"):
+            topic = f'"topicName":"T","{field}":{number}'
+            text = '{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{' + topic + "}}}}"
+            with pytest.raises(BrokerError, match="Failed to decode RegisterBrokerBody"):
+                read_registration(text.encode(), False, 479)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        '"dataVersion":{"counter":9223372036854775808}', '"dataVersion":{"stateVersion":-9223372036854775809}',
+        '"topicQueueMappingInfoMap":{"T":{"totalQueues":2147483648}}',
+        '"topicQueueMappingInfoMap":{"T":{"currIdMap":{"0":2147483648}}}',
+        '"topicQueueMappingInfoMap":{"T":{"epoch":9223372036854775808}}',
+    ],
+)  # fmt: skip
+def test_other_numbers_beyond_javas_are_refused_too(part: str) -> None:
+    text = '{"topicConfigSerializeWrapper":{"topicConfigTable":{},' + part + "}}"
+    with pytest.raises(BrokerError, match="Failed to decode RegisterBrokerBody"):
+        read_registration(text.encode(), False, 479)
+
+
 def test_numbers_as_text_take_the_general_way() -> None:
     config = {"topicName": "T", "readQueueNums": "3", "writeQueueNums": 2, "perm": 6}
     body = json.dumps({"topicConfigSerializeWrapper": {"dataVersion": {}, "topicConfigTable": {"T": config}}}).encode()
@@ -119,10 +169,14 @@ def test_topics_have_limits_whatever_the_form() -> None:
                 read_registration(encoded, False, 407)
 
 
+def compressed(texts: list[bytes], filter_servers: bytes = b"[]") -> bytes:
+    parts = [struct.pack(">i", len(part)) + part for part in (b"{}", *texts, filter_servers)]
+    parts.insert(1, struct.pack(">i", len(texts)))
+    return zlib.compress(b"".join(parts))
+
+
 def test_odd_topics_of_the_compressed_form_take_the_general_way() -> None:
     texts = [b"T 1 1 6 SINGLE_TAG", b"\xff +2 1 6 SINGLE_TAG", b"U 3 1 6 SINGLE_TAG"]
-    parts = [struct.pack(">i", len(part)) + part for part in (b"{}", *texts, b"[]")]
-    parts.insert(1, struct.pack(">i", len(texts)))
-    assert read_registration(zlib.compress(b"".join(parts)), True, 407).topics == {
+    assert read_registration(compressed(texts), True, 407).topics == {
         "T": (1, 1, 6, 0), "\ufffd": (2, 1, 6, 0), "U": (3, 1, 6, 0)
     }  # fmt: skip

@@ -267,7 +267,7 @@ def test_a_full_registration_may_remove_what_it_does_not_name() -> None:
 def test_register_topic_stops_at_the_first_unknown_broker() -> None:
     table = Table()
     table.register("T", "U")
-    queues = [QueueData("a", 2, 2, 6, 0), QueueData("nobody", 1, 1, 6, 0)]
+    queues = [("a", QueueNumbers(2, 2, 6, 0)), ("nobody", QueueNumbers(1, 1, 6, 0))]
     table.routes.register_topic("new", queues)
     assert table.routes.route("new") is None
     table.routes.register_topic("T", queues)
@@ -318,7 +318,7 @@ def test_answers_are_made_once_and_dropped_by_every_change() -> None:
         lambda: table.register("T", "U", version=DataVersion(0, 1, 2), numbers=QueueNumbers(3, 3, 6, 0)),
         lambda: table.register("T", "U", zone="z"),
         lambda: table.register("T", "U", filter_servers=["f:1"]),
-        lambda: table.routes.register_topic("T", [QueueData("a", 1, 1, 6, 0)]),
+        lambda: table.routes.register_topic("T", [("a", QueueNumbers(1, 1, 6, 0))]),
         lambda: table.routes.unregister_brokers([BrokerAddress("c", "b", "10.0.0.2:1", 0)]),
         lambda: table.routes.delete_topic("T"),
     ]
@@ -346,7 +346,7 @@ def test_the_same_bytes_again_only_renew() -> None:
     "touch",
     [
         lambda routes: routes.delete_topic("T"),
-        lambda routes: routes.register_topic("T", [QueueData("a", 1, 1, 6, 0)]),
+        lambda routes: routes.register_topic("T", [("a", QueueNumbers(1, 1, 6, 0))]),
         lambda routes: routes.unregister_brokers([BrokerAddress("c", "a", "10.0.0.1:1", 0)]),
     ],
 )
