@@ -2,19 +2,23 @@
 
 One JSON object, ``{"configTable": {namespace: {key: value}}}``, in Apache's own format so that a file can be moved
 either way. Every change is on disk before it is answered; the generation before it stays beside the file as ``.bak``
-and is read when the file itself is damaged.
+and is read when the file itself is damaged or not there. The first change sets a damaged file aside, as ``.damaged``.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from rocketcore.codes import ResponseCode
 from rocketcore.config_file import replace_file
-from rocketcore.errors import BrokerSystemError
+from rocketcore.errors import BrokerSystemError, DecodeError
+from rocketcore.protocol import fastjson
+from rocketcore.protocol.bodies import Body
 
 __all__ = ["KVConfigManager"]
 
@@ -27,23 +31,29 @@ MAX_TABLE_BYTES: Final = 8 << 20
 class KVConfigManager:
     """The table and its file. One thread writes; others may read at any time and see whole generations."""
 
-    __slots__ = ("_path", "_table")
+    __slots__ = ("_damaged", "_path", "_table")
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._table: dict[str, dict[str, str]] = {}
+        self._damaged = False
 
     def load(self) -> None:
-        """Read the file, or the generation before it; a missing file is an empty table."""
-        for path in (self._path, self._path.with_name(self._path.name + ".bak")):
+        """Read the file, or the generation before it; where there is neither, the table is empty."""
+        self._table = {}
+        self._damaged = False
+        for path in (self._path, self._beside(".bak")):
             try:
                 self._table = _decode(path.read_bytes())
                 return
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError, RecursionError) as error:
+            except (OSError, DecodeError) as error:
                 logger.error("kv file unreadable path=%s reason=%s", path, error)
-        self._table = {}
+                self._damaged = self._damaged or path == self._path
+
+    def _beside(self, suffix: str) -> Path:
+        return self._path.with_name(self._path.name + suffix)
 
     def get(self, namespace: str, key: str) -> str | None:
         return self._table.get(namespace, {}).get(key)
@@ -70,18 +80,27 @@ class KVConfigManager:
             raise BrokerSystemError(
                 ResponseCode.SYSTEM_ERROR, f"the key-value table would take {len(encoded)} bytes, more than {limit}"
             )
+        if self._damaged and self._path.exists():
+            # It may be a slip of whoever edited it, and is not to become the generation before.
+            os.replace(self._path, self._beside(".damaged"))
+        self._damaged = False
         replace_file(self._path, encoded)
         self._table = table
 
 
+@dataclass(slots=True)
+class _File(Body):
+    """What the file holds (Java: ``KVConfigSerializeWrapper``)."""
+
+    config_table: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
 def _decode(data: bytes) -> dict[str, dict[str, str]]:
-    document = json.loads(data)
-    table = document.get("configTable") if isinstance(document, dict) else None
-    if table is None:
-        return {}
-    if not isinstance(table, dict) or not all(isinstance(entries, dict) for entries in table.values()):
-        raise ValueError("configTable is not a table of tables")
-    return {
-        namespace: {key: value for key, value in entries.items() if isinstance(value, str)}
-        for namespace, entries in table.items()
-    }
+    text = data.decode("utf-8-sig", "replace")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        # Edited by hand: fastjson, too, reads over a comma too many. Only then, because to it a key "$ref" refers to
+        # something, and here it is a key like any other.
+        document = fastjson.loads(text.encode())
+    return _File.from_json(document).config_table

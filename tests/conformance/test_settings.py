@@ -11,6 +11,7 @@ import pytest
 
 from tests.conformance.peer import FakeBroker, Peer, unique
 from tests.fixtures.name_servers import NameServerProcess, NameServers
+from tests.peers.apache import PeerError
 
 
 def test_key_value_table(name_server: Peer) -> None:
@@ -183,3 +184,40 @@ def test_the_key_value_file_is_current_after_every_change_and_can_be_moved(
         assert peer.json(106) == {"brokerAddrTable": {}, "clusterAddrTable": {}}
         assert peer.json(304) == {"topicList": []}
     moved.kill()
+
+
+def test_what_a_key_value_file_may_hold(name_servers: NameServers, tmp_path: Path) -> None:
+    """Whoever edits it may forget quotes, leave a comma too many, or save it in another encoding."""
+    (tmp_path / "kvConfig.json").write_bytes(
+        b'{"configTable":{"ns":{"number":5,"truth":true,"null":null,"object":{"x":1},"latin":"\xfc",},"nothing":null},}'
+    )
+    server = name_servers.start(home=tmp_path)
+    with server.peer() as peer:
+        assert peer.json(219, {"namespace": "ns"}) == {
+            "table": {"number": "5", "truth": "true", "object": '{"x":1}', "latin": "\ufffd"}
+        }
+        assert peer.ask(219, {"namespace": "nothing"}).code == 22
+    server.kill()
+
+
+@pytest.mark.parametrize("damage", [None, b'{"configTable":{"ns":{"k":"new"', b"[]"])
+def test_a_key_value_file_that_is_damaged_or_missing(
+    name_servers: NameServers, tmp_path: Path, damage: bytes | None
+) -> None:
+    """Apache does not look at the generation before it, and does not start with a damaged one."""
+    file = tmp_path / "kvConfig.json"
+    file.with_name("kvConfig.json.bak").write_bytes(b'{"configTable":{"ns":{"k":"before"}}}')
+    if damage is not None:
+        file.write_bytes(damage)
+        if name_servers.apache:
+            with pytest.raises(PeerError):
+                name_servers.start(home=tmp_path)
+            return
+    server = name_servers.start(home=tmp_path)
+    with server.peer() as peer:
+        answer = peer.ask(101, {"namespace": "ns", "key": "k"})
+        assert answer.ext_fields == ({} if name_servers.apache else {"value": "before"})
+        assert peer.ask(100, {"namespace": "ns", "key": "other", "value": "v"}).code == 0
+    server.kill()
+    if damage is not None:
+        assert file.with_name("kvConfig.json.damaged").read_bytes() == damage

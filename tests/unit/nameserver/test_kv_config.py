@@ -49,13 +49,49 @@ def test_an_emptied_namespace_stays(path: Path) -> None:
     assert opened(path).namespace("never") is None
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b'{"configTable":[]}', b"[]x", b"[" * 9999])
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"\xff\xfe", b'{"configTable":[]}', b'{"configTable":{"n":7}}', b"[]", b"[]x", b"[" * 9999]
+)
 def test_a_damaged_file_is_replaced_by_the_generation_before(path: Path, damage: bytes) -> None:
     kv = opened(path)
     kv.put("n", "k", "old")
     kv.put("n", "k", "new")
     path.write_bytes(damage)
     assert opened(path).get("n", "k") == "old"
+
+
+@pytest.mark.parametrize("spare", [False, True])
+def test_a_damaged_file_is_set_aside_before_the_first_change(path: Path, spare: bool) -> None:
+    """A slip of whoever edited it is not the end of all other values."""
+    kv = opened(path)
+    kv.put("n", "k", "old")
+    kv.put("n", "k", "new")
+    if not spare:
+        path.with_name("kvConfig.json.bak").unlink()
+    path.write_bytes(b'{"configTable":{"n":{"k":"edited"}}')
+    kv = opened(path)
+    for number in range(3):
+        kv.put("n", "more", str(number))
+    assert path.with_name("kvConfig.json.damaged").read_bytes() == b'{"configTable":{"n":{"k":"edited"}}'
+    known = {"k": "old"} if spare else {}
+    assert opened(path).namespace("n") == {**known, "more": "2"}
+    path.write_bytes(b"")
+    assert opened(path).namespace("n") == {**known, "more": "1"}, "the generation before is one of the good ones"
+
+
+def test_a_file_is_read_as_java_reads_it(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(
+        b'\xef\xbb\xbf{"configTable":{"n":{"number":5,"truth":true,"null":null,"object":{"x":[1]},"latin":"\xfc",'
+        b'"$ref":"$"},"nothing":null}}'
+    )
+    kv = opened(path)
+    read = {"number": "5", "truth": "true", "object": '{"x":[1]}', "latin": "\ufffd", "$ref": "$"}
+    assert kv.namespace("n") == read
+    kv.put("m", "k", "v")
+    assert opened(path).namespace("n") == read
+    path.write_bytes(b'{"configTable":{"n":{"k":"v",},},}')
+    assert opened(path).namespace("n") == {"k": "v"}
 
 
 def test_a_change_that_cannot_be_saved_changes_nothing(tmp_path: Path) -> None:
