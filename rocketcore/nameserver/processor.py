@@ -223,9 +223,9 @@ class NameServerProcessor:
             return _failed(request, "name server not ready")
         fields = request.ext_fields or {}
         topic = fields.get("topic")
-        zone = fields.get(ZONE_NAME, "").strip()
+        zone = fields.get(ZONE_NAME, "")
         body: bytes | None = None
-        if topic is not None and zone and fields.get(ZONE_MODE, "").lower() == "true":
+        if topic is not None and zone.strip() and fields.get(ZONE_MODE, "").lower() == "true":
             found = self._routes.route(topic)
             body = None if found is None else filter_by_zone(found, zone).encode_standard()
         elif topic is not None:

@@ -116,10 +116,11 @@ def test_zones(name_server: Peer, new_broker: NewBroker) -> None:
     topic = unique("topic")
     east = new_broker().registered(topic, unique("other"), __ZONE_NAME="East", filter_servers=["10.0.0.1:1"])
     west = new_broker().registered(topic, unique("other"), __ZONE_NAME="West", filter_servers=["10.0.0.1:2"])
+    spaced = new_broker().registered(topic, unique("other"), __ZONE_NAME=" east ")
     nowhere = new_broker().registered(topic, unique("other"))
     lone_slave = new_broker(broker_id=1)
     lone_slave.registered(topic, unique("other"), __ZONE_NAME="West", enableActingMaster="true")
-    everywhere = {east.name, west.name, nowhere.name, lone_slave.name}
+    everywhere = {east.name, west.name, spaced.name, nowhere.name, lone_slave.name}
 
     def seen(**fields: str) -> set[str]:
         route = name_server.json(105, {"topic": topic, **fields})
@@ -132,6 +133,7 @@ def test_zones(name_server: Peer, new_broker: NewBroker) -> None:
     for _ in range(2):
         assert seen(__ZONE_MODE="true", __ZONE_NAME="eAST") == {east.name, lone_slave.name}
         assert seen(__ZONE_MODE="true", __ZONE_NAME="south") == {lone_slave.name}
+        assert seen(__ZONE_MODE="true", __ZONE_NAME=" east ") == {spaced.name, lone_slave.name}
     for fields in (
         {}, {"__ZONE_NAME": "east"}, {"__ZONE_MODE": "false", "__ZONE_NAME": "east"}, {"__ZONE_MODE": "true"},
         {"__ZONE_MODE": "true", "__ZONE_NAME": " "},
