@@ -5,8 +5,9 @@ RocketMQ's name for it (the camelCase of the field name where it is left out). A
 property name to text; ``load_config`` picks from it what a class declares. What no class declares stays in the mapping,
 because a server shows it again (GET_BROKER_CONFIG, GET_NAMESRV_CONFIG).
 
-Mapping rules as in ``MixAll.properties2Object``: values are trimmed, a boolean is true only when it reads ``true``, and
-a value that does not parse leaves the default. The original is silent about that; here it is one log line.
+Mapping rules as in ``MixAll.properties2Object``: texts are trimmed, a boolean is true only when it reads ``true``, and
+a value that does not parse leaves the default. The original is silent about that; here it is one log line, and numbers
+and booleans are trimmed as well.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, replace
 from enum import Enum
 from pathlib import Path
@@ -123,7 +124,10 @@ def _parse(text: str, kind: Any) -> Any:
     if kind is int:
         if not re.fullmatch(r"[+-]?[0-9]+", text):
             raise ValueError("not an integer")
-        return int(text)
+        number = int(text)
+        if not -(1 << 63) <= number < 1 << 63:
+            raise ValueError("not within 64 bits")
+        return number
     if kind is float:
         return float(text)
     if kind is Path:
@@ -190,7 +194,9 @@ def environment_properties(
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read a ``.properties`` file (any suffix), or a TOML file of plain values under property names (``.toml``).
+    """Read a ``.properties`` file (any suffix), or a TOML file of values under property names (``.toml``).
+
+    A name with dots may be written in TOML as it is, in quotes, or by tables: ``mode = …`` below ``[tls.server]``.
 
     raises  ConfigError when the file cannot be read or does not parse
     """
@@ -205,19 +211,28 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
             table = tomllib.loads(data.decode())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{os.fspath(path)}: {error}") from error
-        return {name: _text(value) for name, value in table.items() if not isinstance(value, dict)}
+        return dict(_flat(table, ""))
     # Java reads these files as ISO-8859-1; UTF-8 is what people write. Text that is not UTF-8 is read Java's way.
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("latin-1")
     return parse_properties(text)
+
+
+def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, _text(value)
 
 
 _KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r", "\f": r"\f", "\ufeff": r"\ufeff"})
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -283,8 +298,7 @@ def _toml_text(text: str) -> str:
 
 
 def _escape(text: str, special: str) -> str:
-    for character, escaped in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\f", "\\f")):
-        text = text.replace(character, escaped)
+    text = text.translate(_ESCAPES)
     for character in special:
         text = text.replace(character, "\\" + character)
     return "\\" + text if text.startswith(" ") else text

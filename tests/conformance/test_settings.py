@@ -186,6 +186,33 @@ def test_the_key_value_file_is_current_after_every_change_and_can_be_moved(
     moved.kill()
 
 
+def test_what_a_properties_file_may_look_like(name_servers: NameServers) -> None:
+    """Java's rules. To Apache the text is ISO-8859-1, and blanks around a number or a truth value belong to it."""
+    lines = [
+        "a = x \\", "   y", "  b:z", "c w", "! comment", "# comment\\", "d=\\u00fc\\t|", "e=a\\\\b", "g", "i=\\q\\=",
+        "j=1", "j=2", "k=l=m:n o", "m=x\\", "", "n\\=n=1", "utf-8=ü", "enableTopicList= false ",
+        "waitSecondsForService= 46 ",
+        "orderMessageEnable=yes", "z=1\\",
+    ]  # fmt: skip
+    server = name_servers.start({"scanNotActiveBrokerInterval": "\n".join(["200", *lines])})
+    with server.peer() as peer:
+        settings = peer.settings()
+        assert {name: settings[name] for name in "abcdegijkmz"} == {
+            "a": "x y", "b": "z", "c": "w", "d": "ü\t|", "e": "a\\b", "g": "", "i": "q=", "j": "2", "k": "l=m:n o",
+            "m": "x", "z": "1",
+        }  # fmt: skip
+        assert settings["n"] == "n=1", "319 does not escape"
+        assert "comment" not in settings
+        assert (settings["enableTopicList"], settings["orderMessageEnable"]) == ("false", "false")
+        assert settings["utf-8"] == ("Ã¼" if peer.apache else "ü")
+        assert settings["waitSecondsForService"] == ("45" if peer.apache else "46")
+        assert peer.ask(318, body="enableTopicList= true \nutf-8=ö".encode()).code == 0
+        settings = peer.settings()
+        assert settings["enableTopicList"] == ("false" if peer.apache else "true")
+        assert settings["utf-8"] == ("Ã¶" if peer.apache else "ö")
+    server.kill()
+
+
 def test_what_a_key_value_file_may_hold(name_servers: NameServers, tmp_path: Path) -> None:
     """Whoever edits it may forget quotes, leave a comma too many, or save it in another encoding."""
     (tmp_path / "kvConfig.json").write_bytes(

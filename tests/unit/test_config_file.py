@@ -72,7 +72,7 @@ def test_every_type_is_read() -> None:
     ("name", "text"),
     [
         ("listenPort", "9 876"), ("listenPort", "0x10"), ("listenPort", "1_0"), ("ratio", "much"), ("flush", "sync"),
-        ("kind", "z"),
+        ("kind", "z"), ("listenPort", "9" * 19), ("listenPort", "9" * 5000),
     ],
 )
 def test_what_does_not_parse_leaves_the_default_and_a_log_line(
@@ -159,11 +159,35 @@ def test_files_in_latin_1_and_missing_ones(tmp_path: Path) -> None:
 
 def test_toml(tmp_path: Path) -> None:
     path = tmp_path / "broker.toml"
-    path.write_text('listenPort = 10911\nenabled = true\nnames = ["a", "b"]\n[table]\nx = 1\n')
+    path.write_text('listenPort = 10911\nenabled = true\nnames = ["a", "b"]\n')
     assert read_properties(path) == {"listenPort": "10911", "enabled": "true", "names": "a;b"}
     path.write_text("listenPort = ")
     with pytest.raises(ConfigError, match=r"broker\.toml"):
         read_properties(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'tls.server.mode = "enforcing"\ntls.enable = true', '"tls.server.mode" = "enforcing"\n"tls.enable" = true',
+        '[tls]\nenable = true\n[tls.server]\nmode = "enforcing"', 'tls = {enable = true, server.mode = "enforcing"}',
+    ],
+)  # fmt: skip
+def test_names_with_dots_in_toml(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text(text)
+    found = read_properties(path)
+    assert found == {"tls.server.mode": "enforcing", "tls.enable": "true"}
+    write_properties(path, found)
+    assert read_properties(path) == found
+
+
+def test_a_byte_order_mark_belongs_to_no_name(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_bytes(b"\xef\xbb\xbflistenPort=1")
+    assert read_properties(path) == {"listenPort": "1"}
+    write_properties(path, {"\ufeffname": "1"})
+    assert read_properties(path) == {"\ufeffname": "1"}
 
 
 def test_replace_file_keeps_one_generation(tmp_path: Path) -> None:
