@@ -130,7 +130,7 @@ class TopicTable:
 
     def _drop_unused(self) -> None:
         """Forget the states that no topic is in any more, once there may be as many of them as of the others."""
-        if len(self._shared) > self._shared_limit:
+        if len(self._shared) > min(self._shared_limit, SHARED_MIN + 2 * len(self._topics)):
             used = set(self._topics.values())
             self._shared = {key: shared for key, shared in self._shared.items() if shared in used}
             self._shared_limit = max(SHARED_MIN, 2 * len(self._shared))

@@ -456,6 +456,21 @@ def test_states_that_no_topic_is_in_any_more_are_forgotten() -> None:
     assert route.queue_datas[0].read_queue_nums == 3 * SHARED_MIN - 1
 
 
+@pytest.mark.parametrize("leave", ["broker", "topics"])
+def test_states_of_topics_that_left_are_forgotten(leave: str) -> None:
+    table = Table()
+    topics = [f"T{number}" for number in range(4 * SHARED_MIN)]
+    table.register("T", "U")
+    for number, topic in enumerate(topics):
+        table.routes.register_topic(topic, [("a", QueueNumbers(number, 4, 6, 0))])
+    if leave == "broker":
+        table.routes.unregister_brokers([BrokerAddress("c", "a", "10.0.0.1:1", 0)])
+    else:
+        for topic in topics:
+            table.routes.delete_topic(topic)
+    assert len(table.routes._topics._shared) <= SHARED_MIN + 4
+
+
 def test_zone_filter_keeps_the_zone_and_the_masterless() -> None:
     table = Table()
     table.register("T", "U", zone="East", filter_servers=["f:1"])
