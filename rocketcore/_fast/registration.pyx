@@ -3,9 +3,9 @@ they change in a table.
 
 json      {"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"topicName":"T","readQueueNums":8,"writeQueueNums":8,
           "perm":6,"topicSysFlag":0,…},…},…},…}: keys in any order, standard JSON; a topic with a key that Java does not
-          write, without its name or one of the first three numbers, with an escape in its name or more than 32,767 bytes
-          of it, or under another key than its name is *unusual*, and so is a body with an escape in a key outside of the
-          table
+          write, without its name or one of the first three numbers, with an escape in its name or more than 32,767
+          bytes of it, or under another key than its name is *unusual*, and so is a body with an escape in a key outside
+          of the table
 text      length i32, then "name read write perm filterType" and perhaps attributes, separated by one blank each
 numbers   read, write, perm, sysFlag: equal ones of one call are one object, as most topics of a broker have the same
 known     the table that the topics go to. Brokers name mostly the topics that are there already, in the order in which

@@ -9,8 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from rocketcore.codes import Version
 from rocketcore.nameserver.config import NameServerConfig
-from rocketcore.nameserver.registration import QueueNumbers, RegisteredTopics
+from rocketcore.nameserver.registration import QueueNumbers, RegisteredTopics, read_registration
 from rocketcore.nameserver.route_info import (
     BrokerAddress,
     BrokerRegistration,
@@ -19,7 +20,14 @@ from rocketcore.nameserver.route_info import (
     RouteInfoManager,
     filter_by_zone,
 )
-from rocketcore.protocol.bodies import DataVersion, TopicQueueMappingInfo, TopicRouteData
+from rocketcore.protocol.bodies import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicQueueMappingInfo,
+    TopicRouteData,
+)
 from rocketcore.service import ManualClock
 from tests.reference.route_tables import RouteTables
 
@@ -85,7 +93,8 @@ class Tables(RuleBasedStateMachine):
         digest = hash((broker, repr(registered)))
         result = self.quick.register_unchanged(broker, connection, digest)
         if result is None:
-            result = self.quick.register_broker(broker, registered, connection, digest)
+            read = read_registration(_body(registered), False, int(Version.V5_0_0), self.quick.known_topics(broker))
+            result = self.quick.register_broker(broker, read, connection, digest)
         version = registered.data_version
         assert _plain_result(result) == self.plain.register(
             broker.cluster, broker.broker_name, broker.broker_id, broker.address, broker.ha_address, broker.zone,
@@ -232,6 +241,17 @@ def _plain_news(news: MinBrokerIdChange) -> tuple[Any, ...]:
     return (
         news.broker_name, news.broker_id, news.address, news.offline_address, news.ha_address, sorted(news.targets),
     )  # fmt: skip
+
+
+def _body(registered: RegisteredTopics) -> bytes:
+    table = {
+        topic: TopicConfig(topic, numbers.read, numbers.write, numbers.perm, None, numbers.sys_flag)
+        for topic, numbers in registered.topics.items()
+    }
+    wrapper = TopicConfigAndMappingSerializeWrapper(table, registered.data_version)
+    wrapper.topic_queue_mapping_info_map = dict(registered.mappings)
+    document = json.loads(RegisterBrokerBody(wrapper, registered.filter_servers or []).encode())
+    return json.dumps({**document, "filterServerList": registered.filter_servers}).encode()
 
 
 def _plain_result(result: RegisterResult | None) -> tuple[Any, ...] | None:
