@@ -20,7 +20,10 @@ from typing import Any
 import pytest
 import uvloop
 
+from rocketcore.codes import RequestCode
 from rocketcore.errors import ConfigError, ConnectError, RequestTimeout, TransportError
+from rocketcore.nameserver.config import NameServerConfig
+from rocketcore.nameserver.server import NameServer
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.transport import server as server_module
@@ -512,6 +515,63 @@ def test_new_certificates_are_served_while_old_connections_go_on(
         for sock in (old, between, new):
             with sock:
                 assert ask(sock, RemotingCommand.request(ECHO, body=b"x")).body == b"x"
+
+
+# A server that asks another
+
+
+def registered(broker_id: int, address: str) -> RemotingCommand:
+    body = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{}}}'
+    request = RemotingCommand.request(RequestCode.REGISTER_BROKER, body=body)
+    request.ext_fields = {
+        "brokerName": "broker-a", "brokerAddr": address, "clusterName": "C", "haServerAddr": "10.0.0.0:10912",
+        "brokerId": str(broker_id), "enableActingMaster": "true",
+    }  # fmt: skip
+    return request
+
+
+@pytest.mark.parametrize(
+    ("tls", "refused"),
+    [
+        (client_tls(), ""),
+        (False, "it does not speak TLS, which this server requires"),
+        (True, "certificate verify failed: unable to get local issuer"),
+        (client_tls(server_hostname="rocketmq.example"), "certificate verify failed: Hostname mismatch"),
+    ],
+    ids=["trusting", "plain", "trusting others", "expecting another name"],
+)
+def test_a_name_server_tells_brokers_over_tls(
+    tls: TlsConfig | bool, refused: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a new smallest id, at the port that the broker registered, where it takes nothing but TLS."""
+    caplog.set_level("INFO", "rocketcore")
+
+    async def scenario() -> None:
+        told: asyncio.Queue[RemotingCommand] = asyncio.Queue()
+        broker = RemotingServer(name="broker", tls=server_tls("enforcing"))
+        broker.register(
+            RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, lambda channel, request: told.put_nowait(request)
+        )
+        await broker.start()
+        config = NameServerConfig(listen_port=0, rocketmq_home=tmp_path, notify_min_broker_id_changed=True)
+        name_server = NameServer(config, tls=server_tls("enforcing"), client_tls=tls)
+        async with asyncio.timeout(2 * TIMEOUT), name_server, RemotingClient(tls=client_tls()) as client:
+            for request in (registered(1, broker.address), registered(0, "10.0.0.0:10911")):
+                assert (await client.invoke(name_server.address, request, TIMEOUT)).code == 0
+            if refused:
+                await asyncio.to_thread(eventually, lambda: refused in caplog.text)
+                assert told.empty()
+            else:
+                notice = await told.get()
+                assert notice.is_oneway
+                assert notice.ext_fields == {
+                    "brokerName": "broker-a", "minBrokerId": "0", "minBrokerAddr": "10.0.0.0:10911",
+                    "haBrokerAddr": "10.0.0.0:10912",
+                }  # fmt: skip
+                assert "notice not sent" not in caplog.text
+        await broker.stop()
+
+    asyncio.run(scenario())
 
 
 # PROXY
