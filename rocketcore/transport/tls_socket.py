@@ -48,7 +48,10 @@ class TlsSocket:
                 with contextlib.suppress(OSError):
                     sock.send(session.take_outgoing(), socket.MSG_DONTWAIT)
                 raise ConnectionError(failure_text(error)) from error
-            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            sock.settimeout(left)
             if outgoing := session.take_outgoing():
                 sock.sendall(outgoing)
             if session.established:
@@ -65,6 +68,8 @@ class TlsSocket:
         if self._early:
             early, self._early = self._early, b""
             return early
+        if self._session.ended:
+            return b""
         data = self._socket.recv(size, flags)
         if not data:
             return b""

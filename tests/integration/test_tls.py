@@ -21,7 +21,7 @@ import pytest
 import uvloop
 
 from rocketcore.codes import RequestCode
-from rocketcore.errors import ConfigError, ConnectError, RequestTimeout, TransportError
+from rocketcore.errors import ConfigError, ConnectError, ConnectionLost, RequestTimeout, TransportError
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
 from rocketcore.protocol.command import RemotingCommand
@@ -33,6 +33,8 @@ from rocketcore.transport.client import RemotingClient, split_address
 from rocketcore.transport.listener import open_listener
 from rocketcore.transport.server import RemotingServer
 from rocketcore.transport.tls import TlsConfig
+from rocketcore.transport.tls_session import TlsSession
+from rocketcore.transport.tls_socket import TlsSocket
 from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls, server_tls
 from tests.integration.test_transport import ECHO, NEVER, TIMEOUT, TestServer, ended, eventually, run_threads
 
@@ -276,6 +278,38 @@ def test_a_child_process_makes_a_tls_connection_of_its_own() -> None:
         assert client.connect(server.address) is channel
 
 
+def test_the_end_of_a_session_ends_the_connection_though_the_socket_stays_open() -> None:
+    """A server says that nothing follows, and closes its socket only later: the next request needs a new one."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as kept:
+        address = "{}:{}".format(*listener.getsockname())
+
+        def serve() -> None:
+            for number in (b"0", b"1"):
+                sock = kept.enter_context(listener.accept()[0])
+                session = TlsSession(server_tls().context(), server_side=True)
+                decoder = FrameDecoder()
+                commands: list[RemotingCommand] = []
+                while not commands:
+                    commands = decoder.feed(session.receive(sock.recv(65536)))
+                    sock.sendall(session.take_outgoing())
+                session.send(RemotingCommand.response(commands[0], body=number).encode())
+                session.close()
+                sock.sendall(session.take_outgoing())
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with BlockingRemotingClient(tls=client_tls()) as client:
+            channel = client.connect(address)
+            assert client.invoke(address, RemotingCommand.request(ECHO), TIMEOUT).body == b"0"
+            began = time.monotonic()
+            with pytest.raises(ConnectionLost, match="the server closed the connection"):
+                client.invoke(address, RemotingCommand.request(ECHO), TIMEOUT)
+            assert time.monotonic() - began < TIMEOUT / 2
+            assert channel.closed
+            assert client.invoke(address, RemotingCommand.request(ECHO), TIMEOUT).body == b"1"
+        thread.join(TIMEOUT)
+
+
 # Trust
 
 
@@ -443,6 +477,32 @@ def test_a_server_that_never_answers_the_handshake(loop_factory: Callable[[], as
                 await client.invoke(address, RemotingCommand.request(ECHO), TIMEOUT)
 
         run(loop_factory, scenario, tls=client_tls(), connect_timeout=0.2)
+
+
+def test_a_handshake_byte_by_byte_does_not_outlast_its_deadline() -> None:
+    """No single read of it takes long."""
+
+    class Dripping:
+        """A socket with always one byte more of a record of 16 KiB."""
+
+        given = b"\x16\x03\x03\x40\x00"
+
+        def recv(self, size: int) -> bytes:
+            byte, self.given = self.given[:1] or b"\0", self.given[1:]
+            time.sleep(0.001)
+            return byte
+
+        def settimeout(self, timeout: float) -> None:
+            assert timeout > 0
+
+        def sendall(self, data: bytes) -> None:
+            pass
+
+    dripping: Any = Dripping()
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        TlsSocket(dripping, client_tls().context(), "localhost", 0.1)
+    assert time.monotonic() - began < 2
 
 
 def test_a_stop_ends_connections_that_are_still_opening(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
