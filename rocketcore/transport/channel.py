@@ -102,7 +102,7 @@ class Channel(asyncio.Protocol):
         self._out_bytes = 0
         self._partial_bytes = 0
         self._partial_since = 0.0
-        self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle, int, float]] = {}
+        self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle, int]] = {}
         self._placed_bytes = 0  # of the frame that the stream receives into its place
         self._serving = 0
         self._stream: Any = None  # the transport, where it is one whose responder may answer for this channel
@@ -306,7 +306,7 @@ class Channel(asyncio.Protocol):
         if pending is None:
             logger.debug("late answer remote=%s opaque=%d", self.remote_address, chunk.heads[index, _OPAQUE])
             return
-        future, timer, _, _ = pending
+        future, timer, _ = pending
         timer.cancel()
         if not future.done():
             future.set_result(chunk.command(index))
@@ -497,23 +497,40 @@ class Channel(asyncio.Protocol):
             command.opaque = next_opaque()
         frame = command.encode()
         future: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        timer = self._loop.call_later(timeout, self._expire, command.opaque, timeout)
-        self._pending[command.opaque] = future, timer, command.code, self._endpoint.clock.monotonic()
+        began = self._endpoint.clock.monotonic()
+        timer = self._loop.call_later(timeout, self._expire, future, command.opaque, command.code, timeout, began)
+        self._pending[command.opaque] = future, timer, command.code
         self.write(frame)
         return future
 
     async def invoke(self, command: RemotingCommand, timeout: float) -> RemotingCommand:
         """Send a request and return its answer, whatever its code; raises as ``invoke_nowait`` and its future."""
         if self._write_paused:
-            began = self._loop.time()
-            try:
-                async with asyncio.timeout(timeout):
-                    await self.drain()
-            except TimeoutError:
-                what = f"{request_name(command.code)} at {self.remote_address}"
-                raise RequestTimeout(f"{what}: not sent within {timeout:g} s, the peer does not read") from None
-            timeout = max(0.0, timeout - (self._loop.time() - began))
-        return await self.invoke_nowait(command, timeout)
+            timeout = await self.room(command.code, timeout)
+        future = self.invoke_nowait(command, timeout)
+        opaque = command.opaque
+        try:
+            return await future
+        except asyncio.CancelledError:
+            pending = self._pending.get(opaque)
+            if pending is not None and pending[0] is future:
+                # Its timer goes on: at the deadline it finds out whether the peer is silent.
+                del self._pending[opaque]
+            raise
+
+    async def room(self, code: int, timeout: float) -> float:
+        """Wait until the peer has taken enough of what was written for a request of ``code``; returns the seconds left.
+
+        raises  RequestTimeout after ``timeout`` seconds
+        """
+        began = self._loop.time()
+        try:
+            async with asyncio.timeout(timeout):
+                await self.drain()
+        except TimeoutError:
+            what = f"{request_name(code)} at {self.remote_address}"
+            raise RequestTimeout(f"{what}: not sent within {timeout:g} s, the peer does not read") from None
+        return max(0.0, timeout - (self._loop.time() - began))
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
         """Send a request that has no answer; raises ConnectionLost on a closed channel, Overloaded."""
@@ -537,14 +554,18 @@ class Channel(asyncio.Protocol):
             if not pending[0].done():
                 pending[0].set_result(command)
 
-    def _expire(self, opaque: int, timeout: float) -> None:
-        pending = self._pending.pop(opaque, None)
-        if pending is None:
-            return
-        future, _, code, began = pending
+    def _expire(
+        self, future: asyncio.Future[RemotingCommand], opaque: int, code: int, timeout: float, began: float
+    ) -> None:
+        """End a request at its deadline; its caller may have left before, and the connection ended."""
+        pending = self._pending.get(opaque)
+        if pending is not None and pending[0] is future:
+            del self._pending[opaque]
         if not future.done():
             what = f"{request_name(code)} at {self.remote_address}"
             future.set_exception(RequestTimeout(f"{what}: no answer within {timeout:g} s"))
+        if self not in self._endpoint.channels:
+            return
         silent = self._endpoint.clock.monotonic() - max(began, self.last_read)
         if self.last_read < began and silent >= self._endpoint.limits.silent_timeout:
             self._log_closing(f"silent for {silent:.1f} s")
@@ -552,7 +573,7 @@ class Channel(asyncio.Protocol):
 
     def _fail_pending(self, error: Callable[[int], TransportError]) -> None:
         pending, self._pending = self._pending, {}
-        for future, timer, code, _ in pending.values():
+        for future, timer, code in pending.values():
             timer.cancel()
             if not future.done():
                 future.set_exception(error(code))

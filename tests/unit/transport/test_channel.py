@@ -407,6 +407,40 @@ def test_a_silent_peer_is_given_up_at_the_deadline() -> None:
     run(scenario)
 
 
+def test_a_caller_that_leaves_leaves_nothing_behind() -> None:
+    async def scenario() -> None:
+        peer = Peer(server=False, max_in_flight=1)
+        for _ in range(3):
+            request = RemotingCommand.request(100)
+            asking = asyncio.create_task(peer.channel.invoke(request, 5))
+            await asyncio.sleep(0)
+            assert peer.channel.in_flight == 1
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            assert peer.channel.in_flight == 0
+            peer.receive(RemotingCommand.response(request))
+        assert not peer.channel.closed
+
+    run(scenario)
+
+
+def test_a_silent_peer_is_given_up_though_its_callers_left() -> None:
+    async def scenario() -> None:
+        peer = Peer(server=False, silent_timeout=3.0)
+        peer.clock.advance(1)
+        asking = asyncio.create_task(peer.channel.invoke(RemotingCommand.request(100), 0.02))
+        await asyncio.sleep(0)
+        asking.cancel()
+        peer.clock.advance(5)
+        await asyncio.sleep(0.01)
+        assert peer.transport.ended == ""
+        await asyncio.sleep(0.05)
+        assert peer.transport.ended == "aborted"
+
+    run(scenario)
+
+
 def test_a_lost_connection_ends_what_is_outstanding() -> None:
     async def scenario() -> None:
         peer = Peer(server=False)
