@@ -428,8 +428,8 @@ class Channel(asyncio.Protocol):
         response.flag |= _RESPONSE
         try:
             frame = response.encode()
-        except RocketError as error:
-            frame = RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, _failure_text(error)).encode()
+        except Exception as error:  # too long, or with a field that is no text
+            frame = self._failure(request, error).encode()
         self.write(frame)
 
     # Writing

@@ -168,13 +168,17 @@ def test_errors_become_answers(caplog: pytest.LogCaptureFixture) -> None:
         def too_long(channel: Channel, request: RemotingCommand) -> RemotingCommand:
             return RemotingCommand.response(request, body=bytes(17 << 20))
 
+        def no_text(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            return RemotingCommand(0, ext_fields={"count": 5})  # type: ignore[dict-item]
+
         peer = Peer()
         handlers = peer.endpoint.handlers
         handlers[100] = raising(GroupNotExist(26, "no group"))
         handlers[101] = raising(ValueError("bad"))
         handlers[102] = late
         handlers[103] = too_long
-        peer.receive(*(RemotingCommand.request(code) for code in (100, 101, 102, 103, 104)))
+        handlers[105] = no_text
+        peer.receive(*(RemotingCommand.request(code) for code in (100, 101, 102, 103, 104, 105)))
         await asyncio.gather(*peer.endpoint.tasks)
         await asyncio.sleep(0)
         answers = {command.opaque: (command.code, command.remark or "") for command in peer.transport.commands()}
@@ -185,6 +189,7 @@ def test_errors_become_answers(caplog: pytest.LogCaptureFixture) -> None:
         assert texts[3][0] == 1
         assert texts[3][1].startswith("LocalProtocolError: answer: a frame of")
         assert texts[4] == (3, " request type 104 not supported")
+        assert texts[5] == (1, "TypeError: expected a str, not 5")
 
     run(scenario)
     assert "request=GET_KV_CONFIG" in caplog.text
