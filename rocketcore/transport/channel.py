@@ -126,6 +126,11 @@ class Channel(asyncio.Protocol):
         return self._closed
 
     @property
+    def write_paused(self) -> bool:
+        """Whether the peer has to take some of what was written before more should be."""
+        return self._write_paused
+
+    @property
     def in_flight(self) -> int:
         """Requests of ours that wait for an answer."""
         return len(self._pending)
@@ -435,7 +440,11 @@ class Channel(asyncio.Protocol):
     # Writing
 
     def write(self, data: bytes | memoryview | list[bytes]) -> None:
-        """Send bytes, together with what else is written in this turn of the loop; nothing on a closed channel."""
+        """Send bytes, together with what else is written in this turn of the loop; nothing on a closed channel.
+
+        What is more than the high-water mark does not wait for the end of the turn, so that whoever writes without end
+        is paused.
+        """
         if self._closed:
             return
         if isinstance(data, list):
@@ -444,7 +453,16 @@ class Channel(asyncio.Protocol):
         else:
             self._out.append(data)
             self._out_bytes += len(data)
-        if not self._corked and not self._flush_planned:
+        if self._corked:
+            return
+        if self._out_bytes > self._endpoint.limits.write_high_water_bytes:
+            if self._transport.is_closing():
+                # It broke in this turn, ``connection_lost`` follows.
+                self._out.clear()
+                self._out_bytes = 0
+            else:
+                self.flush()
+        elif not self._flush_planned:
             self._flush_planned = True
             self._loop.call_soon(self._planned_flush)
 

@@ -109,11 +109,18 @@ class RemotingClient(BaseClient):
         return answer
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout: float) -> None:
-        """Send a request that has no answer; done when the connection has taken it."""
+        """Send a request that has no answer; done when the connection has taken it, which waits for a slow peer.
+
+        raises  ConnectError, ConnectionLost, RequestTimeout after ``timeout`` seconds, ClientClosed
+        """
         channel = self._channels.get(address)
         if channel is None or channel.closed:
+            deadline = Deadline(timeout, self.clock)
             channel = await self.connect(address, timeout, request_name(command.code))
+            timeout = deadline.remaining()
         self._prepare(address, command)
+        if channel.write_paused:
+            await channel.room(command.code, timeout)
         channel.invoke_oneway(command)
 
     async def connect(self, address: str, timeout: float | None = None, what: str = "connect") -> Channel:

@@ -104,7 +104,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return self._session.object if name == "ssl_object" else self._raw.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
-        return self._closing
+        return self._closing or self._raw.is_closing()
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         self.writelines((data,))

@@ -213,6 +213,42 @@ def test_a_closed_client(server: TestServer) -> None:
     asyncio.run(scenario())
 
 
+def test_one_way_requests_wait_for_a_slow_server() -> None:
+    """A loop of them never waits for an answer: what the server does not take may not gather in memory."""
+
+    async def scenario(address: str) -> None:
+        limits = ChannelLimits(write_high_water_bytes=1 << 20)
+        async with RemotingClient(limits=limits) as client:
+            channel = await client.connect(address)
+
+            async def send_many() -> None:
+                for _ in range(100):
+                    await client.invoke_oneway(address, RemotingCommand.request(ECHO, body=bytes(1 << 20)), 0.1)
+
+            with pytest.raises(RequestTimeout, match=r"not sent within 0\.1 s, the peer does not read"):
+                await send_many()
+            assert channel._transport.get_write_buffer_size() < 4 << 20
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        asyncio.run(scenario("{}:{}".format(*listener.getsockname())))
+
+
+def test_one_way_requests_all_arrive_at_a_server_that_reads() -> None:
+    async def scenario() -> None:
+        received: list[int] = []
+        server = RemotingServer()
+        server.register(ECHO, lambda channel, request: received.append(len(request.body)))  # type: ignore[func-returns-value]
+        await server.start()
+        async with RemotingClient(limits=ChannelLimits(write_high_water_bytes=1 << 20)) as client:
+            for _ in range(200):
+                await client.invoke_oneway(server.address, RemotingCommand.request(ECHO, body=bytes(100_000)), TIMEOUT)
+            await asyncio.to_thread(eventually, lambda: len(received) == 200)
+        assert received == [100_000] * 200
+        await server.stop()
+
+    asyncio.run(scenario())
+
+
 def test_the_server_asks_the_client(server: TestServer) -> None:
     async def scenario(client: RemotingClient) -> None:
         async def answer(channel: Channel, request: RemotingCommand) -> RemotingCommand:

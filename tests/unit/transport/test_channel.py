@@ -34,6 +34,9 @@ class ListTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.high = high or 0
 
+    def is_closing(self) -> bool:
+        return bool(self.ended)
+
     def get_write_buffer_size(self) -> int:
         return sum(map(len, self.writes)) if self.full else 0
 
@@ -324,6 +327,50 @@ def test_a_client_goes_on_reading_and_waits_to_write() -> None:
         assert [command.code for command in peer.transport.commands()] == [100, 101]
         peer.receive(*(RemotingCommand.response(command) for command in peer.transport.commands()))
         assert (await waiting).code == 0
+
+    run(scenario)
+
+
+def test_what_one_turn_writes_is_bounded_by_the_high_water_mark() -> None:
+    """Many tasks ask in one turn of the loop, before the transport could say that it is full."""
+
+    async def scenario() -> None:
+        peer = Peer(server=False, write_high_water_bytes=10_000)
+        peer.transport.full = True
+        asking = [
+            asyncio.create_task(peer.channel.invoke(RemotingCommand.request(100, body=bytes(1000)), 5))
+            for _ in range(200)
+        ]
+        await asyncio.sleep(0)
+        assert peer.channel.in_flight < 15
+        served = 0
+        while served < 200:
+            sent = peer.transport.commands()
+            assert len(sent) < 15
+            served += len(sent)
+            peer.transport.writes.clear()
+            peer.receive(*(RemotingCommand.response(command) for command in sent))
+            peer.channel.resume_writing()
+            for _ in range(3):
+                await asyncio.sleep(0)
+            peer.channel.flush()
+        assert all(answer.code == 0 for answer in await asyncio.gather(*asking))
+
+    run(scenario)
+
+
+def test_a_transport_that_broke_is_left_alone_until_it_says_so() -> None:
+    """asyncio's complains of each write between the failure of one and ``connection_lost``."""
+
+    async def scenario() -> None:
+        peer = Peer(server=False, write_high_water_bytes=1000)
+        peer.transport.ended = "broken"
+        answers = [peer.channel.invoke_nowait(RemotingCommand.request(100, body=bytes(2000)), 5) for _ in range(10)]
+        assert peer.transport.writes == []
+        peer.channel.connection_lost(OSError("broken pipe"))
+        for answer in answers:
+            with pytest.raises(ConnectionLost, match="broken pipe"):
+                await answer
 
     run(scenario)
 
