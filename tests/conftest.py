@@ -7,4 +7,5 @@ pytest_plugins = [
     "tests.fixtures.apache",
     "tests.fixtures.cluster",
     "tests.fixtures.name_servers",
+    "tests.fixtures.addresses",
 ]

@@ -140,6 +140,12 @@ class RemotingClient(BaseClient):
                 return await asyncio.shield(attempt)
         except TimeoutError:
             raise RequestTimeout(f"{what} at {address}: no connection within {timeout:g} s") from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if attempt.cancelled() and (task is None or not task.cancelling()):
+                # ``close()`` ended the attempt; nobody cancelled the caller.
+                raise ClientClosed(f"{what} at {address}: the client is closed") from None
+            raise
         except ConnectError as error:
             # The attempt is shared: each waiter raises an error of its own.
             raise ConnectError(f"{what} at {address}: {error.args[0]}") from error.__cause__

@@ -213,6 +213,24 @@ def test_a_closed_client(server: TestServer) -> None:
     asyncio.run(scenario())
 
 
+def test_closing_while_a_connection_is_made(silent_address: str) -> None:
+    """Nobody cancelled the caller, so it hears of no cancellation."""
+
+    async def scenario() -> None:
+        client = RemotingClient()
+        waiting = asyncio.create_task(client.invoke(silent_address, RemotingCommand.request(ECHO), TIMEOUT))
+        cancelled = asyncio.create_task(client.connect(silent_address, TIMEOUT))
+        await asyncio.sleep(0.05)
+        cancelled.cancel()
+        await client.close()
+        with pytest.raises(ClientClosed, match=f"PUT_KV_CONFIG at {silent_address}: the client is closed"):
+            await waiting
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+
+    asyncio.run(scenario())
+
+
 def test_one_way_requests_wait_for_a_slow_server() -> None:
     """A loop of them never waits for an answer: what the server does not take may not gather in memory."""
 
