@@ -224,6 +224,8 @@ class RemotingClient(BaseClient):
         return Channel(self._endpoint)
 
     def _channel_closed(self, channel: Channel) -> None:
+        if self._channels.get(channel.remote_address) is channel:
+            del self._channels[channel.remote_address]
         if self._all_closed is not None and not self._endpoint.channels:
             self._all_closed.set()
 
@@ -234,5 +236,5 @@ class RemotingClient(BaseClient):
         channel = attempt.result()
         if self._closed:
             channel.close()
-        else:
+        elif not channel.closed:
             self._channels[address] = channel

@@ -231,6 +231,17 @@ def test_closing_while_a_connection_is_made(silent_address: str) -> None:
     asyncio.run(scenario())
 
 
+def test_connections_that_ended_are_forgotten(server: TestServer) -> None:
+    async def scenario(client: RemotingClient) -> None:
+        channel = await client.connect(server.address)
+        with pytest.raises(ConnectionLost):
+            await client.invoke(server.address, RemotingCommand.request(DROP), TIMEOUT)
+        assert client._channels == {}
+        assert await client.connect(server.address) is not channel
+
+    with_client(server, scenario)
+
+
 def test_one_way_requests_wait_for_a_slow_server() -> None:
     """A loop of them never waits for an answer: what the server does not take may not gather in memory."""
 
