@@ -138,6 +138,7 @@ class BlockingRemotingClient(BaseClient):
     def connect(self, address: str, timeout: float | None = None, what: str = "connect") -> BlockingChannel:
         """Return the open connection to an address, making it where there is none.
 
+        ``timeout`` is for the wait for another thread's attempt and an attempt of its own together.
         raises  ConnectError, RequestTimeout where another thread's attempt takes too long, ClientClosed
         """
         if os.getpid() != self._pid:
@@ -152,11 +153,12 @@ class BlockingRemotingClient(BaseClient):
         with self._lock:
             slot = self._slots.setdefault(address, _Slot())
         limit = self._connect_timeout if timeout is None else min(self._connect_timeout, max(0.0, timeout))
+        deadline = self.clock.monotonic() + limit
         if not slot.lock.acquire(timeout=limit):
             raise RequestTimeout(f"{what} at {address}: no connection within {limit:g} s")
         try:
             if slot.channel is None or slot.channel.closed:
-                slot.channel = BlockingChannel(self, self._open(address, limit, what), address)
+                slot.channel = BlockingChannel(self, self._open(address, deadline, limit, what), address)
             channel = slot.channel
         finally:
             slot.lock.release()
@@ -215,25 +217,47 @@ class BlockingRemotingClient(BaseClient):
         if not channel.has_pending:
             channel.close()
 
-    def _open(self, address: str, timeout: float, what: str) -> ConnectedSocket:
+    def _open(self, address: str, deadline: float, timeout: float, what: str) -> ConnectedSocket:
         host, port = self._target(address)
-        deadline = self.clock.monotonic() + timeout
-        sock: socket.socket | None = None
         try:
-            connected: ConnectedSocket
-            connected = sock = socket.create_connection((host, port), timeout=max(0.001, timeout))
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is not None:
-                left = max(0.001, deadline - self.clock.monotonic())
-                connected = TlsSocket(sock, self._tls.context, self._tls.hostname(host), left)
-            sock.settimeout(None)
-        except OSError as error:
-            if sock is not None:
+            sock = self._connected(host, port, deadline)
+            try:
+                connected: ConnectedSocket = sock
+                if self._tls is not None:
+                    left = deadline - self.clock.monotonic()
+                    connected = TlsSocket(sock, self._tls.context, self._tls.hostname(host), left)
+                sock.settimeout(None)
+            except BaseException:
                 sock.close()
+                raise
+        except OSError as error:
             late = isinstance(error, TimeoutError)
             why = f"no connection within {timeout:g} s" if late else error.strerror or str(error)
             raise ConnectError(f"{what} at {address}: {why}") from error
         return connected
+
+    def _connected(self, host: str, port: int, deadline: float) -> socket.socket:
+        """Connect to the first address of a host that takes it; all of them share the time."""
+        failure: OSError | None = None
+        for family, kind, protocol, _, target in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            left = deadline - self.clock.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.settimeout(left)
+                sock.connect(target)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            except OSError as error:
+                sock.close()
+                failure = error
+            except BaseException:
+                sock.close()
+                raise
+            else:
+                return sock
+        assert failure is not None, "getaddrinfo raises where there is no address"
+        raise failure
 
     def _open_channels(self) -> list[BlockingChannel]:
         with self._lock:
