@@ -22,7 +22,8 @@ def split_address(address: str) -> tuple[str, int]:
     """Return host and port of ``host:port`` or ``[ipv6]:port``; raises ConfigError for anything else."""
     host, colon, port = address.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    is_port = port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536
+    if not colon or not host or not host.isprintable() or not is_port:
         raise ConfigError(f"{address!r} is not an address of the form host:port")
     return host, int(port)
 

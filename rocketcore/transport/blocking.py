@@ -234,6 +234,8 @@ class BlockingRemotingClient(BaseClient):
             late = isinstance(error, TimeoutError)
             why = f"no connection within {timeout:g} s" if late else error.strerror or str(error)
             raise ConnectError(f"{what} at {address}: {why}") from error
+        except ValueError as error:  # a name that no host can have; UnicodeError among them
+            raise ConnectError(f"{what} at {address}: {host!r} is no host: {error}") from error
         return connected
 
     def _connected(self, host: str, port: int, deadline: float) -> socket.socket:

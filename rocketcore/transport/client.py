@@ -213,6 +213,8 @@ class RemotingClient(BaseClient):
             raise ConnectError(f"no connection within {self._connect_timeout:g} s") from error
         except OSError as error:
             raise ConnectError(error.strerror or str(error)) from error
+        except ValueError as error:  # a name that no host can have; UnicodeError among them
+            raise ConnectError(f"{host!r} is no host: {error}") from error
         channel.remote_address = address
         if self._sweeper is None:
             interval = max(0.05, self.limits.idle_timeout / 4)

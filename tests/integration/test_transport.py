@@ -278,6 +278,24 @@ def test_one_way_requests_all_arrive_at_a_server_that_reads() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example", ".a"])
+def test_a_name_that_no_host_can_have(host: str, tls: bool) -> None:
+    """A name server may give one out; whoever meets it goes on with the next broker."""
+
+    async def scenario() -> None:
+        async with RemotingClient(tls=tls) as client:
+            with pytest.raises(ConnectError, match=f"PUT_KV_CONFIG at {host}:1: '{host}' is no host"):
+                await client.invoke(f"{host}:1", RemotingCommand.request(ECHO), TIMEOUT)
+
+    asyncio.run(scenario())
+    with (
+        BlockingRemotingClient(tls=tls) as client,
+        pytest.raises(ConnectError, match=f"PUT_KV_CONFIG at {host}:1: '{host}' is no host"),
+    ):
+        client.invoke(f"{host}:1", RemotingCommand.request(ECHO), TIMEOUT)
+
+
 def test_the_server_asks_the_client(server: TestServer) -> None:
     async def scenario(client: RemotingClient) -> None:
         async def answer(channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -886,7 +904,10 @@ def test_run_sync_refuses_what_needs_a_loop() -> None:
         run_sync(fails())
 
 
-@pytest.mark.parametrize("address", ["", "host", ":1", "host:", "host:0", "host:65536", "host:x", "[::1]"])
+@pytest.mark.parametrize(
+    "address",
+    ["", "host", ":1", "host:", "host:0", "host:65536", "host:x", "[::1]", "ho\0st:1", "host:" + "1" * 5000],
+)
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(ConfigError):
         split_address(address)
