@@ -145,7 +145,14 @@ class BlockingChannel:
 
     def invoke(self, command: RemotingCommand, timeout: float) -> RemotingCommand:
         """Ask and return the answer, whatever its code; raises RequestTimeout, ConnectionLost, Overloaded."""
-        return self.wait(self.invoke_nowait(command, timeout))
+        pending = self.invoke_nowait(command, timeout)
+        try:
+            return self.wait(pending)
+        except BaseException:
+            with self._mutex:
+                if self._pending.get(pending.opaque) is pending:
+                    del self._pending[pending.opaque]
+            raise
 
     def invoke_nowait(self, command: RemotingCommand, timeout: float) -> PendingAnswer:
         """Send a request; raises ConnectionLost, RequestTimeout where it could not be written, Overloaded."""
@@ -180,10 +187,26 @@ class BlockingChannel:
 
     def wait(self, pending: PendingAnswer) -> RemotingCommand:
         """Return the answer of an outstanding request; the calling thread may do the reading meanwhile."""
-        while not pending.done:
+        try:
+            while not pending.done:
+                self._read_or_sleep(pending)
+                if not pending.done and self._clock.monotonic() >= pending.deadline:
+                    self._give_up(pending)
+        except BaseException:
+            self._leave(pending)
+            raise
+        if pending.answer is not None:
+            return pending.answer
+        error = pending.error
+        assert error is not None
+        raise error
+
+    def _read_or_sleep(self, pending: PendingAnswer) -> None:
+        lead = False
+        try:
             with self._mutex:
                 if pending.done:
-                    break
+                    return
                 lead = not self._reading
                 if lead:
                     self._reading = True
@@ -194,19 +217,21 @@ class BlockingChannel:
                     pending.sleeping = True
                     self._sleepers[pending.opaque] = pending
             if lead:
-                try:
-                    self._read_for(pending)
-                finally:
-                    self._resign()
+                self._read_for(pending)
             else:
                 self._sleep(pending)
-            if not pending.done and self._clock.monotonic() >= pending.deadline:
-                self._give_up(pending)
-        if pending.answer is not None:
-            return pending.answer
-        error = pending.error
-        assert error is not None
-        raise error
+        finally:
+            if lead:
+                self._resign()
+
+    def _leave(self, pending: PendingAnswer) -> None:
+        """Let a thread go that a signal's handler took away from its wait: nobody may wake it in place of another."""
+        with self._mutex:
+            pending.sleeping = False
+            pending.wake = None
+            self._sleepers.pop(pending.opaque, None)
+            if not self._reading:
+                self._wake_next()
 
     def _asked(self, code: int) -> str:
         return f"{request_name(code)} at {self.remote_address}"
@@ -226,8 +251,8 @@ class BlockingChannel:
                 pending.sleeping = False
                 self._sleepers.pop(pending.opaque, None)
                 return
-        # Someone was about to wake this thread when its time ran out: take the wake-up, it may mean to read.
-        pending.wake.acquire()
+        # Someone woke this thread just when its time ran out: take the wake-up, it may mean to read.
+        pending.wake.acquire(blocking=False)
 
     def _give_up(self, pending: PendingAnswer) -> None:
         with self._mutex:
@@ -267,22 +292,25 @@ class BlockingChannel:
         """Read once and hand out what came; False where nothing did."""
         try:
             data = self._socket.recv(_RECEIVE_BYTES, flags)
+            if not data:
+                self.fail(ConnectionLost(f"{self.remote_address}: the server closed the connection"))
+                return False
+            self.last_read = self.last_used = self._clock.monotonic()
+            self._hand_out(self._decoder.feed(data))
+            if self._decoder.failed:
+                self._decoder.feed(b"")
         except BlockingIOError:
             return False
         except OSError as error:
             self.fail(ConnectionLost(f"{self.remote_address}: the connection broke: {error.strerror or error}"))
             return False
-        if not data:
-            self.fail(ConnectionLost(f"{self.remote_address}: the server closed the connection"))
-            return False
-        self.last_read = self.last_used = self._clock.monotonic()
-        try:
-            self._hand_out(self._decoder.feed(data))
-            if self._decoder.failed:
-                self._decoder.feed(b"")
         except DecodeError as error:
             self.fail(ConnectionLost(f"{self.remote_address}: it sent what is no frame: {error}"))
             return False
+        except BaseException:
+            # A signal's handler raised, perhaps between two steps: what was received may be lost.
+            self.fail(ConnectionLost(f"{self.remote_address}: reading was interrupted"))
+            raise
         return True
 
     def _hand_out(self, commands: list[RemotingCommand]) -> None:
@@ -320,15 +348,17 @@ class BlockingChannel:
 
     def look(self) -> None:
         """Read what has come if nobody else reads; called for connections that are not in use."""
-        with self._mutex:
-            if self._reading or self._error is not None:
-                return
-            self._reading = True
+        lead = False
         try:
-            while self._receive(socket.MSG_DONTWAIT):
+            with self._mutex:
+                lead = not self._reading and self._error is None
+                if lead:
+                    self._reading = True
+            while lead and self._receive(socket.MSG_DONTWAIT):
                 pass
         finally:
-            self._resign()
+            if lead:
+                self._resign()
 
     # Writing
 
@@ -347,6 +377,12 @@ class BlockingChannel:
             lost = ConnectionLost(f"{self.remote_address}: the connection broke: {error.strerror or error}")
             self.fail(lost)
             raise ConnectionLost(f"{self._asked(code)}: {lost}") from error
+        except RequestTimeout:
+            raise
+        except BaseException:
+            # A signal's handler raised: nobody knows how much of the frame is out, and nothing may follow a part of it.
+            self.fail(ConnectionLost(f"{self.remote_address}: writing was interrupted"))
+            raise
         finally:
             self._write_lock.release()
             if self._error is not None:
@@ -363,11 +399,12 @@ class BlockingChannel:
                     # Half a frame is out: nothing else can follow it.
                     self.fail(ConnectionLost(f"{self.remote_address}: a frame could not be sent whole"))
                 raise RequestTimeout(late)
-            with self._mutex:
-                lead = not self._reading and self._error is None
-                if lead:
-                    self._reading = True
+            lead = False
             try:
+                with self._mutex:
+                    lead = not self._reading and self._error is None
+                    if lead:
+                        self._reading = True
                 poller.register(self._socket, select.POLLOUT | (select.POLLIN if lead else 0))
                 events = poller.poll(min(left * 1000, _WRITE_TURN_MILLIS))
                 if lead and events and events[0][1] & select.POLLIN:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from types import FrameType
 
 import pytest
 
-from rocketcore.errors import ConnectError, RequestTimeout
+from rocketcore.errors import ConnectError, ConnectionLost, RequestTimeout, TransportError
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.transport.blocking import BlockingRemotingClient
 from tests.integration.test_transport import (
     ECHO,
+    NEVER,
+    SLOW,
     TIMEOUT,
     TestServer,
+    eventually,
     run_threads,
 )
 
@@ -112,3 +117,106 @@ def test_the_next_address_of_a_host_is_tried(server: TestServer, monkeypatch: py
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: found)
     with BlockingRemotingClient() as client:
         assert client.invoke("two:1", RemotingCommand.request(ECHO, body=b"x"), TIMEOUT).body == b"x"
+
+
+# Signals: their handlers run, and may raise, in the main thread between any two steps
+
+
+class Interrupted(BaseException):
+    """What KeyboardInterrupt is, or the soft time limit of a task queue."""
+
+
+@pytest.fixture
+def interrupt() -> Iterator[Callable[[float], None]]:
+    """Raise in this thread, some seconds from now."""
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    main = threading.get_ident()
+    timers: list[threading.Timer] = []
+
+    def later(seconds: float) -> None:
+        timers.append(threading.Timer(seconds, signal.pthread_kill, (main, signal.SIGUSR1)))
+        timers[-1].start()
+
+    yield later
+    for timer in timers:
+        timer.join()
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_after_an_interrupted_write_nothing_follows_half_a_frame(interrupt: Callable[[float], None]) -> None:
+    """The next request's bytes would become the end of the body that was not sent whole."""
+    received: list[tuple[int, bytes]] = []
+
+    def script(server: ScriptedServer, sock: socket.socket, number: int) -> None:
+        if number == 0:
+            server.released.wait(TIMEOUT)
+        for command in commands(sock):
+            received.append((number, command.body))
+            sock.sendall(RemotingCommand.response(command).encode())
+
+    with closing(ScriptedServer(script)) as server, BlockingRemotingClient() as client:
+        client.connect(server.address, TIMEOUT)
+        interrupt(0.2)
+        with pytest.raises(Interrupted):
+            client.invoke(server.address, RemotingCommand.request(ECHO, body=b"a" * (15 << 20)), TIMEOUT)
+        body = b"b" * (15 << 20)
+        server.released.set()
+        assert client.invoke(server.address, RemotingCommand.request(ECHO, body=body), TIMEOUT).code == 0
+    assert received == [(1, body)]
+
+
+def test_an_interrupted_thread_is_not_woken_in_place_of_another(
+    server: TestServer, interrupt: Callable[[float], None]
+) -> None:
+    """One thread reads, the main thread and a third one sleep; when the reader is done the third has to read."""
+    took: list[float] = []
+
+    def ask(client: BlockingRemotingClient, body: bytes) -> None:
+        began = time.monotonic()
+        client.invoke(server.address, RemotingCommand.request(SLOW, body=body), TIMEOUT)
+        took.append(time.monotonic() - began)
+
+    with BlockingRemotingClient() as client:
+        channel = client.connect(server.address)
+        reader = threading.Thread(target=ask, args=(client, b"0.5"))
+        reader.start()
+        eventually(lambda: channel._reading)
+        third = threading.Timer(0.1, ask, (client, b"0.8"))
+        third.start()
+        interrupt(0.3)
+        with pytest.raises(Interrupted):
+            client.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT)
+        reader.join(TIMEOUT)
+        third.join(TIMEOUT)
+        assert len(took) == 2
+        assert max(took) < 3
+        assert channel._pending == {}
+        assert client.connect(server.address) is channel
+
+
+def test_an_interrupted_reader_ends_its_connection(server: TestServer, interrupt: Callable[[float], None]) -> None:
+    """It may have received what nobody will ever see."""
+    with BlockingRemotingClient() as client:
+        channel = client.connect(server.address)
+        lost: list[TransportError] = []
+
+        def waits() -> None:
+            try:
+                client.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT)
+            except TransportError as error:
+                lost.append(error)
+
+        other = threading.Timer(0.1, waits)
+        other.start()
+        interrupt(0.3)
+        with pytest.raises(Interrupted):
+            client.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT)
+        other.join(TIMEOUT)
+        assert [type(error) for error in lost] == [ConnectionLost]
+        assert str(lost[0]).endswith("reading was interrupted")
+        assert channel.closed
+        assert client.invoke(server.address, RemotingCommand.request(ECHO, body=b"x"), TIMEOUT).body == b"x"
