@@ -2,7 +2,7 @@
 
 Threads write their requests and read their answers themselves, see ``blocking_channel``. Requests that a server
 sends to us are served by one thread of the client, which also looks at connections that nobody is reading; it exists
-only where a handler is registered.
+where a handler is registered, or a server has asked.
 
 RocketMQ: ``NettyRemotingClient.invokeSync`` has the same contract.
 """
@@ -19,11 +19,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from rocketcore.codes import ResponseCode
+from rocketcore.codes import RemotingFlag, ResponseCode
 from rocketcore.errors import (
     BrokerError,
     ClientClosed,
     ConnectError,
+    LocalProtocolError,
     RequestTimeout,
     TransportError,
 )
@@ -186,9 +187,16 @@ class BlockingRemotingClient(BaseClient):
             channel.close()
 
     def serve_later(self, channel: BlockingChannel, command: RemotingCommand) -> None:
-        """Leave a server's request to the thread that serves them; called by whoever has read it."""
-        if not self._handlers:
-            self._answer(channel, command, self._not_supported(command))
+        """Leave a server's request to the thread that serves them; called by whoever has read it, who may not write.
+
+        Beyond ``limits.max_serving`` requests that wait they are dropped: who asks finds out at its deadline.
+        """
+        if len(self._requests) >= self.limits.max_serving:
+            logger.warning(
+                "request dropped, too many wait remote=%s request=%s",
+                channel.remote_address,
+                request_name(command.code),
+            )
             return
         self._requests.append((channel, command))
         self._start_server()
@@ -300,10 +308,14 @@ class BlockingRemotingClient(BaseClient):
         except BrokerError as error:
             result = RemotingCommand.response(command, error.code, error.remark)
         except Exception as error:
-            logger.exception("request failed remote=%s request=%s", channel.remote_address, request_name(command.code))
-            result = RemotingCommand.response(command, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            result = self._failure(channel, command, error)
         if isinstance(result, RemotingCommand):
             self._answer(channel, command, result)
+
+    def _failure(self, channel: BlockingChannel, command: RemotingCommand, error: Exception) -> RemotingCommand:
+        asked = request_name(command.code)
+        logger.error("request failed remote=%s request=%s", channel.remote_address, asked, exc_info=error)
+        return RemotingCommand.response(command, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     def _not_supported(self, command: RemotingCommand) -> RemotingCommand:
         remark = f" request type {command.code} not supported"
@@ -312,8 +324,14 @@ class BlockingRemotingClient(BaseClient):
     def _answer(self, channel: BlockingChannel, command: RemotingCommand, response: RemotingCommand) -> None:
         if command.is_oneway:
             return
+        response.opaque = command.opaque
+        response.flag |= RemotingFlag.RESPONSE
         with contextlib.suppress(TransportError):
-            channel.send(response, self._connect_timeout)
+            try:
+                channel.send(response, self._connect_timeout)
+            except (LocalProtocolError, TypeError, ValueError, OverflowError) as error:
+                # Too long, or with a field that is no text.
+                channel.send(self._failure(channel, command, error), self._connect_timeout)
 
 
 class BlockingChannelAdapter:

@@ -10,14 +10,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from types import FrameType
+from typing import Any
 
 import pytest
 
+from rocketcore.codes import ResponseCode
 from rocketcore.errors import ConnectError, ConnectionLost, RequestTimeout, TransportError
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.transport.blocking import BlockingRemotingClient
+from rocketcore.transport.channel import ChannelLimits
+from rocketcore.transport.server import RemotingServer
 from tests.integration.test_transport import (
+    CALL_BACK,
     ECHO,
     NEVER,
     SLOW,
@@ -220,3 +225,74 @@ def test_an_interrupted_reader_ends_its_connection(server: TestServer, interrupt
         assert str(lost[0]).endswith("reading was interrupted")
         assert channel.closed
         assert client.invoke(server.address, RemotingCommand.request(ECHO, body=b"x"), TIMEOUT).body == b"x"
+
+
+# A server that asks
+
+
+def test_a_server_asks_while_a_request_is_being_written() -> None:
+    """Whoever reads the question holds the lock of writing: it cannot answer itself."""
+    answers: list[tuple[int, str | None]] = []
+
+    def script(server: ScriptedServer, sock: socket.socket, number: int) -> None:
+        time.sleep(0.2)
+        sock.sendall(RemotingCommand.request(4711).encode())
+        time.sleep(0.2)
+        for command in commands(sock):
+            if command.is_response:
+                answers.append((command.code, command.remark))
+            else:
+                sock.sendall(RemotingCommand.response(command).encode())
+
+    with closing(ScriptedServer(script)) as server, BlockingRemotingClient(connect_timeout=5.0) as client:
+        began = time.monotonic()
+        assert client.invoke(server.address, RemotingCommand.request(ECHO, body=bytes(15 << 20)), TIMEOUT).code == 0
+        assert time.monotonic() - began < 4
+        eventually(lambda: bool(answers))
+    assert answers == [(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, " request type 4711 not supported")]
+
+
+def test_requests_of_a_server_are_bounded(server: TestServer, caplog: pytest.LogCaptureFixture) -> None:
+    begun, release = threading.Event(), threading.Event()
+    served: list[int] = []
+
+    def handler(channel: Any, request: RemotingCommand) -> None:
+        begun.set()
+        release.wait(TIMEOUT)
+        served.append(request.opaque)
+
+    def ask(number: int) -> None:
+        def on_loop(running: RemotingServer) -> None:
+            (channel,) = running.channels
+            for _ in range(number):
+                channel.invoke_oneway(RemotingCommand.request(40))
+
+        server.call(on_loop)
+
+    with BlockingRemotingClient(limits=ChannelLimits(max_serving=3)) as client:
+        client.register(40, handler)
+        client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
+        ask(1)
+        assert begun.wait(TIMEOUT)
+        ask(10)
+        # Its answer comes behind them.
+        client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
+        release.set()
+        eventually(lambda: len(served) == 4)
+    assert caplog.text.count("request dropped, too many wait") == 7
+
+
+@pytest.mark.parametrize(
+    ("answer", "remark"),
+    [
+        (RemotingCommand(0, flag=1, body=bytes(17 << 20)), "LocalProtocolError: answer: a frame of"),
+        (RemotingCommand(0, flag=1, ext_fields={"count": 5}), "TypeError: expected a str"),  # type: ignore[dict-item]
+        (RemotingCommand(0, opaque=1, remark="as it should be"), "as it should be"),
+    ],
+)
+def test_whatever_a_handler_returns_is_answered(server: TestServer, answer: RemotingCommand, remark: str) -> None:
+    with BlockingRemotingClient() as client:
+        client.register(307, lambda channel, request: answer)
+        client.invoke(server.address, RemotingCommand.request(CALL_BACK), TIMEOUT)
+    (response,) = server.callback_answers
+    assert (response.remark or "").startswith(remark)
