@@ -91,6 +91,7 @@ class BlockingRemotingClient(BaseClient):
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._slots: dict[str, _Slot] = {}
+        self._retired: list[BlockingChannel] = []
         self._requests: deque[tuple[BlockingChannel, RemotingCommand]] = deque()
         self._server: PeriodicThread | None = None
 
@@ -222,8 +223,9 @@ class BlockingRemotingClient(BaseClient):
             slot = self._slots.get(address)
             if slot is not None and slot.channel is channel:
                 self._slots[address] = _Slot()
-        if not channel.has_pending:
-            channel.close()
+                self._retired = [each for each in self._retired if not each.closed]
+                self._retired.append(channel)
+        channel.retire()
 
     def _open(self, address: str, deadline: float, timeout: float, what: str) -> ConnectedSocket:
         host, port = self._target(address)
@@ -271,7 +273,7 @@ class BlockingRemotingClient(BaseClient):
 
     def _open_channels(self) -> list[BlockingChannel]:
         with self._lock:
-            return [slot.channel for slot in self._slots.values() if slot.channel is not None]
+            return [slot.channel for slot in self._slots.values() if slot.channel is not None] + self._retired
 
     def _after_fork(self) -> None:
         for slot in self._slots.values():

@@ -127,6 +127,7 @@ class BlockingChannel:
         self._sleepers: dict[int, PendingAnswer] = {}
         self._reading = False
         self._error: TransportError | None = None
+        self._retired = False
         self._read_slice = 0.0
         self.last_read = self.last_used = self._clock.monotonic()
         self.remote_address = address
@@ -135,11 +136,6 @@ class BlockingChannel:
     @property
     def closed(self) -> bool:
         return self._error is not None
-
-    @property
-    def has_pending(self) -> bool:
-        """Whether requests of ours wait for an answer."""
-        return bool(self._pending)
 
     # Asking
 
@@ -263,6 +259,8 @@ class BlockingChannel:
             if not self._reading:
                 # This thread may have been woken to read: somebody else has to.
                 self._wake_next()
+        if self._retired:
+            self._close_if_done()
         began = pending.deadline - pending.timeout
         silent = self._clock.monotonic() - began
         if self.last_read < began and silent >= self._owner.limits.silent_timeout:
@@ -343,6 +341,8 @@ class BlockingChannel:
         with self._mutex:
             self._reading = False
             self._wake_next()
+        if self._retired:
+            self._close_if_done()
         if self._error is not None:
             self._close_socket()
 
@@ -447,6 +447,15 @@ class BlockingChannel:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._close_socket()
+
+    def retire(self) -> None:
+        """Close the connection as soon as no request of ours waits for an answer: its server goes away."""
+        self._retired = True
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if not self._pending:
+            self.close()
 
     def close(self) -> None:
         self.fail(ConnectionLost(f"{self.remote_address}: the connection was closed"))

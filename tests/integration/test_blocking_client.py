@@ -296,3 +296,70 @@ def test_whatever_a_handler_returns_is_answered(server: TestServer, answer: Remo
         client.invoke(server.address, RemotingCommand.request(CALL_BACK), TIMEOUT)
     (response,) = server.callback_answers
     assert (response.remark or "").startswith(remark)
+
+
+# A server that goes away
+
+
+def test_a_connection_whose_server_goes_away_ends_when_its_last_request_does() -> None:
+    ended = threading.Event()
+
+    def script(server: ScriptedServer, sock: socket.socket, number: int) -> None:
+        held: list[RemotingCommand] = []
+        for command in commands(sock):
+            if command.code == NEVER:
+                held.append(command)
+                threading.Thread(
+                    target=lambda: server.released.wait(TIMEOUT)
+                    and sock.sendall(RemotingCommand.response(held[0], remark="held").encode())
+                ).start()
+            else:
+                code = ResponseCode.GO_AWAY if number == 0 else ResponseCode.SUCCESS
+                sock.sendall(RemotingCommand.response(command, code).encode())
+        if number == 0:
+            ended.set()
+
+    remarks: list[str | None] = []
+    with closing(ScriptedServer(script)) as server, BlockingRemotingClient() as client:
+        old = client.connect(server.address)
+
+        def waits() -> None:
+            remarks.append(client.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT).remark)
+
+        thread = threading.Thread(target=waits)
+        thread.start()
+        eventually(lambda: bool(old._pending))
+        assert client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT).code == 0
+        assert not old.closed
+        assert client.connect(server.address) is not old
+        server.released.set()
+        thread.join(TIMEOUT)
+        assert remarks == ["held"]
+        assert ended.wait(TIMEOUT)
+        assert old.closed
+
+
+def test_closing_ends_what_waits_on_a_connection_whose_server_goes_away() -> None:
+    def script(server: ScriptedServer, sock: socket.socket, number: int) -> None:
+        for command in commands(sock):
+            if command.code != NEVER:
+                code = ResponseCode.GO_AWAY if number == 0 else ResponseCode.SUCCESS
+                sock.sendall(RemotingCommand.response(command, code).encode())
+
+    lost: list[TransportError] = []
+    with closing(ScriptedServer(script)) as server, BlockingRemotingClient() as client:
+        old = client.connect(server.address)
+
+        def waits() -> None:
+            try:
+                client.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT)
+            except TransportError as error:
+                lost.append(error)
+
+        thread = threading.Thread(target=waits)
+        thread.start()
+        eventually(lambda: bool(old._pending))
+        client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
+        client.close()
+        thread.join(TIMEOUT / 2)
+        assert [type(error) for error in lost] == [ConnectionLost]
