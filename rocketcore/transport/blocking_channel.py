@@ -467,12 +467,13 @@ class BlockingChannel:
         """
         if not self._write_lock.acquire(blocking=False):
             return
-        try:
-            with self._mutex:
+        with self._mutex:
+            try:
                 if not self._reading:
                     self._socket.close()
-        finally:
-            self._write_lock.release()
+            finally:
+                # Still under the mutex: whoever stops reading after that look finds the lock free, and closes.
+                self._write_lock.release()
 
     def abandon(self) -> None:
         """Close this process's copy of a parent's socket without a word to the server."""

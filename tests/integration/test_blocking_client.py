@@ -363,3 +363,57 @@ def test_closing_ends_what_waits_on_a_connection_whose_server_goes_away() -> Non
         client.close()
         thread.join(TIMEOUT / 2)
         assert [type(error) for error in lost] == [ConnectionLost]
+
+
+# Ends
+
+
+def test_a_socket_is_closed_whoever_lets_go_of_it_last(server: TestServer) -> None:
+    """The reader stops just when another thread has seen it read and therefore not closed the socket."""
+
+    class Socket:
+        """Ends the connection only when ``end`` is called."""
+
+        def __init__(self, sock: Any) -> None:
+            self._socket = sock
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._socket, name)
+
+        def shutdown(self, how: int) -> None:
+            pass
+
+        def end(self) -> None:
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    class Lock:
+        """The lock of writing; the reader may stop before it is released."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+            return self._lock.acquire(blocking, timeout)
+
+        def release(self) -> None:
+            if threading.current_thread() is not reader:
+                ending.end()
+                reader.join(0.5)
+            self._lock.release()
+
+    with BlockingRemotingClient() as client:
+        channel = client.connect(server.address)
+
+        def waits() -> None:
+            with pytest.raises(ConnectionLost):
+                client.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT)
+
+        reader = threading.Thread(target=waits)
+        reader.start()
+        eventually(lambda: channel._reading)
+        ending: Any = Socket(channel._socket)
+        lock: Any = Lock()
+        channel._socket, channel._write_lock = ending, lock
+        channel.close()
+        reader.join(TIMEOUT)
+        assert channel._socket.fileno() == -1
