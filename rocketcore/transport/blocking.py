@@ -83,17 +83,19 @@ class BlockingRemotingClient(BaseClient):
     """
 
     def _set_up(self) -> None:
+        self._forks: dict[int, threading.Lock] = {}
         self._handlers: dict[int, BlockingHandler] = {}
         self._begin()
 
     def _begin(self) -> None:
         """Set up what belongs to one process: nothing of it survives a fork."""
-        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._slots: dict[str, _Slot] = {}
         self._retired: list[BlockingChannel] = []
         self._requests: deque[tuple[BlockingChannel, RemotingCommand]] = deque()
         self._server: PeriodicThread | None = None
+        # Last: other threads of a child take it for the sign that the rest is theirs.
+        self._pid = os.getpid()
 
     def __enter__(self) -> BlockingRemotingClient:
         return self
@@ -173,6 +175,8 @@ class BlockingRemotingClient(BaseClient):
 
     def close_channel(self, address: str) -> None:
         """Close the connection to an address, if there is one; its outstanding requests fail."""
+        if os.getpid() != self._pid:
+            self._after_fork()
         slot = self._slots.get(address)
         if slot is not None and slot.channel is not None:
             slot.channel.close()
@@ -276,10 +280,14 @@ class BlockingRemotingClient(BaseClient):
             return [slot.channel for slot in self._slots.values() if slot.channel is not None] + self._retired
 
     def _after_fork(self) -> None:
-        for slot in self._slots.values():
-            if slot.channel is not None:
-                slot.channel.abandon()
-        self._begin()
+        """Start over in a child, once, whichever of its threads comes first."""
+        with self._forks.setdefault(os.getpid(), threading.Lock()):
+            if self._pid == os.getpid():
+                return
+            for channel in [slot.channel for slot in self._slots.values()] + self._retired:
+                if channel is not None:
+                    channel.abandon()
+            self._begin()
 
     def _start_server(self) -> None:
         with self._lock:

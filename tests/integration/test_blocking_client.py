@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import threading
@@ -19,6 +20,7 @@ from rocketcore.errors import ConnectError, ConnectionLost, RequestTimeout, Tran
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.transport.blocking import BlockingRemotingClient
+from rocketcore.transport.blocking_channel import BlockingChannel
 from rocketcore.transport.channel import ChannelLimits
 from rocketcore.transport.server import RemotingServer
 from tests.integration.test_transport import (
@@ -417,3 +419,55 @@ def test_a_socket_is_closed_whoever_lets_go_of_it_last(server: TestServer) -> No
         channel.close()
         reader.join(TIMEOUT)
         assert channel._socket.fileno() == -1
+
+
+# Forks
+
+
+def in_child(work: Callable[[], bool]) -> int:
+    """Return 0 where the work is true in a forked child."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_closing_in_a_child_leaves_the_connection_to_the_parent(server: TestServer) -> None:
+    with BlockingRemotingClient() as client:
+        client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
+        channel = client.connect(server.address)
+
+        def work() -> bool:
+            client.close_channel(server.address)
+            return True
+
+        assert in_child(work) == 0
+        assert client.invoke(server.address, RemotingCommand.request(ECHO, body=b"x"), TIMEOUT).body == b"x"
+        assert client.connect(server.address) is channel
+
+
+def test_threads_of_a_child_start_over_together(server: TestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them finds out that it is in a child, one does something about it."""
+    abandon = BlockingChannel.abandon
+
+    def slowly(channel: BlockingChannel) -> None:
+        abandon(channel)
+        time.sleep(0.05)
+
+    monkeypatch.setattr(BlockingChannel, "abandon", slowly)
+    with BlockingRemotingClient() as client:
+        client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
+
+        def work() -> bool:
+            channels: list[BlockingChannel] = []
+            threads = [
+                threading.Timer(delay, lambda: channels.append(client.connect(server.address)))
+                for delay in (0.0, 0.02, 0.04, 0.08)
+            ]
+            run_threads([*threads])
+            return len(channels) == 4 and len(set(channels)) == 1 and not channels[0].closed
+
+        assert in_child(work) == 0
