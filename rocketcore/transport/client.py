@@ -157,9 +157,7 @@ class RemotingClient(BaseClient):
             channel.close()
 
     async def close(self) -> None:
-        """Close all connections; outstanding requests fail with ConnectionLost."""
-        if self._closed:
-            return
+        """Close all connections; outstanding requests fail with ConnectionLost. Resumes a close that was cancelled."""
         self._closed = True
         if self._sweeper is not None:
             await self._sweeper.stop()
@@ -168,7 +166,7 @@ class RemotingClient(BaseClient):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._channels.clear()
-        self._all_closed = asyncio.Event()
+        self._all_closed = self._all_closed or asyncio.Event()
         for end in (Channel.close, Channel.abort):
             for channel in list(self._endpoint.channels):
                 end(channel)

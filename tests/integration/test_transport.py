@@ -213,6 +213,21 @@ def test_a_closed_client(server: TestServer) -> None:
     asyncio.run(scenario())
 
 
+def test_a_close_that_was_cancelled_is_resumed(server: TestServer) -> None:
+    async def scenario() -> None:
+        client = RemotingClient()
+        await client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
+        closing = asyncio.create_task(client.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await asyncio.gather(client.close(), client.close())
+        await asyncio.to_thread(eventually, lambda: server.channels() == 0)
+
+    asyncio.run(scenario())
+
+
 def test_closing_while_a_connection_is_made(silent_address: str) -> None:
     """Nobody cancelled the caller, so it hears of no cancellation."""
 
