@@ -31,7 +31,7 @@ from rocketcore.errors import (
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
 from rocketcore.service import PeriodicThread
 from rocketcore.transport.base_client import BaseClient
-from rocketcore.transport.blocking_channel import BlockingChannel, ConnectedSocket, PendingAnswer
+from rocketcore.transport.blocking_channel import BlockingChannel, ConnectedSocket, PendingAnswer, release_if_owned
 from rocketcore.transport.tls_socket import TlsSocket
 
 __all__ = [
@@ -66,13 +66,13 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class _Slot:
-    """The connection to one address, and the lock under which it is made."""
+    """The connection to one address, and the lock under which it is made; see ``BlockingChannel`` for its kind."""
 
     __slots__ = ("channel", "lock")
 
     def __init__(self) -> None:
         self.channel: BlockingChannel | None = None
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
 
 
 class BlockingRemotingClient(BaseClient):
@@ -158,14 +158,19 @@ class BlockingRemotingClient(BaseClient):
             slot = self._slots.setdefault(address, _Slot())
         limit = self._connect_timeout if timeout is None else min(self._connect_timeout, max(0.0, timeout))
         deadline = self.clock.monotonic() + limit
-        if not slot.lock.acquire(timeout=limit):
-            raise RequestTimeout(f"{what} at {address}: no connection within {limit:g} s")
+        locked = False
         try:
+            locked = slot.lock.acquire(timeout=limit)
+            if not locked:
+                raise RequestTimeout(f"{what} at {address}: no connection within {limit:g} s")
             if slot.channel is None or slot.channel.closed:
                 slot.channel = BlockingChannel(self, self._open(address, deadline, limit, what), address)
             channel = slot.channel
         finally:
-            slot.lock.release()
+            if locked:
+                slot.lock.release()
+            else:
+                release_if_owned(slot.lock)
         if self._closed:
             channel.close()
             raise ClientClosed(f"{what} at {address}: the client is closed")

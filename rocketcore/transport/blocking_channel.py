@@ -68,6 +68,12 @@ class ChannelOwner(Protocol):
         """Take a request of the server."""
 
 
+def release_if_owned(lock: threading.RLock) -> None:
+    """Release a lock that this thread may have taken, or not."""
+    with contextlib.suppress(RuntimeError):
+        lock.release()
+
+
 class PendingAnswer:
     """An outstanding request; ``result()`` waits for its answer."""
 
@@ -113,7 +119,8 @@ class BlockingChannel:
     """One connection, shared by threads.
 
     _mutex guards the tables and who reads, and is held for moments only; _write_lock is held by the thread that writes.
-    A thread that holds _write_lock may take _mutex, not the other way round.
+    A thread that holds _write_lock may take _mutex, not the other way round. A signal's handler may raise just after
+    _write_lock was taken with a time-out; so it is one that only its owner can release, who tries in any case.
     """
 
     def __init__(self, owner: ChannelOwner, sock: ConnectedSocket, address: str) -> None:
@@ -122,7 +129,7 @@ class BlockingChannel:
         self._clock = owner.clock
         self._decoder = FrameDecoder(owner.limits.max_frame_bytes)
         self._mutex = threading.Lock()
-        self._write_lock = threading.Lock()
+        self._write_lock = threading.RLock()
         self._pending: dict[int, PendingAnswer] = {}
         self._sleepers: dict[int, PendingAnswer] = {}
         self._reading = False
@@ -363,9 +370,11 @@ class BlockingChannel:
     # Writing
 
     def _write(self, frame: bytes, deadline: float, code: int, timeout: float) -> None:
-        if not self._write_lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
-            raise RequestTimeout(f"{self._asked(code)}: not sent within {timeout:g} s, others write")
+        locked = False
         try:
+            locked = self._write_lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic()))
+            if not locked:
+                raise RequestTimeout(f"{self._asked(code)}: not sent within {timeout:g} s, others write")
             try:
                 sent = self._socket.send(frame, socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -381,10 +390,14 @@ class BlockingChannel:
             raise
         except BaseException:
             # A signal's handler raised: nobody knows how much of the frame is out, and nothing may follow a part of it.
-            self.fail(ConnectionLost(f"{self.remote_address}: writing was interrupted"))
+            if locked:
+                self.fail(ConnectionLost(f"{self.remote_address}: writing was interrupted"))
             raise
         finally:
-            self._write_lock.release()
+            if locked:
+                self._write_lock.release()
+            else:
+                release_if_owned(self._write_lock)
             if self._error is not None:
                 self._close_socket()
 
@@ -465,15 +478,17 @@ class BlockingChannel:
 
         Closing under its feet could hand the descriptor's number to a new file while the call still runs.
         """
-        if not self._write_lock.acquire(blocking=False):
-            return
-        with self._mutex:
-            try:
+        try:
+            if not self._write_lock.acquire(blocking=False):
+                return
+            with self._mutex:
                 if not self._reading:
                     self._socket.close()
-            finally:
                 # Still under the mutex: whoever stops reading after that look finds the lock free, and closes.
                 self._write_lock.release()
+        except BaseException:
+            release_if_owned(self._write_lock)
+            raise
 
     def abandon(self) -> None:
         """Close this process's copy of a parent's socket without a word to the server."""

@@ -229,6 +229,46 @@ def test_an_interrupted_reader_ends_its_connection(server: TestServer, interrupt
         assert client.invoke(server.address, RemotingCommand.request(ECHO, body=b"x"), TIMEOUT).body == b"x"
 
 
+class InterruptedLock:
+    """Raises once, after it was taken and before who took it could know."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+        self._armed = True
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        taken: bool = self._lock.acquire(blocking, timeout)
+        if self._armed:
+            self._armed = False
+            raise Interrupted
+        return taken
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize("step", ["connecting", "writing"])
+def test_a_lock_is_not_kept_by_a_thread_that_was_interrupted_while_it_took_it(server: TestServer, step: str) -> None:
+    answers: list[bytes] = []
+
+    def ask(client: BlockingRemotingClient) -> None:
+        answers.append(client.invoke(server.address, RemotingCommand.request(ECHO, body=b"x"), 1.0).body)
+
+    with BlockingRemotingClient() as client:
+        channel: Any = client.connect(server.address)
+        slot: Any = client._slots[server.address]
+        if step == "connecting":
+            channel.close()
+            slot.lock = InterruptedLock(slot.lock)
+        else:
+            channel._write_lock = InterruptedLock(channel._write_lock)
+        with pytest.raises(Interrupted):
+            ask(client)
+        run_threads([threading.Thread(target=ask, args=(client,))])
+        assert answers == [b"x"]
+        assert (client.connect(server.address) is channel) == (step == "writing"), "nothing was written yet"
+
+
 # A server that asks
 
 
