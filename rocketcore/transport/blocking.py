@@ -237,8 +237,8 @@ class BlockingRemotingClient(BaseClient):
         channel.retire()
 
     def _open(self, address: str, deadline: float, timeout: float, what: str) -> ConnectedSocket:
-        host, port = self._target(address)
         try:
+            host, port = self._target(address)
             sock = self._connected(host, port, deadline)
             try:
                 connected: ConnectedSocket = sock
@@ -253,8 +253,8 @@ class BlockingRemotingClient(BaseClient):
             late = isinstance(error, TimeoutError)
             why = f"no connection within {timeout:g} s" if late else error.strerror or str(error)
             raise ConnectError(f"{what} at {address}: {why}") from error
-        except ValueError as error:  # a name that no host can have; UnicodeError among them
-            raise ConnectError(f"{what} at {address}: {host!r} is no host: {error}") from error
+        except ValueError as error:  # servers name addresses that are none, and hosts that cannot be
+            raise ConnectError(f"{what} at {address}: {error}") from error
         return connected
 
     def _connected(self, host: str, port: int, deadline: float) -> socket.socket:

@@ -196,10 +196,10 @@ class RemotingClient(BaseClient):
         return await channel.invoke(command, deadline.remaining())
 
     async def _connect(self, address: str) -> Channel:
-        host, port = self._target(address)
         loop = asyncio.get_running_loop()
         channel: Channel
         try:
+            host, port = self._target(address)
             async with asyncio.timeout(self._connect_timeout):
                 if self._tls is None:
                     _, channel = await loop.create_connection(self._make_channel, host, port)
@@ -211,8 +211,8 @@ class RemotingClient(BaseClient):
             raise ConnectError(f"no connection within {self._connect_timeout:g} s") from error
         except OSError as error:
             raise ConnectError(error.strerror or str(error)) from error
-        except ValueError as error:  # a name that no host can have; UnicodeError among them
-            raise ConnectError(f"{host!r} is no host: {error}") from error
+        except ValueError as error:  # servers name addresses that are none, and hosts that cannot be
+            raise ConnectError(str(error)) from error
         channel.remote_address = address
         if self._sweeper is None:
             interval = max(0.05, self.limits.idle_timeout / 4)

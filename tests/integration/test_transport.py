@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import threading
 import time
@@ -184,8 +185,6 @@ def test_nobody_listens() -> None:
             for error in await asyncio.gather(*attempts, return_exceptions=True):
                 assert isinstance(error, ConnectError)
                 assert str(error).startswith(f"PUT_KV_CONFIG at {address}: ")
-            with pytest.raises(ConfigError):
-                await client.invoke("nonsense", RemotingCommand.request(ECHO), TIMEOUT)
 
     asyncio.run(scenario())
     with BlockingRemotingClient() as client, pytest.raises(ConnectError, match=f"PUT_KV_CONFIG at {address}: "):
@@ -926,6 +925,22 @@ def test_run_sync_refuses_what_needs_a_loop() -> None:
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(ConfigError):
         split_address(address)
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:99999", "a..b:1", f"{'x' * 64}.example:1"])
+def test_an_address_that_is_none_is_a_server_that_cannot_be_reached(
+    address: str, blocking: BlockingRemotingClient
+) -> None:
+    """Name servers pass on whatever brokers register."""
+
+    async def scenario() -> None:
+        async with RemotingClient() as client:
+            await client.invoke(address, RemotingCommand.request(ECHO), TIMEOUT)
+
+    with pytest.raises(ConnectError, match=re.escape(f"at {address}: ")):
+        blocking.invoke(address, RemotingCommand.request(ECHO), TIMEOUT)
+    with pytest.raises(ConnectError, match=re.escape(f"at {address}: ")):
+        asyncio.run(scenario())
 
 
 def test_addresses() -> None:
