@@ -6,8 +6,10 @@ RocketMQ: ``DefaultMQAdminExt``.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
+from threading import Thread
 from typing import Any, Final, Self, TypeVar
 
 from rocketcore.admin.cluster import BrokerStatus
@@ -48,10 +50,34 @@ class _ThreadLogic(AsyncAdmin):
 
         if len(calls) < 2:
             return [outcome(call) for call in calls]
-        from concurrent.futures import ThreadPoolExecutor
+        waiting = deque(enumerate(calls))
+        outcomes: dict[int, T | RocketError] = {}
+        failures: list[BaseException] = []
 
-        with ThreadPoolExecutor(min(len(calls), _THREADS), "admin") as threads:
-            return list(threads.map(outcome, calls))
+        def work() -> None:
+            while waiting:
+                try:
+                    number, call = waiting.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                try:
+                    outcomes[number] = outcome(call)
+                except BaseException as error:
+                    failures.append(error)
+
+        # No pool of concurrent.futures: it and the interpreter's end wait for its threads, so that Ctrl-C would have to
+        # wait for the server that does not answer.
+        threads = [Thread(target=work, name="admin", daemon=True) for _ in range(min(len(calls), _THREADS))]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            waiting.clear()
+        if failures:
+            raise failures[0]
+        return [outcomes[number] for number in range(len(calls))]
 
 
 class Admin:
@@ -106,9 +132,22 @@ class Admin:
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         return run_sync(call)
 
+    @property
+    def timeout(self) -> float:
+        """Seconds for a whole call, however many servers it asks; may be changed between calls."""
+        return self._logic.timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._logic.timeout = seconds
+
     def topic_route(self, topic: str) -> bodies.TopicRouteData:
         """Return which brokers serve a topic; raises TopicNotExist where no broker does."""
         return self._run(self._logic.topic_route(topic))
+
+    def topic_routes(self, topic: str) -> dict[str, bodies.TopicRouteData | RocketError]:
+        """Return the same as each name server sees it, by its address; the error of one that does not say."""
+        return self._run(self._logic.topic_routes(topic))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, sorted."""

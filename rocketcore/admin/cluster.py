@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from rocketcore.admin import requests
 from rocketcore.codes import MASTER_ID, RequestCode, Version
-from rocketcore.errors import BrokerError, PartlyDone, RequestNotSupported, RocketError, RouteNotFound, TransportError
+from rocketcore.errors import (
+    BrokerError,
+    DecodeError,
+    PartlyDone,
+    RemoteProtocolError,
+    RequestNotSupported,
+    RocketError,
+    RouteNotFound,
+    TransportError,
+)
 from rocketcore.protocol import bodies
 from rocketcore.service import Clock, Deadline
 
@@ -63,7 +72,8 @@ class ClusterAdmin(ABC):
 
     _name_servers: tuple[str, ...]
     """The one that is asked first in front; replaced as a whole, since other threads may be going through it."""
-    _timeout: float
+    timeout: float
+    """Seconds for a whole call, however many servers it asks; may be changed between calls."""
     _clock: Clock
 
     # Topics as name servers list them
@@ -83,7 +93,7 @@ class ClusterAdmin(ABC):
         The name server names a broker that it knows, which is asked as well (Java: ``getSystemTopicList``).
         """
         deadline = self._deadline()
-        found = await self._ask(self._listed(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS))
+        found = await self._ask(self._listed(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS), deadline)
         names = set(found.topic_list)
         if found.broker_addr:
             names.update(
@@ -171,7 +181,7 @@ class ClusterAdmin(ABC):
         raises           RouteNotFound where no such broker is registered
         """
         deadline = self._deadline()
-        info = await self._ask(requests.cluster_info)
+        info = await self._ask(requests.cluster_info, deadline)
         wanted = [
             (data.cluster, name, broker_id, address, data.zone_name)
             for name, data in info.broker_addr_table.items()
@@ -222,15 +232,15 @@ class ClusterAdmin(ABC):
 
     async def broker_runtime_info(self, address: str) -> dict[str, str]:
         """Return counters and state of a broker, by RocketMQ's names (Java: ``fetchBrokerRuntimeStats``)."""
-        return await requests.broker_runtime_info(self._connections(), address, self._timeout)
+        return await requests.broker_runtime_info(self._connections(), address, self.timeout)
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """Return the settings of a broker."""
-        return await requests.broker_config(self._connections(), address, self._timeout)
+        return await requests.broker_config(self._connections(), address, self.timeout)
 
     async def update_broker_config(self, address: str, properties: Mapping[str, str]) -> None:
         """Change settings of a running broker; raises NoPermission for a protected one."""
-        await requests.update_broker_config(self._connections(), address, properties, self._timeout)
+        await requests.update_broker_config(self._connections(), address, properties, self.timeout)
 
     async def wipe_write_permission(self, broker: str) -> int:
         """Take the write permission from a broker's topics at every name server; return how many topics there are.
@@ -272,7 +282,7 @@ class ClusterAdmin(ABC):
         raises  RouteNotFound for a broker that is not registered
         """
         deadline = self._deadline()
-        data = (await self._ask(requests.cluster_info)).broker_addr_table.get(broker)
+        data = (await self._ask(requests.cluster_info, deadline)).broker_addr_table.get(broker)
         if data is None or broker_id not in data.broker_addrs:
             raise _no_broker(broker, None)
         cluster, broker_address = data.cluster, data.broker_addrs[broker_id]
@@ -287,7 +297,7 @@ class ClusterAdmin(ABC):
     async def namesrv_config(self, address: str | None = None) -> dict[str, str]:
         """Return the settings of a name server, of the first that answers where none is named."""
         if address is not None:
-            return await requests.namesrv_config(self._connections(), address, self._timeout)
+            return await requests.namesrv_config(self._connections(), address, self.timeout)
         return await self._ask(requests.namesrv_config)
 
     async def namesrv_configs(self) -> dict[str, dict[str, str] | RocketError]:
@@ -337,37 +347,43 @@ class ClusterAdmin(ABC):
         """Run calls side by side; return the result of each or the error that it raised."""
 
     def _deadline(self) -> Deadline:
-        return Deadline(self._timeout, self._clock)
+        return Deadline(self.timeout, self._clock)
 
     @staticmethod
     def _listed(code: RequestCode) -> Question[bodies.TopicList]:
         return lambda remoting, address, timeout: requests.topic_list(remoting, address, timeout, code)
 
-    async def _ask(self, question: Question[T]) -> T:
+    async def _ask(self, question: Question[T], deadline: Deadline | None = None) -> T:
         """Ask the name servers in turn until one answers; a refusal is an answer."""
-        deadline = self._deadline()
+        deadline = deadline or self._deadline()
         failure: TransportError | None = None
         addresses = self._name_servers
         for attempt, address in enumerate(addresses):
             share = deadline.remaining() / (len(addresses) - attempt)
             try:
-                return await question(self._connections(), address, share)
+                return await self._put(question, address, share)
             except TransportError as error:
                 failure = error
                 self._name_servers = (*(other for other in self._name_servers if other != address), address)
         assert failure is not None, "there is at least one name server"
         raise failure
 
+    async def _put(self, question: Question[T], address: str, timeout: float) -> T:
+        """Ask one server; an answer that cannot be read says whose it is."""
+        try:
+            return await question(self._connections(), address, timeout)
+        except DecodeError as error:
+            raise RemoteProtocolError(f"answer of {address}: {error}") from error
+
     async def _each(
         self, addresses: Iterable[str], question: Question[T], deadline: Deadline | None = None
     ) -> dict[str, T | RocketError]:
         """Ask servers side by side; return each one's answer or error."""
         within = deadline or self._deadline()
-        connections = self._connections()
         asked = list(dict.fromkeys(addresses))
 
         def call(address: str) -> Callable[[], Awaitable[T]]:
-            return lambda: question(connections, address, within.remaining())
+            return lambda: self._put(question, address, within.remaining())
 
         answers = await self._at_once([call(address) for address in asked])
         return dict(zip(asked, answers, strict=True))

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from rocketcore.admin import requests
@@ -18,9 +19,11 @@ from rocketcore.client import api
 from rocketcore.client.config import NameServers, name_server_list
 from rocketcore.codes import MASTER_ID, ORDER_TOPIC_NAMESPACE, Permission
 from rocketcore.errors import (
+    ClientClosed,
     ConfigError,
     ConnectionLost,
     ConsumerNotOnline,
+    RequestTimeout,
     RocketError,
     RouteNotFound,
     TopicNotExist,
@@ -103,12 +106,12 @@ class AsyncAdmin(ClusterAdmin):
         remoting: Remoting | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        if timeout <= 0:
+        if not 0 < timeout <= TIMEOUT_MAX:
             raise ConfigError(f"timeout is a number of seconds above 0, got {timeout}")
         if bool(access_key) != bool(secret_key):
             raise ConfigError("access_key and secret_key belong together")
         self._name_servers = tuple(name_server_list(namesrv))
-        self._timeout = timeout
+        self.timeout = timeout
         self._clock = clock
         self._address_map = dict(broker_address_map or {})
         self._tls = tls
@@ -116,6 +119,7 @@ class AsyncAdmin(ClusterAdmin):
         self._signer = Signer(access_key, secret_key) if access_key else None
         self._remoting: Remoting | None = None if remoting is None else _AskTwice(remoting)
         self._own: RemotingClient | None = None
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -125,6 +129,7 @@ class AsyncAdmin(ClusterAdmin):
 
     async def close(self) -> None:
         """Close the connections; a second call does nothing."""
+        self._closed = True
         own, self._own = self._own, None
         if own is not None:
             self._remoting = None
@@ -134,7 +139,17 @@ class AsyncAdmin(ClusterAdmin):
 
     async def topic_route(self, topic: str) -> bodies.TopicRouteData:
         """Return which brokers serve a topic; raises TopicNotExist where no broker does."""
-        return await self._ask(lambda r, a, t: api.topic_route(r, a, topic, t))
+        return await self._route(topic, self._deadline())
+
+    async def topic_routes(self, topic: str) -> dict[str, bodies.TopicRouteData | RocketError]:
+        """Return the same as each name server sees it, by its address; the error of one that does not say."""
+        return await self._routes(topic, self._deadline())
+
+    async def _route(self, topic: str, deadline: Deadline) -> bodies.TopicRouteData:
+        return await self._ask(lambda r, a, t: api.topic_route(r, a, topic, t), deadline)
+
+    async def _routes(self, topic: str, deadline: Deadline) -> dict[str, bodies.TopicRouteData | RocketError]:
+        return await self._each(self._name_servers, lambda r, a, t: api.topic_route(r, a, topic, t), deadline)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, sorted."""
@@ -172,7 +187,8 @@ class AsyncAdmin(ClusterAdmin):
         if read < 1 or write < 1:
             raise ConfigError(f"a topic has at least 1 queue, got {min(read, write)}")
         deadline = self._deadline()
-        masters = await self._masters(cluster, broker, deadline)
+        views = await self._views(deadline)
+        masters = _masters_in(views.values(), cluster, broker)
         config = bodies.TopicConfig(
             topic_name=topic,
             read_queue_nums=read,
@@ -189,13 +205,19 @@ class AsyncAdmin(ClusterAdmin):
         )
         if order:
             value = ";".join(f"{name}:{write}" for name in masters)
-            await self.put_kv(ORDER_TOPIC_NAMESPACE, topic, value)
-        await self._await_route(topic, set(masters), read, deadline)
+            await self._everywhere(
+                f"order configuration of topic {topic!r}",
+                lambda r, a, t: requests.put_kv(r, a, ORDER_TOPIC_NAMESPACE, topic, value, t),
+                deadline=deadline,
+            )
+        await self._await_route(topic, set(masters), read, views, deadline)
         return CreatedTopic(topic, read, write, tuple(masters))
 
-    async def _await_route(self, topic: str, brokers: set[str], read: int, deadline: Deadline) -> None:
-        """Wait until every name server shows the topic: brokers register a change before or soon after they answer."""
-        for address in self._name_servers:
+    async def _await_route(
+        self, topic: str, brokers: set[str], read: int, name_servers: Iterable[str], deadline: Deadline
+    ) -> None:
+        """Wait until name servers show the topic: brokers register a change before or soon after they answer."""
+        for address in name_servers:
             while True:
                 try:
                     route = await api.topic_route(self._connections(), address, topic, deadline.remaining())
@@ -210,7 +232,7 @@ class AsyncAdmin(ClusterAdmin):
                     break
                 if deadline.expired:
                     missing = ", ".join(sorted(brokers - shown))
-                    raise RouteNotFound(f"topic {topic!r} was created, but {address} does not show it on {missing} yet")
+                    raise RequestTimeout(f"topic {topic!r} was created; {address} does not show it on {missing} yet")
                 await self._pause(0.02)
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> list[str]:
@@ -220,8 +242,13 @@ class AsyncAdmin(ClusterAdmin):
                 every broker has deleted it
         """
         deadline = self._deadline()
-        route = await self.topic_route(topic)
-        owners = [data for data in route.broker_datas if cluster in (None, data.cluster)]
+        routes = (await self._routes(topic, Deadline(deadline.remaining() / 2, self._clock))).values()
+        known = [route for route in routes if not isinstance(route, RocketError)]
+        if not known:
+            errors = [route for route in routes if isinstance(route, RocketError)]
+            raise next((error for error in errors if not isinstance(error, TransportError)), errors[0])
+        every = {data.broker_name: data for route in known for data in route.broker_datas}
+        owners = [data for _, data in sorted(every.items()) if cluster in (None, data.cluster)]
         if not owners:
             raise TopicNotExist(TopicNotExist.response_code, f"topic {topic!r} is not in cluster {cluster!r}")
         await self._everywhere(
@@ -230,15 +257,23 @@ class AsyncAdmin(ClusterAdmin):
             [address for data in owners for address in data.broker_addrs.values()],
             deadline,
         )
-        await self.delete_topic_in_namesrv(topic, cluster=cluster)
-        if cluster is None and await self.get_kv(ORDER_TOPIC_NAMESPACE, topic) is not None:
-            await self.delete_kv(ORDER_TOPIC_NAMESPACE, topic)
+        await self._everywhere(
+            f"deletion of topic {topic!r}",
+            lambda r, a, t: requests.delete_topic_in_name_server(r, a, topic, cluster, t),
+            deadline=deadline,
+        )
+        if cluster is None:
+            await self._everywhere(
+                f"deletion of the order configuration of topic {topic!r}",
+                lambda r, a, t: requests.delete_kv(r, a, ORDER_TOPIC_NAMESPACE, topic, t),
+                deadline=deadline,
+            )
         return [data.broker_name for data in owners]
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, bodies.TopicOffset]:
         """Return the bounds of every queue of a topic; one request a broker, all at the same time."""
         deadline = self._deadline()
-        route = await self.topic_route(topic)
+        route = await self._route(topic, deadline)
         addresses = [
             data.broker_addrs.get(MASTER_ID) or next(iter(data.broker_addrs.values()))
             for data in route.broker_datas
@@ -257,26 +292,26 @@ class AsyncAdmin(ClusterAdmin):
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the next message of a queue will get."""
         deadline = self._deadline()
-        address = await self._address_of(queue)
+        address = await self._address_of(queue, deadline)
         return await api.max_offset(self._connections(), address, queue, deadline.remaining())
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the first message that a queue still has."""
         deadline = self._deadline()
-        address = await self._address_of(queue)
+        address = await self._address_of(queue, deadline)
         return await api.min_offset(self._connections(), address, queue, deadline.remaining())
 
     async def search_offset(self, queue: MessageQueue, timestamp: int | datetime) -> int:
         """Return the offset of the first message stored at a time or later; an int is epoch milliseconds."""
         deadline = self._deadline()
         millis = round(timestamp.timestamp() * 1000) if isinstance(timestamp, datetime) else timestamp
-        address = await self._address_of(queue)
+        address = await self._address_of(queue, deadline)
         return await api.search_offset(self._connections(), address, queue, millis, deadline.remaining())
 
     async def earliest_store_time(self, queue: MessageQueue) -> int:
         """Return when the first message of a queue was stored, epoch milliseconds; -1 without one."""
         deadline = self._deadline()
-        address = await self._address_of(queue)
+        address = await self._address_of(queue, deadline)
         return await api.earliest_store_time(self._connections(), address, queue, deadline.remaining())
 
     # Groups
@@ -285,7 +320,7 @@ class AsyncAdmin(ClusterAdmin):
         """Return the consumer groups that any master knows, by name."""
         deadline = self._deadline()
         result: dict[str, bodies.SubscriptionGroupConfig] = {}
-        for address in (await self._masters(None, None, deadline)).values():
+        for address in (await self._masters(deadline)).values():
             result.update(await requests.groups(self._connections(), address, deadline.remaining()))
         return dict(sorted(result.items()))
 
@@ -298,7 +333,7 @@ class AsyncAdmin(ClusterAdmin):
         """
         check_group(group)
         deadline = self._deadline()
-        masters = await self._masters(None, None, deadline)
+        masters = await self._masters(deadline)
         config = bodies.SubscriptionGroupConfig(
             group_name=group,
             retry_max_times=retry_max_times,
@@ -319,7 +354,7 @@ class AsyncAdmin(ClusterAdmin):
         raises  PartlyDone where some brokers fail
         """
         deadline = self._deadline()
-        masters = await self._masters(None, None, deadline)
+        masters = await self._masters(deadline)
         await self._everywhere(
             f"deletion of group {group!r}",
             lambda r, a, t: requests.delete_group(r, a, group, t, offsets=offsets),
@@ -332,7 +367,7 @@ class AsyncAdmin(ClusterAdmin):
         """Return the connected members of a group, each once; empty when there is none."""
         deadline = self._deadline()
         members: dict[str, bodies.Connection] = {}
-        for address in (await self._masters(None, None, deadline)).values():
+        for address in (await self._masters(deadline)).values():
             try:
                 found = await requests.consumer_connection(self._connections(), address, group, deadline.remaining())
             except ConsumerNotOnline:
@@ -344,7 +379,7 @@ class AsyncAdmin(ClusterAdmin):
         """Return where a group is in every queue that it has an offset for, in one topic or in all."""
         deadline = self._deadline()
         result: dict[MessageQueue, bodies.OffsetWrapper] = {}
-        for address in (await self._masters(None, None, deadline)).values():
+        for address in (await self._masters(deadline)).values():
             stats = await requests.consume_stats(self._connections(), address, group, topic, deadline.remaining())
             result.update(stats.offset_table)
         return dict(sorted(result.items()))
@@ -352,7 +387,7 @@ class AsyncAdmin(ClusterAdmin):
     async def consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return the offset that a group stored for a queue, None without one."""
         deadline = self._deadline()
-        address = await self._address_of(queue)
+        address = await self._address_of(queue, deadline)
         return await api.query_consumer_offset(
             self._connections(), address, group, queue, deadline.remaining(), set_zero_if_not_found=False
         )
@@ -360,12 +395,14 @@ class AsyncAdmin(ClusterAdmin):
     async def update_consumer_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store a group's offset of a queue; members that run overwrite it at their next commit."""
         deadline = self._deadline()
-        address = await self._address_of(queue)
+        address = await self._address_of(queue, deadline)
         await api.update_consumer_offset(self._connections(), address, group, queue, offset, deadline.remaining())
 
     # How it asks
 
     def _connections(self) -> Remoting:
+        if self._closed:
+            raise ClientClosed("the admin client is closed")
         if self._remoting is None:
             from rocketcore.transport.client import RemotingClient
 
@@ -393,31 +430,42 @@ class AsyncAdmin(ClusterAdmin):
             running = [tasks.create_task(outcome(call)) for call in calls]
         return [task.result() for task in running]
 
-    async def _masters(self, cluster: str | None, broker: str | None, deadline: Deadline) -> dict[str, str]:
-        """Return the masters by broker name, of all name servers: one that has just started does not know each yet."""
+    async def _views(self, deadline: Deadline) -> dict[str, bodies.ClusterInfo]:
+        """Return what each name server knows that answers within half of the time; raises where none does."""
         patience = Deadline(deadline.remaining() / 2, self._clock)
-        views = (await self._each(self._name_servers, requests.cluster_info, patience)).values()
-        known = [view for view in views if not isinstance(view, RocketError)]
+        views = await self._each(self._name_servers, requests.cluster_info, patience)
+        known = {address: view for address, view in views.items() if not isinstance(view, RocketError)}
         if not known:
-            raise next(view for view in views if isinstance(view, RocketError))
-        masters: dict[str, str] = {}
-        for info in known:
-            names: Iterable[str] = info.broker_addr_table
-            if cluster is not None:
-                names = info.cluster_addr_table.get(cluster, [])
-            for name in names:
-                data = info.broker_addr_table.get(name)
-                if data is not None and MASTER_ID in data.broker_addrs and broker in (None, name):
-                    masters.setdefault(name, data.broker_addrs[MASTER_ID])
-        if not masters:
-            what = f"broker {broker!r}" if broker is not None else "broker"
-            where = f" in cluster {cluster!r}" if cluster is not None else ""
-            raise RouteNotFound(f"no {what} with a master is registered{where}")
-        return dict(sorted(masters.items()))
+            raise next(view for view in views.values() if isinstance(view, RocketError))
+        return known
 
-    async def _address_of(self, queue: MessageQueue) -> str:
-        route = await self.topic_route(queue.topic)
+    async def _masters(self, deadline: Deadline) -> dict[str, str]:
+        """Return the masters by broker name, of all name servers: one that has just started does not know each yet."""
+        return _masters_in((await self._views(deadline)).values())
+
+    async def _address_of(self, queue: MessageQueue, deadline: Deadline) -> str:
+        route = await self._route(queue.topic, deadline)
         for data in route.broker_datas:
             if data.broker_name == queue.broker and data.broker_addrs:
                 return data.broker_addrs.get(MASTER_ID) or next(iter(data.broker_addrs.values()))
         raise RouteNotFound(f"broker {queue.broker!r} does not serve topic {queue.topic!r}")
+
+
+def _masters_in(
+    views: Iterable[bodies.ClusterInfo], cluster: str | None = None, broker: str | None = None
+) -> dict[str, str]:
+    """Return the addresses of masters by broker name; raises RouteNotFound without any."""
+    masters: dict[str, str] = {}
+    for info in views:
+        names: Iterable[str] = info.broker_addr_table
+        if cluster is not None:
+            names = info.cluster_addr_table.get(cluster, [])
+        for name in names:
+            data = info.broker_addr_table.get(name)
+            if data is not None and MASTER_ID in data.broker_addrs and broker in (None, name):
+                masters.setdefault(name, data.broker_addrs[MASTER_ID])
+    if not masters:
+        what = f"broker {broker!r}" if broker is not None else "broker"
+        where = f" in cluster {cluster!r}" if cluster is not None else ""
+        raise RouteNotFound(f"no {what} with a master is registered{where}")
+    return dict(sorted(masters.items()))

@@ -8,6 +8,7 @@ import click
 
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
+from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command
 from rocketcore.cli.render import Column, show_object, show_rows, timestamp
 from rocketcore.codes import (
@@ -18,6 +19,7 @@ from rocketcore.codes import (
     SYSTEM_TOPICS,
     Permission,
 )
+from rocketcore.errors import RocketError, RouteNotFound, TopicNotExist
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import Admin
@@ -129,17 +131,22 @@ def create(
     if any(not name or not separator for name, separator, _ in pairs):
         raise click.BadParameter("give it as NAME=VALUE", param_hint="--attribute")
     with open_admin() as admin:
-        created = admin.create_topic(
-            topic,
-            queues,
-            read_queues=read_queues,
-            write_queues=write_queues,
-            perm=PERMISSIONS[perm],
-            order=order,
-            cluster=cluster,
-            broker=broker,
-            attributes={name: value for name, _, value in pairs},
-        )
+        try:
+            created = admin.create_topic(
+                topic,
+                queues,
+                read_queues=read_queues,
+                write_queues=write_queues,
+                perm=PERMISSIONS[perm],
+                order=order,
+                cluster=cluster,
+                broker=broker,
+                attributes={name: value for name, _, value in pairs},
+            )
+        except RouteNotFound as error:
+            raise CommandFailed(
+                "BROKER_NOT_EXIST", str(error), "rocket broker list shows who is", exit_code=EXIT_NOT_FOUND
+            ) from None
     show_object(
         {
             "topic": created.topic,
@@ -158,14 +165,35 @@ def create(
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 def delete(topic: str, cluster: str | None, yes: bool, dry_run: bool) -> None:
     with open_admin() as admin:
-        stats = admin.topic_stats(topic)
-        messages = sum(bounds.max_offset - bounds.min_offset for bounds in stats.values())
-        brokers = sorted({queue.broker for queue in stats})
-        plan = f"delete topic {topic}: {messages} messages in {len(stats)} queues on {', '.join(brokers)}"
-        if not confirm(plan, topic, yes=yes, dry_run=dry_run):
+        brokers = _owners(admin, topic, cluster)
+        try:
+            stats = admin.topic_stats(topic)
+        except TopicNotExist:  # its messages are deleted already, and a name server has missed that
+            messages, lost = None, "only name servers know it still"
+        else:
+            lost_queues = [bounds for queue, bounds in stats.items() if queue.broker in brokers]
+            messages = sum(bounds.max_offset - bounds.min_offset for bounds in lost_queues)
+            lost = f"{messages} messages in {len(lost_queues)} queues"
+        if not confirm(f"delete topic {topic}: {lost} on {', '.join(brokers)}", topic, yes=yes, dry_run=dry_run):
             return
         deleted = admin.delete_topic(topic, cluster=cluster)
     show_object({"topic": topic, "deleted_on": deleted, "messages": messages})
+
+
+def _owners(admin: Admin, topic: str, cluster: str | None) -> list[str]:
+    """Return the brokers that any name server names for a topic, sorted; raises the error of one where none does."""
+    views = admin.topic_routes(topic).values()
+    routes = [view for view in views if not isinstance(view, RocketError)]
+    if not routes:
+        errors = [view for view in views if isinstance(view, RocketError)]
+        raise next((error for error in errors if isinstance(error, TopicNotExist)), errors[0])
+    found = {data.broker_name for route in routes for data in route.broker_datas if cluster in (None, data.cluster)}
+    if not found:
+        raise CommandFailed(
+            "TOPIC_NOT_EXIST", f"topic {topic!r} is not in cluster {cluster!r}",
+            "rocket topic route shows where it is", exit_code=EXIT_NOT_FOUND,
+        )  # fmt: skip
+    return sorted(found)
 
 
 @command(help="Show which brokers serve a topic.")

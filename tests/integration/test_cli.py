@@ -22,6 +22,7 @@ from rocketcore.cli.main import run
 from rocketcore.client.sync import Producer
 from rocketcore.local import LocalCluster
 from rocketcore.message import Message, MessageQueue
+from rocketcore.protocol.bodies import QueueData
 from tests.fixtures.processes import Processes
 
 Rocket = Callable[..., Any]
@@ -82,7 +83,8 @@ def test_topics(rocket: Rocket) -> None:
     [row] = json.loads(out)
     assert (row["broker"], row["perm"], row["read_queues"], row["slaves"]) == ("broker-a", "rw", 3, [])
     assert rocket("topic", "route", "nothing")[0] == 3
-    assert rocket("topic", "create", "cli-made", "--broker", "nobody")[0] == 3
+    code, _, err = rocket("topic", "create", "cli-made", "--broker", "nobody", "-o", "json")
+    assert (code, json.loads(err)["error"]["code"]) == (3, "BROKER_NOT_EXIST")
     assert rocket("topic", "create", "cli-made", "--attribute", "x")[0] == 2
 
 
@@ -101,6 +103,24 @@ def test_describe_and_delete(rocket: Rocket, topic: str) -> None:
     code, out, _ = rocket("topic", "delete", topic, "--yes", "-o", "json")
     assert json.loads(out) == {"topic": topic, "deleted_on": ["broker-a"], "messages": 5}
     assert rocket("topic", "describe", topic)[0] == 3
+
+
+def test_a_topic_that_only_a_name_server_knows_is_deleted(rocket: Rocket, cluster: LocalCluster) -> None:
+    """As after a deletion that one of several name servers missed."""
+    with Admin(cluster.namesrv) as admin:
+        admin.register_topic("left-over", [QueueData("broker-a", 1, 1, 6)])
+    code, out, err = rocket("topic", "delete", "left-over", "--yes", "-o", "json")
+    assert (code, json.loads(out)) == (0, {"topic": "left-over", "deleted_on": ["broker-a"], "messages": None})
+    assert "only name servers know it still" in err
+    assert rocket("topic", "route", "left-over")[0] == 3
+    assert rocket("topic", "delete", "left-over", "--yes")[0] == 3
+
+
+def test_what_is_deleted_in_one_cluster_only(rocket: Rocket, topic: str) -> None:
+    code, _, err = rocket("topic", "delete", topic, "--cluster", "nothing", "--yes", "-o", "json")
+    assert (code, json.loads(err)["error"]["code"]) == (3, "TOPIC_NOT_EXIST")
+    code, _, err = rocket("topic", "delete", topic, "--cluster", "DefaultCluster", "--dry-run")
+    assert (code, err) == (0, f"delete topic {topic}: 5 messages in 2 queues on broker-a\n")
 
 
 def test_clusters_and_brokers(rocket: Rocket, cluster: LocalCluster) -> None:
@@ -486,6 +506,20 @@ def test_interrupted_consume_leaves_and_says_130(cluster: LocalCluster, topic: s
     assert "Traceback" not in err
     with Admin(cluster.namesrv) as admin:
         assert admin.consumer_offset(f"{topic}-group", MessageQueue(topic, "broker-a", 0)) == 5
+
+
+def test_ctrl_c_does_not_wait_for_servers_that_are_silent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        both = ";".join(f"127.0.0.1:{silent.getsockname()[1]}" for silent in (one, other))
+        process = start("cluster", "topology", "--namesrv", both, "--timeout", "60")
+        asked = [silent.accept()[0] for silent in (one, other)]
+        for connection in asked:
+            assert connection.recv(1), "a request came"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        for connection in asked:
+            connection.close()
+    assert (process.returncode, out, err.strip()) == (130, "", "")
 
 
 def test_a_closed_pipe_ends_quietly(cluster: LocalCluster, topic: str) -> None:

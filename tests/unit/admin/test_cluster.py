@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -13,14 +14,19 @@ from rocketcore.codes import RequestCode, ResponseCode, Version
 from rocketcore.errors import (
     BrokerError,
     BrokerSystemError,
+    ClientClosed,
+    ConfigError,
     ConnectError,
     NoPermission,
     PartlyDone,
+    RemoteProtocolError,
     RequestNotSupported,
     RequestTimeout,
     RocketError,
     RouteNotFound,
+    TopicNotExist,
 )
+from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies import (
     BrokerData,
     BrokerMemberGroup,
@@ -41,6 +47,7 @@ from rocketcore.protocol.headers import (
     QueryDataVersionResponseHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
+from rocketcore.service import ManualClock
 
 Server = Callable[[RemotingCommand], RemotingCommand]
 
@@ -392,3 +399,111 @@ def test_a_name_server_that_has_just_started_hides_no_master() -> None:
 def test_without_a_name_server_no_master_is_looked_for() -> None:
     with pytest.raises(ConnectError, match="nobody at"):
         run(Servers(), "ab", lambda admin: admin.create_group("g"))
+
+
+class Silent(Servers):
+    """Servers of which those without a function take all the time that they are given."""
+
+    def __init__(self, **servers: Server) -> None:
+        super().__init__(**servers)
+        self.clock = ManualClock()
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        if address.partition(":")[0] not in self.servers:
+            self.asked.append((address, command.code))
+            self.clock.advance(timeout)
+            raise RequestTimeout(f"no answer of {address}")
+        return await super().invoke(address, command, timeout)
+
+
+ROUTE = TopicRouteData([QueueData("m", 4, 4, 6)], [BrokerData("c", "m", {0: "up:1"})])
+
+
+def name_server(request: RemotingCommand) -> RemotingCommand:
+    bodies = {
+        RequestCode.GET_BROKER_CLUSTER_INFO: INFO.encode(),
+        RequestCode.GET_ROUTEINFO_BY_TOPIC: ROUTE.encode(),
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: TopicList(["c"], broker_addr="up:1").encode(),
+    }
+    return RemotingCommand.response(request, body=bodies.get(RequestCode(request.code), b""))
+
+
+QUEUE = MessageQueue("t", "m", 0)
+
+
+@pytest.mark.parametrize("up", [True, False], ids=["brokers answer", "brokers are silent"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda admin: admin.topics(),
+        lambda admin: admin.system_topics(),
+        lambda admin: admin.topic_stats("t"),
+        lambda admin: admin.create_topic("t", 4, order=True, broker="m"),
+        lambda admin: admin.delete_topic("t"),
+        lambda admin: admin.max_offset(QUEUE),
+        lambda admin: admin.min_offset(QUEUE),
+        lambda admin: admin.search_offset(QUEUE, 1),
+        lambda admin: admin.earliest_store_time(QUEUE),
+        lambda admin: admin.consumer_offset("g", QUEUE),
+        lambda admin: admin.update_consumer_offset("g", QUEUE, 1),
+        lambda admin: admin.groups(),
+        lambda admin: admin.broker_status(),
+        lambda admin: admin.data_versions("m"),
+        lambda admin: admin.put_kv("n", "k", "v"),
+    ],
+)
+def test_one_deadline_for_all_that_a_call_asks(
+    call: Callable[[AsyncAdmin], Coroutine[Any, Any, Any]], up: bool
+) -> None:
+    """The first of two name servers is silent."""
+    servers = Silent(b=name_server, **({"up": fine, "other": fine} if up else {}))
+    with contextlib.suppress(RocketError):
+        run(servers, "ab", call, timeout=4.0, clock=servers.clock)
+    assert servers.clock.monotonic() <= 4.001
+
+
+def test_a_topic_is_created_though_a_name_server_is_silent() -> None:
+    servers = Silent(b=name_server, up=fine, other=fine)
+    made = run(servers, "ab", lambda admin: admin.create_topic("t", 4, broker="m"), timeout=4.0, clock=servers.clock)
+    assert made.brokers == ("m",)
+    assert ("b:9876", RequestCode.GET_ROUTEINFO_BY_TOPIC) in servers.asked, "who answers is asked whether it shows it"
+    assert servers.clock.monotonic() <= 2.001, "who was silent is not waited for again"
+
+
+def test_a_deletion_is_finished_at_the_name_server_that_missed_it() -> None:
+    def done(request: RemotingCommand) -> RemotingCommand:
+        if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            return RemotingCommand.response(request, ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+        return RemotingCommand.response(request)
+
+    servers = Servers(a=done, b=name_server, up=fine)
+    assert run(servers, "ab", lambda admin: admin.delete_topic("t")) == ["m"]
+    assert {address for address, code in servers.asked if code == RequestCode.DELETE_TOPIC_IN_NAMESRV} == {
+        "a:9876", "b:9876",
+    }  # fmt: skip
+    with pytest.raises(TopicNotExist):
+        run(Servers(a=done), "ab", lambda admin: admin.delete_topic("t"))
+    with pytest.raises(ConnectError):
+        run(Servers(), "ab", lambda admin: admin.delete_topic("t"))
+
+
+def test_an_answer_that_cannot_be_read_says_whose_it_is() -> None:
+    with pytest.raises(RemoteProtocolError, match="answer of a:9876: ClusterInfo: no body"):
+        run(Servers(a=fine), "a", lambda admin: admin.cluster_info())
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan"), float("inf"), 1e30])
+def test_a_timeout_that_is_none(timeout: float) -> None:
+    with pytest.raises(ConfigError, match="timeout is a number of seconds"):
+        AsyncAdmin("a:1", timeout=timeout)
+
+
+def test_a_closed_client_makes_no_connection() -> None:
+    async def scenario() -> None:
+        async with AsyncAdmin("127.0.0.1:1") as admin:
+            pass
+        await admin.close()
+        with pytest.raises(ClientClosed):
+            await admin.topics()
+
+    asyncio.run(scenario())
