@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import CommandFailed
 from rocketcore.cli.options import command, current
 from rocketcore.cli.render import Column, progress, show_object, show_rows
@@ -132,10 +133,10 @@ def bench_produce(
     seconds: float,
     rocketmq_format: bool,
 ) -> None:
-    from rocketcore import Admin, Producer
+    from rocketcore import Producer
 
     settings = current()
-    with Admin(settings.namesrv, timeout=settings.timeout, tls=settings.tls) as admin:
+    with open_admin(calls=2) as admin:
         _ensure_topic(admin, topic, queues)
     sender = {"sync": _send, "nowait": _send_nowait, "oneway": _send_oneway, "batch": _send_batch}[mode]
     recorders = [Recorder() for _ in range(threads)]
@@ -273,10 +274,10 @@ def _ensure_topic(admin: Any, topic: str, queues: int) -> None:
 @_seconds
 @_rocketmq_format
 def bench_consume(topic: str, batch: int, count: int | None, seconds: float, rocketmq_format: bool) -> None:
-    from rocketcore import Admin, PullConsumer
+    from rocketcore import PullConsumer
 
     settings = current()
-    with Admin(settings.namesrv, timeout=settings.timeout, tls=settings.tls) as admin:
+    with open_admin() as admin:
         stats = admin.topic_stats(topic)
         there = sum(bounds.max_offset - bounds.min_offset for bounds in stats.values())
     wanted = there if count is None else min(count, there)

@@ -115,7 +115,7 @@ def _since_midnight(runtime: dict[str, str], counter: str) -> int | None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would lose its write queues.")
 def drain(broker: str, yes: bool, dry_run: bool) -> None:
-    with open_admin() as admin:
+    with open_admin(calls=3) as admin:
         info = _view_with(admin, broker)
         topics = _topics_of(admin, info, broker)
         if not confirm(drain_plan(info, broker, topics), broker, yes=yes, dry_run=dry_run):
@@ -179,7 +179,7 @@ def _count(number: int, thing: str) -> str:
 @command(help="Give the topics of a broker the write permission back on every name server.")
 @click.argument("broker")
 def undrain(broker: str) -> None:
-    with open_admin() as admin:
+    with open_admin(calls=3) as admin:
         topics = _topics_of(admin, _view_with(admin, broker), broker)
         count = admin.add_write_permission(broker)
     if count == 0:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 __all__ = ["open_admin"]
 
 
-def open_admin() -> Admin:
-    """Return an admin client with the settings of the running command."""
-    from rocketcore.admin.client import Admin
+def open_admin(calls: int = 1) -> Admin:
+    """Return an admin client with the settings of the running command, whose ``calls`` share its time-out."""
+    from rocketcore.cli.budget import CommandAdmin
 
     settings = current()
-    return Admin(settings.namesrv, timeout=settings.timeout, tls=settings.tls)
+    return CommandAdmin(settings.namesrv, timeout=settings.timeout, tls=settings.tls, calls=calls)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_INTERRUPTED, EXIT_TIMEOUT, CommandFailed
 from rocketcore.cli.messages import FORMAT_HELP, compile_format, message_line, message_object
 from rocketcore.cli.options import command, current
@@ -199,7 +200,7 @@ def tail(
     exit_at_end: bool,
     line_format: str | None,
 ) -> None:
-    from rocketcore import Admin, PullConsumer
+    from rocketcore import PullConsumer
 
     settings = current()
     show = _printer(line_format)
@@ -210,7 +211,7 @@ def tail(
         pattern = re.compile(grep.encode()) if grep else None
     except (ValueError, re.error) as error:
         raise click.UsageError(str(error)) from error
-    with Admin(settings.namesrv, timeout=settings.timeout, tls=settings.tls) as admin:
+    with open_admin() as admin:
         ranges = {queue: span for topic in topics for queue, span in _ranges(admin, topic, bounds, exit_at_end).items()}
     ends = {queue: span.end for queue, span in ranges.items() if span.end is not None}
     open_ended = len(ends) < len(ranges)

@@ -81,7 +81,7 @@ def _answered(answers: Mapping[str, dict[str, str] | RocketError]) -> dict[str, 
 @click.argument("name")
 @click.argument("value")
 def set_config(name: str, value: str) -> None:
-    with open_admin() as admin:
+    with open_admin(calls=3) as admin:
         before = _answered(admin.namesrv_configs())
         if not any(name in config for config in before.values()):
             raise _no_setting(name)
@@ -126,7 +126,7 @@ def _no_key(namespace: str, key: str) -> CommandFailed:
 @click.argument("key")
 @click.argument("value")
 def set_kv(namespace: str, key: str, value: str) -> None:
-    with open_admin() as admin:
+    with open_admin(calls=2) as admin:
         before = admin.get_kv(namespace, key)
         admin.put_kv(namespace, key, value)
     show_object({"namespace": namespace, "key": key, "before": before, "value": value})
@@ -138,7 +138,7 @@ def set_kv(namespace: str, key: str, value: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 def delete_kv(namespace: str, key: str, yes: bool, dry_run: bool) -> None:
-    with open_admin() as admin:
+    with open_admin(calls=2) as admin:
         before = admin.get_kv(namespace, key)
         if before is None:
             raise _no_key(namespace, key)

@@ -25,6 +25,20 @@ NAMESRV_VARIABLES: Final = ("ROCKET_NAMESRV", "ROCKETMQ_NAMESRV_ADDR", "NAMESRV_
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
+
+class _Timeout(click.FloatRange):
+    """Seconds up to a year: nobody waits longer, and the system's clocks do not count on for ever."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 366 * 86400, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if seconds != seconds:
+            self.fail(f"{value} is not a number of seconds", param, ctx)
+        return seconds
+
+
 AnyCommand = TypeVar("AnyCommand", bound=click.Command)
 
 
@@ -125,7 +139,7 @@ def _options(taken: set[str]) -> list[click.Option]:
     return [
         *option("--namesrv", metavar="A[;B]", help="Name servers, host:port joined by ;"),
         *option("-o", "--output", type=click.Choice(FORMATS), help="Form of the data on stdout."),
-        *option("--timeout", type=click.FloatRange(0, min_open=True), help="Longest wait, seconds."),
+        *option("--timeout", type=_Timeout(), metavar="SECONDS", help="Longest wait for servers, altogether."),
         *option("--tls", is_flag=True, help="Connect with TLS."),
         *option("--tls-ca", type=_FILE, help="Trust these authorities, PEM, in place of the system's."),
         *option("--tls-cert", type=_FILE, help="Certificate of this client, PEM."),

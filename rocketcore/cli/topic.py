@@ -42,7 +42,7 @@ def permission_text(perm: int) -> str:
 @click.option("--only", "only", type=click.Choice(LISTS), help="Only system topics, those of a unit, those that a unit "
               "subscribes to, or of these the ones of no unit.")  # fmt: skip
 def list_topics(everything: bool, cluster: str | None, only: str | None) -> None:
-    with open_admin() as admin:
+    with open_admin(calls=2 if only is None or cluster is None else 3) as admin:
         names = admin.topics(cluster) if only is None or cluster is not None else _listed(admin, only)
         if only is not None and cluster is not None:
             names = sorted({*names} & {*_listed(admin, only)})
@@ -164,7 +164,7 @@ def create(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 def delete(topic: str, cluster: str | None, yes: bool, dry_run: bool) -> None:
-    with open_admin() as admin:
+    with open_admin(calls=3) as admin:
         brokers = _owners(admin, topic, cluster)
         try:
             stats = admin.topic_stats(topic)

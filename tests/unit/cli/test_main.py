@@ -60,8 +60,12 @@ def test_help_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["nothing"], ["topic", "nothing"], ["topic", "list", "--nothing"], ["topic", "create"], ["-o", "xml", "version"]],
-)
+    [
+        ["nothing"], ["topic", "nothing"], ["topic", "list", "--nothing"], ["topic", "create"],
+        ["-o", "xml", "version"],
+        *(["topic", "list", "--timeout", seconds] for seconds in ("0", "-1", "nan", "inf", "1e30", "x")),
+    ],
+)  # fmt: skip
 def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == 2
     captured = capsys.readouterr()

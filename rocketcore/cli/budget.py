@@ -1,0 +1,42 @@
+"""The admin client of one command, whose calls share ``--timeout``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+from rocketcore.admin.client import Admin
+from rocketcore.client.config import NameServers
+from rocketcore.transport.tls import TlsOption
+
+__all__ = ["CommandAdmin"]
+
+T = TypeVar("T")
+
+_LEAST: Final = 0.001
+"""Seconds for a call where none are left: it fails as late, and says what was asked."""
+
+
+class CommandAdmin(Admin):
+    """An ``Admin`` whose calls have one time-out together.
+
+    Each gets an equal part of what those before it left, so that a server that is silent in one call takes no time from
+    the next. Only calls use time up: a person who is asked between two of them may take theirs.
+
+    calls  how many there will be; those beyond get all that is left
+    """
+
+    def __init__(self, namesrv: NameServers, *, timeout: float, tls: TlsOption, calls: int) -> None:
+        super().__init__(namesrv, timeout=timeout, tls=tls)
+        self._left = timeout
+        self._calls = calls
+
+    def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        self.timeout = max(_LEAST, self._left / max(1, self._calls))
+        self._calls -= 1
+        began = time.monotonic()
+        try:
+            return super()._run(call)
+        finally:
+            self._left -= time.monotonic() - began
