@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketcore.cli.cluster import broker_row
+from rocketcore.cli.cluster import broker_row, whole
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, EXIT_UNREACHABLE, CommandFailed, failure_of
 from rocketcore.cli.options import command, current
-from rocketcore.cli.render import Column, progress, show_object, show_rows
+from rocketcore.cli.render import Column, printable, progress, show_object, show_rows
 from rocketcore.cli.topic import topic_kind
 from rocketcore.codes import MASTER_ID, Permission
 from rocketcore.errors import RocketError, RouteNotFound
@@ -82,7 +82,7 @@ def describe(broker: str, broker_id: int | None) -> int:
         "messages_in_today": _since_midnight(runtime, "msgPut"),
         "messages_out_today": _since_midnight(runtime, "msgGet"),
         "log_bytes": _difference(runtime, "commitLogMaxOffset", "commitLogMinOffset"),
-        "disk_ratio": _number(runtime, "commitLogDiskRatio"),
+        "disk_ratio": _ratio(runtime, "commitLogDiskRatio"),
     }
     if current().output in ("table", "csv"):
         show_object(row)
@@ -93,16 +93,18 @@ def describe(broker: str, broker_id: int | None) -> int:
     return 0 if member.error is None else failure_of(member.error, current()).exit_code
 
 
-def _number(runtime: dict[str, str], name: str) -> float | None:
+def _ratio(runtime: dict[str, str], name: str) -> float | None:
+    """Return a part of a whole; a broker that cannot tell says -1, or NaN."""
     try:
-        return float(runtime[name])
+        ratio = float(runtime[name])
     except (KeyError, ValueError):
         return None
+    return ratio if 0 <= ratio <= 1 else None
 
 
 def _difference(runtime: dict[str, str], end: str, start: str) -> int | None:
-    last, first = _number(runtime, end), _number(runtime, start)
-    return None if last is None or first is None else int(last - first)
+    last, first = whole(runtime.get(end)), whole(runtime.get(start))
+    return None if last is None or first is None else last - first
 
 
 def _since_midnight(runtime: dict[str, str], counter: str) -> int | None:
@@ -169,7 +171,7 @@ def drain_plan(info: ClusterInfo, broker: str, topics: dict[str, TopicConfig] | 
     others = [info.broker_addr_table[name] for name in members if name != broker and name in info.broker_addr_table]
     if not any(data.master_address for data in others):
         lines.append(f"  {cluster} has no other master: its producers will find no queue")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _count(number: int, thing: str) -> str:

@@ -17,7 +17,7 @@ from rocketcore.errors import RouteNotFound
 if TYPE_CHECKING:
     from rocketcore.admin.cluster import BrokerStatus
 
-__all__ = ["broker_row", "describe", "list_clusters", "topology"]
+__all__ = ["broker_row", "describe", "list_clusters", "topology", "whole"]
 
 DRAWINGS: Final = ("dot", "mermaid", "svg")
 
@@ -98,7 +98,7 @@ def broker_row(member: BrokerStatus) -> dict[str, Any]:
         "in_tps": _latest_rate(runtime.get("putTps")),
         # 4.9 spells it wrong, 5.5 right, and those between say both.
         "out_tps": _latest_rate(runtime.get("getTransferredTps") or runtime.get("getTransferedTps")),
-        "started_at": timestamp(_whole(runtime.get("bootTimestamp"))),
+        "started_at": timestamp(whole(runtime.get("bootTimestamp"))),
         "error": None if member.error is None else str(member.error),
     }
 
@@ -118,8 +118,8 @@ def _latest_rate(figures: str | None) -> float | None:
     return round(rate, 2) if isfinite(rate) else None
 
 
-def _whole(figure: str | None) -> int | None:
-    return int(figure) if figure is not None and figure.isdecimal() else None
+def whole(figure: str | None) -> int | None:
+    return int(figure) if figure is not None and figure.isdecimal() and len(figure) < 20 else None
 
 
 def _choose(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from rocketcore.cli.render import progress
+from rocketcore.cli.render import progress, tell
 
 __all__ = ["confirm"]
 
@@ -14,15 +14,19 @@ __all__ = ["confirm"]
 def confirm(plan: str, name: str, *, yes: bool, dry_run: bool) -> bool:
     """Return whether to go on; raises UsageError where nobody can be asked, or the answer is another name."""
     if dry_run:
-        click.echo(plan, err=True)
+        tell(plan)
         return False
     if yes:
         progress(plan)
         return True
-    click.echo(plan, err=True)
+    tell(plan)
     if not sys.stdin.isatty():
         raise click.UsageError("nobody is there to confirm: add --yes")
-    typed = click.prompt("type its name to go on", err=True, default="", show_default=False)
+    tell("type its name to go on: ", end="")  # click.prompt would write to stdout as well
+    line = sys.stdin.readline()
+    if not line:
+        tell("")
+    typed = line.rstrip("\r\n")
     if typed != name:
         raise click.UsageError(f"{typed!r} is not {name!r}: nothing was done")
     return True

@@ -66,7 +66,10 @@ def consume(
     from rocketcore import PushConsumer
 
     show = _printer(line_format)
-    arguments = shlex.split(program) if program else None
+    try:
+        arguments = shlex.split(program) if program else None
+    except ValueError as error:
+        raise click.BadParameter(f"{program!r}: {error}", param_hint="--exec") from error
     consumed = 0
     with (
         PushConsumer(current().namesrv, group=group, start_from=start_from, tls=current().tls) as consumer,

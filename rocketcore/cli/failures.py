@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import errno
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rocketcore.cli.options import Settings
+from rocketcore.cli.render import json_text, printable, tell
 from rocketcore.errors import (
     BrokerError,
     ConfigError,
@@ -30,6 +31,9 @@ __all__ = ["CommandFailed", "Failure", "failure_of"]
 
 EXIT_FAILED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_NOT_ALLOWED, EXIT_UNREACHABLE, EXIT_PARTLY = 1, 2, 3, 4, 5, 6
 EXIT_TIMEOUT, EXIT_INTERRUPTED = 124, 130
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a write to stdout fails with; files of the store have errors of their own."""
 
 
 class CommandFailed(Exception):
@@ -61,15 +65,11 @@ class Failure:
         if settings.output in ("json", "jsonl"):
             message = f"{self.what}: {self.why}" if self.why else self.what
             error = {"code": self.code, "message": message, "hint": self.hint, **self.details}
-            text = json.dumps({"error": error}, ensure_ascii=False)
-        else:
-            lines = [f"error: {self.what}"]
-            if self.why:
-                lines.append(f"why: {self.why}")
-            if self.hint:
-                lines.append(f"hint: {self.hint}")
-            text = "\n".join(lines)
-        print(text, file=sys.stderr)
+            tell(json_text({"error": error}, stream=sys.stderr))
+            return
+        for lead, text in (("error", self.what), ("why", self.why), ("hint", self.hint)):
+            if text:
+                tell(f"{lead}: {printable(text)}")
 
 
 # The first row whose class fits decides.
@@ -101,15 +101,17 @@ def failure_of(error: BaseException, settings: Settings) -> Failure:
             "run it again when all of them answer: what is done stays done",
             {"done": list(error.done), "failed": failed},
         )  # fmt: skip
+    why = " ".join(str(error).split())
     for kind, exit_code, code, hint in _TABLE:
         if isinstance(error, kind):
-            return Failure(exit_code, code, what, " ".join(str(error).split()) or kind.__name__, hint)
+            return Failure(exit_code, code, what, why or kind.__name__, hint)
     if isinstance(error, BrokerError):
-        return Failure(EXIT_FAILED, error.code_name, what, str(error), "")
+        return Failure(EXIT_FAILED, error.code_name, what, why, "")
     if isinstance(error, RocketError):
-        return Failure(EXIT_FAILED, type(error).__name__, what, str(error), "")
+        return Failure(EXIT_FAILED, type(error).__name__, what, why, "")
     if isinstance(error, OSError):
-        return Failure(EXIT_FAILED, "OS_ERROR", what, str(error), "")
+        unwritten = error.filename is None and error.errno in _FULL
+        return Failure(EXIT_FAILED, "OS_ERROR", what, f"writing its output: {error.strerror}" if unwritten else why, "")
     return Failure(
         EXIT_FAILED, "INTERNAL", what, f"{type(error).__name__}: {error}", "report what --debug prints"
     )

@@ -10,16 +10,17 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Final, NamedTuple, NoReturn
 
 import click
 
-from rocketcore.cli.options import PipeClosed, Settings, global_options
+from rocketcore.cli.options import PipeAware, PipeClosed, Settings, global_options
 
 __all__ = ["EXIT_INTERRUPTED", "main", "rocket", "run"]
 
-EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
+JSON_FORMS: Final = ("json", "jsonl")
 
 
 class Entry(NamedTuple):
@@ -30,7 +31,7 @@ class Entry(NamedTuple):
     help: str
 
 
-class LazyGroup(click.Group):
+class LazyGroup(PipeAware, click.Group):
     """A group whose commands are imported when they are called."""
 
     def __init__(self, name: str, help: str, entries: dict[str, Entry | LazyGroup]) -> None:
@@ -142,33 +143,73 @@ def run(arguments: Sequence[str] | None = None) -> int:
         code = rocket.main(arguments, "rocket", standalone_mode=False, obj=settings)
         sys.stdout.flush()
     except (PipeClosed, BrokenPipeError):
-        # The reader has what it wanted. What is still buffered cannot be written: keep the exit from trying.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _pipe_closed()
     except (KeyboardInterrupt, click.exceptions.Abort):
         return EXIT_INTERRUPTED
     except click.ClickException as error:
-        if settings.output not in ("json", "jsonl") or not isinstance(error, click.UsageError):
-            error.show()
-        else:
-            from rocketcore.cli.failures import Failure
-
-            Failure(EXIT_USAGE, "USAGE", error.format_message(), "", "see --help").show(settings)
+        _show_usage(error, settings, sys.argv[1:] if arguments is None else arguments)
         return error.exit_code
     except Exception as error:
         if settings.debug:
             raise
         from rocketcore.cli.failures import failure_of
+        from rocketcore.cli.render import discard
 
         failure = failure_of(error, settings)
         failure.show(settings)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            discard(sys.stdout)
         return failure.exit_code
     return code if isinstance(code, int) else 0
 
 
+def _pipe_closed() -> int:
+    """The reader has what it wanted. What is still buffered cannot be written: keep the exit from trying."""
+    from rocketcore.cli.render import discard
+
+    discard(sys.stdout)
+    return 0
+
+
+def _show_usage(error: click.ClickException, settings: Settings, arguments: Sequence[str]) -> None:
+    """Say what is wrong with the arguments, as JSON where they ask for it, though they were not read to their end."""
+    asked = zip(arguments, [*arguments[1:], ""], strict=True)
+    if settings.output in JSON_FORMS or any(
+        (name in ("-o", "--output") and form in JSON_FORMS)
+        or name in [f"{option}{form}" for option in ("-o", "--output=") for form in JSON_FORMS]
+        for name, form in asked
+    ):
+        from rocketcore.cli.failures import Failure
+
+        settings.output = "json"
+        Failure(error.exit_code, "USAGE", error.format_message(), "", "see --help").show(settings)
+        return
+    try:
+        error.show()
+    except OSError:
+        from rocketcore.cli.render import discard
+
+        discard(sys.stderr)
+
+
 def main() -> NoReturn:
     """Entry point of the command."""
+    _open_streams()
     sys.exit(run())
+
+
+def _open_streams() -> None:
+    """Give stdin, stdout and stderr to a process that was started without, and let stdout show every character.
+
+    A print to a stderr that is None goes to stdout, which is data.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the process ends
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from rocketcore.cli.render import timestamp
+from rocketcore.cli.render import printable, timestamp
 from rocketcore.message import ReceivedMessage
 
 __all__ = ["FORMAT_HELP", "compile_format", "message_line", "message_object"]
@@ -45,7 +45,7 @@ def message_line(message: ReceivedMessage) -> str:
     named = [f"tag={message.tag}"] if message.tag else []
     named += [f"keys={','.join(message.keys)}"] if message.keys else []
     where = f"{message.topic} {message.queue.broker}/{message.queue.queue_id}@{message.offset}"
-    return "  ".join([where, *named, _text(message)])
+    return printable("  ".join([where, *named, _text(message)]))
 
 
 def _text(message: ReceivedMessage) -> str:

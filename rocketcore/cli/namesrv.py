@@ -11,7 +11,7 @@ from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, EXIT_PARTLY, CommandFailed
 from rocketcore.cli.options import command
-from rocketcore.cli.render import Column, progress, show_object, show_rows
+from rocketcore.cli.render import Column, printable, progress, show_object, show_rows
 from rocketcore.errors import RocketError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def delete_kv(namespace: str, key: str, yes: bool, dry_run: bool) -> None:
         before = admin.get_kv(namespace, key)
         if before is None:
             raise _no_key(namespace, key)
-        if not confirm(f"delete {key} = {before} in namespace {namespace}", key, yes=yes, dry_run=dry_run):
+        if not confirm(printable(f"delete {key} = {before} in namespace {namespace}"), key, yes=yes, dry_run=dry_run):
             return
         admin.delete_kv(namespace, key)
     show_object({"namespace": namespace, "key": key, "deleted": before})

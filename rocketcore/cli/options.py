@@ -16,7 +16,7 @@ import click
 if TYPE_CHECKING:
     from rocketcore.transport.tls import TlsOption
 
-__all__ = ["FORMATS", "PipeClosed", "Settings", "command", "current", "global_options"]
+__all__ = ["FORMATS", "PipeAware", "PipeClosed", "Settings", "command", "current", "global_options"]
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "csv", "name")
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
@@ -94,12 +94,14 @@ class Settings:
 
 def _context() -> dict[str, str]:
     """Return the context in use: ``ROCKET_CONTEXT``, or ``current`` in config.toml, names a table of ``contexts``."""
+    from rocketcore.errors import ConfigError
+
     path = Path(click.get_app_dir("rocket", force_posix=False)) / "config.toml"
     if not path.is_file():
+        if os.environ.get("ROCKET_CONTEXT"):
+            raise ConfigError(f"{path}: there is no such file, and ROCKET_CONTEXT names a context of it")
         return {}
     import tomllib
-
-    from rocketcore.errors import ConfigError
 
     try:
         document = tomllib.loads(path.read_text("utf-8"))
@@ -108,7 +110,8 @@ def _context() -> dict[str, str]:
     name = os.environ.get("ROCKET_CONTEXT") or document.get("current")
     if name is None:
         return {}
-    context = document.get("contexts", {}).get(name)
+    contexts = document.get("contexts")
+    context = contexts.get(name) if isinstance(contexts, dict) and isinstance(name, str) else None
     if not isinstance(context, dict):
         raise ConfigError(f"{path}: no context {name!r}")
     return {key: str(value) for key, value in context.items() if isinstance(value, (str, bool))}
@@ -125,6 +128,8 @@ def current() -> Settings:
 def _store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value is None or parameter.name is None:
         return
+    if parameter.name == "namesrv" and not value.isprintable():
+        raise click.BadParameter(f"{value!r} is no address", ctx, parameter)
     settings = ctx.find_root().ensure_object(Settings)
     setattr(settings, f"{parameter.name}_option" if parameter.name in ("namesrv", "tls") else parameter.name, value)
 
@@ -161,15 +166,37 @@ class PipeClosed(Exception):
     """The reader of stdout has gone. Not an OSError: click takes EPIPE into its own hands and exits with 1."""
 
 
-class _Command(click.Command):
+class PipeAware(click.Command):
+    """A command whose help may be read in part."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **options)
+        except BrokenPipeError as error:
+            raise PipeClosed from error
+
+
+class _Command(PipeAware):
     """A command that leaves its name for the error message."""
 
     def invoke(self, ctx: click.Context) -> Any:
         ctx.find_root().ensure_object(Settings).command = ctx.command_path
+        self._check_text(ctx)
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise PipeClosed from error
+
+
+    def _check_text(self, ctx: click.Context) -> None:
+        """Refuse names and values whose bytes are no text: servers would keep something else in their place."""
+        for parameter in self.params:
+            if not isinstance(parameter.type, (click.types.StringParamType, click.Choice)):
+                continue
+            given = ctx.params.get(parameter.name or "")
+            for text in given if isinstance(given, tuple) else (given,):
+                if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
+                    raise click.BadParameter(f"{text!r} is not text in the encoding of the locale", ctx, parameter)
 
 
 def command(**attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:

@@ -7,7 +7,7 @@ import binascii
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,29 @@ __all__ = ["produce"]
 _ENVELOPE = frozenset({"body", "body_base64", "tag", "keys", "properties", "message_group"})
 
 
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "body_base64": (_is_text, "a text"),
+    "tag": (_is_text, "a text"),
+    "message_group": (_is_text, "a text"),
+    "keys": (lambda v: _is_text(v) or (isinstance(v, list) and all(isinstance(k, str) for k in v)), "a list of texts"),
+    "properties": (
+        lambda v: v is None or (isinstance(v, dict) and all(isinstance(text, str) for text in v.values())),
+        "an object of texts",
+    ),
+}
+"""What a field of an envelope may be, besides null; a body may be anything."""
+
+
 @command(
     help="Send messages to a topic.\n\nA BODY is text, @FILE for the content of a file, or - for one message a line of "
     "standard input; without any, standard input is read."
 )
 @click.argument("topic")
-@click.argument("bodies", metavar="[BODY | - | @FILE]...", nargs=-1)
+@click.argument("bodies", metavar="[BODY | - | @FILE]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("-t", "--tag", help="Tag of the messages.")
 @click.option("-k", "--key", "keys", multiple=True, help="Key of the messages; may be repeated.")
 @click.option("-H", "--property", "properties", multiple=True, metavar="K=V", help="Property; may be repeated.")
@@ -115,7 +132,8 @@ def _inputs(bodies: tuple[str, ...], jsonl: bool) -> Iterator[dict[str, Any]]:
             except OSError as error:
                 raise click.BadParameter(f"{body[1:]}: {error.strerror}", param_hint="BODY") from error
         else:
-            yield _envelope(body.encode()) if jsonl else {"body": body}
+            raw = body.encode("utf-8", "surrogateescape")
+            yield _envelope(raw) if jsonl else {"body": raw}
 
 
 def _envelope(line: bytes) -> dict[str, Any]:
@@ -126,6 +144,9 @@ def _envelope(line: bytes) -> dict[str, Any]:
         unknown = fields.keys() - _ENVELOPE
         if unknown:
             raise ValueError(f"unknown field {sorted(unknown)[0]}")
+        for name, (fits, form) in _FIELDS.items():
+            if not fits(fields.get(name)):
+                raise ValueError(f"{name} is not {form}")
         encoded = fields.pop("body_base64", None)
         if encoded is not None:
             fields["body"] = base64.b64decode(encoded, validate=True)

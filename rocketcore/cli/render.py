@@ -1,25 +1,47 @@
 """Data on stdout, in the form that ``-o`` names.
 
-Rows are dictionaries of JSON values under snake_case keys; unknown is None, printed as – in tables. A table on a
-terminal is drawn by rich; into a pipe it is plain aligned text, because importing rich takes longer than most commands.
+Rows are dictionaries of JSON values under snake_case keys; unknown is None, printed as – in tables. A table is plain
+aligned text, on a terminal with a bold heading: what does not fit is left to the terminal, which breaks lines without
+losing any of them, where a table drawn to its width folds addresses and drops columns. Names and values come from the
+network, so tables and messages show control characters as escapes.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import os
+import re
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 from rocketcore.cli.options import current
 
-__all__ = ["Column", "progress", "show_line", "show_object", "show_rows", "timestamp"]
+__all__ = [
+    "Column",
+    "discard",
+    "json_text",
+    "printable",
+    "progress",
+    "show_line",
+    "show_object",
+    "show_rows",
+    "tell",
+    "timestamp",
+    "width",
+]
 
 UNKNOWN = "–"
 Row = Mapping[str, Any]
+
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Also what turns the direction of writing: it can make one name look like another."""
+_YEAR_10000 = 253_402_300_800_000
+"""In milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +74,17 @@ def show_rows(rows: Iterable[Row], columns: Sequence[Column], *, name: str | Non
     name = name or columns[0].key
     if output == "jsonl":
         for row in rows:
-            print(_json(row))
+            print(json_text(row))
         return
     rows = list(rows)
     if output == "json":
-        print(_json(rows, indent=2))
+        print(json_text(rows, indent=2))
     elif output == "yaml":
         print("\n".join(_yaml(rows, 0)) if rows else "[]")
     elif output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow([column.key if column.text is None else column.heading for column in columns])
-        writer.writerows([[column.cell(row) or "" for column in columns] for row in rows])
+        writer.writerows([[_csv_cell(column, row) for column in columns] for row in rows])
     elif output == "name":
         for row in rows:
             print(row[name])
@@ -75,9 +97,9 @@ def show_object(value: Row, columns: Sequence[Column] | None = None) -> None:
     output = current().output
     if output in ("table", "wide"):
         columns = columns or [Column(key) for key in value]
-        width = max((len(column.heading) for column in columns), default=0)
+        room = max((len(column.heading) for column in columns), default=0)
         for column in columns:
-            print(f"{column.heading:<{width}}  {_shown(column, value)}")
+            print(f"{column.heading:<{room}}  {_shown(column, value)}".rstrip())
     elif output == "csv":
         show_rows([value], columns or [Column(key) for key in value])
     elif output == "name":
@@ -85,34 +107,85 @@ def show_object(value: Row, columns: Sequence[Column] | None = None) -> None:
     elif output == "yaml":
         print("\n".join(_yaml(dict(value), 0)))
     else:
-        print(_json(value, indent=2 if output == "json" else None))
+        print(json_text(value, indent=2 if output == "json" else None))
 
 
 def show_line(value: Row, text: str) -> None:
     """Print one item of a stream at once: ``text`` for people, an object a line for programs."""
-    print(text if current().output in ("table", "wide", "name", "csv") else _json(value), flush=True)
+    print(text if current().output in ("table", "wide", "name", "csv") else json_text(value), flush=True)
 
 
 def progress(text: str) -> None:
     """Tell people what goes on, on stderr, unless they asked for quiet."""
     if not current().quiet:
-        print(text, file=sys.stderr, flush=True)
+        tell(text)
+
+
+def tell(text: str, end: str = "\n") -> None:
+    """Write to stderr; what a command did does not fail because nobody can be told."""
+    try:
+        print(text, file=sys.stderr, end=end, flush=True)
+    except OSError:
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Lead a stream that cannot be written to nowhere: the interpreter's end tries once more to empty its buffer."""
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), stream.fileno())
+    except (OSError, ValueError):  # it is no file
+        return
 
 
 def timestamp(millis: int | None) -> str | None:
-    """Return milliseconds since the epoch as RFC 3339 in UTC; None where there is no time."""
-    if millis is None or millis <= 0:
+    """Return milliseconds since the epoch as RFC 3339 in UTC; None where there is no time, or none of ours."""
+    if millis is None or not 0 < millis < _YEAR_10000:
         return None
     return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def json_text(value: Any, indent: int | None = None, stream: TextIO | None = None) -> str:
+    """Return JSON; in escapes where a stream (stdout) cannot take the characters themselves."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return text if _fits(text, stream or sys.stdout) else json.dumps(value, indent=indent)
+
+
+def _fits(text: str, stream: TextIO) -> bool:
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def printable(text: str) -> str:
+    """Return a text in one line that does nothing to a terminal: control characters as escapes."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
 def _shown(column: Column, row: Row) -> str:
     text = column.cell(row)
-    return UNKNOWN if text is None else text
+    if text is None or text == UNKNOWN:
+        return UNKNOWN if _fits(UNKNOWN, sys.stdout) else "-"
+    return printable(text)
+
+
+def _csv_cell(column: Column, row: Row) -> str:
+    """Numbers without separators; empty where nothing is known, or a list has nothing."""
+    value = row.get(column.key)
+    if value is None or (column.text is None and value in ([], (), {})):
+        return ""
+    if isinstance(value, float):
+        return json.dumps(value)
+    return column.cell(row) or ""
 
 
 def _cell(value: Any) -> str:
@@ -130,25 +203,16 @@ def _cell(value: Any) -> str:
 def _table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
     cells = [[_shown(column, row) for column in columns] for row in rows]
     right = [bool(rows) and all(_is_number(row.get(column.key)) for row in rows) for column in columns]
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column, numeric in zip(columns, right, strict=True):
-            table.add_column(column.heading, justify="right" if numeric else "left", overflow="fold")
-        for row in cells:
-            table.add_row(*row)
-        Console(highlight=False, markup=False).print(table)
-        return
     lines = [[column.heading for column in columns], *cells]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-    for line in lines:
-        padded = [
-            text.rjust(width) if numeric else text.ljust(width)
-            for text, width, numeric in zip(line, widths, right, strict=True)
-        ]
-        print("  ".join(padded).rstrip())
+    widths = [max(width(line[i]) for line in lines) for i in range(len(columns))]
+    bold = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    for number, line in enumerate(lines):
+        padded = []
+        for text, room, numeric in zip(line, widths, right, strict=True):
+            space = " " * (room - width(text))
+            padded.append(space + text if numeric else text + space)
+        whole = "  ".join(padded).rstrip()
+        print(f"\x1b[1m{whole}\x1b[0m" if bold and number == 0 else whole)
 
 
 def _is_number(value: Any) -> bool:
@@ -161,7 +225,7 @@ def _yaml(value: Any, depth: int) -> list[str]:
     lines = []
     items: Iterable[tuple[str, Any]]
     if isinstance(value, Mapping):
-        items = [(f"{_json(key)}:", item) for key, item in value.items()]
+        items = [(f"{json_text(key)}:", item) for key, item in value.items()]
     else:
         items = [("-", item) for item in value]
     for lead, item in items:
@@ -174,5 +238,5 @@ def _yaml(value: Any, depth: int) -> list[str]:
                 lines.append(f"{pad}{lead}")
                 lines.extend(nested)
         else:
-            lines.append(f"{pad}{lead} {_json(item)}")
+            lines.append(f"{pad}{lead} {json_text(item)}")
     return lines

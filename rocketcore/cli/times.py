@@ -10,15 +10,22 @@ import click
 __all__ = ["DURATION", "TIME", "parse_duration", "parse_time"]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LONGEST = 100 * 366 * _UNITS["d"]
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 
 
 def parse_duration(text: str) -> float:
-    """Return seconds: ``90``, ``30s``, ``10m``, ``1.5h``, ``2d``, ``250ms``; raises ValueError."""
+    """Return seconds: ``90``, ``30s``, ``10m``, ``1.5h``, ``2d``, ``250ms``; raises ValueError.
+
+    At most a hundred years: clocks and timers do not count much further.
+    """
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a duration such as 30s, 10m or 1.5h")
-    return float(match[1]) * _UNITS[match[2] or "s"]
+    seconds = float(match[1]) * _UNITS[match[2] or "s"]
+    if seconds > _LONGEST:
+        raise ValueError(f"{text!r} is more than a hundred years")
+    return seconds
 
 
 def parse_time(text: str, now_millis: int) -> int:
@@ -32,7 +39,7 @@ def parse_time(text: str, now_millis: int) -> int:
         return int(text)
     ago = _DURATION.fullmatch(text.removeprefix("-"))
     if ago is not None and ago[2]:
-        return now_millis - round(parse_duration(ago[0]) * 1000)
+        return _after_1970(now_millis - round(parse_duration(ago[0]) * 1000), text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -41,7 +48,13 @@ def parse_time(text: str, now_millis: int) -> int:
         if len(text) > 10:
             raise ValueError(f"{text!r} has no time zone: add Z or an offset")
         moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return _after_1970(round(moment.timestamp() * 1000), text)
+
+
+def _after_1970(millis: int, text: str) -> int:
+    if millis < 0:
+        raise ValueError(f"{text!r} is before 1970")
+    return millis
 
 
 class _Duration(click.ParamType[float]):

@@ -10,7 +10,7 @@ from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command
-from rocketcore.cli.render import Column, show_object, show_rows, timestamp
+from rocketcore.cli.render import Column, printable, show_object, show_rows, timestamp
 from rocketcore.codes import (
     DLQ_TOPIC_PREFIX,
     REPLY_TOPIC_SUFFIX,
@@ -174,7 +174,8 @@ def delete(topic: str, cluster: str | None, yes: bool, dry_run: bool) -> None:
             lost_queues = [bounds for queue, bounds in stats.items() if queue.broker in brokers]
             messages = sum(bounds.max_offset - bounds.min_offset for bounds in lost_queues)
             lost = f"{messages} messages in {len(lost_queues)} queues"
-        if not confirm(f"delete topic {topic}: {lost} on {', '.join(brokers)}", topic, yes=yes, dry_run=dry_run):
+        plan = printable(f"delete topic {topic}: {lost} on {', '.join(brokers)}")
+        if not confirm(plan, topic, yes=yes, dry_run=dry_run):
             return
         deleted = admin.delete_topic(topic, cluster=cluster)
     show_object({"topic": topic, "deleted_on": deleted, "messages": messages})

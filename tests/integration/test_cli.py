@@ -165,12 +165,16 @@ def test_drain_makes_producers_leave_a_broker(monkeypatch: pytest.MonkeyPatch, r
         assert "no other master" not in err
         assert rocket("broker", "drain", "broker-a", stdin=b"")[0] == 2
         assert used() == {"broker-a", "broker-b"}
-        monkeypatch.setattr(sys, "stdin", Terminal("broker-b\n"))
-        assert rocket("broker", "drain", "broker-a")[0] == 2
+        for answer in ("broker-b\n", "\n", ""):
+            monkeypatch.setattr(sys, "stdin", Terminal(answer))
+            code, out, err = rocket("broker", "drain", "broker-a")
+            assert (code, out) == (2, "")
+            assert "nothing was done" in err
         monkeypatch.setattr(sys, "stdin", Terminal("broker-a\n"))
         code, out, err = rocket("broker", "drain", "broker-a", "-o", "json")
         assert code == 0
-        assert json.loads(out[out.index("{") :])["writable"] is False
+        assert json.loads(out)["writable"] is False
+        assert out[0] == "{", "the question is not on stdout"
         assert "broker-a is now read-only; producers move within 30 s" in err
         assert used() == {"broker-b"}
         code, _, err = rocket("broker", "drain", "broker-b", "--yes", "--dry-run")
@@ -365,16 +369,17 @@ def test_produce(rocket: Rocket, cluster: LocalCluster, tmp_path: Path) -> None:
     envelopes = b'{"body": {"n": 1}, "tag": "j", "keys": ["k"], "properties": {"p": "q"}}\n{"body_base64": "AP8="}\n'
     assert rocket("produce", "produced", "--jsonl", "-q", stdin=envelopes)[0] == 0
     assert rocket("produce", "produced", "fast", "--oneway")[:2] == (0, "")
+    assert rocket("produce", "produced", "-q", "\udcff\udcfe")[:2] == (0, ""), "bytes of a shell that are no text"
     deadline = time.monotonic() + 10
     while True:
         _, out, _ = rocket("tail", "produced", "-o", "start", "-e", "--output", "jsonl")
         messages = [json.loads(line) for line in out.splitlines()]
-        if len(messages) == 8 or time.monotonic() > deadline:
+        if len(messages) == 9 or time.monotonic() > deadline:
             break
     assert [message.get("body") for message in messages] == [
-        "one", "\x00file", "\x00file", "line 1", "line 2", '{"n": 1}', None, "fast"
+        "one", "\x00file", "\x00file", "line 1", "line 2", '{"n": 1}', None, "fast", None
     ]  # fmt: skip
-    assert messages[6]["body_base64"] == "AP8="
+    assert (messages[6]["body_base64"], messages[8]["body_base64"]) == ("AP8=", "//4=")
     assert (messages[0]["tag"], messages[0]["keys"], messages[0]["properties"]["x"]) == ("tag", ["a", "b"], "y=z")
     assert (messages[5]["tag"], messages[5]["keys"], messages[5]["properties"]["p"]) == ("j", ["k"], "q")
 
@@ -385,6 +390,9 @@ def test_produce(rocket: Rocket, cluster: LocalCluster, tmp_path: Path) -> None:
         ["@/no/such/file"], ["x", "-H", "novalue"], ["{}", "--jsonl"], ["{", "--jsonl"],
         ['{"body":"x","bdy":1}', "--jsonl"], ['{"body_base64":"?"}', "--jsonl"], ["x", "--delay", "soon"],
         ["x", "--at", "soon"], ["x", "-t", "a\x01b"], [""],
+        ["x", "--at", "-99999d"], ["x", "--delay", "99999d"], ['{"body":"x","keys":5}', "--jsonl"],
+        ['{"body":"x","keys":[5]}', "--jsonl"], ['{"body":"x","tag":7}', "--jsonl"], ['{"body_base64":7}', "--jsonl"],
+        ['{"body":"x","properties":["a"]}', "--jsonl"], ['{"body":"x","properties":{"a":1}}', "--jsonl"],
     ],
 )  # fmt: skip
 def test_what_cannot_be_sent(rocket: Rocket, arguments: list[str]) -> None:
@@ -406,6 +414,7 @@ def test_tail(rocket: Rocket, topic: str) -> None:
     assert bodies("-e") == []
     _, out, _ = rocket("tail", topic, "-o", "0:1")
     assert out == f"{topic} broker-a/0@0  tag=even  keys=k0  hello 0\n"
+    assert rocket("consume", topic, "-g", "g", "--exec", "a '")[0] == 2
     assert rocket("tail", topic, "-o", "x")[0] == 2
     assert rocket("tail", topic, "-f", "%z")[0] == 2
     assert rocket("tail", topic, "--grep", "[")[0] == 2

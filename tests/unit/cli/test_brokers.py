@@ -44,6 +44,30 @@ def test_what_is_not_a_number_is_unknown(figures: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("runtime", "log_bytes", "ratio"),
+    [
+        ({"commitLogMaxOffset": "9223372036854775807", "commitLogMinOffset": "1"}, 9223372036854775806, None),
+        ({"commitLogMaxOffset": "NaN", "commitLogMinOffset": "1", "commitLogDiskRatio": "NaN"}, None, None),
+        ({"commitLogMaxOffset": "Infinity", "commitLogMinOffset": "-1", "commitLogDiskRatio": "Infinity"}, None, None),
+        ({"commitLogMaxOffset": "9" * 5000, "commitLogDiskRatio": "-1.0", "bootTimestamp": "9" * 5000}, None, None),
+        ({"commitLogDiskRatio": "0.25", "bootTimestamp": "9223372036854775807"}, None, 0.25),
+    ],
+)
+def test_figures_that_are_none(
+    runtime: dict[str, str], log_bytes: int | None, ratio: float | None, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    class Admin:
+        def broker_status(self, *, broker: str) -> list[BrokerStatus]:
+            return [status(runtime)]
+
+    monkeypatch.setattr("rocketcore.cli.broker.open_admin", lambda: nullcontext(Admin()))
+    assert run(["broker", "describe", "b", "-o", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["log_bytes"], shown["disk_ratio"], shown["started_at"]) == (log_bytes, ratio, None)
+
+
+@pytest.mark.parametrize(
     ("error", "state"), [(ConnectError("away"), "unreachable"), (NoPermission(16, "x"), "refuses")]
 )
 def test_one_that_does_not_answer(error: RocketError, state: str) -> None:

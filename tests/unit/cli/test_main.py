@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -48,7 +51,7 @@ def test_every_command_has_help(path: tuple[str, ...], capsys: pytest.CaptureFix
 
 
 def test_help_imports_nothing_heavy() -> None:
-    heavy = ["asyncio", "uvloop", "rich", "numpy", "msgspec", "json", "rocketcore.errors", "pyarrow"]
+    heavy = ["asyncio", "uvloop", "numpy", "msgspec", "json", "rocketcore.errors", "pyarrow"]
     program = (
         "import sys; from rocketcore.cli.main import run; run(['--help']); run(['topic', '--help']);"
         f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
@@ -71,6 +74,100 @@ def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "nothing", "-o", "json"], ["topic", "list", "--nothing", "-o", "jsonl"], ["-o", "json", "nothing"],
+        ["topic", "list", "--timeout", "0", "--output=json"], ["topic", "route", "-ojson"], ["-o", "json"],
+    ],
+)  # fmt: skip
+def test_wrong_use_is_json_where_that_is_asked_for(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert (error["code"], error["hint"]) == ("USAGE", "see --help")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "route", "\udcff"], ["namesrv", "kv", "set", "n", "\udcff", "v"],
+        ["topic", "list", "--cluster", "\udcff"], ["topic", "create", "t", "--attribute", "a=\udcff"],
+        ["topic", "list", "--namesrv", "\udcff:1"],
+    ],
+)  # fmt: skip
+def test_arguments_that_are_no_text_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """They would arrive at a server as question marks."""
+    assert run(arguments) == 2
+    assert "\\udcff" in capsys.readouterr().err
+
+
+def process(
+    *arguments: str, stdout: Any = subprocess.PIPE, stderr: Any = subprocess.PIPE, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rocketcore.cli.main", *arguments]
+    return subprocess.run(
+        command, stdout=stdout, stderr=stderr, text=True, timeout=60, env={**os.environ, **environment}, check=False
+    )
+
+
+@pytest.fixture
+def closed_pipe() -> Iterator[int]:
+    """A pipe that nobody reads any more."""
+    read, write = os.pipe()
+    os.close(read)
+    yield write
+    os.close(write)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["topic", "list", "--help"], ["version"]], ids=" ".join)
+def test_a_reader_that_has_gone_is_no_error(arguments: list[str], closed_pipe: int) -> None:
+    done = process(*arguments, stdout=closed_pipe)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+UNREACHABLE = ["topic", "list", "--namesrv", "127.0.0.1:1"]
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(UNREACHABLE, 5), ([*UNREACHABLE, "-o", "json"], 5), (["nothing"], 2)])
+def test_the_exit_code_does_not_depend_on_stderr(arguments: list[str], code: int, closed_pipe: int) -> None:
+    assert process(*arguments, stderr=closed_pipe).returncode == code
+    with open("/dev/full", "w") as full:
+        assert process(*arguments, stderr=full).returncode == code
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["namesrv", "start", "-p"], ["--help"]], ids=" ".join)
+def test_a_full_disk(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = process(*arguments, stdout=full)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[1:] == ["why: writing its output: No space left on device"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "code"),
+    [
+        (["version"], ">&-", 0), (["version", "-o", "json"], ">&-", 0), (UNREACHABLE, "2>&-", 5),
+        (["produce", "t", "--namesrv", "127.0.0.1:1"], "<&-", 0), (["bench", "codec", "--seconds", "0.001"], "2>&-", 0),
+    ],
+)  # fmt: skip
+def test_a_process_without_its_streams(arguments: list[str], closed: str, code: int) -> None:
+    line = f'"$0" -m rocketcore.cli.main "$@" {closed}'
+    done = subprocess.run(
+        ["bash", "-c", line, sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert "error" not in done.stderr
+    if closed == "2>&-":
+        assert "crc-32 of" not in done.stdout.splitlines()[:1], "progress is no data"
+        assert "error" not in done.stdout
+
+
+def test_a_locale_without_our_characters() -> None:
+    done = process("bench", "codec", "--seconds", "0.001", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stdout.isascii()) == (0, True)
+    assert "P50 \\xb5s" in done.stdout
 
 
 def test_a_misspelt_command_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +214,6 @@ def test_errors_are_lines_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     error = json.loads(capsys.readouterr().err)["error"]
     assert error["code"] == "UNREACHABLE"
     assert error["hint"]
-    assert run(["topic", "nothing", "-o", "json"]) == 2
 
 
 def test_what_was_done_in_part_names_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,6 +243,13 @@ def test_the_name_server_comes_from_option_environment_context_default(
     assert Settings().namesrv == "b:1"
     monkeypatch.setenv("ROCKET_CONTEXT", "c")
     with pytest.raises(ConfigError, match="no context 'c'"):
+        _ = Settings().namesrv
+    for odd in ("contexts = 1", "[[contexts]]", "[contexts]\nc = 1", "current = [1]"):
+        config.write_text(odd)
+        with pytest.raises(ConfigError, match="no context 'c'"):
+            _ = Settings().namesrv
+    config.unlink()
+    with pytest.raises(ConfigError, match=r"config\.toml: there is no such file, and ROCKET_CONTEXT"):
         _ = Settings().namesrv
     monkeypatch.setenv("NAMESRV_ADDR", "n:1")
     assert Settings().namesrv == "n:1"

@@ -47,3 +47,10 @@ def test_a_body_is_text_or_base64() -> None:
 
 def test_a_line() -> None:
     assert message_line(MESSAGE) == "orders broker-a/3@12  tag=created  keys=k1,k2  héllo"
+    lines = ReceivedMessage("t", b"a\nb\x1b[2J", MessageQueue("t", "b", 0), 0, "", "")
+    assert message_line(lines) == r"t b/0@0  a\nb\x1b[2J"
+
+
+def test_a_time_that_no_calendar_has_is_unknown() -> None:
+    late = ReceivedMessage("t", b"", MessageQueue("t", "b", 0), 0, "", "", born_timestamp=2**63 - 1)
+    assert message_object(late)["born_at"] is None

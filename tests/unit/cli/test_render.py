@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -47,8 +48,15 @@ def test_csv_has_one_header_and_empty_unknowns(capsys: pytest.CaptureFixture[str
     assert rows == [
         ["topic", "queues", "last_at", "brokers"],
         ["a", "4", "", "x, y"],
-        ["long-name", "16", "2030-01-01T00:00:00Z", "–"],
+        ["long-name", "16", "2030-01-01T00:00:00Z", ""],
     ]
+
+
+def test_numbers_of_csv_are_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"rate": 12345.5, "ratio": 0.00012345, "up": True, "part": None}]
+    columns = [Column("rate"), Column("ratio"), Column("up"), Column("part")]
+    assert shown("csv", lambda: show_rows(rows, columns), capsys).splitlines()[1] == "12345.5,0.00012345,true,"
+    assert shown("table", lambda: show_rows(rows, columns), capsys).splitlines()[1].startswith("12,345.5")
 
 
 def test_a_column_may_make_its_own_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,6 +68,67 @@ def test_a_column_may_make_its_own_text(capsys: pytest.CaptureFixture[str]) -> N
     ]
     assert shown("csv", lambda: show_rows(rows, columns), capsys) == "name,x:1,y:1\na,1,\n"
     assert shown("table", lambda: show_rows(rows, columns), capsys) == "NAME  x:1  y:1\na     1    –\n"
+
+
+EVIL = "a\nb\x1b[31m\x9b\u202ec"
+
+
+def test_tables_show_control_characters_as_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    escaped = r"a\nb\x1b[31m\x9b\u202ec"
+    assert shown("table", lambda: show_rows([{"x": EVIL}], [Column("x")]), capsys) == f"X\n{escaped}\n"
+    assert shown("table", lambda: show_object({"x": EVIL}), capsys) == f"X  {escaped}\n"
+    assert json.loads(shown("json", lambda: show_object({"x": EVIL}), capsys)) == {"x": EVIL}
+    assert next(csv.reader([shown("csv", lambda: show_rows([{"x": "a\tb"}], [Column("x")]), capsys)[2:]])) == ["a\tb"]
+
+
+def test_wide_characters_take_two_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"a": "消息", "b": "x"}, {"a": "abcde", "b": "y"}, {"a": "e\u0301", "b": "z"}]
+    assert shown("table", lambda: show_rows(rows, [Column("a"), Column("b")]), capsys).splitlines() == [
+        "A      B", "消息   x", "abcde  y", "e\u0301      z"
+    ]  # fmt: skip
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("environment", "bold"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+)
+def test_a_terminal_gets_the_same_table_with_a_bold_heading(
+    environment: dict[str, str], bold: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However narrow it is, nothing is folded or left out, and :100: stays what it is."""
+    monkeypatch.setenv("COLUMNS", "4")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    screen = Screen()
+    monkeypatch.setattr("sys.stdout", screen)
+    with click.Context(click.Command("x"), obj=Settings()):
+        show_rows([{"key": ":smile:", "value": "a:100:b [bold]c[/bold]"}], [Column("key"), Column("value")])
+    heading, row = screen.getvalue().splitlines()
+    assert heading == ("\x1b[1mKEY      VALUE\x1b[0m" if bold else "KEY      VALUE")
+    assert row == ":smile:  a:100:b [bold]c[/bold]"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_stdout_cannot_take_is_escaped(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = {"a": "é消\ud800", "b": None}
+    out = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(out, encoding=encoding, errors="backslashreplace"))
+    with click.Context(click.Command("x"), obj=Settings(output="json")):
+        show_object(value)
+    with click.Context(click.Command("x"), obj=Settings()):
+        show_object({"b": None})
+    sys.stdout.flush()
+    text = out.getvalue().decode(encoding)
+    document, unknown = text[: text.index("}") + 1], text[text.index("}") + 1 :]
+    assert json.loads(document) == value
+    assert unknown.split() == ["B", "–" if encoding == "utf-8" else "-"]
 
 
 def test_names(capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,3 +157,6 @@ def test_timestamps() -> None:
     assert timestamp(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
     assert timestamp(0) is None
     assert timestamp(None) is None
+    assert timestamp(253_402_300_799_000) == "9999-12-31T23:59:59.000Z"
+    for never in (253_402_300_800_000, 2**63 - 1, -1):
+        assert timestamp(never) is None, "a producer may say what it likes"

@@ -36,7 +36,15 @@ def test_times(text: str, millis: int) -> None:
     assert parse_time(text, NOW) == millis
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "17000", "2023-11-14T22:13:20", "2023-13-01"])
+@pytest.mark.parametrize("text", ["36601d", "9" * 400 + "d"])
+def test_durations_end_somewhere(text: str) -> None:
+    with pytest.raises(ValueError, match="more than a hundred years"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "17000", "2023-11-14T22:13:20", "2023-13-01", "-30000d", "1969-12-31", "9" * 400 + "d"]
+)
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError):
         parse_time(text, NOW)
