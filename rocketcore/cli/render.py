@@ -38,8 +38,8 @@ __all__ = [
 UNKNOWN = "–"
 Row = Mapping[str, Any]
 
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Also what turns the direction of writing: it can make one name look like another."""
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+"""Also what turns the direction of writing, which can make one name look like another, and what is no character."""
 _YEAR_10000 = 253_402_300_800_000
 """In milliseconds."""
 

@@ -6,11 +6,13 @@ escapes them and refers to boxes by numbers of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from xml.sax.saxutils import escape
 
+from rocketcore.cli.render import printable, width
 from rocketcore.codes import MASTER_ID
 from rocketcore.errors import RocketError
 
@@ -108,59 +110,93 @@ class Topology:
                     yield from ((other, first) for other in others if other.broker_id != MASTER_ID)
 
 
+class _Spelling(NamedTuple):
+    """How a language of drawings writes what there is to draw; each part is a template for ``str.format``."""
+
+    label: Callable[[str], str]
+    line_break: str
+    head: str
+    server: str
+    away: str
+    """A name server that does not answer."""
+    cluster: str
+    broker: str
+    cluster_end: str
+    registered: str
+    copies: str
+    foot: str
+
+
+def _dot_label(text: str) -> str:
+    return printable(text).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _mermaid_label(text: str) -> str:
+    return _MERMAID_SYNTAX.sub(lambda found: f"#{ord(found[0])};", printable(text))
+
+
+_MERMAID_SYNTAX = re.compile(r"""["#&<>`%{}$\\]""")
+"""Ends a label, or means something inside of one: an entity, HTML, Markdown, a directive, a formula, a line break."""
+
+_DOT: Final = _Spelling(
+    label=_dot_label,
+    line_break="\\n",
+    head="digraph rocketmq {{\n  node [shape=box];",
+    server='  {box} [shape=ellipse, label="{label}"];',
+    away='  {box} [shape=ellipse, label="{label}", style=dashed];',
+    cluster='  subgraph cluster_{number} {{\n    label="{label}";',
+    broker='    {box} [label="{label}"];',
+    cluster_end="  }}",
+    registered="  {box} -> {other};",
+    copies="  {box} -> {other} [style=dashed];",
+    foot="}}\n",
+)
+_MERMAID: Final = _Spelling(
+    label=_mermaid_label,
+    line_break="<br/>",
+    head="flowchart BT",
+    server='  {box}(["{label}"])',
+    away='  {box}(["{label}"])\n  style {box} stroke-dasharray: 4',
+    cluster='  subgraph c{number}["{label}"]',
+    broker='    {box}["{label}"]',
+    cluster_end="  end",
+    registered="  {box} --> {other}",
+    copies="  {box} -.-> {other}",
+    foot="",
+)
+
+
 def dot(topology: Topology) -> str:
     """Draw for Graphviz: arrows lead to the name servers where a broker is registered, dashed ones to its master."""
-
-    def quoted(*lines: str) -> str:
-        texts = (line.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") for line in lines)
-        return '"' + "\\n".join(texts) + '"'
-
-    servers, boxes = _numbered("n", topology.name_servers), _numbered("b", topology.members)
-    lines = ["digraph rocketmq {", "  node [shape=box];"]
-    for address, error in topology.name_servers.items():
-        style = "" if error is None else ", style=dashed"
-        lines.append(f"  {servers[address]} [shape=ellipse, label={quoted('name server', address)}{style}];")
-    for number, (cluster, brokers) in enumerate(topology.clusters().items()):
-        lines += [f"  subgraph cluster_{number} {{", f"    label={quoted(cluster)};"]
-        found = [member for members in brokers.values() for member in members]
-        lines += [f"    {boxes[member]} [label={quoted(*member.lines)}];" for member in found]
-        lines.append("  }")
-    lines += [
-        f"  {boxes[member]} -> {servers[address]};" for member, known in topology.members.items() for address in known
-    ]
-    lines += [f"  {boxes[slave]} -> {boxes[master]} [style=dashed];" for slave, master in topology.replication()]
-    return "\n".join([*lines, "}\n"])
+    return _drawn(topology, _DOT)
 
 
 def mermaid(topology: Topology) -> str:
-    """Draw for Markdown: the same arrows; a name server that does not answer has a dashed frame."""
+    """Draw for Markdown: the same; a name server that does not answer has a dashed frame in both."""
+    return _drawn(topology, _MERMAID)
 
-    def quoted(*lines: str) -> str:
-        texts = (line.replace("#", "#35;").replace('"', "#quot;").replace("\n", " ") for line in lines)
-        return '"' + "<br/>".join(escape(text) for text in texts) + '"'
 
-    servers, boxes = _numbered("n", topology.name_servers), _numbered("b", topology.members)
-    lines = ["flowchart BT"]
-    lines += [f"  {servers[address]}([{quoted('name server', address)}])" for address in topology.name_servers]
+def _drawn(topology: Topology, spelling: _Spelling) -> str:
+    servers = {address: f"n{number}" for number, address in enumerate(topology.name_servers)}
+    boxes = {member: f"b{number}" for number, member in enumerate(topology.members)}
+
+    def label(*lines: str) -> str:
+        return spelling.line_break.join(map(spelling.label, lines))
+
+    lines = [spelling.head.format()]
+    for address, error in topology.name_servers.items():
+        server = spelling.server if error is None else spelling.away
+        lines.append(server.format(box=servers[address], label=label("name server", address)))
     for number, (cluster, brokers) in enumerate(topology.clusters().items()):
-        lines.append(f"  subgraph c{number}[{quoted(cluster)}]")
-        found = [member for members in brokers.values() for member in members]
-        lines += [f"    {boxes[member]}[{quoted(*member.lines)}]" for member in found]
-        lines.append("  end")
-    lines += [
-        f"  {boxes[member]} --> {servers[address]}" for member, known in topology.members.items() for address in known
-    ]
-    lines += [f"  {boxes[slave]} -.-> {boxes[master]}" for slave, master in topology.replication()]
-    lines += [
-        f"  style {servers[address]} stroke-dasharray: 4"
-        for address, error in topology.name_servers.items()
-        if error is not None
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _numbered(letter: str, things: Mapping[Any, object]) -> dict[Any, str]:
-    return {thing: f"{letter}{number}" for number, thing in enumerate(things)}
+        lines.append(spelling.cluster.format(number=number, label=label(cluster)))
+        for members in brokers.values():
+            lines += [spelling.broker.format(box=boxes[member], label=label(*member.lines)) for member in members]
+        lines.append(spelling.cluster_end.format())
+    for member, known in topology.members.items():
+        lines += [spelling.registered.format(box=boxes[member], other=servers[address]) for address in known]
+    for slave, master in topology.replication():
+        lines.append(spelling.copies.format(box=boxes[slave], other=boxes[master]))
+    return "\n".join([*lines, spelling.foot.format()])
 
 
 _HEIGHT: Final = 44
@@ -175,35 +211,35 @@ def svg(topology: Topology) -> str:
     height = _HEIGHT
     clusters = topology.clusters()
     texts = [*topology.name_servers, *clusters, *(line for member in topology.members for line in member.lines)]
-    width = max(_width(text) for text in ("name server", *texts))
+    room = max(_room(text) for text in ("name server", *texts))
     deepest = max((len(members) for brokers in clusters.values() for members in brokers.values()), default=0)
     frame_height = 34 + deepest * (height + _GAP)
-    servers = {address: _GAP + number * (width + _GAP) for number, address in enumerate(topology.name_servers)}
+    servers = {address: _GAP + number * (room + _GAP) for number, address in enumerate(topology.name_servers)}
     frames: list[str] = []
     lines: list[str] = []
     boxes = [
-        _box(x, _GAP, width, "server" if error is None else "server away", "name server", address)
+        _box(x, _GAP, room, "server" if error is None else "server away", "name server", address)
         for (address, x), error in zip(servers.items(), topology.name_servers.values(), strict=True)
     ]
     left = _GAP
     for cluster, brokers in clusters.items():
-        frame_width = _GAP + len(brokers) * (width + _GAP)
+        frame_width = _GAP + len(brokers) * (room + _GAP)
         frames.append(
             f'<rect x="{left}" y="{_TOP}" width="{frame_width}" height="{frame_height}" rx="8" class="cluster"/>'
-            f'<text x="{left + 12}" y="{_TOP + 20}">{escape(cluster)}</text>'
+            f'<text x="{left + 12}" y="{_TOP + 20}">{_svg_text(cluster)}</text>'
         )
         for column, members in enumerate(brokers.values()):
-            x = left + _GAP + column * (width + _GAP)
-            middle, y = x + width // 2, _TOP + 34
+            x = left + _GAP + column * (room + _GAP)
+            middle, y = x + room // 2, _TOP + 34
             for address in dict.fromkeys(address for member in members for address in topology.members[member]):
-                lines.append(_line(middle, y, servers[address] + width // 2, _GAP + height, "registered"))
+                lines.append(_line(middle, y, servers[address] + room // 2, _GAP + height, "registered"))
             for row, member in enumerate(members):
-                boxes.append(_box(x, y, width, member.role, *member.lines))
+                boxes.append(_box(x, y, room, member.role, *member.lines))
                 if row:
                     lines.append(_line(middle, y - _GAP, middle, y, "copy"))
                 y += height + _GAP
         left += frame_width + _GAP
-    whole_width = max(left, _GAP + len(servers) * (width + _GAP))
+    whole_width = max(left, _GAP + len(servers) * (room + _GAP))
     whole_height = _TOP + frame_height + _GAP if clusters else height + 2 * _GAP
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{whole_width}" height="{whole_height}"'
@@ -216,16 +252,21 @@ def svg(topology: Topology) -> str:
     return "\n".join([head, style, *frames, *lines, *boxes, "</svg>\n"])
 
 
-def _width(text: str) -> int:
-    """Return the width that a text needs at most, in bold letters of 12 pixels."""
-    return 8 * len(text) + 20
+def _room(text: str) -> int:
+    """Return about the width of a box for a text in bold letters of 12 pixels."""
+    return 8 * width(printable(text)) + 20
 
 
-def _box(x: int, y: int, width: int, kind: str, title: str, text: str) -> str:
+def _svg_text(text: str) -> str:
+    """Escape a text; XML has no form at all for most control characters."""
+    return escape(printable(text))
+
+
+def _box(x: int, y: int, room: int, kind: str, title: str, text: str) -> str:
     return (
-        f'<rect x="{x}" y="{y}" width="{width}" height="{_HEIGHT}" rx="4" class="{kind}"/>'
-        f'<text x="{x + 10}" y="{y + 18}" font-weight="bold">{escape(title)}</text>'
-        f'<text x="{x + 10}" y="{y + 34}">{escape(text)}</text>'
+        f'<rect x="{x}" y="{y}" width="{room}" height="{_HEIGHT}" rx="4" class="{kind}"/>'
+        f'<text x="{x + 10}" y="{y + 18}" font-weight="bold">{_svg_text(title)}</text>'
+        f'<text x="{x + 10}" y="{y + 34}">{_svg_text(text)}</text>'
     )
 
 

@@ -66,7 +66,7 @@ def test_mermaid(topology: Topology) -> None:
     assert [line.strip() for line in lines if ">" in line and "[" not in line] == [
         "b0 --> n0", "b0 --> n1", "b1 --> n0", "b1 --> n1", "b2 --> n0", "b1 -.-> b0"
     ]  # fmt: skip
-    assert lines[-1] == "  style n2 stroke-dasharray: 4"
+    assert lines[lines.index('  n2(["name server<br/>n3:9876"])') + 1] == "  style n2 stroke-dasharray: 4"
 
 
 def test_svg(topology: Topology) -> None:
@@ -102,10 +102,39 @@ def test_names_cannot_break_a_drawing() -> None:
     texts = [text.text for text in ElementTree.fromstring(svg(topology)).iter("{http://www.w3.org/2000/svg}text")]
     assert texts.count(EVIL) == 4
     for label in re.findall(r'label="((?:[^"\\]|\\.)*)"\]?;', dot(topology)):
-        assert label.replace("name server\\n", "").split("\\n")[0] == '\\"];<x>&#\\\\'
+        assert label.replace("name server\\n", "").split("\\n")[0] == '\\"];<x>&amp;#\\\\'
     assert len(re.findall(r"label=", dot(topology))) == 3
     for label in re.findall(r'"([^"]*)"', mermaid(topology)):
-        assert label.replace("name server<br/>", "").split("<br/>")[0] == "#quot;];&lt;x&gt;&amp;#35;\\"
+        assert label.replace("name server<br/>", "").split("<br/>")[0] == "#34;];#60;x#62;#38;#35;#92;"
+
+
+@pytest.mark.parametrize("name", ["\0", "\x01\x1b[31m", "a\nb\tc", "\ud800", "\uffff", "\u2028", "a\x85b"])
+def test_names_without_a_form_in_xml_are_escaped(name: str) -> None:
+    topology = Topology.of({"n1:1": ClusterInfo({name: BrokerData(name, name, {0: "h:1"})}, {name: [name]})})
+    escaped = name.encode("unicode_escape").decode()
+    drawn = ElementTree.fromstring(svg(topology).encode())
+    assert [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")].count(escaped) == 2
+    assert escaped.replace("\\", "\\\\") in dot(topology)
+    assert escaped.replace("\\", "#92;") in mermaid(topology)
+    for drawing in (dot(topology), mermaid(topology)):
+        assert drawing.isascii()
+        assert all(line.isprintable() for line in drawing.splitlines())
+
+
+@pytest.mark.parametrize("name", ["`md`", '%%{init: {"theme":"forest"}}%%', "$$x$$", "a\\nb", "#quot;"])
+def test_what_means_something_inside_of_a_mermaid_label(name: str) -> None:
+    topology = Topology.of({"n1:1": ClusterInfo({name: BrokerData(name, name, {0: "h:1"})}, {name: [name]})})
+    [frame] = re.findall(r'subgraph c0\["([^"]*)"\]', mermaid(topology))
+    assert re.sub(r"#(\d+);", lambda found: chr(int(found[1])), frame) == name
+    assert not re.search(r"[`%{}$\\]|#(?!\d+;)", frame)
+
+
+def test_wide_names_have_room() -> None:
+    def box_width(name: str) -> int:
+        drawn = svg(Topology.of({"n1:1": ClusterInfo({name: BrokerData("c", name, {0: "h:1"})}, {"c": [name]})}))
+        return max(int(found) for found in re.findall(r'width="(\d+)" height="44"', drawn))
+
+    assert box_width("消息" * 20) == box_width("abcd" * 20)
 
 
 def test_a_cluster_without_brokers() -> None:
