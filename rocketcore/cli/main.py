@@ -130,6 +130,7 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
         consume=("bench", "bench_consume", "Read a topic as fast as possible."),
         codec=("bench", "bench_codec", "Encode and decode messages without a network."),
     ),
+    "completion": Entry("completion", "completion", "Print the script that completes verbs in a shell."),
     "version": Entry("version", "version", "Show versions."),
 }
 

@@ -87,12 +87,31 @@ def set_config(name: str, value: str) -> None:
             raise _no_setting(name)
         admin.update_namesrv_config({name: value})
         after = _answered(admin.namesrv_configs())
-    kept = {address: config.get(name) for address, config in after.items() if config.get(name) != value}
+    now = {address: config.get(name) for address, config in after.items()}
+    kept: list[str] = []
+    other: list[str] = []
+    for address, said in now.items():
+        if not _means(value, said):
+            unchanged = address in before and before[address].get(name) == said
+            (kept if unchanged else other).append(f"{said} at {address}")
+    if other:
+        where = ", ".join([*other, *kept])
+        raise CommandFailed("TAKEN_OTHERWISE", f"{name}={value} was taken as {where}", "check the form of the value")
     if kept:
-        where = ", ".join(f"{name}={other} at {address}" for address, other in kept.items())
-        raise CommandFailed("REFUSED", f"name servers kept {where}", "check the form of the value")
+        raise CommandFailed("REFUSED", f"name servers kept {name}={', '.join(kept)}", "check the form of the value")
     values = {config.get(name) for config in before.values()}
     show_object({"name": name, "before": values.pop() if len(values) == 1 else None, "value": value})
+
+
+def _means(value: str, said: str | None) -> bool:
+    """Whether a server that says a setting's value has the one that was asked for: numbers and truths have one form."""
+    value = value.strip()
+    if said in ("true", "false"):
+        return value.lower() == said
+    try:
+        return said is not None and (value == said or int(value) == int(said))
+    except ValueError:
+        return False
 
 
 @command(help="List the keys and values of a namespace.")

@@ -130,10 +130,23 @@ def test_clusters_and_brokers(rocket: Rocket, cluster: LocalCluster) -> None:
     assert out.splitlines()[1] == f"broker-a,DefaultCluster,0,master,{cluster.broker_addresses[0]},"
 
 
-def test_name_server_settings_and_keys(rocket: Rocket) -> None:
+def test_name_server_settings_and_keys(rocket: Rocket, cluster: LocalCluster) -> None:
     assert rocket("namesrv", "config", "set", "waitSecondsForService", "9")[0] == 0
     code, out, _ = rocket("namesrv", "config", "get", "waitSecondsForService", "-o", "json")
     assert json.loads(out) == [{"name": "waitSecondsForService", "value": "9"}]
+    for name, value, kept in (
+        ("enableTopicList", "TRUE", "true"), ("waitSecondsForService", "045", "45"),
+        ("orderMessageEnable", " false ", "false"),
+    ):  # fmt: skip
+        assert rocket("namesrv", "config", "set", name, value)[0] == 0
+        assert json.loads(rocket("namesrv", "config", "get", name, "-o", "json")[1])[0]["value"] == kept
+    code, _, err = rocket("namesrv", "config", "set", "waitSecondsForService", "soon", "-o", "json")
+    assert (code, json.loads(err)["error"]["code"]) == (1, "REFUSED")
+    assert f"kept waitSecondsForService=45 at {cluster.namesrv}" in err
+    code, _, err = rocket("namesrv", "config", "set", "enableTopicList", "maybe", "-o", "json")
+    assert (code, json.loads(err)["error"]["code"]) == (1, "TAKEN_OTHERWISE")
+    assert f"enableTopicList=maybe was taken as false at {cluster.namesrv}" in err
+    assert rocket("namesrv", "config", "set", "enableTopicList", "true")[0] == 0
     assert rocket("namesrv", "config", "get", "nothing")[0] == 3
     assert rocket("namesrv", "config", "set", "nothing", "1")[0] == 3
     code, _, err = rocket("namesrv", "config", "set", "kvConfigPath", "/x", "-o", "json")

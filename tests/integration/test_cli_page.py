@@ -7,11 +7,13 @@ import io
 import re
 import shlex
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 
-from rocketcore.cli.main import run
+from rocketcore.cli.main import COMMANDS, Entry, LazyGroup, run
 from rocketcore.local import LocalCluster
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
@@ -33,6 +35,33 @@ def examples(page: str) -> Iterator[tuple[str, int, str]]:
 def words(text: str) -> list[list[str]]:
     """Return the words of each line: the width of a column depends on addresses."""
     return [line.split() for line in text.strip().splitlines()]
+
+
+def declared(group: dict[str, Entry | LazyGroup], path: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield each verb with its arguments and its own options."""
+    for name, entry in group.items():
+        if isinstance(entry, LazyGroup):
+            yield from declared(entry.entries, f"{path}{name} ")
+            continue
+        verb = getattr(import_module(f"rocketcore.cli.{entry.module}"), entry.function)
+        context = click.Context(verb)
+        arguments = [each.make_metavar(context) for each in verb.params if isinstance(each, click.Argument)]
+        options = [each for each in verb.params if isinstance(each, click.Option) and each.expose_value]
+        assert all(option.help for option in options)
+        yield f"{path}{name}", [*arguments, *("/".join(option.opts) for option in options)]
+
+
+def test_the_page_lists_every_verb_with_its_options() -> None:
+    block = re.search(r"## All verbs\n.*?```\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert block is not None
+    listed = re.sub(r"\n {14}", " ", block[1]).splitlines()
+    expected = {verb: re.sub("[{}]", "", " ".join(parts)).split() for verb, parts in declared(COMMANDS)}
+    expected["cluster topology"].append("table|wide|json|jsonl|yaml|csv|name|dot|mermaid|svg")
+    found = {}
+    for line in filter(None, listed):
+        verb = max((verb for verb in expected if line.startswith(verb)), key=len)
+        found[verb] = line.removeprefix(verb).split()
+    assert found == expected
 
 
 def test_the_page_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,6 +287,16 @@ def test_an_open_address_needs_to_be_allowed(capsys: pytest.CaptureFixture[str])
     assert run(["namesrv", "start", "-c", "/no/such/file"]) == 2
 
 
+def test_completion(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert run(["completion", shell]) == 0
+        assert f"_ROCKET_COMPLETE={shell}_complete" in capsys.readouterr().out
+    assert run(["completion", "tcsh"]) == 2
+    for words, found in (("rocket broker d", ["describe", "drain"]), ("rocket broker drain --y", ["--yes"])):
+        done = process(_ROCKET_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(words.count(" ")))
+        assert done.stdout.splitlines() == [f"plain,{word}" for word in found]
+
+
 def test_the_group_is_complete() -> None:
     assert isinstance(rocket, LazyGroup)
     verbs = {" ".join(path) for path, _ in ALL}
