@@ -1,0 +1,70 @@
+"""What docs/architecture.md says of files, names and request codes, looked up in the source."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from rocketcore.codes import RequestCode
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "rocketcore"
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+QUOTED = re.findall(r"`([^`\n]+)`", PAGE)
+
+
+def classes() -> dict[str, set[str]]:
+    """Return the names of methods and attributes by class."""
+    found: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                names = found.setdefault(node.name, set())
+                names |= {each.name for each in node.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    return found
+
+
+def test_files_exist() -> None:
+    named = {name for name in QUOTED if re.fullmatch(r"[\w/.]+(\.(pyx?|h|md)|/)", name)}
+    assert len(named) > 50
+    assert [name for name in sorted(named) if not (ROOT / name).exists() and not (PACKAGE / name).exists()] == []
+
+
+def test_methods_exist() -> None:
+    known = classes()
+    named = {match.groups() for match in (re.fullmatch(r"([A-Z]\w+)\.(\w+)", name) for name in QUOTED) if match}
+    assert len(named) > 5
+    assert [pair for pair in sorted(named) if pair[1] not in known.get(pair[0], ())] == []
+
+
+def test_names_beside_files_are_in_them() -> None:
+    beside = re.findall(r"`([\w/]+\.pyx?)`,? \(?`([\w.]+)(?<!\.py)`", PAGE)
+    assert len(beside) > 8
+    for file, name in beside:
+        path = ROOT / file if (ROOT / file).exists() else PACKAGE / file
+        assert re.search(rf"\b{name.split('.')[-1]}\b", path.read_text()), f"{name} is not in {file}"
+
+
+def codes(text: str) -> set[int]:
+    found: set[int] = set()
+    for first, last in re.findall(r"(\d+)(?:–(\d+))?", text):
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+ROWS = re.findall(r"^\| ([^|]*\d[^|]*) \| `([\w/]+\.py)`", PAGE[PAGE.index("## Who answers a request") :], re.MULTILINE)
+
+
+@pytest.mark.parametrize(("text", "file"), ROWS, ids=[file for _, file in ROWS])
+def test_codes_are_answered_by_their_file(text: str, file: str) -> None:
+    handled = re.findall(r"RequestCode\.(\w+)(?:: self\.|, served\.)", (PACKAGE / file).read_text())
+    assert codes(text) == {int(RequestCode[name]) for name in handled}
+
+
+def test_every_processor_is_in_the_table() -> None:
+    files = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if ": self." in path.read_text()
+             and re.search(r"RequestCode\.\w+: self\.", path.read_text())}  # fmt: skip
+    assert files <= {file for _, file in ROWS}
