@@ -354,19 +354,23 @@ class ClusterAdmin(ABC):
         return lambda remoting, address, timeout: requests.topic_list(remoting, address, timeout, code)
 
     async def _ask(self, question: Question[T], deadline: Deadline | None = None) -> T:
-        """Ask the name servers in turn until one answers; a refusal is an answer."""
+        """Ask the name servers in turn until one answers; a refusal is an answer.
+
+        raises  what the last one failed with where none answers, in the words of all of them
+        """
         deadline = deadline or self._deadline()
-        failure: TransportError | None = None
+        failures: list[TransportError] = []
         addresses = self._name_servers
         for attempt, address in enumerate(addresses):
             share = deadline.remaining() / (len(addresses) - attempt)
             try:
                 return await self._put(question, address, share)
             except TransportError as error:
-                failure = error
+                failures.append(error)
                 self._name_servers = (*(other for other in self._name_servers if other != address), address)
-        assert failure is not None, "there is at least one name server"
-        raise failure
+        if len(failures) == 1:
+            raise failures[0]
+        raise type(failures[-1])("; ".join(map(str, failures))) from failures[-1]
 
     async def _put(self, question: Question[T], address: str, timeout: float) -> T:
         """Ask one server; an answer that cannot be read says whose it is."""

@@ -362,6 +362,19 @@ def test_topic_verbs(rocket: Call, target: Target, topic: str, fake: Callable[..
     assert rocket("topic", "route", topic)[0] == 3
 
 
+def test_a_topic_that_only_a_name_server_knows_is_deleted(rocket: Call, ask: Call, target: Target) -> None:
+    """As after a deletion that one of several name servers missed."""
+    if target.is_4_9:
+        pytest.skip("its name servers take topics from brokers only")
+    name = unique("leftover")
+    ask("register_topic", name, [QueueData(BROKER, 1, 1, 6)])
+    assert rocket("topic", "delete", name, "--yes")[:2] == (
+        0, {"topic": name, "deleted_on": [BROKER], "messages": None}
+    )  # fmt: skip
+    assert rocket("topic", "route", name)[0] == 3
+    assert rocket("topic", "delete", name, "--yes")[0] == 3
+
+
 def test_name_server_verbs(rocket: Call, target: Target) -> None:
     namespace = unique("namespace")
     assert rocket("namesrv", "kv", "get", namespace, "k")[0] == 3

@@ -134,8 +134,10 @@ def test_a_question_goes_to_the_next_server_and_starts_there_the_next_time() -> 
 
 
 def test_a_question_that_nobody_answers_fails_as_the_last_did() -> None:
-    with pytest.raises(RequestTimeout):
+    with pytest.raises(RequestTimeout, match=r"^nobody at a:9876; no answer$"):
         run(Servers(b=late), "ab", lambda admin: admin.topics())
+    with pytest.raises(ConnectError, match=r"^nobody at a:9876$"):
+        run(Servers(), "a", lambda admin: admin.topics())
 
 
 def test_a_refusal_is_an_answer() -> None:
