@@ -23,6 +23,7 @@ from rocketcore.codes import RemotingFlag, ResponseCode
 from rocketcore.errors import (
     BrokerError,
     ClientClosed,
+    ConfigError,
     ConnectError,
     LocalProtocolError,
     RequestTimeout,
@@ -253,8 +254,10 @@ class BlockingRemotingClient(BaseClient):
             late = isinstance(error, TimeoutError)
             why = f"no connection within {timeout:g} s" if late else error.strerror or str(error)
             raise ConnectError(f"{what} at {address}: {why}") from error
-        except ValueError as error:  # servers name addresses that are none, and hosts that cannot be
+        except ConfigError as error:  # no address: servers pass on what was registered
             raise ConnectError(f"{what} at {address}: {error}") from error
+        except ValueError as error:  # a name that no host can have; UnicodeError among them
+            raise ConnectError(f"{what} at {address}: {host!r} is no host: {error}") from error
         return connected
 
     def _connected(self, host: str, port: int, deadline: float) -> socket.socket:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from rocketcore.codes import ResponseCode
-from rocketcore.errors import ClientClosed, ConnectError, RequestTimeout
+from rocketcore.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
 from rocketcore.service import Deadline, PeriodicTask
 from rocketcore.transport.base_client import BaseClient, Signer, split_address
@@ -211,8 +211,10 @@ class RemotingClient(BaseClient):
             raise ConnectError(f"no connection within {self._connect_timeout:g} s") from error
         except OSError as error:
             raise ConnectError(error.strerror or str(error)) from error
-        except ValueError as error:  # servers name addresses that are none, and hosts that cannot be
+        except ConfigError as error:  # no address: servers pass on what was registered
             raise ConnectError(str(error)) from error
+        except ValueError as error:  # a name that no host can have; UnicodeError among them
+            raise ConnectError(f"{host!r} is no host: {error}") from error
         channel.remote_address = address
         if self._sweeper is None:
             interval = max(0.05, self.limits.idle_timeout / 4)
