@@ -1,9 +1,10 @@
 """Data on stdout, in the form that ``-o`` names.
 
-Rows are dictionaries of JSON values under snake_case keys; unknown is None, printed as – in tables. A table is plain
-aligned text, on a terminal with a bold heading: what does not fit is left to the terminal, which breaks lines without
-losing any of them, where a table drawn to its width folds addresses and drops columns. Names and values come from the
-network, so tables and messages show control characters as escapes.
+Rows are dictionaries of JSON values under snake_case keys; unknown is None, printed as – in tables. A table on a
+terminal is drawn by rich; into a pipe it is plain aligned text, because importing rich takes longer than most commands.
+What does not fit is left to the terminal, which breaks lines without losing any of them, where a table drawn to its width
+folds addresses and drops columns. Names and values come from the network, so tables and messages show control characters
+as escapes.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 UNKNOWN = "–"
+_GAP = "  "
 Row = Mapping[str, Any]
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
@@ -203,16 +205,31 @@ def _cell(value: Any) -> str:
 def _table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
     cells = [[_shown(column, row) for column in columns] for row in rows]
     right = [bool(rows) and all(_is_number(row.get(column.key)) for row in rows) for column in columns]
-    lines = [[column.heading for column in columns], *cells]
-    widths = [max(width(line[i]) for line in lines) for i in range(len(columns))]
-    bold = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    for number, line in enumerate(lines):
+    headings = [column.heading for column in columns]
+    widths = [max(width(line[i]) for line in [headings, *cells]) for i in range(len(columns))]
+    if sys.stdout.isatty():
+        _draw(headings, cells, right, sum(widths) + len(_GAP) * (len(widths) - 1))
+        return
+    for line in [headings, *cells]:
         padded = []
         for text, room, numeric in zip(line, widths, right, strict=True):
             space = " " * (room - width(text))
             padded.append(space + text if numeric else text + space)
-        whole = "  ".join(padded).rstrip()
-        print(f"\x1b[1m{whole}\x1b[0m" if bold and number == 0 else whole)
+        print(_GAP.join(padded).rstrip())
+
+
+def _draw(headings: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool], room: int) -> None:
+    """Draw a table as wide as it is: rich is told so, and takes neither names for emojis nor brackets for markup."""
+    from rich.console import Console
+    from rich.table import Table
+
+    style = "" if os.environ.get("NO_COLOR") else "bold"
+    table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), header_style=style)
+    for heading, numeric in zip(headings, right, strict=True):
+        table.add_column(heading, justify="right" if numeric else "left", no_wrap=True)
+    for line in cells:
+        table.add_row(*line)
+    Console(emoji=False, highlight=False, markup=False, width=room).print(table)
 
 
 def _is_number(value: Any) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -111,8 +112,9 @@ def test_a_terminal_gets_the_same_table_with_a_bold_heading(
     with click.Context(click.Command("x"), obj=Settings()):
         show_rows([{"key": ":smile:", "value": "a:100:b [bold]c[/bold]"}], [Column("key"), Column("value")])
     heading, row = screen.getvalue().splitlines()
-    assert heading == ("\x1b[1mKEY      VALUE\x1b[0m" if bold else "KEY      VALUE")
-    assert row == ":smile:  a:100:b [bold]c[/bold]"
+    assert ("\x1b[1m" in heading) is bold
+    assert re.sub(r"\x1b\[\d+m", "", heading).rstrip() == "KEY      VALUE"
+    assert row.rstrip() == ":smile:  a:100:b [bold]c[/bold]"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
