@@ -27,8 +27,9 @@ __all__ = ["dumps", "dumps_plain", "loads"]
 
 MAX_DEPTH: Final = 256
 """Nesting that the reader of the dialect follows; it takes two Python frames a level."""
-MAX_EXPANDED: Final = 1_000_000
-"""Values of a document once every ``$ref`` stands for what it refers to: some hundred bytes can claim billions."""
+MAX_VALUES: Final = 1_000_000
+"""Values of a document in the dialect, whose reader takes a microsecond or two for each while everyone else waits. Each
+``$ref`` counts as what it refers to: some hundred bytes can claim billions."""
 
 _REFERENCE: Final = b'"$ref"'
 
@@ -41,8 +42,8 @@ def _standard() -> tuple[Callable[[bytes], Any], type[Exception]]:
     return msgspec.json.Decoder().decode, msgspec.DecodeError
 
 
-def loads(data: bytes | bytearray | memoryview) -> Any:
-    """Parse a body; raises DecodeError."""
+def loads(data: bytes | bytearray | memoryview, max_values: int = MAX_VALUES) -> Any:
+    """Parse a body; raises DecodeError, also for more than ``max_values`` values in what is not standard JSON."""
     raw = bytes(data)
     if _REFERENCE not in raw:
         decode, error = _standard()
@@ -50,7 +51,7 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
             return decode(raw)
         except (error, UnicodeDecodeError, RecursionError):
             pass
-    return _Reader(raw.decode(errors="replace").removeprefix("\ufeff")).document()
+    return _Reader(raw.decode(errors="replace").removeprefix("\ufeff"), max_values).document()
 
 
 def dumps(value: Any) -> bytes:
@@ -157,11 +158,14 @@ class _Reference:
 class _Reader:
     """A recursive reader of the dialect over one text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, max_values: int) -> None:
         self._text = text
+        self._max_values = max_values
+        self._values = 0
         self._position = 0
         self._references: list[tuple[Any, Any, _Reference]] = []
         self._depth = 0
+        self._within_key = False
         self._keys: dict[int, dict[str, Any]] = {}
 
     def document(self) -> Any:
@@ -200,8 +204,8 @@ class _Reader:
             measured[id(value)] = count, height
         if depth + height > MAX_DEPTH:
             self._fail(f"nested deeper than {MAX_DEPTH}")
-        if count > MAX_EXPANDED:
-            self._fail(f"references that make more than {MAX_EXPANDED} values")
+        if count > self._max_values:
+            self._fail(f"references that make more than {self._max_values} values")
         return count, height
 
     def _fail(self, reason: str) -> NoReturn:
@@ -275,8 +279,17 @@ class _Reader:
         return result
 
     def _key(self, kind: str, token: str) -> Any:
-        """Read a key that is no text: a float becomes one, and an object that is no message queue its JSON."""
+        """Read a key that is no text: a float becomes one, and an object that is no message queue its JSON.
+
+        An object within such an object's keys is refused: texts quoted within texts double with every level.
+        """
+        if token == "{":
+            if self._within_key:
+                self._fail("an object for a key within a key")
+            self._within_key = True
         key = self._value(kind, token)
+        if token == "{":
+            self._within_key = False
         if isinstance(key, _Reference):
             self._fail("a reference for a key")
         if isinstance(key, dict):
@@ -301,6 +314,9 @@ class _Reader:
         return result
 
     def _store(self, container: Any, key: Any, value: Any) -> None:
+        self._values += 1
+        if self._values > self._max_values:
+            self._fail(f"more than {self._max_values} values in what is not standard JSON")
         if isinstance(value, _Reference):
             self._references.append((container, key, value))
             value = None

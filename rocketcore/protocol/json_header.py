@@ -17,6 +17,8 @@ from rocketcore.protocol import fastjson
 
 __all__ = ["UNKNOWN_LANGUAGE", "HeaderValues", "read_json_header"]
 
+MAX_VALUES: Final = 10_000
+"""Values of a header that is not standard JSON; one that peers write has some dozen."""
 UNKNOWN_LANGUAGE: Final = -1
 """The language of a sender that names one we do not know; Java has null there."""
 
@@ -29,7 +31,7 @@ _LANGUAGES: Final = {language.name: int(language) for language in LanguageCode}
 def read_json_header(data: bytes, position: int = 0) -> HeaderValues:
     """Read a header; raises DecodeError, ``position`` being where it begins."""
     try:
-        fields = fastjson.loads(data)
+        fields = fastjson.loads(data, MAX_VALUES)
     except DecodeError as error:
         raise DecodeError(f"header: {error.reason}", position + max(0, error.position)) from None
     if not isinstance(fields, dict):
@@ -71,7 +73,7 @@ def _language(fields: dict[Any, Any]) -> int:
             ordinal = int(value[:4])
             return ordinal if ordinal < len(_LANGUAGES) else UNKNOWN_LANGUAGE
         return _LANGUAGES.get(value.upper(), UNKNOWN_LANGUAGE)
-    if value is None:
+    if value is None or isinstance(value, bool):
         return UNKNOWN_LANGUAGE
     if isinstance(value, int) and 0 <= value < len(_LANGUAGES):
         return int(value)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -137,7 +138,8 @@ def _read_object(text: bytes) -> dict[str, Any]:
     found = _CHECKSUM.search(text)
     if found is not None and crc32(text[: found.start()]) != int(found[1]):
         raise ValueError("the checksum does not fit")
-    value = fastjson.loads(text)
+    # Our own file may be as large as it has to be.
+    value = fastjson.loads(text, max_values=sys.maxsize)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     return value

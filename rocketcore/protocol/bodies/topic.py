@@ -32,6 +32,8 @@ __all__ = [
 
 MAX_INFLATED_BYTES = 4 * FRAME_MAX_BYTES
 """What a compressed registration may inflate to."""
+MAX_MAPPINGS = 100_000
+"""Of one compressed registration: each is a JSON text of its own, and millions would fit into what it inflates to."""
 _NUMBER: Final = re.compile(r"[-+]?\d+")
 
 
@@ -193,7 +195,10 @@ class RegisterBrokerBody(Body):
         servers = source.sized()
         filter_servers = _parse_or(servers, []) if servers else None
         if version >= Version.V5_0_0:
-            for _ in range(source.count()):
+            count = source.count()
+            if count > MAX_MAPPINGS:
+                raise DecodeError(f"RegisterBrokerBody: {count} mappings, more than {MAX_MAPPINGS}")
+            for _ in range(count):
                 mapping = TopicQueueMappingInfo.decode(source.sized())
                 wrapper.topic_queue_mapping_info_map[mapping.topic] = mapping
         body = cls.from_json({"topicConfigSerializeWrapper": wrapper, "filterServerList": filter_servers})

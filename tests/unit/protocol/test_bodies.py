@@ -259,6 +259,15 @@ def test_bomb_is_refused() -> None:
         RegisterBrokerBody.decode_compressed(zlib.compress(bytes(80 << 20)), Version.V4_9_7)
 
 
+def test_mappings_without_end_are_refused() -> None:
+    """Each is a text of its own to read, and sixty kilobytes have room for ten million."""
+    raw = zlib.decompress(RegisterBrokerBody().encode_compressed(Version.V5_0_0))
+    body = zlib.compress(raw[:-4] + (200_000).to_bytes(4, "big") + b"\x00\x00\x00\x02{}" * 200_000)
+    assert len(body) < 3000
+    with pytest.raises(DecodeError, match="200000 mappings, more than 100000"):
+        RegisterBrokerBody.decode_compressed(body, Version.V5_0_0)
+
+
 @pytest.mark.parametrize("record", family("bodies.jsonl", "fingerprint/"), ids=name_of)
 def test_heartbeat_fingerprint(record: dict[str, Any]) -> None:
     def without_class(value: Any) -> Any:

@@ -167,5 +167,17 @@ def test_general_reader_refuses(text: str) -> None:
         read_json_header(text.encode(), 100)
 
 
+def test_a_header_that_is_not_standard_json_has_a_limit() -> None:
+    text = b"{opaque:1,extFields:{%b}}"
+    assert read_json_header(text % b"a:1,b:2,")[6] == {"a": "1", "b": "2"}
+    with pytest.raises(DecodeError, match="more than 10000 values"):
+        read_json_header(text % (b"a:1," * 10_001))
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_a_truth_value_is_no_language(value: str) -> None:
+    assert read_json_header(f'{{"opaque":1,"language":{value}}}'.encode())[1] == UNKNOWN_LANGUAGE
+
+
 def test_general_reader_leaves_a_missing_opaque_to_the_caller() -> None:
     assert read_json_header(b'{"code":7}') == (7, LanguageCode.JAVA, 0, None, 0, None, None)

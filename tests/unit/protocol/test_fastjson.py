@@ -118,6 +118,25 @@ def test_references_in_odd_places_are_refused(text: bytes) -> None:
         fastjson.loads(text)
 
 
+@pytest.mark.parametrize("levels", [2, 3, 20])
+def test_objects_within_keys_cannot_multiply(levels: int) -> None:
+    """A text that is quoted within a text within a text doubles with every level."""
+    with pytest.raises(DecodeError, match="an object for a key within a key"):
+        fastjson.loads(b"{" * levels + b'{"a":1' + b"}:1" * levels + b"}")
+    assert fastjson.loads(b'{{"a":{"b":1}}:1,{"a":2}:2}') == {'{"a":{"b":1}}': 1, '{"a":2}': 2}
+
+
+def test_values_in_the_dialect_have_a_limit() -> None:
+    """Each takes a microsecond or two, and a frame has room for eight million."""
+    many = b"[" + b"0," * 1000 + b"]"
+    assert len(fastjson.loads(many)) == 1000
+    with pytest.raises(DecodeError, match="more than 999 values"):
+        fastjson.loads(many, max_values=999)
+    assert len(fastjson.loads(b"[" + b"0," * 1000 + b"0]", max_values=9)) == 1001, "standard JSON has no limit"
+    with pytest.raises(DecodeError, match="more than 1000000 values"):
+        fastjson.loads(b"[" + b"[]," * 1_000_001 + b"]")
+
+
 def test_many_references_take_linear_time() -> None:
     count = 20_000
     numbers = ",".join(f"{index}:{index}" for index in range(count))
