@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import zlib
 from enum import IntEnum
+from typing import Final
 
 from rocketcore.codes import COMPRESSION_MASK, MAX_MESSAGE_BYTES, MessageSysFlag
 from rocketcore.errors import ConfigError, DecodeError
 
 __all__ = ["CompressionType", "compress", "decompress"]
+
+_ZSTD_PIECE_BYTES: Final = 512
+"""What is given to the decompressor at once: it knows no limit for its output, 128 KiB for each 4 bytes."""
 
 
 class CompressionType(IntEnum):
@@ -51,6 +55,8 @@ def compress(body: bytes | memoryview, kind: CompressionType = CompressionType.Z
 def decompress(body: bytes | memoryview, sys_flag: int, max_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
     """Return the body of a message whose system flag has the compressed bit; type bits 0 mean zlib.
 
+    As in Java several frames of LZ4 or Zstandard are one body, and what follows a zlib stream is ignored.
+
     raises  DecodeError for what does not decompress, is cut, or is longer than ``max_bytes``; ConfigError where the
             extra is not installed
     """
@@ -58,9 +64,9 @@ def decompress(body: bytes | memoryview, sys_flag: int, max_bytes: int = MAX_MES
     if kind in (0, CompressionType.ZLIB):
         result = _inflate(body, max_bytes)
     elif kind == CompressionType.LZ4:
-        result = _decompress_lz4(bytes(body), max_bytes)
+        result = _decompress_lz4(memoryview(body), max_bytes)
     elif kind == CompressionType.ZSTD:
-        result = _decompress_zstd(bytes(body), max_bytes)
+        result = _decompress_zstd(memoryview(body), max_bytes)
     else:
         raise DecodeError(f"compression type {kind >> 8} is not known")
     if len(result) > max_bytes:
@@ -79,34 +85,45 @@ def _inflate(body: bytes | memoryview, max_bytes: int) -> bytes:
     return result
 
 
-def _decompress_lz4(body: bytes, max_bytes: int) -> bytes:
+def _decompress_lz4(body: memoryview, max_bytes: int) -> bytes:
     try:
         import lz4.frame
     except ImportError:
         raise ConfigError("an LZ4 message needs the extra: pip install rocketcore[lz4]") from None
-    decompressor = lz4.frame.LZ4FrameDecompressor()
+    context = lz4.frame.create_decompression_context()
+    result = bytearray()
+    ended = False
     try:
-        result: bytes = decompressor.decompress(body, max_bytes + 1)
+        while (body or not ended) and len(result) <= max_bytes:
+            part, read, ended = lz4.frame.decompress_chunk(context, body, max_length=max_bytes + 1 - len(result))
+            if not (ended or part or read):
+                break
+            result += part
+            body = body[read:]
     except RuntimeError as error:
         raise DecodeError(f"compressed body: {error}") from None
-    if not decompressor.eof and len(result) <= max_bytes:
+    if not ended and len(result) <= max_bytes:
         raise DecodeError("compressed body: the LZ4 frame is cut")
-    return result
+    return bytes(result)
 
 
-def _decompress_zstd(body: bytes, max_bytes: int) -> bytes:
+def _decompress_zstd(body: memoryview, max_bytes: int) -> bytes:
     try:
         import zstandard
     except ImportError:
         raise ConfigError("a Zstandard message needs the extra: pip install rocketcore[zstd]") from None
+    decompressor = zstandard.ZstdDecompressor()
+    frame = decompressor.decompressobj()
+    result = bytearray()
     try:
-        size = zstandard.frame_content_size(body)
-        if size > max_bytes:
-            raise DecodeError(f"a compressed body inflates beyond {max_bytes} bytes")
-        with zstandard.ZstdDecompressor(max_window_size=max(1 << 10, max_bytes)).stream_reader(body) as reader:
-            result = reader.read(max_bytes + 1)
+        while (body or not frame.eof) and len(result) <= max_bytes:
+            if frame.eof:
+                frame = decompressor.decompressobj()
+            piece = body[:_ZSTD_PIECE_BYTES]
+            if not piece:
+                raise DecodeError("compressed body: the Zstandard frame is cut")
+            result += frame.decompress(piece)
+            body = body[len(piece) - len(frame.unused_data) :]
     except zstandard.ZstdError as error:
         raise DecodeError(f"compressed body: {error}") from None
-    if 0 <= size != len(result):
-        raise DecodeError("compressed body: the Zstandard frame is cut")
-    return result
+    return bytes(result)

@@ -1,5 +1,7 @@
 """Compressed bodies: nothing but DecodeError, never more than the limit, and what the library itself reads.
 
+What is taken is compressed again and read as the same, and refused when it is cut, or without its end and more behind.
+
 input  u8: kind in bits 0 and 1, zlib twice, LZ4, Zstandard; bit 2 a small limit · compressed body
 """
 
@@ -7,6 +9,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+
+import lz4.frame  # type: ignore[import-untyped]
+import zstandard
 
 from rocketcore.codes import MessageSysFlag
 from rocketcore.protocol.compression import CompressionType, compress, decompress
@@ -25,9 +30,44 @@ def run(data: bytes) -> None:
     if body is None:
         return
     assert len(body) <= limit
-    assert decompress(compress(body, kind), kind.sys_flag, limit) == body
-    if kind is CompressionType.ZLIB:
-        assert zlib.decompressobj().decompress(data[1:]) == body
+    assert body == LIBRARIES[kind](data[1:])
+    check_packed(compress(body, kind), body, kind, limit, len(data))
+    if kind is CompressionType.ZSTD:
+        check_packed(without_length(body), body, kind, limit, len(data))
+    if kind is not CompressionType.ZLIB and 2 * len(body) <= limit:
+        assert decompress(data[1:] + data[1:], kind.sys_flag, limit) == body + body
+
+
+def check_packed(packed: bytes, body: bytes, kind: CompressionType, limit: int, cut: int) -> None:
+    assert decompress(packed, kind.sys_flag, limit) == body
+    assert refused(lambda: decompress(packed[: cut % len(packed)], kind.sys_flag, limit)) is None
+
+
+def zlib_body(packed: bytes) -> bytes:
+    return zlib.decompressobj().decompress(packed)
+
+
+def lz4_body(packed: bytes) -> bytes:
+    body = b""
+    while packed:
+        frame = lz4.frame.LZ4FrameDecompressor()
+        body += frame.decompress(packed)
+        packed = frame.unused_data or b""
+    return body
+
+
+def zstd_body(packed: bytes) -> bytes:
+    with zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as reader:
+        return reader.read()
+
+
+LIBRARIES = {CompressionType.ZLIB: zlib_body, CompressionType.LZ4: lz4_body, CompressionType.ZSTD: zstd_body}
+
+
+def without_length(body: bytes) -> bytes:
+    """Compress as Java does, which does not know the length when it writes the header of the frame."""
+    writer = zstandard.ZstdCompressor(write_content_size=False).compressobj()
+    return writer.compress(body) + writer.flush()
 
 
 def seeds() -> Iterable[bytes]:
@@ -36,6 +76,8 @@ def seeds() -> Iterable[bytes]:
             packed = compress(body, kind)
             yield bytes([index]) + packed
             yield bytes([index | 4]) + packed + b"tail"
+            yield bytes([index]) + packed + compress(b"more", kind)
+        yield b"\x03" + without_length(body)
     yield b"\x00" + zlib.compress(bytes(1 << 20))
     yield b"\x03" + compress(bytes(1 << 20), CompressionType.ZSTD)
     yield b"\x02" + compress(bytes(1 << 20), CompressionType.LZ4)[:2000]
