@@ -212,8 +212,11 @@ def _decompressed(bodies: pa.Array, compressed: list[tuple[int, int]]) -> pa.Arr
     """Return the bodies with the compressed ones unpacked: the only rows that become Python objects."""
     pieces, begin = [], 0
     for row, sys_flag in compressed:
-        pieces += [bodies.slice(begin, row - begin), pa.array([decompress(bodies[row].as_py(), sys_flag)], pa.binary())]
-        begin = row + 1
+        body = bodies[row].as_py()
+        # As Java: no body is none to decompress, whatever the flag says.
+        if body:
+            pieces += [bodies.slice(begin, row - begin), pa.array([decompress(body, sys_flag)], pa.binary())]
+            begin = row + 1
     return pa.concat_arrays([*pieces, bodies.slice(begin)])
 
 

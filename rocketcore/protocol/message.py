@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from rocketcore._fast import message as kernel
-from rocketcore._fast.header import decode_properties, encode_properties
+from rocketcore._fast.header import decode_properties, decode_text, encode_properties
 from rocketcore.codes import MAX_MESSAGE_BYTES, RETRY_TOPIC_PREFIX, MessageSysFlag
 from rocketcore.errors import DecodeError
 from rocketcore.message import RETRY_TOPIC, UNIQ_KEY, Message, MessageQueue, ReceivedMessage
@@ -79,9 +79,12 @@ def decode_messages(
             raise DecodeError("a message record is cut", position)
         for start in range(0, count * _COLUMNS, _COLUMNS):
             message = _received(data, flat[start : start + _COLUMNS].tolist(), broker_name)
-            if decompress and message.sys_flag & _COMPRESSED:
+            # As Java: no body is none to decompress, whatever the flag says.
+            compressed = message.sys_flag & _COMPRESSED and message.body
+            if compressed and decompress:
                 message = _decompressed(message, max_body_bytes)
-            if message.sys_flag & _INNER_BATCH == _INNER_BATCH:
+                compressed = 0
+            if message.sys_flag & _INNER_BATCH == _INNER_BATCH and not compressed:
                 messages.extend(_unwrapped(message))
             else:
                 messages.append(message)
@@ -121,7 +124,7 @@ def _received(data: bytes, row: list[int], broker_name: str) -> ReceivedMessage:
         properties_length,
         *_,
     ) = row
-    stored_topic = data[topic_start : topic_start + topic_length].decode(errors="replace")
+    stored_topic = _text(data[topic_start : topic_start + topic_length])
     properties = decode_properties(data[properties_start : properties_start + properties_length])
     topic = stored_topic
     if stored_topic.startswith(RETRY_TOPIC_PREFIX):
@@ -148,6 +151,13 @@ def _received(data: bytes, row: list[int], broker_name: str) -> ReceivedMessage:
         reconsume_times,
         prepared_offset,
     )
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return decode_text(data)
 
 
 @lru_cache(maxsize=1024)

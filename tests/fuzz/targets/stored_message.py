@@ -15,9 +15,11 @@ import numpy as np
 
 from rocketcore._fast import columns, message
 from rocketcore.errors import BadChecksum, BadMagic, DecodeError
+from rocketcore.protocol.compression import decompress
 from rocketcore.protocol.message import decode_messages, host_text
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, exact, refused
+from tests.reference import batch as reference_batch
 from tests.reference import columns as reference_columns
 from tests.reference import header as reference_header
 from tests.reference import message as reference
@@ -140,15 +142,34 @@ def to_messages(records: bytes, check_crc: bool, want: list[Stored], bad: Bad | 
     if bad is not None:
         assert found is None
         return
-    plain = [record for record in want if not record.sys_flag & COMPRESSED and record.sys_flag & BATCH != BATCH]
-    if len(plain) < len(want):
+    bodies = [bodies_of(record) for record in want]
+    if None in bodies:
+        assert found is None
         return
     assert found is not None
-    for received, record in zip(found, want, strict=True):
-        assert received.body == record.body
+    expected = [
+        (record, body, index)
+        for record, each in zip(want, bodies, strict=True)
+        for index, body in enumerate(each or ())
+    ]
+    for received, (record, body, index) in zip(found, expected, strict=True):
+        assert received.body == body
         assert received.queue.topic == reference_header.java_text(record.topic)
-        assert received.offset == record.queue_offset
+        assert received.offset == record.queue_offset + index
         assert received.store_host == host_text(record.store_host)
+
+
+def bodies_of(record: Stored) -> list[bytes] | None:
+    """Return the body that a consumer sees, or those of an inner batch; None where the record is refused."""
+    body: bytes | None = record.body
+    if record.sys_flag & COMPRESSED and record.body:
+        body = refused(lambda: decompress(record.body, record.sys_flag, MAX_BODY))  # looked at by a target of its own
+    if body is None or record.sys_flag & BATCH != BATCH:
+        return None if body is None else [body]
+    try:
+        return [element.body for element in reference_batch.decode(body, 0, len(body))]
+    except Bad:
+        return None
 
 
 def seeds() -> Iterable[bytes]:
@@ -162,6 +183,8 @@ def seeds() -> Iterable[bytes]:
     yield b"\x0f" + reference.encode(six) + reference.encode(small)
     element = b"\x00\x00\x00\x1d" + bytes(12) + b"\x00\x00\x00\x02hi\x00\x03k\x01v"
     yield b"\x07" + reference.encode(replace(small, sys_flag=0xC0, body=element * 2))
+    yield b"\x07" + reference.encode(replace(small, sys_flag=0x3C1, body=zlib.compress(element * 3)))
+    yield b"\x07" + reference.encode(replace(small, sys_flag=0x301, body=b"", topic=b"\xed\xa0\x80x"))
     yield b"\x07" + reference.encode(replace(small, sys_flag=0x301, body=zlib.compress(b"long " * 50)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import pytest
@@ -120,6 +121,24 @@ def test_a_body_that_does_not_decompress_names_the_message() -> None:
         decode_messages(data, "b")
     (raw,) = decode_messages(data, "b", decompress=False)
     assert (raw.body, raw.sys_flag) == (b"not zlib", 0x301)
+
+
+def test_no_body_is_none_to_decompress() -> None:
+    message = decode_message(stored(b"", sys_flag=0x301), "b")
+    assert (message.body, message.sys_flag) == (b"", 0x301)
+
+
+def test_a_topic_that_is_not_utf8_is_decoded_as_in_java() -> None:
+    data = stored(topic="TTTx").replace(b"TTTx", b"\xed\xa0\x80x")
+    assert decode_message(data, "b").queue.topic == "\ufffdx"
+
+
+def test_an_inner_batch_that_stays_compressed_is_not_unwrapped() -> None:
+    element = b"\x00\x00\x00\x18" + bytes(12) + b"\x00\x00\x00\x02hi\x00\x00"
+    data = stored(zlib.compress(element * 2), sys_flag=0x3C1)
+    assert [message.body for message in decode_messages(data, "b")] == [b"hi", b"hi"]
+    (raw,) = decode_messages(data, "b", decompress=False)
+    assert raw.body == zlib.compress(element * 2)
 
 
 @pytest.mark.parametrize("record", family("batches.jsonl", "inner/"), ids=name_of)
