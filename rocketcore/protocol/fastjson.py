@@ -143,7 +143,7 @@ _ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|(.))", re
 _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0", "F": "\f"}
 _WORDS: Final = {"true": True, "false": False, "null": None, "NaN": math.nan, "undefined": None}
 _PATH_STEP: Final = re.compile(r"\.((?:\\.|[^.\[\\])+)|\[(\d+)\]")
-_SURROGATE_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_SURROGATES: Final = re.compile("([\ud800-\udbff][\udc00-\udfff])|[\ud800-\udfff]")
 
 
 class _Reference:
@@ -384,15 +384,17 @@ def message_queue(value: Any) -> MessageQueue | None:
 
 
 def _unescape(text: str) -> str:
+    """Resolve escapes. Half a surrogate pair becomes a question mark, as Java writes it: it has no UTF-8."""
+
     def replace(match: re.Match[str]) -> str:
         code = match[1] or match[2]
         if code:
             return chr(int(code, 16))
         return _ESCAPES.get(match[3], match[3])
 
-    return _SURROGATE_PAIR.sub(_join_surrogates, _ESCAPE.sub(replace, text))
+    return _SURROGATES.sub(_join_surrogates, _ESCAPE.sub(replace, text))
 
 
 def _join_surrogates(match: re.Match[str]) -> str:
-    pair = match[0]
-    return chr(0x10000 + ((ord(pair[0]) - 0xD800) << 10) + ord(pair[1]) - 0xDC00)
+    pair = match[1]
+    return chr(0x10000 + ((ord(pair[0]) - 0xD800) << 10) + ord(pair[1]) - 0xDC00) if pair else "?"

@@ -174,14 +174,19 @@ def _mapping(key_type: Any, item: _Codec) -> _Codec:
 
 
 def _read_int(value: Any) -> int:
+    """Read a number of at most Java's 64 bits: no writer of ours, and no reader of theirs, takes more."""
     if type(value) is int:
-        return value
-    if isinstance(value, str) and not value.strip():
-        return 0
-    try:
-        return int(value)
-    except ValueError:
-        raise ValueError(f"{str(value)[:40]!r} is not a number") from None
+        number = value
+    elif isinstance(value, str) and not value.strip():
+        number = 0
+    else:
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError(f"{str(value)[:40]!r} is not a number") from None
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError("a number of more than 64 bits")
+    return number
 
 
 def _read_bool(value: Any) -> bool:

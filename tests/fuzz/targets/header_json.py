@@ -24,6 +24,8 @@ def run(data: bytes) -> None:
         assert general == values
         find_each(data, values)
     if general is not None:
+        for text in (general[5] or "", *itertools.chain.from_iterable((general[6] or {}).items())):
+            text.encode()
         once = rewritten(data)
         assert rewritten(once) == once
 

@@ -318,6 +318,13 @@ def test_sets_of_queues() -> None:
     assert LockBatchRequestBody.decode(body.encode()) == body
 
 
+@pytest.mark.parametrize("number", ["9223372036854775808", "-9223372036854775809", '"9223372036854775808"', "1e300"])
+def test_numbers_beyond_64_bits_are_refused(number: str) -> None:
+    with pytest.raises(DecodeError, match=r"TopicConfig\.perm: a number of more than 64 bits"):
+        TopicConfig.decode(f'{{"perm":{number}}}'.encode())
+    assert TopicConfig.decode(b'{"perm":9223372036854775807}').perm == 2**63 - 1
+
+
 def test_total_diff() -> None:
     stats = ConsumeStats.decode(
         b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{"brokerOffset":10,"consumerOffset":8},'
@@ -353,6 +360,8 @@ def test_ack_bits() -> None:
         (b'{"clusterAddrTable":[]}', r"ClusterInfo.clusterAddrTable: list in place of an object"),
         (b'{"brokerAddrTable":{"b":{"brokerAddrs":{"x":"y"}}}}', r"brokerAddrs: 'x' is not a number"),
         (b'{"brokerAddrTable":{"b":5}}', "BrokerData: int in place of an object"),
+        (b'{"brokerAddrTable":{"b":{"brokerAddrs":{9223372036854775808:"y"}}}}', "brokerAddrs: a number of more than"),
+        (b'{"brokerAddrTable":{"b":{"brokerAddrs":{"1e30":"y"}}}}', "brokerAddrs: '1e30' is not a number"),
     ],
 )
 def test_errors_name_class_and_field(text: bytes, reason: str) -> None:

@@ -106,6 +106,12 @@ def test_reference_behind_a_queue_key() -> None:
     assert value["c"] == {"x": 1}
 
 
+def test_half_a_surrogate_pair_is_a_question_mark() -> None:
+    """Java writes it so; a text without UTF-8 would fail wherever it is written next."""
+    assert fastjson.loads(b'["\\ud83d\\ude80","\\ud83dx\\ude80","\\ude80\\ud83d"]') == ["🚀", "?x?", "??"]
+    assert fastjson.loads(b'{"\\ud800":{"a\\udfff":1}}') == {"?": {"a?": 1}}
+
+
 @pytest.mark.parametrize("path", ["@", "..", "$", "$.a"])
 def test_references_without_end_are_refused(path: str) -> None:
     with pytest.raises(DecodeError, match="a reference to what it is part of"):
