@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.broker.state.topic_config import check_queue_count
 from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, Permission
 from rocketcore.errors import InvalidParameter
 from rocketcore.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -93,7 +94,7 @@ class SubscriptionGroups:
         return bool(self._forbidden) and bool(self._forbidden.get(group, {}).get(topic, 0) & Permission.READ)
 
     def update(self, group: SubscriptionGroupConfig) -> None:
-        """Create or change a group for an admin; raises InvalidParameter for the name."""
+        """Create or change a group for an admin; raises InvalidParameter for the name or the number of retry queues."""
         name = group.group_name
         if not name or not name.strip():
             raise InvalidParameter(InvalidParameter.response_code, "The specified group is blank.")
@@ -107,6 +108,7 @@ class SubscriptionGroups:
                 InvalidParameter.response_code,
                 f"The specified group: {name}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
             )
+        check_queue_count(f"retry topic of group[{name}]", group.retry_queue_nums)
         found = self._table.get(name)
         attributes = dict(found.attributes or {}) if found is not None else {}
         for key, value in (group.attributes or {}).items():

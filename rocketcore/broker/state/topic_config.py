@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID
 from rocketcore.codes import (
     AUTO_CREATE_TOPIC,
     DLQ_TOPIC_PREFIX,
@@ -64,6 +65,14 @@ def check_topic_name(topic: str) -> None:
     if len(topic) > limit:
         raise InvalidParameter(
             InvalidParameter.response_code, f"The specified topic: {topic}, is longer than topic max length: {limit}"
+        )
+
+
+def check_queue_count(what: str, count: int) -> None:
+    """Refuse more queues than the store takes messages for; raises InvalidParameter."""
+    if count > MAX_QUEUE_ID + 1:
+        raise InvalidParameter(
+            InvalidParameter.response_code, f"The {what} has {count} queues, at most {MAX_QUEUE_ID + 1} are possible."
         )
 
 
@@ -177,13 +186,14 @@ class TopicConfigs:
         """Create or change a topic for an admin; False if that changes nothing.
 
         attributes  ``+key=value,-key``
-        raises      InvalidParameter for the name, BrokerSystemError for the attributes
+        raises      InvalidParameter for the name or the number of queues, BrokerSystemError for the attributes
         """
         check_topic_name(topic.topic_name)
         if is_system_topic(topic.topic_name) or topic.topic_name in self.system_topics:
             raise InvalidParameter(
                 InvalidParameter.response_code, f"The topic[{topic.topic_name}] is conflict with system topic."
             )
+        check_queue_count(f"topic[{topic.topic_name}]", max(topic.read_queue_nums, topic.write_queue_nums))
         found = self._table.get(topic.topic_name)
         current = dict(found.attributes) if found is not None else {}
         changed = replace(topic, attributes=_changed_attributes(current, attributes, is_new=found is None))

@@ -398,7 +398,7 @@ class MessageStore:
         if self._is_busy():
             return PutRows(PutStatus.OS_PAGE_CACHE_BUSY, 0, log.base, now, log.end_offset, _BUSY)
         queues = self._queues.topic(topic)
-        next_offsets = queues.offsets_view(queue_count)
+        next_offsets = queues.offsets_view(min(queue_count, MAX_QUEUE_ID + 1))
         while True:
             base, position = log.base, log.position
             count = kernel.put_records(

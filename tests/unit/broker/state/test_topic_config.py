@@ -192,3 +192,11 @@ def test_topics_are_registered_with_no_more_than_the_broker_allows(loaded: Loade
     table = body.topic_config_serialize_wrapper.topic_config_table
     assert set(table) == set(loaded.topics.table)
     assert {topic.perm for topic in table.values()} == {4}
+
+
+def test_more_queues_than_the_store_takes_messages_for_are_refused(loaded: Loaded) -> None:
+    assert loaded.topics.update(TopicConfig("T", 65_536, -1, 99))
+    for reads, writes in ((65_537, 1), (1, 2**31 - 1)):
+        with pytest.raises(InvalidParameter, match=r"topic\[U\] has \d+ queues, at most 65536"):
+            loaded.topics.update(TopicConfig("U", reads, writes, 6))
+    assert loaded.topics.find("U") is None

@@ -20,6 +20,7 @@ from tests.fixtures.stores import (
     STORE_HOST,
     UNITS_PER_FILE,
     FailingFiles,
+    crash_copy,
     message,
     put,
     read_queue,
@@ -418,5 +419,30 @@ def test_a_row_that_is_not_plain_is_left_to_the_caller(tmp_path: Path) -> None:
             )
             assert (rows.status, rows.count) == (PutStatus.PUT_OK, 2)
             assert int(results[2, kernel.RESULT_STATUS]) == kernel.PUT_BAD_QUEUE
+
+    asyncio.run(run())
+
+
+def test_a_queue_id_that_recovery_does_not_believe_is_not_stored(tmp_path: Path) -> None:
+    """Whatever the topic's settings say: after a crash the log would end before such a message."""
+
+    async def run() -> None:
+        async with running_store(tmp_path / "live") as store:
+            await put(store, b"before")
+            data, sends, scratch = send_chunk([b"last", b"beyond"])
+            sends[:, header.SEND_QUEUE_ID] = [65_535, 65_536]
+            results = np.empty((2, kernel.RESULT_COLUMNS), np.int64)
+            rows = store.put_rows(
+                "T", data, scratch, sends.data, 0, 2,
+                born_host=STORE_HOST, extra_properties=b"", results=results.data, queue_count=100_000,
+            )  # fmt: skip
+            assert (rows.status, rows.count) == (PutStatus.PUT_OK, 1)
+            assert int(results[1, kernel.RESULT_STATUS]) == kernel.PUT_BAD_QUEUE
+            assert store.put(message(b"beyond", queue_id=65_536)).status is PutStatus.MESSAGE_ILLEGAL
+            await put(store, b"after")
+            crash_copy(tmp_path / "live", tmp_path / "crash")
+        async with running_store(tmp_path / "crash") as store:
+            assert [one["body"] for one in read_queue(store)] == [b"before", b"after"]
+            assert [one["body"] for one in read_queue(store, queue_id=65_535)] == [b"last"]
 
     asyncio.run(run())
