@@ -61,8 +61,8 @@ def _ordered_queues(topic: str, order_topic_conf: str) -> list[MessageQueue]:
     queues = []
     for item in filter(None, order_topic_conf.split(";")):
         broker, _, count = item.rpartition(":")
-        if not broker or not count.isdecimal():
-            raise DecodeError(f"orderTopicConf of topic {topic!r} is not broker:count;…, got {order_topic_conf!r}")
+        if not broker or not count.isdecimal() or len(count) > 9:
+            raise DecodeError(f"orderTopicConf of topic {topic!r}: {item[:80]!r} is not broker:number")
         queues += [MessageQueue(topic, broker, queue_id) for queue_id in range(int(count))]
     return queues
 
