@@ -90,7 +90,7 @@ _KINDS: Final[dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]]] = {
     "Long": (_parse_int64, int.__repr__),
     "bool": (_parse_bool, _format_bool),
     "str": (str, str),
-    "BoundaryType": (lambda text: BoundaryType[text], _format_enum),
+    "BoundaryType": (lambda text: BoundaryType[text.upper()], _format_enum),
 }
 
 

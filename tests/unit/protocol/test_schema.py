@@ -71,7 +71,8 @@ def test_truth_values(text: str, value: bool) -> None:
     assert Sample.from_ext_fields({**FULL, "order": text}).order is value
 
 
-def test_unknown_enumeration_name_is_missing() -> None:
+def test_enumeration_names_as_java_reads_them() -> None:
+    assert Sample.from_ext_fields({**FULL, "boundaryType": "upper"}).boundary_type is BoundaryType.UPPER
     assert Sample.from_ext_fields({**FULL, "boundaryType": "MIDDLE"}).boundary_type is None
 
 
