@@ -313,17 +313,21 @@ class _Reader:
         self._depth -= 1
         return result
 
-    def _store(self, container: Any, key: Any, value: Any) -> None:
+    def _count(self) -> None:
+        """Count a value, or a step on the way to one."""
         self._values += 1
         if self._values > self._max_values:
             self._fail(f"more than {self._max_values} values in what is not standard JSON")
+
+    def _store(self, container: Any, key: Any, value: Any) -> None:
+        self._count()
         if isinstance(value, _Reference):
             self._references.append((container, key, value))
             value = None
         container[key] = value
 
     def _resolve(self, root: Any, reference: _Reference) -> Any:
-        """Follow ``$.path``; what leads nowhere is None.
+        """Follow ``$.path``; what leads nowhere is None. Each step counts as a value: paths may be long, and many.
 
         ``@`` (the holder), ``..`` (the holder's) and ``$`` (the root) make a document that has no end, as may a path:
         no class of RocketMQ has such values, and whoever walked one would not come back.
@@ -336,12 +340,15 @@ class _Reader:
         found = root
         position = 1
         while position < len(path):
+            self._count()
             step = _PATH_STEP.match(path, position)
             if step is None:
                 return None
             position = step.end()
             name = re.sub(r"\\(.)", r"\1", step[1]) if step[1] else step[2]
             found = self._member(found, name)
+            if found is None:
+                break
         return found
 
     def _member(self, holder: Any, name: str) -> Any:

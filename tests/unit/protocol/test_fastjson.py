@@ -168,6 +168,17 @@ def test_references_cannot_multiply() -> None:
     assert len(fastjson.loads(lines_of_references(5, 10))["l4"]) == 10
 
 
+def test_paths_of_references_have_a_limit() -> None:
+    """Two bytes are a step: a frame of long paths held its reader for 20 seconds."""
+    paths = ",".join(['{"$ref":"$.x' + ".a" * 100 + '"}'] * 20)
+    text = ('{"x":' + '{"a":' * 100 + "1" + "}" * 100 + f',"r":[{paths}]}}').encode()
+    assert fastjson.loads(text)["r"] == [1] * 20
+    with pytest.raises(DecodeError, match="more than 2000 values"):
+        fastjson.loads(text, max_values=2000)
+    nowhere = ",".join(['{"$ref":"$.y' + ".a" * 1000 + '"}'] * 20)
+    assert fastjson.loads(f"[{nowhere}]".encode(), max_values=100) == [None] * 20
+
+
 def test_references_cannot_nest_deeper_than_text() -> None:
     with pytest.raises(DecodeError, match="nested deeper than 256"):
         fastjson.loads(lines_of_references(300, 1))
