@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.state.consumer_offset import ConsumerOffsets
 from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.broker.state.subscription_group import SubscriptionGroups
+from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
 from rocketcore.client.offset_store import LocalOffsetStore
 from rocketcore.config_file import config_properties, load_config, parse_properties, read_properties, write_properties
@@ -19,8 +22,14 @@ from rocketcore.errors import ConfigError
 from rocketcore.message import MessageQueue
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.kv_config import KVConfigManager
-from rocketcore.protocol.bodies import Body, ConsumerOffsetSerializeWrapper, SubscriptionGroupWrapper
+from rocketcore.protocol.bodies import (
+    Body,
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+)
 from rocketcore.protocol.bodies import TopicConfigSerializeWrapper as Topics
+from rocketcore.service import ManualClock
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, scratch
 
@@ -137,9 +146,36 @@ def state(kind: type[Body]) -> Callable[[bytes], None]:
     return read
 
 
+def table(make: Callable[[JsonFile], TopicConfigs | SubscriptionGroups | ConsumerOffsets]) -> Callable[[bytes], None]:
+    """Read as a broker does, which adds what every broker has; what it writes it reads as the same."""
+
+    def read(data: bytes) -> None:
+        file = JsonFile(FOLDER / "table.json")
+        file.path.write_bytes(data)
+        texts: list[bytes] = []
+        for _ in range(3):
+            loaded = make(JsonFile(file.path))
+            loaded.load()
+            texts.append(loaded.encode())
+            file.save(texts[-1])
+        assert texts[1] == texts[2]
+        file.backup.unlink(missing_ok=True)
+
+    return read
+
+
+def topics(file: JsonFile) -> TopicConfigs:
+    return TopicConfigs(BrokerConfig(broker_name="b"), file, lambda changed: None, clock=ManualClock())
+
+
+def groups(file: JsonFile) -> SubscriptionGroups:
+    return SubscriptionGroups(file, lambda: None, auto_create=lambda: False, clock=ManualClock())
+
+
 READERS = (
     key_values, properties, toml, text_of_properties, checkpoint, queue_bounds, state(Topics),
-    state(SubscriptionGroupWrapper), state(ConsumerOffsetSerializeWrapper), consumer_offsets,
+    state(SubscriptionGroupWrapper), state(ConsumerOffsetSerializeWrapper), consumer_offsets, table(topics),
+    table(groups), table(lambda file: ConsumerOffsets(file, ManualClock())), state(DelayOffsetSerializeWrapper),
 )  # fmt: skip
 
 
@@ -161,7 +197,14 @@ def seeds() -> Iterable[bytes]:
     yield b"\x05" + bounds
     yield b"\x05" + bounds.partition(b"\n")[2]
     yield b'\x09{"offsetTable":{{"brokerName":"b","queueId":1,"topic":"T"}:77,"{\\"topic\\":\\"T\\"}":"5"}}'
-    for index, kind in ((6, Topics), (7, SubscriptionGroupWrapper), (8, ConsumerOffsetSerializeWrapper)):
+    kinds = (Topics, SubscriptionGroupWrapper, ConsumerOffsetSerializeWrapper)
+    for index, kind in (
+        (6, kinds[0]),
+        (7, kinds[1]),
+        (8, kinds[2]),
+        *enumerate(kinds, 10),
+        (13, DelayOffsetSerializeWrapper),
+    ):
         yield bytes([index]) + kind().encode()
         for record in vectors("bodies.jsonl"):
             if record["class"] == kind.__name__ and isinstance(record.get("expected"), str):
