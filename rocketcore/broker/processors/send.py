@@ -390,7 +390,8 @@ class SendProcessor:
                 ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
             )
         properties.pop(_POP_CHECKPOINT, None)
-        properties.setdefault(UNIQ_KEY, self._unique_ids.next(self._context.store.store_host))
+        if UNIQ_KEY not in properties:
+            properties[UNIQ_KEY] = self._unique_ids.next(self._context.store.store_host)
         properties.update(_broker_properties(self._context.config))
         message.properties = encode_properties(properties)
         if level > 0:
