@@ -25,6 +25,8 @@ NAMES: Final = (
     "compression",
     "files",
     "connection",
+    "broker",
+    "client",
 )
 
 

@@ -112,15 +112,16 @@ class Served:
         self.channel.attach(transport)
         return self.channel
 
-    async def settle(self) -> None:
-        """Let everything that was received be answered."""
-        for _ in range(4):
-            await asyncio.sleep(0)
-        while self.endpoint.tasks:
-            await asyncio.wait(self.endpoint.tasks)
-            await asyncio.sleep(0)
-        for _ in range(2):
-            await asyncio.sleep(0)
+
+async def settle(endpoint: Endpoint) -> None:
+    """Let everything that was received be answered."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+    while endpoint.tasks:
+        await asyncio.wait(endpoint.tasks)
+        await asyncio.sleep(0)
+    for _ in range(2):
+        await asyncio.sleep(0)
 
 
 async def write_now(function: Callable[[], None]) -> None:
@@ -137,14 +138,14 @@ def run(data: bytes) -> None:
 
 
 _loops: list[asyncio.AbstractEventLoop] = []
-_failures: list[dict[str, Any]] = []
+FAILURES: list[dict[str, Any]] = []
 
 
 def loop() -> asyncio.AbstractEventLoop:
     """Return the loop of all runs: to make one costs more than what is tested."""
     if not _loops:
         _loops.append(asyncio.new_event_loop())
-        _loops[0].set_exception_handler(lambda _, context: _failures.append(context))
+        _loops[0].set_exception_handler(lambda _, context: FAILURES.append(context))
         atexit.register(_loops[0].close)
     return _loops[0]
 
@@ -178,7 +179,7 @@ async def serve(stream: bytes, cut: int) -> None:
     assert await by_protocol([stream[:at], stream[at:]]) == whole
     assert await by_protocol([stream[i : i + step] for i in range(0, len(stream), step)]) == whole
     assert await by_reactor(stream) == whole
-    assert not _failures, _failures
+    assert not FAILURES, FAILURES
     answers = FrameDecoder().feed(whole)
     assert all(answer.is_response for answer in answers)
 
@@ -199,7 +200,7 @@ async def by_protocol(parts: list[bytes]) -> bytes:
             break
         wire.protocol.data_received(part)
         assert server.endpoint.partial_bytes <= LIMITS.max_frame_bytes or wire.closed
-    await server.settle()
+    await settle(server.endpoint)
     wire.protocol.connection_lost(None)
     assert server.endpoint.partial_bytes == 0
     assert not server.endpoint.channels
@@ -220,7 +221,7 @@ async def by_reactor(stream: bytes) -> bytes:
     try:
         transport = reactor.attach(theirs, Opening(server, 0.0), ("127.0.0.1", 50000))
         ours.sendall(stream)
-        await server.settle()
+        await settle(server.endpoint)
         answers = b""
         while True:
             try:
@@ -230,9 +231,9 @@ async def by_reactor(stream: bytes) -> bytes:
             answers += part
             if not part:
                 break
-            await server.settle()
+            await settle(server.endpoint)
         transport.abort()
-        await server.settle()
+        await settle(server.endpoint)
         return answers
     finally:
         reactor.close()

@@ -1,0 +1,215 @@
+"""A whole connection to a broker: frames, requests, answers, and the log that they leave.
+
+Whatever comes, nothing is raised, each request that asks for an answer gets one, answers and log are the same bytes
+with and without the handlers that take requests by the chunk, and what was acknowledged is in the log.
+
+The broker has a topic ``T`` of four queues and a group ``g``.
+
+input  u8: form in bits 0 and 1 as for ``connection``: 0 a stream of frames, 1 JSON headers, 2 binary headers, each with
+       its body; bit 2 each is sent when those before are answered · stream or headers
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+
+from rocketcore._fast.message import decode_offset_msg_id
+from rocketcore.broker.broker import Broker
+from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.store import FlushDiskType, StoreConfig
+from rocketcore.broker.unique_id import UniqueIds
+from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.errors import DecodeError
+from rocketcore.message import MessageQueue
+from rocketcore.protocol import bodies, command
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.frame import FrameDecoder
+from rocketcore.protocol.table import REQUESTS, Server
+from rocketcore.service import ManualClock
+from rocketcore.transport.channel import Channel
+from tests.fixtures.vectors import vectors
+from tests.fuzz.target import Target, scratch
+from tests.fuzz.targets.connection import BODY, FAILURES, JOINT, Wire, loop, request, settle, stream_of
+from tests.reference import message as reference_message
+
+FOLDER = scratch() / "store"
+SEGMENT_BYTES = 256 * 1024
+HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
+CHUNKS = {RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
+SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2}
+
+
+def run(data: bytes) -> None:
+    if not data:
+        return
+    form = data[0] & 3
+    if data[0] & 4 and form:
+        parts = [stream_of(form, part) for part in data[1:].split(JOINT)]
+    else:
+        parts = [stream_of(form, data[1:])]
+    loop().run_until_complete(serve(parts))
+
+
+async def serve(parts: list[bytes]) -> None:
+    answers, log = await answered(parts, by_chunks=True)
+    sent = requests_of(b"".join(parts))
+    if CHUNKS & set(sent.values()):
+        assert (answers, log) == await answered(parts, by_chunks=False)
+    records, bad = reference_message.decode_all(log, 0, len(log), check_crc=True)
+    assert bad is None
+    at = {record.physical_offset: record for record in records}
+    for answer in FrameDecoder().feed(b"".join(answers)):
+        if sent.get(answer.opaque) in SENDS and answer.code == ResponseCode.SUCCESS:
+            fields = answer.ext_fields or {}
+            record = at[decode_offset_msg_id(fields["msgId"].partition(",")[0])[1]]
+            assert str(record.queue_offset) == fields["queueOffset"]
+    assert not FAILURES, FAILURES
+
+
+def requests_of(stream: bytes) -> dict[int, int]:
+    """Return the codes of the requests by opaque, 0 for those that share one without sharing the code."""
+    command._opaque = itertools.count()  # type: ignore[misc]  # a header that names no opaque gets the next one
+    codes: dict[int, int] = {}
+    with contextlib.suppress(DecodeError):
+        for each in FrameDecoder().feed(stream):
+            codes[each.opaque] = each.code if codes.get(each.opaque, each.code) == each.code else 0
+    return codes
+
+
+async def answered(parts: list[bytes], *, by_chunks: bool) -> tuple[list[bytes], bytes]:
+    """Return the answers of a new broker in the order of their bytes, and its log."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    command._opaque = itertools.count()  # type: ignore[misc]
+    config = StoreConfig(
+        store_path_root_dir=FOLDER, flush_disk_type=FlushDiskType.ASYNC_FLUSH,
+        mapped_file_size_commit_log=SEGMENT_BYTES, mapped_file_size_consume_queue=2000,
+        max_message_size=SEGMENT_BYTES // 2,
+    )  # fmt: skip
+    broker = Broker(BrokerConfig(broker_name="b"), config, clock=ManualClock())
+    context, store, endpoint = broker._context, broker._store, broker._server._endpoint
+    context.rng = random.Random(1)
+    broker._send._unique_ids = UniqueIds(clock=context.clock, rng=context.rng)
+    context.address, store.store_host = "127.0.0.1:10911", HOST
+    store.load()
+    for state in (broker._topics, broker._groups, context.offsets, broker._delay):
+        state.load()
+    await store.start()
+    try:
+        broker._register_handlers()
+        context.topics.ensure("T", 4)
+        context.groups.find("g")
+        if not by_chunks:
+            endpoint.chunk_handlers.clear()
+        wire, channel = Wire(), Channel(endpoint)
+        channel.remote_address = "127.0.0.1:50000"
+        channel.attach(wire)
+        for part in filter(None, parts):
+            if not wire.closed:
+                channel.data_received(part)
+                await settle(endpoint)
+        await broker._pull.long_poll.stop()
+        await settle(endpoint)
+        frames = FrameDecoder().feed(wire.sent)
+        answers = [each for each in frames if each.is_response]
+        if not wire.closed:
+            check_answers(b"".join(parts), answers)
+        channel.connection_lost(None)
+        assert not endpoint.channels
+        assert not len(broker._pull.long_poll)
+        assert not context.consumers.groups()
+        assert not context.producers.groups()
+        await context.writer.close()
+        for file in (broker._topics, broker._groups, context.offsets, broker._delay):
+            file.encode()
+        return sorted(answer.encode() for answer in answers), log_of(store.max_physical_offset)
+    finally:
+        await store.stop()
+        await broker._client.close()
+
+
+def log_of(end: int) -> bytes:
+    """Return the first segment of the log, up to where messages end; a stream leaves no more."""
+    assert end <= SEGMENT_BYTES
+    return (FOLDER / "commitlog" / f"{0:020d}").read_bytes()[:end] if end else b""
+
+
+def check_answers(stream: bytes, answers: list[RemotingCommand]) -> None:
+    """Every request that is not one-way has one answer, and nobody else has."""
+    command._opaque = itertools.count()  # type: ignore[misc]
+    asked = Counter(each.opaque for each in FrameDecoder().feed(stream) if not each.is_response and not each.is_oneway)
+    assert Counter(answer.opaque for answer in answers) == asked
+
+
+def seeds() -> Iterable[bytes]:
+    named = {
+        "topic": "T", "defaultTopic": "TBW102", "group": "g", "consumerGroup": "g", "producerGroup": "g",
+        "topicFilterType": "SINGLE_TAG", "perm": "6", "readQueueNums": "4", "writeQueueNums": "4", "queueId": "1",
+        "clientID": "c", "srcGroup": "g", "destGroup": "h", "sysFlag": "0", "subscription": "*", "timestamp": "-1",
+        "offset": "0", "maxMsgNums": "32", "queueOffset": "0", "expressionType": "TAG", "groupName": "g",
+        "a": "g", "b": "T", "c": "TBW102", "e": "1", "i": "TAGS\x01a\x02UNIQ_KEY\x010A\x02",
+    }  # fmt: skip
+    consumer = bodies.ConsumerData(
+        "g", bodies.ConsumeType.CONSUME_PASSIVELY, bodies.MessageModel.CLUSTERING, None,
+        [bodies.SubscriptionData.build("T", "a || b", sub_version=3)],
+    )  # fmt: skip
+    queues = {MessageQueue("T", "b", 0)}
+    content = {
+        RequestCode.HEART_BEAT: bodies.HeartbeatData("c", [bodies.ProducerData("g")], [consumer]).encode(),
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: bodies.SubscriptionGroupConfig("g").encode(),
+        RequestCode.UPDATE_BROKER_CONFIG: b"brokerPermission=4\n",
+        RequestCode.LOCK_BATCH_MQ: bodies.LockBatchRequestBody("g", "c", False, queues).encode(),
+        RequestCode.UNLOCK_BATCH_MQ: bodies.UnlockBatchRequestBody("g", "c", False, queues).encode(),
+        RequestCode.CHECK_CLIENT_CONFIG: b'{"clientId":"c","group":"g","subscriptionData":{"expressionType":"TAG"}}',
+    }  # fmt: skip
+    batch = bytes.fromhex("00000026000000000000000000000000000000026869000e6b01760257414954017472756502")
+    texts = {}
+    for code, row in REQUESTS.items():
+        if Server.BROKER in row.served_by:
+            fields = row.request_header.FIELDS if row.request_header is not None else ()
+            ext = {
+                field.wire_name: named.get(field.wire_name, {"bool": "false", "str": "x"}.get(field.kind, "0"))
+                for field in fields
+                if field.required or field.wire_name in named
+            }
+            body = content.get(RequestCode(code), batch if code == RequestCode.SEND_BATCH_MESSAGE else b"hi")
+            texts[code] = request(code, ext) + BODY + body
+            yield b"\x01" + texts[code]
+            if code < 1 << 15:
+                yield b"\x02" + request(code, ext, binary=True) + BODY + body
+    send, pull = texts[RequestCode.SEND_MESSAGE_V2], texts[RequestCode.PULL_MESSAGE]
+    topic, beat = texts[RequestCode.UPDATE_AND_CREATE_TOPIC], texts[RequestCode.HEART_BEAT]
+    back = texts[RequestCode.CONSUMER_SEND_MSG_BACK]
+    again = [send.replace(b'"opaque":310', b'"opaque":%d' % opaque) for opaque in range(4)]
+    yield b"\x01" + JOINT.join([*again, pull])
+    yield b"\x05" + JOINT.join([topic, *again, pull, back, texts[RequestCode.VIEW_MESSAGE_BY_ID]])
+    yield b"\x05" + JOINT.join([topic, beat, *again, texts[RequestCode.UPDATE_CONSUMER_OFFSET], pull])
+    yield b"\x05" + JOINT.join([topic, beat, pull.replace(b'"sysFlag":"0"', b'"sysFlag":"2"'), again[0], again[1]])
+    yield b"\x05" + JOINT.join([topic, texts[RequestCode.SEND_BATCH_MESSAGE], texts[RequestCode.GET_TOPIC_STATS_INFO]])
+    yield b"\x05" + JOINT.join([topic, send.replace(b"TAGS", b"DELAY\\u00013\\u0002TAGS"), again[1], pull])
+    yield b"\x05" + JOINT.join([topic, again[0], texts[RequestCode.DELETE_TOPIC_IN_BROKER], again[1]])
+    for count in (65_537, 2**31 - 1):
+        larger = topic.replace(b'"writeQueueNums":"4"', b'"writeQueueNums":"%d"' % count)
+        last = again[0].replace(b'"e":"1"', b'"e":"%d"' % (count - 1))
+        yield b"\x05" + JOINT.join([larger, last, again[1], texts[RequestCode.GET_CONSUME_STATS]])
+    yield b"\x01" + JOINT.join([send, again[0], again[1]])
+    for record in vectors("frames.jsonl")[::12]:
+        if len(record["hex"]) < 300:
+            yield b"\x00" + bytes.fromhex(record["hex"])
+
+
+TARGET = Target(
+    run=run,
+    seeds=seeds,
+    words=(
+        JOINT, BODY, b'"code":310', b'"code":11', b'"code":34', b'"code":17', b'"code":320', b'"flag":2', b'"opaque":',
+        b'"topic":"T"', b'"b":"T"', b'"e":"-1"', b'"sysFlag":"', b'"queueId":"', b'"queueOffset":"', b'"m":"true"',
+        b"DELAY\\u0001", b"WAIT\\u0001false\\u0002", b"UNIQ_KEY\\u0001", b"%RETRY%g", b"SCHEDULE_TOPIC_XXXX",
+        b"2147483647", b"-1", b"9223372036854775807", b"\\ud800",
+    ),
+    max_length=4096,
+)  # fmt: skip
