@@ -78,13 +78,16 @@ def consume(
         for topic in topics:
             consumer.subscribe(topic, tag=tag, sql=sql)
         for message in consumer:
-            show(message)
-            if arguments is not None and subprocess.run(arguments, input=message.body, check=False).returncode:
-                message.retry()
-            elif ack == "auto":
-                message.ack()
+            with ending.message_in_hand:
+                if ending.asked:
+                    break
+                show(message)
+                if arguments is not None and subprocess.run(arguments, input=message.body, check=False).returncode:
+                    message.retry()
+                elif ack == "auto":
+                    message.ack()
             consumed += 1
-            if consumed == count:
+            if consumed == count or ending.asked:
                 break
     progress(f"{consumed} messages consumed by group {group}")
     if ending.interrupted:
@@ -97,14 +100,20 @@ def consume(
 class _Ending:
     """Closes a consumer after a time or on Ctrl-C, beside the loop over its messages.
 
-    The loop ends after the message in hand; leaving the context waits until the offsets are stored.
+    The loop ends after the message in hand, which is settled before the offsets are stored; leaving the context waits
+    for that.
+
+    asked            the loop is to end
+    message_in_hand  held while a message is shown and settled
     """
 
     def __init__(self, consumer: PushConsumer, timeout: float | None) -> None:
         self.interrupted = False
-        self._close = consumer.close
+        self.asked = False
+        self.message_in_hand = threading.Lock()
+        self._consumer = consumer
         self._closing: list[threading.Thread] = []
-        self._timer = threading.Timer(timeout, consumer.close) if timeout is not None else None
+        self._timer = threading.Timer(timeout, self._close) if timeout is not None else None
 
     def __enter__(self) -> _Ending:
         self._before = signal.signal(signal.SIGINT, self._interrupt)
@@ -120,6 +129,11 @@ class _Ending:
         for thread in self._closing:
             thread.join()
         signal.signal(signal.SIGINT, self._before)
+
+    def _close(self) -> None:
+        self.asked = True
+        with self.message_in_hand:
+            self._consumer.close()
 
     def _interrupt(self, number: int, frame: object) -> None:
         if self.interrupted:

@@ -2,9 +2,9 @@
 
 Rows are dictionaries of JSON values under snake_case keys; unknown is None, printed as – in tables. A table on a
 terminal is drawn by rich; into a pipe it is plain aligned text, because importing rich takes longer than most commands.
-What does not fit is left to the terminal, which breaks lines without losing any of them, where a table drawn to its width
-folds addresses and drops columns. Names and values come from the network, so tables and messages show control characters
-as escapes.
+What does not fit is left to the terminal, which breaks lines and loses nothing: a table drawn to its width folds
+addresses and drops columns. Names and values come from the network, so tables and messages show control characters as
+escapes.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from rocketcore.admin.client import Admin
 from rocketcore.cli.main import run
 from rocketcore.client.sync import Producer
 from rocketcore.local import LocalCluster
-from rocketcore.message import Message, MessageQueue
+from rocketcore.message import Message, MessageQueue, ReceivedMessage
 from rocketcore.protocol.bodies import QueueData
 from tests.fixtures.processes import Processes
 
@@ -554,6 +555,27 @@ def test_interrupted_consume_leaves_and_says_130(cluster: LocalCluster, topic: s
     assert "Traceback" not in err
     with Admin(cluster.namesrv) as admin:
         assert admin.consumer_offset(f"{topic}-group", MessageQueue(topic, "broker-a", 0)) == 5
+
+
+def test_a_message_that_was_shown_is_acknowledged_before_the_consumer_closes(
+    cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes while the first message is shown: that one counts, and no other is shown."""
+    shown: list[bytes] = []
+
+    def show(message: ReceivedMessage) -> None:
+        shown.append(message.body)
+        signal.raise_signal(signal.SIGINT)
+        [closing] = [thread for thread in threading.enumerate() if thread.name == "consume-close"]
+        closing.join(0.2)
+        assert closing.is_alive()
+
+    monkeypatch.setattr("rocketcore.cli.consume._printer", lambda line_format: show)
+    group = f"{topic}-group"
+    assert run(["consume", topic, "-g", group, "--from", "first", "--namesrv", cluster.namesrv]) == 130
+    assert shown == [b"hello 0"]
+    with Admin(cluster.namesrv) as admin:
+        assert admin.consumer_offset(group, MessageQueue(topic, "broker-a", 0)) == 1
 
 
 def test_ctrl_c_does_not_wait_for_servers_that_are_silent() -> None:
