@@ -191,6 +191,7 @@ class Channel(asyncio.Protocol):
         self._wake_writers()
         if self._endpoint.stop_reading_when_full and not self._closed:
             self._transport.resume_reading()
+            self._partial_since = self._monotonic()
             # Frames that were read but not looked at yet; there may be no further read to bring them up.
             if self._assembler.pending_bytes:
                 self._loop.call_soon(self._read_kept)
@@ -247,7 +248,7 @@ class Channel(asyncio.Protocol):
             self._keep(whole, position)
 
     def _keep(self, whole: bytes, position: int) -> None:
-        self._partial_since = self.last_read
+        self._partial_since = max(self._partial_since, self.last_read)
         missing = missing_bytes(whole, position)
         there = len(whole) - position
         if self._stream is not None and _PLACED_BYTES <= missing <= _PLACED_SHARE * there and not self._closed:
@@ -397,6 +398,12 @@ class Channel(asyncio.Protocol):
     async def _serve_later(self, command: RemotingCommand, result: Awaitable[RemotingCommand | None]) -> None:
         try:
             response = await result
+        except asyncio.CancelledError as error:
+            # Where nobody cancelled this task, it is the end of something that the handler waited for.
+            this = asyncio.current_task()
+            if this is None or this.cancelling():
+                raise
+            response = self._failure(command, RuntimeError(f"what the handler waited for was cancelled: {error!r}"))
         except Exception as error:
             response = self._failure(command, error)
         finally:
@@ -617,7 +624,11 @@ class Channel(asyncio.Protocol):
         limits = self._endpoint.limits
         if now - max(self.last_read, self.last_written) >= limits.idle_timeout:
             reason = "idle"
-        elif self._partial_bytes and now - self._partial_since >= limits.partial_frame_timeout:
+        elif (
+            self._partial_bytes
+            and not (self._write_paused and self._endpoint.stop_reading_when_full)  # then it is us who do not read
+            and now - self._partial_since >= limits.partial_frame_timeout
+        ):
             reason = "a frame did not arrive in time"
         else:
             return

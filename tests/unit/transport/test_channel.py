@@ -636,6 +636,50 @@ def test_idle_and_slow_connections_are_closed() -> None:
     run(scenario)
 
 
+def test_a_frame_has_all_its_time_from_when_we_read_again() -> None:
+    async def scenario() -> None:
+        peer = Peer(partial_frame_timeout=30, write_high_water_bytes=1000)
+        peer.endpoint.handlers[100] = echo
+        peer.transport.full = True
+        request = RemotingCommand.request(100, body=bytes(600))
+        peer.channel.data_received(request.encode() * 3 + request.encode()[:300])
+        assert not peer.transport.reading
+        peer.clock.advance(40)
+        peer.endpoint.sweep()
+        assert peer.transport.ended == ""
+        peer.transport.full = False
+        peer.channel.resume_writing()
+        await asyncio.sleep(0)
+        for seconds, ended in ((20, ""), (20, "aborted")):
+            peer.clock.advance(seconds)
+            peer.endpoint.sweep()
+            assert peer.transport.ended == ended
+        assert len(peer.transport.commands()) == 3
+
+    run(scenario)
+
+
+def test_a_handler_whose_work_was_cancelled_by_others_is_answered() -> None:
+    async def scenario() -> None:
+        work: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+
+        async def wait() -> RemotingCommand:
+            return await work
+
+        peer = Peer()
+        peer.endpoint.handlers[100] = lambda channel, request: wait()
+        peer.receive(RemotingCommand.request(100))
+        await asyncio.sleep(0)
+        work.cancel()
+        await asyncio.gather(*peer.endpoint.tasks)
+        await asyncio.sleep(0)
+        [answer] = peer.transport.commands()
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "cancelled" in (answer.remark or "")
+
+    run(scenario)
+
+
 def test_incomplete_frames_of_all_connections_are_bounded() -> None:
     async def scenario() -> None:
         peer = Peer(max_partial_bytes=10_000)
