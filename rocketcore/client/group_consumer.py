@@ -33,6 +33,7 @@ from rocketcore.codes import MASTER_ID, RETRY_TOPIC_PREFIX, PullSysFlag
 from rocketcore.errors import (
     ClientClosed,
     ConfigError,
+    DecodeError,
     FlowControl,
     RocketError,
     SubscriptionNotExist,
@@ -496,7 +497,8 @@ class GroupConsumer:
                 await self.instance.heartbeat()
                 delay = PULL_DELAY_ON_ERROR
             except RocketError as error:
-                logger.info("pull failed group=%s queue=%s error=%s", self.group, window.queue, error)
+                level = logging.INFO if isinstance(error, TransportError) else logging.WARNING
+                logger.log(level, "pull failed group=%s queue=%s error=%s", self.group, window.queue, error)
                 delay = PULL_DELAY_ON_ERROR
                 reader.broker_id = MASTER_ID
                 if error.refresh_route:
@@ -555,7 +557,7 @@ class GroupConsumer:
         self, result: PullResult, queue: MessageQueue, subscription: SubscriptionData | None
     ) -> list[ReceivedMessage]:
         """Return the messages of a pull that the subscription asks for: a broker compares hashes of tags only."""
-        messages = decode_messages(result.body, queue.broker)
+        messages = decode_messages(result.body, queue.broker, unreadable=self._unreadable)
         if subscription is not None and subscription.expression_type == TAG and subscription.tags_set:
             tags = subscription.tags_set
             messages = [message for message in messages if message.tag in tags]
@@ -565,6 +567,12 @@ class GroupConsumer:
             if result.offset_delta:
                 object.__setattr__(message, "offset", message.offset + result.offset_delta)
         return messages
+
+    def _unreadable(self, message: ReceivedMessage, error: DecodeError) -> None:
+        """Hand a message out as it is stored: one that is never read would keep all behind it from being read."""
+        logger.warning(
+            "body not decoded group=%s queue=%s offset=%d error=%s", self.group, message.queue, message.offset, error
+        )
 
     def settle(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
         """Take the verdict on a message; messages of a pull consumer have none."""

@@ -8,6 +8,7 @@ RocketMQ: ``MessageDecoder``.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -27,6 +28,8 @@ _COMPRESSED: Final = int(MessageSysFlag.COMPRESSED)
 _BORN_HOST_V6: Final = int(MessageSysFlag.BORN_HOST_V6)
 _STORE_HOST_V6: Final = int(MessageSysFlag.STORE_HOST_V6)
 _INNER_BATCH: Final = int(MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP)
+_OPENED: Final = _COMPRESSED | _INNER_BATCH
+"""Bits of a message whose body is not simply there."""
 _BATCH_ELEMENT_BYTES: Final = 22
 """Shortest element of a batch."""
 
@@ -60,13 +63,16 @@ def decode_messages(
     check_crc: bool = True,
     decompress: bool = True,
     max_body_bytes: int = MAX_MESSAGE_BYTES,
+    unreadable: Callable[[ReceivedMessage, DecodeError], None] | None = None,
 ) -> list[ReceivedMessage]:
     """Decode records that lie back to back, as in the answer to a pull.
 
     A message of a retry topic gets the topic it was sent to; its ``queue`` stays the one it was read from. Inner
     batches are unwrapped.
 
-    raises  DecodeError for a record that is cut, does not decode or does not decompress, BadMagic, BadChecksum
+    unreadable  told of a message whose body does not decompress, or unwrap; it is returned as it was stored. None: it
+                raises
+    raises      DecodeError for a record that is cut, does not decode or whose body is unreadable, BadMagic, BadChecksum
     """
     table = bytearray(_ROWS * _COLUMNS * 8)
     flat = memoryview(table).cast("q")
@@ -78,17 +84,30 @@ def decode_messages(
         if count == 0:
             raise DecodeError("a message record is cut", position)
         for start in range(0, count * _COLUMNS, _COLUMNS):
-            message = _received(data, flat[start : start + _COLUMNS].tolist(), broker_name)
-            # As Java: no body is none to decompress, whatever the flag says.
-            compressed = message.sys_flag & _COMPRESSED and message.body
-            if compressed and decompress:
-                message = _decompressed(message, max_body_bytes)
-                compressed = 0
-            if message.sys_flag & _INNER_BATCH == _INNER_BATCH and not compressed:
-                messages.extend(_unwrapped(message))
-            else:
-                messages.append(message)
+            stored = _received(data, flat[start : start + _COLUMNS].tolist(), broker_name)
+            if not stored.sys_flag & _OPENED:
+                messages.append(stored)
+                continue
+            try:
+                messages += _opened(stored, decompress, max_body_bytes)
+            except DecodeError as error:
+                if unreadable is None:
+                    raise
+                unreadable(stored, error)
+                messages.append(stored)
     return messages
+
+
+def _opened(stored: ReceivedMessage, decompress: bool, max_body_bytes: int) -> list[ReceivedMessage]:
+    """Decompress and unwrap. As Java: no body is none to decompress, whatever the flag says."""
+    message = stored
+    compressed = message.sys_flag & _COMPRESSED and message.body
+    if compressed and decompress:
+        message = _decompressed(message, max_body_bytes)
+        compressed = 0
+    if message.sys_flag & _INNER_BATCH == _INNER_BATCH and not compressed:
+        return _unwrapped(message)
+    return [message]
 
 
 def decode_message(data: bytes, broker_name: str = "", *, check_crc: bool = True) -> ReceivedMessage:

@@ -98,6 +98,22 @@ def test_a_failed_message_comes_again_with_its_topic_and_then_is_dead(
     assert (message.text(), message.keys) == ("bad", ("k",))
 
 
+def test_a_body_that_does_not_decompress_keeps_nothing_behind_it_from_being_read(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str, producer: rmq.Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes as it is stored, to be judged by the handler like any other."""
+    topic, inbox = make_topic(queues=1), Inbox()
+    queue = rmq.MessageQueue(topic, "broker-a", 0)
+    producer.send(topic, "before", queue=queue)
+    with monkeypatch.context() as patch:
+        patch.setattr("rocketcore.client.producer.compress", lambda *arguments: b"no stream of zlib")
+        producer.send(topic, bytes(10_000), queue=queue)
+    producer.send(topic, "after", queue=queue)
+    with rmq.PushConsumer(cluster.namesrv, group=group, start_from="first", ordered=True) as consumer:
+        consumer.subscribe(topic, handler=inbox.add)
+        assert inbox.wait(3) == ["before", "no stream of zlib", "after"]
+
+
 def test_iteration_acknowledges_retries_and_leaves_alone(
     cluster: LocalCluster, make_topic: MakeTopic, group: str, producer: rmq.Producer
 ) -> None:

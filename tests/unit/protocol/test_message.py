@@ -123,6 +123,20 @@ def test_a_body_that_does_not_decompress_names_the_message() -> None:
     assert (raw.body, raw.sys_flag) == (b"not zlib", 0x301)
 
 
+@pytest.mark.parametrize(("body", "sys_flag"), [(b"not zlib", 0x301), (b"no batch", 0xC0), (b"not zlib", 0x3C1)])
+def test_an_unreadable_body_is_told_of_and_comes_as_it_is(body: bytes, sys_flag: int) -> None:
+    told: list[tuple[bytes, str]] = []
+    data = stored(b"first") + stored(body, sys_flag=sys_flag) + stored(b"last")
+    messages = decode_messages(data, "b", unreadable=lambda message, error: told.append((message.body, str(error))))
+    assert [(message.body, message.sys_flag) for message in messages] == [
+        (b"first", 0), (body, sys_flag), (b"last", 0)
+    ]  # fmt: skip
+    assert [unread for unread, _ in told] == [body]
+    with pytest.raises(DecodeError) as caught:
+        decode_messages(data, "b")
+    assert str(caught.value) == told[0][1]
+
+
 def test_no_body_is_none_to_decompress() -> None:
     message = decode_message(stored(b"", sys_flag=0x301), "b")
     assert (message.body, message.sys_flag) == (b"", 0x301)
