@@ -12,7 +12,8 @@ from typing import Final
 
 from rocketcore.codes import RequestCode
 from rocketcore.errors import RocketError
-from rocketcore.nameserver.route_info import Connection, MinBrokerIdChange, RouteInfoManager
+from rocketcore.nameserver.live_brokers import Connection
+from rocketcore.nameserver.route_info import MinBrokerIdChange, RouteInfoManager
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import NotifyMinBrokerIdChangeRequestHeader
 from rocketcore.service import PeriodicTask

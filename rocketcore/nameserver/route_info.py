@@ -7,7 +7,7 @@ State
   clusters    cluster → names of its brokers
   brokers     broker name → addresses by id; keyed by the name alone, as upstream: two clusters with one name share it
   topics      topic → its queues on all brokers (``topic_table``)
-  live        (cluster, address) → last sign of life, data version, connection
+  live        (cluster, address) → last sign of life, data version, connection (``live_brokers``)
   answers     topic → encoded route answer, made when it is asked for and dropped when anything in it changes; topics
               with shared queues share the bytes too, where the answer depends on nothing else
 """
@@ -17,10 +17,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from rocketcore.codes import MASTER_ID, Permission, TopicSysFlag
 from rocketcore.nameserver.config import NameServerConfig
+from rocketcore.nameserver.live_brokers import Connection, LiveBroker, LiveBrokers, LiveKey
 from rocketcore.nameserver.registration import KnownTopics, QueueNumbers, RegisteredTopics
 from rocketcore.nameserver.topic_table import TopicTable
 from rocketcore.protocol.bodies import (
@@ -36,7 +37,6 @@ from rocketcore.service import Clock
 __all__ = [
     "BrokerAddress",
     "BrokerRegistration",
-    "Connection",
     "MinBrokerIdChange",
     "RegisterResult",
     "RouteInfoManager",
@@ -47,12 +47,6 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_SECONDS: Final = 120.0
 SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
-
-
-class Connection(Protocol):
-    """A broker's connection: compared by identity, and closed when the broker has been silent for too long."""
-
-    def close(self) -> None: ...
 
 
 class BrokerAddress(NamedTuple):
@@ -96,33 +90,6 @@ class RegisterResult(NamedTuple):
     change: MinBrokerIdChange | None = None
 
 
-class _Live:
-    """A broker that registered and was heard of since.
-
-    digest  hash of the registration's bytes and whether its topics were applied; None once someone else touched them
-    """
-
-    __slots__ = ("connection", "data_version", "digest", "ha_address", "last_update", "timeout")
-
-    def __init__(
-        self,
-        last_update: float,
-        timeout: float,
-        data_version: DataVersion,
-        ha_address: str | None,
-        digest: tuple[int, bool] | None,
-    ) -> None:
-        self.last_update = last_update
-        self.timeout = timeout
-        self.data_version = data_version
-        self.connection: Connection | None = None
-        self.ha_address = ha_address
-        self.digest = digest
-
-
-_LiveKey = tuple[str, str]
-
-
 class RouteInfoManager:
     """Registers brokers, expires them and answers where a topic is.
 
@@ -139,9 +106,8 @@ class RouteInfoManager:
         self._clusters: dict[str, dict[str, None]] = {}
         self._brokers: dict[str, BrokerData] = {}
         self._topics = TopicTable(self._forget_answers_of)
-        self._live: dict[_LiveKey, _Live] = {}
-        self._by_connection: dict[int, dict[_LiveKey, None]] = {}
-        self._filter_servers: dict[_LiveKey, list[str]] = {}
+        self._live = LiveBrokers()
+        self._filter_servers: dict[LiveKey, list[str]] = {}
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
         self.answers: dict[bytes, bytes] = {}
         """What ``answer`` made and nothing has changed since, for whoever looks a topic up by itself."""
@@ -171,7 +137,7 @@ class RouteInfoManager:
         ):
             return None
         live.last_update = self._clock.monotonic()
-        self._connect(key, live, connection)
+        self._live.connect(key, live, connection)
         return self._result_for(broker, data, None)
 
     def known_topics(self, broker: BrokerRegistration) -> KnownTopics:
@@ -235,7 +201,7 @@ class RouteInfoManager:
         if previous is not None and previous != broker.address:
             holder = self._live.get((broker.cluster, previous))
             if holder is not None and holder.data_version.state_version > version.state_version:
-                self._drop_live((broker.cluster, broker.address))
+                self._live.drop((broker.cluster, broker.address))
                 logger.warning(
                     "broker ignored, an address of a later state holds its id broker=%s id=%d address=%s holder=%s",
                     broker.broker_name, broker.broker_id, broker.address, previous,
@@ -255,18 +221,10 @@ class RouteInfoManager:
         if applies:
             changed = live is None or live.data_version != version
             self._apply_topics(broker, data, registered, first, changed)
-        if live is not None:
-            self._disconnect(key, live)
         timeout = DEFAULT_TIMEOUT_SECONDS if broker.timeout_millis is None else broker.timeout_millis / 1000
-        live = _Live(
-            self._clock.monotonic(),
-            timeout,
-            version,
-            broker.ha_address,
-            None if digest is None else (digest, applies),
-        )
-        self._live[key] = live
-        self._connect(key, live, connection)
+        seen = None if digest is None else (digest, applies)
+        live = LiveBroker(self._clock.monotonic(), timeout, version, broker.ha_address, seen)
+        self._live.put(key, live, connection)
         self._set_filter_servers(key, registered.filter_servers)
         change = None
         if min_changed and self.config.notify_min_broker_id_changed:
@@ -299,7 +257,7 @@ class RouteInfoManager:
         if self._topics.remove(topic, broker_name):
             self._forget_digests(self.addresses(broker_name).values())
 
-    def _set_filter_servers(self, key: _LiveKey, servers: list[str] | None) -> None:
+    def _set_filter_servers(self, key: LiveKey, servers: list[str] | None) -> None:
         if servers is None or self._filter_servers.get(key, []) == servers:
             return
         if servers:
@@ -320,25 +278,6 @@ class RouteInfoManager:
 
     # Signs of life
 
-    def _connect(self, key: _LiveKey, live: _Live, connection: Connection) -> None:
-        if live.connection is not connection:
-            self._disconnect(key, live)
-            live.connection = connection
-            self._by_connection.setdefault(id(connection), {})[key] = None
-
-    def _disconnect(self, key: _LiveKey, live: _Live) -> None:
-        keys = self._by_connection.get(id(live.connection))
-        if keys is not None:
-            keys.pop(key, None)
-            if not keys:
-                del self._by_connection[id(live.connection)]
-        live.connection = None
-
-    def _drop_live(self, key: _LiveKey) -> None:
-        live = self._live.pop(key, None)
-        if live is not None:
-            self._disconnect(key, live)
-
     def heartbeat(self, cluster: str, address: str) -> None:
         """Note a sign of life; an unknown broker is none."""
         live = self._live.get((cluster, address))
@@ -353,19 +292,14 @@ class RouteInfoManager:
 
     def of_connection(self, connection: Connection) -> list[BrokerAddress]:
         """Return the brokers whose last registration came over this connection."""
-        return [broker for key in self._by_connection.get(id(connection), ()) for broker in self._at(key)]
+        return [broker for key in self._live.of_connection(connection) for broker in self._at(key)]
 
     def silent(self) -> list[tuple[BrokerAddress, Connection | None]]:
         """Return the brokers that were silent for longer than they promised, with their connections."""
-        now = self._clock.monotonic()
-        return [
-            (broker, live.connection)
-            for key, live in self._live.items()
-            if live.last_update + live.timeout < now
-            for broker in self._at(key)
-        ]
+        silent = self._live.silent(self._clock.monotonic())
+        return [(broker, live.connection) for key, live in silent for broker in self._at(key)]
 
-    def _at(self, key: _LiveKey) -> list[BrokerAddress]:
+    def _at(self, key: LiveKey) -> list[BrokerAddress]:
         """Return all that is registered at an address: after a broker was renamed, its old name may be there as well.
 
         An address that others took the place of is in no table of names; it is named alone.
@@ -386,7 +320,7 @@ class RouteInfoManager:
         offline: dict[str, str] = {}
         for broker in gone:
             key = (broker.cluster, broker.address)
-            self._drop_live(key)
+            self._live.drop(key)
             self._filter_servers.pop(key, None)
             data = self._brokers.get(broker.broker_name)
             if data is None:
@@ -613,8 +547,7 @@ class RouteInfoManager:
         """Obey other settings from now on, also where an answer or a registration was seen before."""
         self.config = config
         self.forget_answers()
-        for live in self._live.values():
-            live.digest = None
+        self._live.forget_digests()
 
     def forget_answers(self) -> None:
         """Drop every encoded answer."""
@@ -622,11 +555,7 @@ class RouteInfoManager:
         self._answers_age += 1
 
     def _forget_digests(self, addresses: Iterable[str]) -> None:
-        for address in addresses:
-            for cluster in self._clusters:
-                live = self._live.get((cluster, address))
-                if live is not None:
-                    live.digest = None
+        self._live.forget_digests((cluster, address) for address in addresses for cluster in self._clusters)
 
 
 def _read_only(numbers: QueueNumbers) -> QueueNumbers:

@@ -214,13 +214,13 @@ class Tables(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_kept_of_those_who_left(self) -> None:
-        assert self.quick._live.keys() == self.plain.live.keys()
-        for key, live in self.quick._live.items():
+        assert self.quick._live.by_key.keys() == self.plain.live.keys()
+        for key, live in self.quick._live.by_key.items():
             other = self.plain.live[key]
             version = live.data_version
             assert (version.state_version, version.timestamp, version.counter) == other.version
             assert (live.last_update, live.timeout, live.connection) == (other.seen, other.timeout, other.connection)
-        by_connection = [key for keys in self.quick._by_connection.values() for key in keys]
+        by_connection = [key for keys in self.quick._live.by_connection.values() for key in keys]
         assert sorted(by_connection) == sorted(self.plain.live)
         assert self.quick._filter_servers == self.plain.filters
         assert self.quick._mappings == self.plain.mappings
