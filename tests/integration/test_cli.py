@@ -487,10 +487,15 @@ def test_bench_codec(rocket: Rocket) -> None:
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "rocketcore.cli.main", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+    """Start a command that hears Ctrl-C, also where the tests run in the background, which has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", "rocketcore.cli.main", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -586,9 +591,12 @@ def test_ctrl_c_does_not_wait_for_servers_that_are_silent() -> None:
         for connection in asked:
             assert connection.recv(1), "a request came"
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
-        for connection in asked:
-            connection.close()
+        try:
+            out, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
+            for connection in asked:
+                connection.close()
     assert (process.returncode, out, err.strip()) == (130, "", "")
 
 

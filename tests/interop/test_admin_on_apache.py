@@ -364,9 +364,11 @@ def test_topic_verbs(rocket: Call, target: Target, topic: str, fake: Callable[..
 
 def test_a_topic_that_only_a_name_server_knows_is_deleted(rocket: Call, ask: Call, target: Target) -> None:
     """As after a deletion that one of several name servers missed."""
-    if target.is_4_9:
-        pytest.skip("its name servers take topics from brokers only")
     name = unique("leftover")
+    if target.is_4_9:  # its name servers take topics from brokers only
+        with pytest.raises(RequestNotSupported):
+            ask("register_topic", name, [QueueData(BROKER, 1, 1, 6)])
+        return
     ask("register_topic", name, [QueueData(BROKER, 1, 1, 6)])
     assert rocket("topic", "delete", name, "--yes")[:2] == (
         0, {"topic": name, "deleted_on": [BROKER], "messages": None}
