@@ -649,10 +649,14 @@ cdef inline bint is_special(const rc_property* found) noexcept nogil:
 cdef inline bint read_put_properties(
     const uint8_t* base, int64_t start, int64_t length, int64_t* result
 ) noexcept nogil:
-    """Fill RESULT_TAGS_CODE, RESULT_UNIQ_KEY_… and RESULT_WAIT; returns False at a property that is special."""
+    """Fill RESULT_TAGS_CODE, RESULT_UNIQ_KEY_… and RESULT_WAIT.
+
+    returns  False where a property is special, or a pair is none and would not be stored
+    """
     cdef rc_property_reader reader = rc_read_properties(base + start, length)
     cdef rc_property found
     cdef const uint8_t* tags = NULL
+    cdef const uint8_t* next_name = base + start
     cdef int64_t tags_length = 0
     cdef bint plain = True
     result[RESULT_TAGS_CODE] = 0
@@ -660,6 +664,9 @@ cdef inline bint read_put_properties(
     result[RESULT_UNIQ_KEY_LENGTH] = 0
     result[RESULT_WAIT] = 1
     while rc_next_property(&reader, &found):
+        if found.name != next_name:
+            plain = False
+        next_name = found.value + found.value_length + 1
         if named(&found, b"TAGS", 4):
             tags = found.value
             tags_length = found.value_length
@@ -672,7 +679,7 @@ cdef inline bint read_put_properties(
             plain = False
     if tags != NULL:
         result[RESULT_TAGS_CODE] = rc_java_hash_utf8(tags, tags_length)
-    return plain
+    return plain and next_name >= base + start + length
 
 
 cdef struct Sources:
