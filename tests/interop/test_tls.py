@@ -15,7 +15,7 @@ import rocketcore as rmq
 from rocketcore import aio
 from rocketcore.errors import TransportError
 from tests.fixtures.apache import require_java
-from tests.fixtures.processes import Processes
+from tests.fixtures.processes import SMALL_FILES, Processes
 from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls
 from tests.peers import ApacheCluster, DriverError, JavaDriver
 from tests.peers.jvm import Tls
@@ -55,7 +55,7 @@ def ours(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         f"tls.server.certPath={FOLDER / 'server.crt'}\ntls.server.keyPath={FOLDER / 'server.key'}\n"
         f"tls.client.trustCertPath={FOLDER / 'ca.crt'}\n"
     )
-    servers = Processes(home)
+    servers = Processes(home, SMALL_FILES)
     try:
         env = {"ROCKETCORE_TLS_CONFIG_FILE": str(conf)}
         namesrv = servers.start("namesrv", "start", "--listen", "127.0.0.1:0", "--home", str(home), env=env).address

@@ -16,6 +16,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -30,11 +31,15 @@ from tests.peers.driver import Completed, DriverError, JavaDriver, mqadmin
 from tests.peers.jvm import Account, PeerError, Tls, end, fill, install, java, tail
 
 __all__ = ["Account", "ApacheCluster", "Completed", "DriverError", "JavaDriver", "PeerError", "Server", "Tls",
-           "free_port", "install", "mqadmin", "registered_brokers"]
+           "free_port", "install", "mqadmin", "registered_brokers", "room"]
 
 GUARD = "peers.Guard"
 NAMESRV = "org.apache.rocketmq.namesrv.NamesrvStartup"
 BROKER = "org.apache.rocketmq.broker.BrokerStartup"
+FULL = 0.85
+"""Above 0.9 a broker takes no messages (``DefaultMessageStore.CleanCommitLogService``), whatever its settings say."""
+MEMORY = Path("/dev/shm")
+MEMORY_NEEDED = 4 << 30
 NAMESRV_HEAP = ["-Xms256m", "-Xmx256m"]
 BROKER_HEAP = ["-Xms1g", "-Xmx1g", "-Xmn512m", "-XX:MaxDirectMemorySize=1g"]
 
@@ -71,6 +76,18 @@ def registered_brokers(namesrv: str, tls: Tls | None = None, timeout: float = 3.
         body = stream.read(size - 4)[header_size & 0xFFFFFF:]
     cluster = json.loads(re.sub(rb"([{,])(\d+):", rb'\1"\2":', body))  # integer keys come without quotes
     return {address for broker in cluster["brokerAddrTable"].values() for address in broker["brokerAddrs"].values()}
+
+
+def room(folder: Path) -> Path:
+    """Where brokers can store messages: in `folder`, or in memory where the disk of `folder` is nearly full."""
+    usage = shutil.disk_usage(folder)
+    if usage.used <= FULL * (usage.used + usage.free):
+        return folder
+    if not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < MEMORY_NEEDED:
+        return folder
+    memory = Path(tempfile.mkdtemp(prefix="rocketmq-", dir=MEMORY))
+    atexit.register(shutil.rmtree, memory, ignore_errors=True)
+    return memory
 
 
 class Server:
@@ -128,7 +145,8 @@ class ApacheCluster:
 
     `brokers` masters, each with `slaves` slaves; `extra_broker_conf` overrides any broker property. `acl` is the
     administrator: with it, brokers refuse whoever does not sign. `java_options` go to all servers. Each server has a
-    folder with its log and store. With `namesrv`, the brokers register there and no NameServer is started.
+    folder with its log and store; where the disk is so full that a broker would refuse messages, the stores are in
+    memory. With `namesrv`, the brokers register there and no NameServer is started.
     """
 
     def __init__(self, version: str, folder: Path | str, *, brokers: int = 1, slaves: int = 0,
@@ -137,6 +155,8 @@ class ApacheCluster:
                  namesrv: str | None = None) -> None:
         self.version = version
         self.folder = Path(folder).resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._stores = room(self.folder)
         self._conf = extra_broker_conf or {}
         self._acl = acl
         self._tls = tls
@@ -195,6 +215,8 @@ class ApacheCluster:
         atexit.unregister(self.stop)
         for server in reversed(self._all()):
             server.stop(graceful)
+        if self._stores != self.folder:
+            shutil.rmtree(self._stores, ignore_errors=True)
 
     def _all(self) -> list[Server]:
         return [*([self._namesrv] if self._namesrv else ()), *self._brokers]
@@ -212,12 +234,13 @@ class ApacheCluster:
         name = f"{broker_name}-slave-{slave}" if slave else broker_name
         home = self.folder / name
         home.mkdir(parents=True, exist_ok=True)
+        store = self._stores / name / "store"
         port = free_port(self._ports, -2, +1)  # it listens on these, too: for fast senders, and for its slaves
         properties = {
             "brokerClusterName": "DefaultCluster", "brokerName": broker_name, "brokerId": slave,
             "brokerRole": "SLAVE" if slave else "ASYNC_MASTER", "namesrvAddr": self.namesrv, "listenPort": port,
             "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "enablePropertyFilter": "true",
-            "storePathRootDir": home / "store", "storePathCommitLog": home / "store" / "commitlog",
+            "storePathRootDir": store, "storePathCommitLog": store / "commitlog",
             "mappedFileSizeCommitLog": 64 << 20, "waitTimeMillsInSendQueue": 2000, **self._conf}
         conf, log = home / "broker.conf", home / "broker.log"
         conf.write_text("".join(f"{name}={value}\n" for name, value in properties.items())
