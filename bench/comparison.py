@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import math
+import shutil
 import socket
 import statistics
 import subprocess
@@ -95,6 +96,17 @@ class Bench:
         self.frameload = folder / "frameload"
         command = ["cc", "-std=c11", "-O2", "-o", str(self.frameload), str(HERE / "peers" / "frameload.c")]
         subprocess.run(command, check=True)
+
+    @contextlib.contextmanager
+    def suite(self, name: str) -> Iterator[None]:
+        """Give what runs within a folder of its own: stores are gigabytes, and the next suite needs the disk."""
+        whole, self.folder = self.folder, self.folder / name
+        self.folder.mkdir()
+        try:
+            yield
+        finally:
+            shutil.rmtree(self.folder)
+            self.folder = whole
 
     def row(self, title: str) -> Row:
         row = Row(title)
