@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from concurrent.futures import Future
+from typing import Final, Protocol, TypeVar
 
 __all__ = [
     "SYSTEM_CLOCK",
@@ -22,9 +24,17 @@ __all__ = [
     "PeriodicTask",
     "PeriodicThread",
     "SystemClock",
+    "result_or_signal",
+    "wait_or_signal",
 ]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_SIGNAL_SECONDS: Final = 0.5
+"""The main thread waits in slices of this length. A signal that comes in the instant before it waits, or that another
+thread took, does not end a wait; its handler runs between two slices."""
 
 
 class Clock(Protocol):
@@ -232,3 +242,25 @@ class PeriodicThread:
             except Exception:
                 self.failures += 1
                 logger.exception("thread failed thread=%s failures=%d", self.name, self.failures)
+
+
+def wait_or_signal(event: threading.Event) -> None:
+    """Wait for an event that a signal's handler may set; what a handler raises ends the wait."""
+    while not event.wait(_SIGNAL_SECONDS):
+        pass
+
+
+def result_or_signal(future: Future[T], timeout: float | None = None) -> T:
+    """Wait for a result; what a signal's handler raises, such as KeyboardInterrupt, ends the wait.
+
+    raises  what the future holds; TimeoutError when ``timeout`` seconds were not enough
+    """
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        try:
+            return future.result(min(_SIGNAL_SECONDS, max(0.0, deadline - time.monotonic())))
+        except TimeoutError:
+            if future.done():  # just now, or with a TimeoutError of its own
+                return future.result()
+            if time.monotonic() >= deadline:
+                raise

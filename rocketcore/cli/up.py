@@ -12,6 +12,7 @@ import click
 from rocketcore.cli.options import command
 from rocketcore.cli.render import progress, show_line
 from rocketcore.cli.servers import log_to_stderr
+from rocketcore.service import wait_or_signal
 
 __all__ = ["demo", "up"]
 
@@ -50,7 +51,7 @@ def up(store: Path | None, brokers: int, port: int, flush: str | None) -> int:
             f"name server {cluster.namesrv}, brokers {', '.join(cluster.broker_addresses)}",
         )
         progress(f"messages are in {cluster.store}" + ("" if store else ", deleted at the end"))
-        ended.wait()
+        wait_or_signal(ended)
     return 130 if ended_by[0] == signal.SIGINT else 0
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeVar
 import uvloop
 
 from rocketcore.errors import ClientClosed
+from rocketcore.service import result_or_signal
 
 __all__ = ["ASYNCIO", "THREADS", "AsyncioRuntime", "Lock", "LoopThread", "Runtime", "ThreadRuntime"]
 
@@ -150,7 +151,7 @@ class LoopThread:
                 raise ClientClosed("the client is closed")
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
-            return future.result(timeout)
+            return result_or_signal(future, timeout)
         except concurrent.futures.CancelledError:
             if self._stopped:
                 raise ClientClosed("the client was closed meanwhile") from None

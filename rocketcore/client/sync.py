@@ -35,7 +35,7 @@ from rocketcore.client.push import PushConsumer as AsyncPushConsumer
 from rocketcore.client.runtime import THREADS, LoopThread
 from rocketcore.errors import ClientClosed, ForkedClient
 from rocketcore.message import Message, MessageQueue, ReceivedMessage, SendResult
-from rocketcore.service import PeriodicThread
+from rocketcore.service import PeriodicThread, wait_or_signal
 from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemotingClient, run_sync
 
 if TYPE_CHECKING:
@@ -409,7 +409,7 @@ class PushConsumer(_Hosted):
         """Consume with the handlers until SIGINT, SIGTERM or ``close()``; then finish, and leave the group."""
         with _SignalsSet(self._ended):
             self.start()
-            self._ended.wait()
+            wait_or_signal(self._ended)
         self.close()
 
     def close(self) -> None:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 
 import pytest
 
-from rocketcore.service import Backoff, Deadline, ManualClock, PeriodicTask, PeriodicThread
+from rocketcore.service import (
+    Backoff,
+    Deadline,
+    ManualClock,
+    PeriodicTask,
+    PeriodicThread,
+    result_or_signal,
+    wait_or_signal,
+)
 
 
 def test_a_deadline_follows_its_clock() -> None:
@@ -160,3 +172,50 @@ def test_a_thread_outlives_its_failures_and_ends() -> None:
     assert ran.acquire(timeout=5)
     thread.stop()
     assert thread.failures == 2
+
+
+@pytest.fixture
+def signal_elsewhere() -> Iterator[Callable[[], None]]:
+    """Ctrl-C that another thread takes, as one that comes in the instant before the main thread waits: no wait ends."""
+    sent = threading.Event()
+    taker = threading.Thread(target=lambda: sent.wait(30) and os.kill(os.getpid(), signal.SIGINT), daemon=True)
+    taker.start()
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield sent.set
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+        sent.set()
+        taker.join()
+
+
+def test_waiting_for_an_event_hears_signals(signal_elsewhere: Callable[[], None]) -> None:
+    signal_elsewhere()
+    with pytest.raises(KeyboardInterrupt):
+        wait_or_signal(threading.Event())
+
+
+def test_waiting_for_a_result_hears_signals(signal_elsewhere: Callable[[], None]) -> None:
+    signal_elsewhere()
+    with pytest.raises(KeyboardInterrupt):
+        result_or_signal(Future())
+
+
+def test_a_result_that_is_there_is_returned() -> None:
+    future: Future[int] = Future()
+    future.set_result(1)
+    assert result_or_signal(future) == result_or_signal(future, 0.0) == 1
+
+
+def test_a_result_is_waited_for_no_longer_than_there_is_time() -> None:
+    with pytest.raises(TimeoutError):
+        result_or_signal(Future(), 0.01)
+
+
+def test_a_time_out_that_is_the_result_is_raised_at_once() -> None:
+    future: Future[int] = Future()
+    future.set_exception(TimeoutError("of the work"))
+    with pytest.raises(TimeoutError, match="of the work"):
+        result_or_signal(future)
