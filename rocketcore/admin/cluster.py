@@ -392,6 +392,18 @@ class ClusterAdmin(ABC):
         answers = await self._at_once([call(address) for address in asked])
         return dict(zip(asked, answers, strict=True))
 
+    async def _all(self, addresses: Iterable[str], question: Question[T], deadline: Deadline) -> list[T]:
+        """Ask servers side by side; return their answers in this order, each server's once.
+
+        raises  the error of the first one that does not answer, or refuses
+        """
+        answers: list[T] = []
+        for answer in (await self._each(addresses, question, deadline)).values():
+            if isinstance(answer, RocketError):
+                raise answer
+            answers.append(answer)
+        return answers
+
     async def _everywhere(
         self,
         request: str,

@@ -280,11 +280,8 @@ class AsyncAdmin(ClusterAdmin):
             if data.broker_addrs
         ]
         result: dict[MessageQueue, bodies.TopicOffset] = {}
-        answers = await self._each(addresses, lambda r, a, t: requests.topic_stats(r, a, topic, t), deadline)
-        for answer in answers.values():
-            if isinstance(answer, RocketError):
-                raise answer
-            result.update(answer.offset_table)
+        for stats in await self._all(addresses, lambda r, a, t: requests.topic_stats(r, a, topic, t), deadline):
+            result.update(stats.offset_table)
         return dict(sorted(result.items()))
 
     # Offsets of queues
@@ -319,9 +316,10 @@ class AsyncAdmin(ClusterAdmin):
     async def groups(self) -> dict[str, bodies.SubscriptionGroupConfig]:
         """Return the consumer groups that any master knows, by name."""
         deadline = self._deadline()
+        masters = await self._masters(deadline)
         result: dict[str, bodies.SubscriptionGroupConfig] = {}
-        for address in (await self._masters(deadline)).values():
-            result.update(await requests.groups(self._connections(), address, deadline.remaining()))
+        for known in await self._all(masters.values(), requests.groups, deadline):
+            result.update(known)
         return dict(sorted(result.items()))
 
     async def create_group(
@@ -365,22 +363,28 @@ class AsyncAdmin(ClusterAdmin):
 
     async def consumer_connections(self, group: str) -> list[bodies.Connection]:
         """Return the connected members of a group, each once; empty when there is none."""
-        deadline = self._deadline()
-        members: dict[str, bodies.Connection] = {}
-        for address in (await self._masters(deadline)).values():
+
+        async def seen(remoting: Remoting, address: str, timeout: float) -> list[bodies.Connection]:
             try:
-                found = await requests.consumer_connection(self._connections(), address, group, deadline.remaining())
+                return (await requests.consumer_connection(remoting, address, group, timeout)).connection_set
             except ConsumerNotOnline:
-                continue
-            members.update((connection.client_id, connection) for connection in found.connection_set)
+                return []
+
+        deadline = self._deadline()
+        masters = await self._masters(deadline)
+        members: dict[str, bodies.Connection] = {}
+        for connections in await self._all(masters.values(), seen, deadline):
+            members.update((connection.client_id, connection) for connection in connections)
         return list(members.values())
 
     async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, bodies.OffsetWrapper]:
         """Return where a group is in every queue that it has an offset for, in one topic or in all."""
         deadline = self._deadline()
+        masters = await self._masters(deadline)
         result: dict[MessageQueue, bodies.OffsetWrapper] = {}
-        for address in (await self._masters(deadline)).values():
-            stats = await requests.consume_stats(self._connections(), address, group, topic, deadline.remaining())
+        for stats in await self._all(
+            masters.values(), lambda r, a, t: requests.consume_stats(r, a, group, topic, t), deadline
+        ):
             result.update(stats.offset_table)
         return dict(sorted(result.items()))
 
