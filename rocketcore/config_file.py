@@ -12,6 +12,7 @@ and booleans are trimmed as well.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -312,25 +313,32 @@ def format_properties(properties: Mapping[str, str]) -> str:
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file atomically and durably; the previous content stays beside it as ``<name>.bak``.
 
-    At any crash the path holds the old or the new content, whole. The folder is created where it is missing.
+    At any crash the path holds the old or the new content, whole. The folder is created where it is missing. A failure
+    leaves nothing else beside it: half a file would keep the room of a full disk.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    if path.exists():
-        previous = path.with_name(path.name + ".bak.tmp")
-        previous.unlink(missing_ok=True)
-        try:
-            os.link(path, previous)
-        except OSError:  # a file system without hard links
-            import shutil
+    previous = path.with_name(path.name + ".bak.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            previous.unlink(missing_ok=True)
+            try:
+                os.link(path, previous)
+            except OSError:  # a file system without hard links
+                import shutil
 
-            shutil.copyfile(path, previous)
-        os.replace(previous, path.with_name(path.name + ".bak"))
-    os.replace(temporary, path)
+                shutil.copyfile(path, previous)
+            os.replace(previous, path.with_name(path.name + ".bak"))
+        os.replace(temporary, path)
+    except BaseException:
+        for left in (temporary, previous):
+            with contextlib.suppress(OSError):
+                left.unlink(missing_ok=True)
+        raise
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import shutil
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -196,3 +199,32 @@ def test_replace_file_keeps_one_generation(tmp_path: Path) -> None:
         replace_file(path, content)
     assert path.read_bytes() == b"3"
     assert {entry.name: entry.read_bytes() for entry in path.parent.iterdir()} == {"file": b"3", "file.bak": b"2"}
+
+
+def test_a_file_that_cannot_be_replaced_leaves_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    for content in (b"1", b"2"):
+        replace_file(path, content)
+    before = {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()}
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def cut(_: Path, target: Path) -> None:
+        target.touch()
+        full()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            replace_file(path, b"3")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", full)
+        patch.setattr(shutil, "copyfile", cut)
+        with pytest.raises(OSError, match="No space"):
+            replace_file(path, b"3")
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == before
+    replace_file(path, b"3")
+    assert path.read_bytes() == b"3"
