@@ -71,7 +71,7 @@ class StateWriter:
     """Writes state files on one thread, so that no fsync runs on the event loop.
 
     Changes of a busy moment share a write. Belongs to one event loop. A write that fails is logged and tried again with
-    the next one.
+    the next one, for whoever waits in ``flushed``, and at the end.
     """
 
     def __init__(self) -> None:
@@ -84,32 +84,38 @@ class StateWriter:
     def save(self, file: JsonFile, encode: Callable[[], bytes]) -> None:
         """Write a file soon; ``encode`` is called then, so the text holds every change made before."""
         self._dirty[file] = encode
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="broker-state")
+        self._begin()
 
     async def flushed(self) -> None:
-        """Wait until every change so far is on disk; raises the OSError of a write that failed."""
-        if not self._dirty and self._writing is None:
-            return
+        """Wait until every change so far is on disk; raises the error of a write that failed, mostly an OSError."""
         future = asyncio.get_running_loop().create_future()
-        if self._dirty or self._writing is None:
+        if self._dirty:
             self._waiting.append(future)
-        else:
+            self._begin()
+        elif self._writing is not None:
             self._writing.append(future)
+        else:
+            return
         await future
 
     async def close(self) -> None:
         """Write what is left and end the thread."""
+        if self._dirty:
+            self._begin()
         if self._task is not None:
             await self._task
         self._pool.shutdown(wait=True)
+
+    def _begin(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="broker-state")
 
     async def _run(self) -> None:
         while self._dirty:
             batch, self._dirty = self._dirty, {}
             self._writing, self._waiting = self._waiting, []
-            texts = [(file, encode()) for file, encode in batch.items()]
-            failures = await asyncio.get_running_loop().run_in_executor(self._pool, _write_all, texts)
+            texts, failures = _encode_all(batch)
+            failures |= await asyncio.get_running_loop().run_in_executor(self._pool, _write_all, texts)
             done, self._writing = self._writing, None
             for future in done:
                 if future.done():
@@ -118,18 +124,34 @@ class StateWriter:
                     future.set_exception(next(iter(failures.values())))
                 else:
                     future.set_result(None)
-            if failures:
-                self._dirty = {**{file: batch[file] for file in failures}, **self._dirty}
+            changed = bool(self._dirty)
+            self._dirty = {**{file: batch[file] for file in failures}, **self._dirty}
+            if failures and not changed:
                 return
 
 
-def _write_all(texts: list[tuple[JsonFile, bytes]]) -> dict[JsonFile, OSError]:
-    failures = {}
-    for file, text in texts:
+def _encode_all(
+    batch: dict[JsonFile, Callable[[], bytes]],
+) -> tuple[dict[JsonFile, bytes], dict[JsonFile, Exception]]:
+    texts: dict[JsonFile, bytes] = {}
+    failures: dict[JsonFile, Exception] = {}
+    for file, encode in batch.items():
+        try:
+            texts[file] = encode()
+        except Exception as error:
+            logger.exception("state not encoded path=%s", file.path)
+            failures[file] = error
+    return texts, failures
+
+
+def _write_all(texts: dict[JsonFile, bytes]) -> dict[JsonFile, Exception]:
+    failures: dict[JsonFile, Exception] = {}
+    for file, text in texts.items():
         try:
             file.save(text)
-        except OSError as error:
-            logger.error("state file not saved path=%s error=%s", file.path, error)
+        except Exception as error:
+            expected = isinstance(error, OSError)
+            logger.error("state file not saved path=%s error=%s", file.path, error, exc_info=not expected)
             failures[file] = error
     return failures
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,126 @@ def test_a_failed_write_is_told_and_tried_again(tmp_path: Path) -> None:
 
     asyncio.run(scenario())
     assert JsonFile(file.path).load(read) == {"a": 1}
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(10):
+            await body()
+
+    asyncio.run(main())
+
+
+class Blocked:
+    """A state file whose folder cannot be made until there is room for it."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self._folder = tmp_path / "folder"
+        self._folder.write_bytes(b"a file where the folder should be")
+        self.file = JsonFile(self._folder / "a.json")
+
+    def make_room(self) -> None:
+        self._folder.unlink()
+
+    async def fail(self, writer: StateWriter) -> None:
+        writer.save(self.file, lambda: b'{"a":1}')
+        with pytest.raises(OSError, match="folder"):
+            await writer.flushed()
+
+    def saved(self) -> dict[str, Any] | None:
+        return JsonFile(self.file.path).load(read)
+
+
+def test_who_waits_has_a_failed_write_tried_again(tmp_path: Path) -> None:
+    blocked = Blocked(tmp_path)
+
+    async def scenario() -> None:
+        writer = StateWriter()
+        await blocked.fail(writer)
+        with pytest.raises(OSError, match="folder"):
+            await writer.flushed()
+        blocked.make_room()
+        await writer.flushed()
+        assert blocked.saved() == {"a": 1}
+        await writer.close()
+
+    run(scenario)
+
+
+def test_what_failed_is_written_at_the_end(tmp_path: Path) -> None:
+    blocked = Blocked(tmp_path)
+
+    async def scenario() -> None:
+        writer = StateWriter()
+        await blocked.fail(writer)
+        blocked.make_room()
+        await writer.close()
+
+    run(scenario)
+    assert blocked.saved() == {"a": 1}
+
+
+def test_an_end_that_fails_is_an_end(tmp_path: Path) -> None:
+    blocked = Blocked(tmp_path)
+
+    async def scenario() -> None:
+        writer = StateWriter()
+        await blocked.fail(writer)
+        await writer.close()
+
+    run(scenario)
+    assert blocked.saved() is None
+
+
+def test_a_change_that_comes_while_a_write_fails_is_not_left_waiting(tmp_path: Path) -> None:
+    blocked, other = Blocked(tmp_path), JsonFile(tmp_path / "b.json")
+
+    async def scenario() -> None:
+        writer = StateWriter()
+
+        def encode() -> bytes:
+            if not waiting:
+                # The write that will fail begins; what is saved from now on belongs to the next.
+                asyncio.get_running_loop().call_soon(writer.save, other, lambda: b'{"b":1}')
+                waiting.append(asyncio.create_task(writer.flushed()))
+            return b'{"a":1}'
+
+        waiting: list[asyncio.Task[None]] = []
+        writer.save(blocked.file, encode)
+        with pytest.raises(OSError, match="folder"):
+            await writer.flushed()
+        [task] = waiting
+        with pytest.raises(OSError, match="folder"):
+            await task
+        assert JsonFile(other.path).load(read) == {"b": 1}
+        await writer.close()
+
+    run(scenario)
+
+
+def test_a_state_that_cannot_be_encoded_keeps_no_other_from_being_saved(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, good = JsonFile(tmp_path / "bad.json"), JsonFile(tmp_path / "good.json")
+    state = "\ud800"
+
+    async def scenario() -> None:
+        nonlocal state
+        writer = StateWriter()
+        writer.save(bad, lambda: b'{"state":"%b"}' % state.encode())
+        writer.save(good, lambda: b'{"good":1}')
+        with pytest.raises(UnicodeEncodeError):
+            await writer.flushed()
+        assert JsonFile(good.path).load(read) == {"good": 1}
+        writer.save(good, lambda: b'{"good":2}')
+        state = "well"
+        await writer.flushed()
+        assert JsonFile(good.path).load(read) == {"good": 2}
+        assert JsonFile(bad.path).load(read) == {"state": "well"}
+        writer.save(good, lambda: b"[]")
+        with pytest.raises(ValueError, match="JSON object"):
+            await writer.flushed()
+        await writer.close()
+
+    run(scenario)
+    assert f"path={bad.path}" in caplog.text
