@@ -33,6 +33,7 @@ class ProcessQueue:
         "dropped",
         "last_lock",
         "last_pull",
+        "leaving",
         "max_offset",
         "next_offset",
         "paused",
@@ -46,6 +47,8 @@ class ProcessQueue:
         """Where the next pull begins."""
         self.max_offset = next_offset
         """Where commits would stand if everything here were done."""
+        self.leaving = False
+        """Being given up: what is worked on is finished, nothing else is handed out."""
         self.dropped = False
         self.paused = False
         self.cached_bytes = 0

@@ -95,6 +95,8 @@ class PushConsumer(GroupConsumer):
         self._handlers: dict[str, MessageHandler] = {}
         self._returning: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
+        self._locking = asyncio.Lock()
+        """Held while locks are renewed or given back: a renewal on its way would take one again that was given back."""
         self._settled_queue: MessageQueue | None = None
         self._settled_reader: QueueReader | None = None
 
@@ -364,7 +366,7 @@ class PushConsumer(GroupConsumer):
     # Locks of an ordered consumer
 
     def _consumable(self, window: ProcessQueue) -> bool:
-        if window.paused:
+        if window.paused or window.leaving:
             return False
         if not self.config.ordered:
             return True
@@ -377,21 +379,30 @@ class PushConsumer(GroupConsumer):
         return await self._lock(queues)
 
     async def _lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        return set().union(*await asyncio.gather(*(self._lock_at(*each) for each in self._by_broker(queues))))
+
+    async def _lock_at(self, address: str, queues: list[MessageQueue]) -> set[MessageQueue]:
+        remoting = self.instance.remoting
+        try:
+            return await api.lock_queues(remoting, address, self.group, self.client_id, queues, LOCK_TIMEOUT)
+        except RocketError as error:
+            logger.info("queues not locked group=%s address=%s error=%s", self.group, address, error)
+            return set()
+
+    async def _unlock_at(self, address: str, queues: list[MessageQueue]) -> None:
+        remoting = self.instance.remoting
+        try:
+            await api.unlock_queues(remoting, address, self.group, self.client_id, queues, LOCK_TIMEOUT)
+        except RocketError as error:
+            logger.info("queues not unlocked group=%s address=%s error=%s", self.group, address, error)
+
+    def _by_broker(self, queues: Iterable[MessageQueue]) -> list[tuple[str, list[MessageQueue]]]:
+        """Return queues with the address of the master that keeps their locks; without those whose master is away."""
         by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
         for queue in queues:
             by_broker[queue.broker].append(queue)
-        locked: set[MessageQueue] = set()
-        for broker, own in by_broker.items():
-            address = self.instance.routes.find_publish_address(broker)
-            if address is None:
-                continue
-            try:
-                locked |= await api.lock_queues(
-                    self.instance.remoting, address, self.group, self.client_id, own, LOCK_TIMEOUT
-                )
-            except RocketError as error:
-                logger.info("queues not locked group=%s broker=%s error=%s", self.group, broker, error)
-        return locked
+        addresses = ((self.instance.routes.find_publish_address(broker), own) for broker, own in by_broker.items())
+        return [(address, own) for address, own in addresses if address is not None]
 
     def own(self, queue: MessageQueue, offset: int) -> QueueReader:
         reader = super().own(queue, offset)
@@ -400,8 +411,10 @@ class PushConsumer(GroupConsumer):
         return reader
 
     async def _renew_locks(self) -> None:
-        readers = dict(self._readers)  # one that is taken meanwhile has a lock of its own
-        locked = await self._lock(readers)
+        async with self._locking:
+            # Not those that are taken meanwhile: they have locks of their own.
+            readers = {queue: reader for queue, reader in self._readers.items() if not reader.window.leaving}
+            locked = await self._lock(readers)
         now = self.clock.monotonic()
         for queue, reader in readers.items():
             reader.window.last_lock = now if queue in locked else None
@@ -409,12 +422,16 @@ class PushConsumer(GroupConsumer):
                 self._service.arrived(reader.window)
 
     async def _give_up(self, queues: list[MessageQueue]) -> None:
-        if self.config.ordered:
-            windows = [self._readers[queue].window for queue in queues]
+        windows = [self._readers[queue].window for queue in queues] if self.config.ordered else []
+        try:
             for window in windows:
-                window.last_lock = None
+                window.leaving = True
             await self._wait_until_idle(windows)
-        await super()._give_up(queues)
+            await super()._give_up(queues)
+        finally:
+            for window in windows:
+                window.leaving = False
+                self._service.arrived(window)  # a queue that was not dropped, because this was cancelled, goes on
 
     async def _wait_until_idle(self, windows: list[ProcessQueue]) -> None:
         """Wait for the handlers of queues that we give up: the next owner must not begin while ours still works."""
@@ -426,19 +443,9 @@ class PushConsumer(GroupConsumer):
             logger.warning("queues given up while handlers still run group=%s", self.group)
 
     async def _release(self, queues: list[MessageQueue]) -> None:
-        if not self.config.ordered:
-            return
-        by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
-        for queue in queues:
-            by_broker[queue.broker].append(queue)
-        for broker, own in by_broker.items():
-            address = self.instance.routes.find_publish_address(broker)
-            if address is None:
-                continue
-            try:
-                await api.unlock_queues(self.instance.remoting, address, self.group, self.client_id, own, LOCK_TIMEOUT)
-            except RocketError as error:
-                logger.info("queues not unlocked group=%s broker=%s error=%s", self.group, broker, error)
+        if self.config.ordered:
+            async with self._locking:
+                await asyncio.gather(*(self._unlock_at(*each) for each in self._by_broker(queues)))
 
     # What brokers ask
 

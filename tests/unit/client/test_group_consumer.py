@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rocketcore.broker.state.queue_locks import QueueLocks
 from rocketcore.client.instance import HEARTBEAT_TIMEOUT, SILENT_SECONDS, ClientInstance
 from rocketcore.client.offset_store import RemoteOffsetStore
 from rocketcore.client.pull import PullConsumer
@@ -17,7 +18,7 @@ from rocketcore.client.rebalance import Rebalancer
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import _Served
 from rocketcore.codes import LanguageCode, RequestCode, ResponseCode
-from rocketcore.errors import ConfigError, MessageIllegal, RequestTimeout
+from rocketcore.errors import ConfigError, ConnectError, MessageIllegal, RequestTimeout
 from rocketcore.message import ConsumeResult, MessageQueue, ReceivedMessage
 from rocketcore.protocol.bodies import (
     CMResult,
@@ -27,8 +28,11 @@ from rocketcore.protocol.bodies import (
     GetConsumerListByGroupResponseBody,
     GetConsumerStatusBody,
     HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
     MessageModel,
     ResetOffsetBody,
+    UnlockBatchRequestBody,
 )
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import (
@@ -291,6 +295,144 @@ def test_a_queue_taken_while_locks_are_renewed_keeps_its_own(monkeypatch: pytest
             held = {window.queue for window in consumer.windows() if window.last_lock is not None}
             assert held == {renewed, taken}
         finally:
+            await consumer.close()
+
+    run(body)
+
+
+class LockingBrokers(FakeRemoting):
+    """Brokers that lock queues and store offsets, as late as a test wants; nothing can be pulled from them."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__({"T": route(*names)}, self._serve)
+        self.locks = QueueLocks()
+        self.asked_to_lock: list[str] = []
+        self.locking = asyncio.Event()
+        self.may_lock = asyncio.Event()
+        self.storing = asyncio.Event()
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        if command.code == RequestCode.LOCK_BATCH_MQ:
+            self.asked_to_lock.append(address)
+            self.locking.set()
+            await self.may_lock.wait()
+        if command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            self.storing.set()
+        return await super().invoke(address, command, timeout)
+
+    def _serve(self, address: str, request: RemotingCommand) -> Outcome:
+        match request.code:
+            case RequestCode.LOCK_BATCH_MQ:
+                asked = LockBatchRequestBody.decode(request.body)
+                held = self.locks.lock(asked.consumer_group, asked.mq_set, asked.client_id)
+                return RemotingCommand.response(request, body=LockBatchResponseBody(set(held)).encode())
+            case RequestCode.UNLOCK_BATCH_MQ:
+                left = UnlockBatchRequestBody.decode(request.body)
+                self.locks.unlock(left.consumer_group, left.mq_set, left.client_id)
+            case RequestCode.PULL_MESSAGE:
+                return ConnectError("nothing to pull here")
+        return RemotingCommand.response(request)
+
+
+async def start_with(consumer: PushConsumer, brokers: FakeRemoting) -> None:
+    """Start a consumer and let it find a cluster after that; it owns nothing yet."""
+    await consumer.start()
+    consumer.instance.remoting = brokers
+    consumer.instance.routes.update("T", brokers.routes["T"], inherited=False)
+
+
+class InOrder:
+    """A consumer in order whose handler is busy with the first of two messages of a queue, until it may ``go_on``."""
+
+    queue = MessageQueue("T", "a", 0)
+
+    def __init__(self) -> None:
+        self.consumer = PushConsumer(group="G", ordered=True)
+        self.brokers = LockingBrokers("a")
+        self.handled: list[int] = []
+        self.go_on = asyncio.Event()
+        self._begun = asyncio.Event()
+
+    async def __aenter__(self) -> InOrder:
+        self.consumer.subscribe("T", handler=self._handle)
+        await start_with(self.consumer, self.brokers)
+        self.window = self.consumer.own(self.queue, 0).window
+        self.window.put([ReceivedMessage("T", b"", self.queue, offset, "id", "id") for offset in range(2)], 2)
+        self.consumer._service.arrived(self.window)
+        await self._begun.wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.go_on.set()
+        self.brokers.may_lock.set()
+        await self.consumer.close()
+
+    async def _handle(self, message: ReceivedMessage) -> None:
+        self.handled.append(message.offset)
+        self._begun.set()
+        await self.go_on.wait()
+
+    async def give_up(self) -> asyncio.Task[None]:
+        """Begin to give the queue up, which waits for the handler."""
+        task = asyncio.create_task(self.consumer._give_up([self.queue]))
+        await asyncio.sleep(0)
+        return task
+
+
+def test_a_queue_that_is_given_up_is_not_handed_out_by_a_renewal_of_its_lock() -> None:
+    async def body() -> None:
+        async with InOrder() as busy:
+            renewal = asyncio.create_task(busy.consumer._renew_locks())
+            await busy.brokers.locking.wait()
+            leaving = await busy.give_up()
+            busy.brokers.may_lock.set()
+            await renewal
+            await busy.consumer._renew_locks()
+            assert busy.brokers.asked_to_lock == ["a:1"]
+            busy.go_on.set()
+            await leaving
+            assert busy.handled == [0]
+            assert busy.consumer.queues() == []
+
+    run(body)
+
+
+def test_a_queue_that_is_kept_after_all_goes_on() -> None:
+    async def body() -> None:
+        async with InOrder() as busy:
+            leaving = await busy.give_up()
+            leaving.cancel()
+            await asyncio.wait([leaving])
+            busy.go_on.set()
+            while len(busy.window):
+                await busy.consumer._service.progress()
+            assert busy.handled == [0, 1]
+
+    run(body)
+
+
+def test_a_lock_that_is_given_back_is_not_taken_again_by_a_renewal_on_its_way() -> None:
+    async def body() -> None:
+        consumer = PushConsumer(group="G", ordered=True)
+        brokers = LockingBrokers("a", "b")
+        await start_with(consumer, brokers)
+        try:
+            queue = MessageQueue("T", "a", 0)
+            consumer.own(queue, 0)
+            consumer.own(MessageQueue("T", "b", 0), 0)
+            renewal = asyncio.create_task(consumer._renew_locks())
+            await brokers.locking.wait()
+            leaving = asyncio.create_task(consumer._give_up([queue]))
+            await brokers.storing.wait()
+            for _ in range(10):  # what it does next, it does now
+                await asyncio.sleep(0)
+            assert brokers.asked_to_lock == ["a:1", "b:1"], "a broker that hangs keeps no other from being asked"
+            brokers.may_lock.set()
+            await renewal
+            await leaving
+            assert brokers.locks.lock("G", [queue], "the next owner") == [queue]
+        finally:
+            brokers.may_lock.set()
             await consumer.close()
 
     run(body)
