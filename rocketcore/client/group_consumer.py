@@ -370,11 +370,14 @@ class GroupConsumer:
         return set(queues)
 
     async def _give_up(self, queues: list[MessageQueue]) -> None:
-        await self._stop_pulling([self._readers[queue] for queue in queues])
-        await self._persist(queues)
-        for queue in queues:
-            del self._readers[queue]
-            self.offsets.forget(queue)
+        try:
+            await self._stop_pulling([self._readers[queue] for queue in queues])
+            await self._persist(queues)
+        finally:
+            # Also where this is cancelled: nobody pulls from them any more, so they must not seem to be ours.
+            for queue in queues:
+                del self._readers[queue]
+                self.offsets.forget(queue)
         await self._release(queues)
 
     def own(self, queue: MessageQueue, offset: int) -> QueueReader:

@@ -310,6 +310,8 @@ class LockingBrokers(FakeRemoting):
         self.locking = asyncio.Event()
         self.may_lock = asyncio.Event()
         self.storing = asyncio.Event()
+        self.may_store = asyncio.Event()
+        self.may_store.set()
 
     async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
         if command.code == RequestCode.LOCK_BATCH_MQ:
@@ -318,6 +320,7 @@ class LockingBrokers(FakeRemoting):
             await self.may_lock.wait()
         if command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             self.storing.set()
+            await self.may_store.wait()
         return await super().invoke(address, command, timeout)
 
     def _serve(self, address: str, request: RemotingCommand) -> Outcome:
@@ -433,6 +436,27 @@ def test_a_lock_that_is_given_back_is_not_taken_again_by_a_renewal_on_its_way() 
             assert brokers.locks.lock("G", [queue], "the next owner") == [queue]
         finally:
             brokers.may_lock.set()
+            await consumer.close()
+
+    run(body)
+
+
+def test_a_queue_is_given_up_though_who_asked_for_it_does_not_wait() -> None:
+    async def body() -> None:
+        consumer = PushConsumer(group="G")
+        consumer.subscribe("T")
+        brokers = LockingBrokers("a")
+        await start_with(consumer, brokers)
+        try:
+            consumer.own(MessageQueue("T", "a", 0), 0)
+            brokers.may_store.clear()
+            leaving = asyncio.create_task(consumer.unsubscribe("T"))
+            await brokers.storing.wait()
+            leaving.cancel()
+            await asyncio.wait([leaving])
+            assert consumer.queues() == []
+        finally:
+            brokers.may_store.set()
             await consumer.close()
 
     run(body)
