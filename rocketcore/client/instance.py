@@ -48,7 +48,7 @@ T = TypeVar("T")
 RequestHandler = Callable[["RemotingCommand"], Awaitable["RemotingCommand | None"]]
 
 HEARTBEAT_TIMEOUT = 3.0
-SILENT_SECONDS = 10.0
+SILENT_BROKER_SECONDS = 10.0
 """How long a broker that did not answer a heartbeat is not greeted; the next heartbeat to all asks it all the same."""
 PROBE_TIMEOUT = 0.5
 HOLD_SECONDS = 40.0
@@ -330,7 +330,7 @@ class ClientInstance:
             except RocketError as error:
                 logger.info("heartbeat failed address=%s error=%s", address, error)
                 if isinstance(error, RequestTimeout):
-                    self._silent_until[address] = self.clock.monotonic() + SILENT_SECONDS
+                    self._silent_until[address] = self.clock.monotonic() + SILENT_BROKER_SECONDS
 
     async def unregister(self) -> None:
         """Leave the groups at all brokers; failures are left to the brokers' own clean-up."""

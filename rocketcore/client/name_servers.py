@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SECOND_OPINION_TIMEOUT: Final = 1.0
-SILENT_SECONDS: Final = 5.0
+SILENT_NAME_SERVER_SECONDS: Final = 5.0
 """How long a name server that did not answer in time is not asked for a second opinion."""
 FAIR_SECONDS: Final = 0.05
 """A name server that was given less than this is not blamed for its silence."""
@@ -108,9 +108,7 @@ class NameServerList:
             logger.debug("no second opinion address=%s error=%s", address, error)
             return None
 
-    async def _put(
-        self, question: Callable[[Remoting, str, float], Awaitable[T]], address: str, timeout: float
-    ) -> T:
+    async def _put(self, question: Callable[[Remoting, str, float], Awaitable[T]], address: str, timeout: float) -> T:
         """Put a question to one name server, and take notice when it lets us wait in vain.
 
         The next question then goes over a new connection: the machine behind the old one may be another by now, or
@@ -123,7 +121,7 @@ class NameServerList:
             waited = self._clock.monotonic() - began
             late = isinstance(error, RequestTimeout) or waited >= min(timeout, SECOND_OPINION_TIMEOUT)
             if late and waited >= FAIR_SECONDS:
-                self._silent_until[address] = self._clock.monotonic() + SILENT_SECONDS
+                self._silent_until[address] = self._clock.monotonic() + SILENT_NAME_SERVER_SECONDS
                 self._remoting.close_channel(address)
             raise
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rocketcore.broker.state.queue_locks import QueueLocks
-from rocketcore.client.instance import HEARTBEAT_TIMEOUT, SILENT_SECONDS, ClientInstance
+from rocketcore.client.instance import HEARTBEAT_TIMEOUT, SILENT_BROKER_SECONDS, ClientInstance
 from rocketcore.client.offset_store import RemoteOffsetStore
 from rocketcore.client.pull import PullConsumer
 from rocketcore.client.push import PushConsumer
@@ -189,7 +189,7 @@ def test_a_broker_that_hangs_holds_up_one_rebalance_not_each() -> None:
         assert clock.monotonic() == HEARTBEAT_TIMEOUT
         await consumer.instance.heartbeat()
         assert asked == ["a:1", "b:1"] * 2
-        clock.advance(SILENT_SECONDS)
+        clock.advance(SILENT_BROKER_SECONDS)
         await rebalancer.share("T")
         assert asked == [*["a:1", "b:1"] * 2, "b:1"]
 
