@@ -1,12 +1,9 @@
 """GroupConsumer: what push and pull consumers have in common.
 
-It joins the group, learns which queues it owns, keeps a pull going for each of them, and stores offsets. What happens
-to the messages that a pull brings is the subclass's part.
+It joins the group, learns which queues it owns, has a ``QueueReader`` pull from each of them, and stores offsets. What
+happens to the messages that a pull brings is the subclass's part.
 
-One pull per queue is outstanding at a time. A broker holds a pull that finds nothing (long polling), so an idle
-consumer costs one request per queue every 15 seconds.
-
-RocketMQ 5.5.0: ``DefaultMQPushConsumerImpl``, ``PullMessageService``, ``RebalanceImpl``.
+RocketMQ 5.5.0: ``DefaultMQPushConsumerImpl``, ``RebalanceImpl``.
 """
 
 from __future__ import annotations
@@ -21,23 +18,19 @@ from typing import Final, Self
 
 from rocketcore.client import api
 from rocketcore.client.allocate import find_strategy
-from rocketcore.client.api import PullResult, PullStatus
 from rocketcore.client.config import ConsumerConfig, StartFrom
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore, local_offset_path
 from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.client.queue_reader import QueueReader
 from rocketcore.client.rebalance import Rebalancer
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import serve_broker_requests
-from rocketcore.codes import MASTER_ID, RETRY_TOPIC_PREFIX, PullSysFlag
+from rocketcore.codes import RETRY_TOPIC_PREFIX, PullSysFlag
 from rocketcore.errors import (
     ClientClosed,
     ConfigError,
-    DecodeError,
-    FlowControl,
     RocketError,
-    SubscriptionNotExist,
-    SubscriptionNotLatest,
     TransportError,
 )
 from rocketcore.filter import SQL92, TAG
@@ -51,18 +44,13 @@ from rocketcore.protocol.bodies import (
     ProcessQueueInfo,
     SubscriptionData,
 )
-from rocketcore.protocol.headers import PullMessageRequestHeader
-from rocketcore.protocol.message import decode_messages
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, PeriodicTask
 from rocketcore.transport.client import RemotingClient
 
-__all__ = ["GroupConsumer", "QueueReader"]
+__all__ = ["GroupConsumer"]
 
 logger = logging.getLogger(__name__)
 
-PULL_DELAY_ON_ERROR: Final = 1.0
-PULL_DELAY_ON_FLOW_CONTROL: Final = 0.02
-REQUEST_MARGIN: Final = 15.0
 OFFSET_TIMEOUT: Final = 5.0
 UNBALANCED_INTERVAL: Final = 1.0
 FIRST_REFRESH: Final = 1.0
@@ -72,19 +60,6 @@ _START_FROM: Final = {
     "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
     "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
 }
-
-
-class QueueReader:
-    """One owned queue: its window of messages and the task that pulls into it."""
-
-    __slots__ = ("broker_id", "room", "task", "window")
-
-    def __init__(self, window: ProcessQueue) -> None:
-        self.window = window
-        self.room = asyncio.Event()
-        self.room.set()
-        self.broker_id = MASTER_ID
-        self.task: asyncio.Task[None] | None = None
 
 
 class GroupConsumer:
@@ -277,7 +252,8 @@ class GroupConsumer:
     def _has_retry_topic(self) -> bool:
         return False
 
-    def _subscription(self, topic: str) -> SubscriptionData | None:
+    def find_subscription(self, topic: str) -> SubscriptionData | None:
+        """Return the subscription by which a topic is read, the retry topic's as well."""
         if topic == self.retry_topic:
             return SubscriptionData.build(topic, sub_version=self.started_at)
         return self._subscriptions.get(topic)
@@ -296,7 +272,7 @@ class GroupConsumer:
             subscription_data_set=[
                 subscription
                 for topic in sorted(self.topics())
-                if (subscription := self._subscription(topic)) is not None
+                if (subscription := self.find_subscription(topic)) is not None
             ],
         )
 
@@ -382,23 +358,13 @@ class GroupConsumer:
 
     def own(self, queue: MessageQueue, offset: int) -> QueueReader:
         """Take a queue and begin to pull at an offset."""
-        reader = QueueReader(ProcessQueue(queue, offset, self.clock))
+        reader = QueueReader(self, ProcessQueue(queue, offset, self.clock))
         self._readers[queue] = reader
-        self._start_pulling(reader)
+        reader.start()
         return reader
 
-    def _start_pulling(self, reader: QueueReader) -> None:
-        name = f"consumer-pull-{reader.window.queue.topic}"
-        reader.task = asyncio.get_running_loop().create_task(self._pull_loop(reader), name=name)
-
     async def _stop_pulling(self, readers: Iterable[QueueReader]) -> None:
-        tasks = []
-        for reader in readers:
-            reader.window.dropped = True
-            if reader.task is not None:
-                reader.task.cancel()
-                tasks.append(reader.task)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*[task for reader in readers if (task := reader.drop())], return_exceptions=True)
 
     async def reset(self, offsets: dict[MessageQueue, int]) -> None:
         """Go on at other offsets in queues that are owned; messages from before do not count any more."""
@@ -409,7 +375,7 @@ class GroupConsumer:
                 paused = self._readers[queue].window.paused
                 self.offsets.update(queue, offset, reset=True)
                 self.own(queue, offset).window.paused = paused
-                self._check_room(self._readers[queue])
+                self._readers[queue].check_room()
             await self.offsets.persist(owned)
 
     def queues(self) -> list[MessageQueue]:
@@ -485,32 +451,21 @@ class GroupConsumer:
         """Store the offsets of all owned queues."""
         await self._persist(self._readers)
 
-    # Pulling
+    # Readers
 
-    async def _pull_loop(self, reader: QueueReader) -> None:
-        window = reader.window
-        while not window.dropped:
-            await reader.room.wait()
-            try:
-                delay = await self._pull(reader)
-            except FlowControl:
-                delay = PULL_DELAY_ON_FLOW_CONTROL
-            except (SubscriptionNotExist, SubscriptionNotLatest):
-                # The broker has lost our heartbeat, or has not had the newest one.
-                await self.instance.heartbeat()
-                delay = PULL_DELAY_ON_ERROR
-            except RocketError as error:
-                level = logging.INFO if isinstance(error, TransportError) else logging.WARNING
-                logger.log(level, "pull failed group=%s queue=%s error=%s", self.group, window.queue, error)
-                delay = PULL_DELAY_ON_ERROR
-                reader.broker_id = MASTER_ID
-                if error.refresh_route:
-                    await self.refresh_route(window.queue.topic)
-            except Exception:
-                logger.exception("pull failed group=%s queue=%s", self.group, window.queue)
-                delay = PULL_DELAY_ON_ERROR
-            if delay:
-                await asyncio.sleep(delay)
+    def set_paused(self, queues: Iterable[MessageQueue] | None, paused: bool) -> None:
+        """Stop or resume pulling, from some queues or from all; raises ConfigError for a queue that is not owned."""
+        for queue in list(self._readers if queues is None else queues):
+            self.reader_of(queue).set_paused(paused)
+
+    def reader_of(self, queue: MessageQueue) -> QueueReader:
+        """Return the reader of an owned queue; raises ConfigError for any other."""
+        reader = self._readers.get(queue)
+        if reader is None:
+            raise ConfigError(f"{queue} is not among the queues of this consumer")
+        return reader
+
+    # What readers ask of their consumer
 
     async def refresh_route(self, topic: str) -> None:
         """Ask for a topic's route; a failure leaves the known one."""
@@ -519,116 +474,9 @@ class GroupConsumer:
         except RocketError as error:
             logger.debug("route not refreshed topic=%s error=%s", topic, error)
 
-    async def _pull(self, reader: QueueReader) -> float:
-        """Pull once; return how long to wait before the next time."""
-        window = reader.window
-        queue = window.queue
-        subscription = self._subscription(queue.topic)
-        address, _ = self.instance.routes.subscribe_address(queue.broker, reader.broker_id)
-        with_subscription = bool(self.pull_flags & PullSysFlag.SUBSCRIPTION) and subscription is not None
-        header = PullMessageRequestHeader(
-            consumer_group=self.group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=window.next_offset,
-            max_msg_nums=self.config.pull_batch_size,
-            sys_flag=self.pull_flags,
-            commit_offset=0,
-            suspend_timeout_millis=round(self.config.pull_timeout * 1000),
-            sub_version=0 if with_subscription or subscription is None else subscription.sub_version,
-            subscription=subscription.sub_string if with_subscription and subscription is not None else None,
-            expression_type=subscription.expression_type if subscription is not None else TAG,
-            bname=queue.broker,
-        )
-        result = await api.pull_message(
-            self.instance.remoting, address, header, self.config.pull_timeout + REQUEST_MARGIN
-        )
-        window.last_pull = self.clock.monotonic()
-        reader.broker_id = result.suggest_which_broker_id
-        if window.dropped:
-            return 0.0
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            await self._offset_moved(window, result)
-            return 0.0
-        messages = self._wanted(result, queue, subscription) if result.status is PullStatus.FOUND else []
-        window.put(messages, result.next_begin_offset)
-        self._check_room(reader)
-        self.arrived(reader)
-        return 0.0
-
-    def _wanted(
-        self, result: PullResult, queue: MessageQueue, subscription: SubscriptionData | None
-    ) -> list[ReceivedMessage]:
-        """Return the messages of a pull that the subscription asks for: a broker compares hashes of tags only."""
-        messages = decode_messages(result.body, queue.broker, unreadable=self._unreadable)
-        if subscription is not None and subscription.expression_type == TAG and subscription.tags_set:
-            tags = subscription.tags_set
-            messages = [message for message in messages if message.tag in tags]
-        settle = self.settle
-        for message in messages:
-            object.__setattr__(message, "_settle", settle)
-            if result.offset_delta:
-                object.__setattr__(message, "offset", message.offset + result.offset_delta)
-        return messages
-
-    def _unreadable(self, message: ReceivedMessage, error: DecodeError) -> None:
-        """Hand a message out as it is stored: one that is never read would keep all behind it from being read."""
-        logger.warning(
-            "body not decoded group=%s queue=%s offset=%d error=%s", self.group, message.queue, message.offset, error
-        )
-
     def settle(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
         """Take the verdict on a message; messages of a pull consumer have none."""
         raise ConfigError("messages of a PullConsumer are not acknowledged one by one: call commit()")
 
-    async def _offset_moved(self, window: ProcessQueue, result: PullResult) -> None:
-        """Go on where the broker says: the offset asked for is not in the queue any more, or not yet."""
-        logger.warning(
-            "offset moved group=%s queue=%s from=%d to=%d",
-            self.group,
-            window.queue,
-            window.next_offset,
-            result.next_begin_offset,
-        )
-        window.clear()
-        window.next_offset = window.max_offset = result.next_begin_offset
-        self.offsets.update(window.queue, result.next_begin_offset, reset=True)
-        await self.offsets.persist([window.queue])
-
     def arrived(self, reader: QueueReader) -> None:
         """Called after each pull."""
-
-    def _check_room(self, reader: QueueReader) -> None:
-        """Let the queue's pull go on, or stop it: a window is bounded in messages, bytes and offsets."""
-        window, config = reader.window, self.config
-        full = (
-            window.paused
-            or len(window) >= config.pull_threshold_for_queue
-            or window.cached_bytes >= config.pull_threshold_bytes_for_queue
-            or window.span > config.consume_concurrently_max_span
-        )
-        if full:
-            reader.room.clear()
-        else:
-            reader.room.set()
-
-    def set_paused(self, queues: Iterable[MessageQueue] | None, paused: bool) -> None:
-        """Stop or resume pulling, from some queues or from all; raises ConfigError for a queue that is not owned."""
-        for queue in list(self._readers if queues is None else queues):
-            reader = self.reader_of(queue)
-            if reader.window.paused == paused:
-                continue
-            reader.window.paused = paused
-            self._check_room(reader)
-            if paused and reader.task is not None:
-                # a pull that the broker holds would still bring messages
-                reader.task.cancel()
-                self._start_pulling(reader)
-            self.arrived(reader)
-
-    def reader_of(self, queue: MessageQueue) -> QueueReader:
-        """Return the reader of an owned queue; raises ConfigError for any other."""
-        reader = self._readers.get(queue)
-        if reader is None:
-            raise ConfigError(f"{queue} is not among the queues of this consumer")
-        return reader

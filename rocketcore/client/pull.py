@@ -15,7 +15,8 @@ from datetime import datetime
 from typing import Unpack
 
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, StartFrom, consumer_config
-from rocketcore.client.group_consumer import GroupConsumer, QueueReader
+from rocketcore.client.group_consumer import GroupConsumer
+from rocketcore.client.queue_reader import QueueReader
 from rocketcore.codes import PullSysFlag
 from rocketcore.errors import ClientClosed, ConfigError
 from rocketcore.message import MessageQueue, ReceivedMessage, check_topic
@@ -87,8 +88,8 @@ class PullConsumer(GroupConsumer):
     def topics(self) -> set[str]:
         return super().topics() | {queue.topic for queue in self._assigned}
 
-    def _subscription(self, topic: str) -> SubscriptionData | None:
-        return self._assigned_topics.get(topic) or super()._subscription(topic)
+    def find_subscription(self, topic: str) -> SubscriptionData | None:
+        return self._assigned_topics.get(topic) or super().find_subscription(topic)
 
     async def _rebalance(self) -> None:
         if not self._assigned:
@@ -132,7 +133,7 @@ class PullConsumer(GroupConsumer):
             taken = reader.window.take(limit - len(messages))
             for message in taken:
                 reader.window.remove(message)
-            self._check_room(reader)
+            reader.check_room()
             messages += taken
             # the next poll begins with another queue
             self._readers[queue] = self._readers.pop(queue)
@@ -153,7 +154,7 @@ class PullConsumer(GroupConsumer):
             reader = self.reader_of(queue)
             await self._stop_pulling([reader])
             self.own(queue, start).window.paused = reader.window.paused
-            self._check_room(self._readers[queue])
+            self._readers[queue].check_room()
             self._polled.pop(queue, None)
 
     def position(self, queue: MessageQueue) -> int:

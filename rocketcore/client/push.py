@@ -19,8 +19,9 @@ from typing import Any, Final, TypeVar, Unpack
 from rocketcore.client import api
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, consumer_config
 from rocketcore.client.consume_service import ConsumeService, MessageHandler, Verdict
-from rocketcore.client.group_consumer import GroupConsumer, QueueReader
+from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.client.queue_reader import QueueReader
 from rocketcore.codes import AUTO_CREATE_TOPIC, CLIENT_INNER_PRODUCER_GROUP
 from rocketcore.errors import ConfigError, RocketError
 from rocketcore.message import (
@@ -253,7 +254,7 @@ class PushConsumer(GroupConsumer):
         window = reader.window
         window.remove(message)
         if not reader.room.is_set():
-            self._check_room(reader)
+            reader.check_room()
 
     def _suspend(self, reader: QueueReader, message: ReceivedMessage, delay: float | None) -> None:
         """Try an ordered message again in place, or give it up to the DLQ."""

@@ -1,0 +1,190 @@
+"""QueueReader: pulls one queue into its window, as long as there is room.
+
+One pull is outstanding at a time. A broker holds a pull that finds nothing (long polling), so an idle queue costs one
+request every 15 seconds. What happens to the messages is the consumer's part.
+
+RocketMQ 5.5.0: ``PullMessageService``, ``DefaultMQPushConsumerImpl.pullMessage``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rocketcore.client import api
+from rocketcore.client.api import PullResult, PullStatus
+from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.codes import MASTER_ID, PullSysFlag
+from rocketcore.errors import (
+    DecodeError,
+    FlowControl,
+    RocketError,
+    SubscriptionNotExist,
+    SubscriptionNotLatest,
+    TransportError,
+)
+from rocketcore.filter import TAG
+from rocketcore.message import ReceivedMessage
+from rocketcore.protocol.bodies import SubscriptionData
+from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.protocol.message import decode_messages
+
+if TYPE_CHECKING:
+    from rocketcore.client.group_consumer import GroupConsumer
+
+__all__ = ["QueueReader"]
+
+logger = logging.getLogger(__name__)
+
+PULL_DELAY_ON_ERROR: Final = 1.0
+PULL_DELAY_ON_FLOW_CONTROL: Final = 0.02
+REQUEST_MARGIN: Final = 15.0
+
+
+class QueueReader:
+    """One owned queue: its window of messages and the task that pulls into it."""
+
+    __slots__ = ("_broker_id", "_consumer", "_task", "room", "window")
+
+    def __init__(self, consumer: GroupConsumer, window: ProcessQueue) -> None:
+        self.window = window
+        self.room = asyncio.Event()
+        """Set while the next pull may begin."""
+        self.room.set()
+        self._consumer = consumer
+        self._broker_id = MASTER_ID
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to pull."""
+        name = f"consumer-pull-{self.window.queue.topic}"
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+
+    def drop(self) -> asyncio.Task[None] | None:
+        """Stop pulling for good; return the task that ends, if there is one."""
+        self.window.dropped = True
+        if self._task is not None:
+            self._task.cancel()
+        return self._task
+
+    def set_paused(self, paused: bool) -> None:
+        """Stop or resume pulling, and handing out what is here."""
+        if self.window.paused == paused:
+            return
+        self.window.paused = paused
+        self.check_room()
+        if paused and self._task is not None:
+            # a pull that the broker holds would still bring messages
+            self._task.cancel()
+            self.start()
+        self._consumer.arrived(self)
+
+    def check_room(self) -> None:
+        """Let the queue's pull go on, or stop it: a window is bounded in messages, bytes and offsets."""
+        window, config = self.window, self._consumer.config
+        full = (
+            window.paused
+            or len(window) >= config.pull_threshold_for_queue
+            or window.cached_bytes >= config.pull_threshold_bytes_for_queue
+            or window.span > config.consume_concurrently_max_span
+        )
+        if full:
+            self.room.clear()
+        else:
+            self.room.set()
+
+    async def _run(self) -> None:
+        consumer, window = self._consumer, self.window
+        while not window.dropped:
+            await self.room.wait()
+            delay = 0.0
+            try:
+                await self._pull()
+            except FlowControl:
+                delay = PULL_DELAY_ON_FLOW_CONTROL
+            except (SubscriptionNotExist, SubscriptionNotLatest):
+                # The broker has lost our heartbeat, or has not had the newest one.
+                await consumer.instance.heartbeat()
+                delay = PULL_DELAY_ON_ERROR
+            except RocketError as error:
+                level = logging.INFO if isinstance(error, TransportError) else logging.WARNING
+                logger.log(level, "pull failed group=%s queue=%s error=%s", consumer.group, window.queue, error)
+                delay = PULL_DELAY_ON_ERROR
+                self._broker_id = MASTER_ID
+                if error.refresh_route:
+                    await consumer.refresh_route(window.queue.topic)
+            except Exception:
+                logger.exception("pull failed group=%s queue=%s", consumer.group, window.queue)
+                delay = PULL_DELAY_ON_ERROR
+            if delay:
+                await asyncio.sleep(delay)
+
+    async def _pull(self) -> None:
+        consumer, config, window = self._consumer, self._consumer.config, self.window
+        queue = window.queue
+        subscription = consumer.find_subscription(queue.topic)
+        address, _ = consumer.instance.routes.subscribe_address(queue.broker, self._broker_id)
+        with_subscription = bool(consumer.pull_flags & PullSysFlag.SUBSCRIPTION) and subscription is not None
+        header = PullMessageRequestHeader(
+            consumer_group=consumer.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=window.next_offset,
+            max_msg_nums=config.pull_batch_size,
+            sys_flag=consumer.pull_flags,
+            commit_offset=0,
+            suspend_timeout_millis=round(config.pull_timeout * 1000),
+            sub_version=0 if with_subscription or subscription is None else subscription.sub_version,
+            subscription=subscription.sub_string if with_subscription and subscription is not None else None,
+            expression_type=subscription.expression_type if subscription is not None else TAG,
+            bname=queue.broker,
+        )
+        timeout = config.pull_timeout + REQUEST_MARGIN
+        result = await api.pull_message(consumer.instance.remoting, address, header, timeout)
+        window.last_pull = consumer.clock.monotonic()
+        self._broker_id = result.suggest_which_broker_id
+        if window.dropped:
+            return
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            await self._offset_moved(result)
+            return
+        messages = self._wanted(result, subscription) if result.status is PullStatus.FOUND else []
+        window.put(messages, result.next_begin_offset)
+        self.check_room()
+        consumer.arrived(self)
+
+    def _wanted(self, result: PullResult, subscription: SubscriptionData | None) -> list[ReceivedMessage]:
+        """Return the messages of a pull that the subscription asks for: a broker compares hashes of tags only."""
+        messages = decode_messages(result.body, self.window.queue.broker, unreadable=self._unreadable)
+        if subscription is not None and subscription.expression_type == TAG and subscription.tags_set:
+            tags = subscription.tags_set
+            messages = [message for message in messages if message.tag in tags]
+        settle = self._consumer.settle
+        for message in messages:
+            object.__setattr__(message, "_settle", settle)
+            if result.offset_delta:
+                object.__setattr__(message, "offset", message.offset + result.offset_delta)
+        return messages
+
+    def _unreadable(self, message: ReceivedMessage, error: DecodeError) -> None:
+        """Hand a message out as it is stored: one that is never read would keep all behind it from being read."""
+        group = self._consumer.group
+        logger.warning(
+            "body not decoded group=%s queue=%s offset=%d error=%s", group, message.queue, message.offset, error
+        )
+
+    async def _offset_moved(self, result: PullResult) -> None:
+        """Go on where the broker says: the offset asked for is not in the queue any more, or not yet."""
+        consumer, window = self._consumer, self.window
+        logger.warning(
+            "offset moved group=%s queue=%s from=%d to=%d",
+            consumer.group,
+            window.queue,
+            window.next_offset,
+            result.next_begin_offset,
+        )
+        window.clear()
+        window.next_offset = window.max_offset = result.next_begin_offset
+        consumer.offsets.update(window.queue, result.next_begin_offset, reset=True)
+        await consumer.offsets.persist([window.queue])
