@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -35,10 +37,17 @@ def test_a_lock_of_threads_is_not_waited_for_beyond_the_time() -> None:
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_a_loop_that_ends_leaves_no_caller_waiting(begun: bool) -> None:
+def test_a_loop_that_ends_leaves_no_caller_waiting(begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     host = LoopThread("host")
-    started, ended = threading.Event(), threading.Event()
+    handed, started, ended = threading.Event(), threading.Event(), threading.Event()
+    free = threading.Event()
     outcome: list[BaseException] = []
+    hand_over = asyncio.run_coroutine_threadsafe
+
+    def noticed(coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> Future[None]:
+        future = hand_over(coroutine, loop)
+        handed.set()
+        return future
 
     async def forever() -> None:
         started.set()
@@ -53,14 +62,14 @@ def test_a_loop_that_ends_leaves_no_caller_waiting(begun: bool) -> None:
         except BaseException as error:
             outcome.append(error)
 
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", noticed)
+    if not begun:
+        host.loop.call_soon_threadsafe(free.wait, 5.0)
     caller = threading.Thread(target=call, daemon=True)
-    if begun:
-        caller.start()
-        started.wait(5.0)
-    else:
-        host.loop.call_soon_threadsafe(time.sleep, 0.2)
-        caller.start()
-        time.sleep(0.05)
+    caller.start()
+    assert (started if begun else handed).wait(5.0)
+    host.stop(0.0)
+    free.set()
     host.stop()
     caller.join(5.0)
     assert not caller.is_alive()
