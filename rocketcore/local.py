@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Literal, Protocol, Self, TypeVar
 
@@ -113,8 +113,8 @@ class LocalCluster:
             return self
         if self._store is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="rocketcore-"))
-        self._host = _ThreadHost() if self._in_process else _ProcessHost(self.store)
         try:
+            self._host = _ThreadHost() if self._in_process else _ProcessHost(self.store)
             self._namesrv = self._host.start_namesrv(
                 {
                     "bindAddress": "127.0.0.1",
@@ -125,7 +125,8 @@ class LocalCluster:
             for index in range(self._count):
                 self._addresses.append(self._host.start_broker(index, self._broker_properties(index, 0)))
         except BaseException:
-            self.stop()
+            with contextlib.suppress(Exception):  # why it did not start says more
+                self.stop()
             raise
         return self
 
@@ -133,11 +134,13 @@ class LocalCluster:
         """Stop all servers, and delete a temporary folder; a second call does nothing."""
         host, self._host = self._host, None
         self._addresses = []
-        if host is not None:
-            host.close()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-            self._temporary = None
+        try:
+            if host is not None:
+                host.close()
+        finally:
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+                self._temporary = None
 
     def stop_broker(self, index: int = 0, *, kill: bool = False) -> None:
         """Stop one broker; ``kill`` ends its process without warning, which needs ``in_process=False``."""
@@ -192,37 +195,50 @@ class _ThreadHost:
     """Servers on one background event loop."""
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._namesrv: NameServer | None = None
         self._brokers: dict[int, Broker] = {}
-        started: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="rocketcore-local-cluster", daemon=True)
+        ready: Future[asyncio.AbstractEventLoop] = Future()
+        self._end: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="rocketcore-local-cluster", daemon=True)
         self._thread.start()
-        started.result(START_SECONDS)
+        self._loop = ready.result(START_SECONDS)
 
-    def _run(self, started: Future[None]) -> None:
+    def _run(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
         import uvloop
 
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            self._loop = runner.get_loop()
-            self._ended = asyncio.Event()
-            self._loop.call_soon(started.set_result, None)
-            runner.run(self._until_ended())
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._until_ended(ready))
+        except BaseException as error:
+            (self._end if ready.done() else ready).set_exception(error)
+        else:
+            self._end.set_result(None)
 
-    async def _until_ended(self) -> None:
+    async def _until_ended(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
+        self._ended = asyncio.Event()
+        ready.set_result(asyncio.get_running_loop())
         await self._ended.wait()
-        for broker in self._brokers.values():
-            await broker.stop()
-        if self._namesrv is not None:
-            await self._namesrv.stop()
+        async with contextlib.AsyncExitStack() as ends:
+            # One that does not stop as it should keeps none of the others from it.
+            if self._namesrv is not None:
+                ends.push_async_callback(self._namesrv.stop)
+            for broker in self._brokers.values():
+                ends.push_async_callback(broker.stop)
 
-    def _call(self, function: Callable[[], Awaitable[T]]) -> T:
+    def _call(self, function: Callable[[], Awaitable[T]], late: str) -> T:
+        """Run something on the loop; what its caller does not wait for any more is cancelled."""
+
         async def run() -> T:
             return await function()
 
-        if self._loop is None:
-            raise RuntimeError("the event loop of the cluster does not run")
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(START_SECONDS)
+        future = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        try:
+            wait([future], START_SECONDS)
+        finally:
+            given_up = future.cancel()
+        if given_up:
+            raise RocketError(f"{late} after {START_SECONDS:g} s")
+        return future.result()
 
     def start_namesrv(self, properties: Mapping[str, str]) -> str:
         from rocketcore.config_file import load_config
@@ -237,7 +253,7 @@ class _ThreadHost:
             await server.start()
             return server.address
 
-        return self._call(start)
+        return self._call(start, "namesrv is not ready")
 
     def start_broker(self, index: int, properties: Mapping[str, str]) -> str:
         from rocketcore.broker.broker import Broker
@@ -260,7 +276,7 @@ class _ThreadHost:
             self._brokers[index] = broker
             return broker.address
 
-        return self._call(start)
+        return self._call(start, f"{_broker_name(index)} is not ready")
 
     def stop_broker(self, index: int, *, kill: bool) -> None:
         if kill:
@@ -268,12 +284,14 @@ class _ThreadHost:
         broker = self._brokers.pop(index, None)
         if broker is None:
             raise ConfigError(f"{_broker_name(index)} is not running")
-        self._call(broker.stop)
+        self._call(broker.stop, f"{_broker_name(index)} has not ended")
 
     def close(self) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._ended.set)
+        self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(START_SECONDS)
+        if not self._end.done():
+            raise RocketError(f"the servers have not ended after {START_SECONDS:g} s")
+        self._end.result()
 
 
 class _ProcessHost:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import inspect
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -14,11 +16,22 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from rocketcore.admin.client import Admin, AsyncAdmin
+from rocketcore.broker.broker import Broker
+from rocketcore.broker.store.message_store import MessageStore
 from rocketcore.client.sync import Producer, PullConsumer
 from rocketcore.codes import Permission
-from rocketcore.errors import ConfigError, ConnectError, MessageIllegal, PartlyDone, RouteNotFound, TopicNotExist
+from rocketcore.errors import (
+    ConfigError,
+    ConnectError,
+    MessageIllegal,
+    PartlyDone,
+    RocketError,
+    RouteNotFound,
+    TopicNotExist,
+)
 from rocketcore.local import LocalCluster
 from rocketcore.message import Message, MessageQueue
 
@@ -118,6 +131,60 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "broker-a").write_text("not a folder")
     with pytest.raises(Exception, match=r"broker-a ended with exit code .*broker-a\.log"):
         LocalCluster(tmp_path, in_process=False).start()
+
+
+def test_a_cluster_without_an_event_loop_says_so_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(uvloop, "new_event_loop", fail)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(OSError, match="Too many"):
+        LocalCluster().start()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broker_that_fails_to_stop_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stop = Broker.stop
+
+    async def fail(self: Broker) -> None:
+        await stop(self)
+        raise OSError(errno.EIO, f"{self.config.broker_name} fails")
+
+    cluster = LocalCluster(tmp_path, brokers=2, properties={"mappedFileSizeCommitLog": str(16 << 20)}).start()
+    with monkeypatch.context() as patch:
+        patch.setattr(Broker, "stop", fail)
+        with pytest.raises(OSError, match="broker-a fails"):
+            cluster.stop()
+    with cluster:
+        assert len(cluster.broker_addresses) == 2
+
+
+def test_a_broker_that_was_not_ready_in_time_can_be_started_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    load, recovered, cancelled = MessageStore.load, threading.Event(), threading.Event()
+    stop = MessageStore.stop
+
+    def recover(self: MessageStore) -> None:
+        recovered.wait(10.0)
+        load(self)
+
+    async def stopped(self: MessageStore) -> None:
+        await stop(self)
+        cancelled.set()
+
+    with LocalCluster(tmp_path, properties={"mappedFileSizeCommitLog": str(16 << 20)}) as cluster:
+        cluster.stop_broker()
+        with monkeypatch.context() as patch:
+            patch.setattr(MessageStore, "load", recover)
+            patch.setattr(MessageStore, "stop", stopped)
+            patch.setattr("rocketcore.local.START_SECONDS", 0.05)
+            with pytest.raises(RocketError, match=r"broker-a is not ready after 0\.05 s"):
+                cluster.start_broker()
+            recovered.set()
+            assert cancelled.wait(10.0)
+        cluster.start_broker()
 
 
 # Administration
