@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rocketcore.codes import AUTO_CREATE_TOPIC, RequestCode, ResponseCode
 from rocketcore.config_file import format_properties, parse_properties
+from rocketcore.errors import ConfigError
 from rocketcore.protocol import bodies
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import (
@@ -229,7 +230,7 @@ async def update_namesrv_config(
     """Change settings of a name server; raises NoPermission for a protected one."""
     await _ask(
         remoting, address, RequestCode.UPDATE_NAMESRV_CONFIG, timeout, f"change of {', '.join(properties)}",
-        body=format_properties(properties).encode(),
+        body=_property_lines(properties),
     )  # fmt: skip
 
 
@@ -334,7 +335,7 @@ async def update_broker_config(
     """Change settings of a broker; raises NoPermission for a protected one."""
     await _ask(
         remoting, address, RequestCode.UPDATE_BROKER_CONFIG, timeout, f"change of {', '.join(properties)}",
-        body=format_properties(properties).encode(),
+        body=_property_lines(properties),
     )  # fmt: skip
 
 
@@ -396,6 +397,14 @@ async def delete_group(remoting: Remoting, address: str, group: str, timeout: fl
         remoting, address, RequestCode.DELETE_SUBSCRIPTIONGROUP, timeout, f"deletion of group {group!r}",
         DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=offsets, remove_offset=offsets),
     )  # fmt: skip
+
+
+def _property_lines(properties: Mapping[str, str]) -> bytes:
+    """Return settings as they are sent; raises ConfigError for one that would become another, or several."""
+    for name, value in properties.items():
+        if "=" in name or any(end in text for text in (name, value) for end in "\r\n"):
+            raise ConfigError(f"a setting is a name without '=' and a value of one line, got {name!r}: {value!r}")
+    return format_properties(properties).encode()
 
 
 def _properties(body: bytes) -> dict[str, str]:

@@ -565,6 +565,16 @@ def test_a_timeout_that_is_none(timeout: float) -> None:
         AsyncAdmin("a:1", timeout=timeout)
 
 
+@pytest.mark.parametrize("setting", [("a", "1\nb=2"), ("a", "1\rb=2"), ("a\nb", "1"), ("a=b", "1")])
+def test_a_setting_that_would_become_another(setting: tuple[str, str]) -> None:
+    servers = Servers(a=fine, broker=fine)
+    with pytest.raises(ConfigError, match="value of one line"):
+        run(servers, "a", lambda admin: admin.update_namesrv_config(dict([setting])))
+    with pytest.raises(ConfigError, match="value of one line"):
+        run(servers, "a", lambda admin: admin.update_broker_config("broker:1", dict([setting])))
+    assert servers.asked == []
+
+
 def test_a_closed_client_makes_no_connection() -> None:
     async def scenario() -> None:
         async with AsyncAdmin("127.0.0.1:1") as admin:
