@@ -26,9 +26,10 @@ REFRESH = 30
 """Seconds after which a client asks for its routes again, if nobody told it otherwise."""
 
 
-def _not_found(name: str) -> CommandFailed:
+def _not_found(name: str, broker_id: int | None = None) -> CommandFailed:
+    member = "" if broker_id is None else f" with id {broker_id}"
     return CommandFailed(
-        "BROKER_NOT_EXIST", f"broker {name!r} is not registered",
+        "BROKER_NOT_EXIST", f"broker {name!r}{member} is not registered",
         "rocket broker list shows who is", exit_code=EXIT_NOT_FOUND,
     )  # fmt: skip
 
@@ -73,7 +74,7 @@ def describe(broker: str, broker_id: int | None) -> int:
             raise _not_found(broker) from None
     found = [member for member in members if broker_id in (None, member.broker_id)]
     if not found:
-        raise _not_found(f"{broker} with id {broker_id}")
+        raise _not_found(broker, broker_id)
     member = found[0]
     runtime = dict(sorted((member.runtime or {}).items()))
     row = {

@@ -17,7 +17,7 @@ from rocketcore.errors import RouteNotFound
 if TYPE_CHECKING:
     from rocketcore.admin.cluster import BrokerStatus
 
-__all__ = ["broker_row", "describe", "list_clusters", "topology", "whole"]
+__all__ = ["broker_row", "describe", "list_clusters", "no_cluster", "topology", "whole"]
 
 DRAWINGS: Final = ("dot", "mermaid", "svg")
 
@@ -47,10 +47,7 @@ def describe(cluster: str | None) -> None:
         try:
             members = admin.broker_status(cluster=cluster)
         except RouteNotFound:
-            raise CommandFailed(
-                "CLUSTER_NOT_EXIST", f"no broker of cluster {cluster!r} is registered",
-                "rocket cluster list shows what there is", exit_code=EXIT_NOT_FOUND,
-            ) from None  # fmt: skip
+            raise no_cluster(cluster) from None
     for member in members:
         if member.error is not None:
             says = "refuses to say" if member.alive else "is registered and says nothing"
@@ -68,6 +65,13 @@ def describe(cluster: str | None) -> None:
         ],
         name="broker",
     )
+
+
+def no_cluster(name: str | None) -> CommandFailed:
+    return CommandFailed(
+        "CLUSTER_NOT_EXIST", f"no broker of cluster {name!r} is registered",
+        "rocket cluster list shows what there is", exit_code=EXIT_NOT_FOUND,
+    )  # fmt: skip
 
 
 def _identity() -> list[Column]:

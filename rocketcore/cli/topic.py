@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from rocketcore.cli.cluster import no_cluster
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
@@ -47,6 +48,8 @@ def list_topics(everything: bool, cluster: str | None, only: str | None) -> None
         if only is not None and cluster is not None:
             names = sorted({*names} & {*_listed(admin, only)})
         info = admin.cluster_info()
+    if cluster is not None and cluster not in info.cluster_addr_table:
+        raise no_cluster(cluster)
     own = {*info.cluster_addr_table, *info.broker_addr_table}
     everything = everything or only is not None
     rows = [{"topic": name, "kind": "system" if only == "system" else topic_kind(name, own)} for name in names]

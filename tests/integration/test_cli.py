@@ -231,7 +231,8 @@ def test_clusters_and_brokers_in_detail(rocket: Rocket, cluster: LocalCluster) -
     code, out, _ = rocket("broker", "describe", "broker-a")
     assert "runtime" not in out.lower()
     assert rocket("broker", "describe", "broker-a", "-o", "name")[1] == "broker-a\n"
-    assert rocket("broker", "describe", "broker-a", "--id", "1")[0] == 3
+    code, _, err = rocket("broker", "describe", "broker-a", "--id", "1")
+    assert (code, err.splitlines()[0]) == (3, "error: broker 'broker-a' with id 1 is not registered")
     code, out, _ = rocket("cluster", "topology", "-o", "csv")
     assert out.splitlines()[1].startswith(f"DefaultCluster,broker-a,0,master,{cluster.broker_addresses[0]},")
     for output in ("dot", "mermaid", "svg"):
@@ -249,7 +250,9 @@ def test_lists_of_topics(rocket: Rocket) -> None:
     assert "listed" not in out.splitlines()
     for only in ("unit", "unit-sub", "unit-sub-ununit"):
         assert rocket("topic", "list", "--only", only, "-o", "json")[:2] == (0, "[]\n")
-    assert rocket("topic", "list", "--cluster", "nothing", "-o", "json")[:2] == (0, "[]\n")
+    for more in ([], ["--only", "unit"]):
+        code, out, err = rocket("topic", "list", "--cluster", "nothing", "-o", "json", *more)
+        assert (code, out, json.loads(err)["error"]["code"]) == (3, "", "CLUSTER_NOT_EXIST")
 
 
 def test_a_broker_that_says_nothing_is_shown_as_such(
