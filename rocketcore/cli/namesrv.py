@@ -9,10 +9,10 @@ import click
 
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
-from rocketcore.cli.failures import EXIT_NOT_FOUND, EXIT_PARTLY, CommandFailed
+from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command
 from rocketcore.cli.render import Column, printable, progress, show_object, show_rows
-from rocketcore.errors import RocketError
+from rocketcore.errors import PartlyDone, RocketError
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import Admin
@@ -24,17 +24,17 @@ __all__ = ["delete_kv", "get_config", "get_kv", "list_kv", "set_config", "set_kv
 @click.argument("name", required=False)
 @click.option("--all", "each", is_flag=True, help="Of every name server, side by side.")
 @click.option("--diff", is_flag=True, help="Only those that differ between name servers; implies --all.")
-def get_config(name: str | None, each: bool, diff: bool) -> int:
+def get_config(name: str | None, each: bool, diff: bool) -> None:
     with open_admin() as admin:
         if each or diff:
-            return _compare(admin, name, diff)
+            _compare(admin, name, diff)
+            return
         properties = admin.namesrv_config()
     if name is not None:
         if name not in properties:
             raise _no_setting(name)
         properties = {name: properties[name]}
     show_rows([{"name": key, "value": value} for key, value in properties.items()], [Column("name"), Column("value")])
-    return 0
 
 
 def _no_setting(name: str) -> CommandFailed:
@@ -44,10 +44,13 @@ def _no_setting(name: str) -> CommandFailed:
     )  # fmt: skip
 
 
-def _compare(admin: Admin, name: str | None, diff: bool) -> int:
-    """Show a row a setting with its value at each name server; None where one does not have it or does not answer."""
+def _compare(admin: Admin, name: str | None, diff: bool) -> None:
+    """Show a row a setting with its value at each name server; None where one does not have it or does not answer.
+
+    raises  PartlyDone, after that, where some did not answer
+    """
     answers = admin.namesrv_configs()
-    configs = _answered(answers)
+    configs, failures = _answered(answers)
     names = sorted({key for config in configs.values() for key in config if name in (None, key)})
     if name is not None and not names:
         raise _no_setting(name)
@@ -63,18 +66,19 @@ def _compare(admin: Admin, name: str | None, diff: bool) -> int:
 
     show_rows(rows, [Column("name"), Column("differs"),
                      *(Column("values", address, text=value_at(address)) for address in answers)])  # fmt: skip
-    return 0 if len(configs) == len(answers) else EXIT_PARTLY
+    if failures:
+        raise PartlyDone("reading the settings", configs, failures)
 
 
-def _answered(answers: Mapping[str, dict[str, str] | RocketError]) -> dict[str, dict[str, str]]:
-    """Leave out the name servers that did not answer, and say so; raises the first error where none did."""
+def _answered(
+    answers: Mapping[str, dict[str, str] | RocketError],
+) -> tuple[dict[str, dict[str, str]], dict[str, RocketError]]:
+    """Return the answers, and the errors of those that did not answer; raises the first error where none did."""
     configs = {address: answer for address, answer in answers.items() if not isinstance(answer, RocketError)}
     failures = {address: answer for address, answer in answers.items() if isinstance(answer, RocketError)}
     if not configs:
         raise next(iter(failures.values()))
-    for address, error in failures.items():
-        progress(f"name server {address} does not answer: {error}")
-    return configs
+    return configs, failures
 
 
 @command(help="Change a setting on every name server.")
@@ -82,11 +86,11 @@ def _answered(answers: Mapping[str, dict[str, str] | RocketError]) -> dict[str, 
 @click.argument("value")
 def set_config(name: str, value: str) -> None:
     with open_admin(calls=3) as admin:
-        before = _answered(admin.namesrv_configs())
+        before, _ = _answered(admin.namesrv_configs())
         if not any(name in config for config in before.values()):
             raise _no_setting(name)
         admin.update_namesrv_config({name: value})
-        after = _answered(admin.namesrv_configs())
+        after, failures = _answered(admin.namesrv_configs())
     now = {address: config.get(name) for address, config in after.items()}
     kept: list[str] = []
     other: list[str] = []
@@ -99,6 +103,8 @@ def set_config(name: str, value: str) -> None:
         raise CommandFailed("TAKEN_OTHERWISE", f"{name}={value} was taken as {where}", "check the form of the value")
     if kept:
         raise CommandFailed("REFUSED", f"name servers kept {name}={', '.join(kept)}", "check the form of the value")
+    for address, error in failures.items():
+        progress(f"name server {address} does not say what it took: {error}")
     values = {config.get(name) for config in before.values()}
     show_object({"name": name, "before": values.pop() if len(values) == 1 else None, "value": value})
 
