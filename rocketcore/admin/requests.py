@@ -183,9 +183,7 @@ async def data_version(
 
 async def get_kv(remoting: Remoting, address: str, namespace: str, key: str, timeout: float) -> str | None:
     """Return a value of the key-value table; None where there is none."""
-    request = RemotingCommand.request(
-        RequestCode.GET_KV_CONFIG, GetKVConfigRequestHeader(namespace=namespace, key=key)
-    )
+    request = RemotingCommand.request(RequestCode.GET_KV_CONFIG, GetKVConfigRequestHeader(namespace=namespace, key=key))
     response = await remoting.invoke(address, request, timeout)
     if response.code == ResponseCode.QUERY_NOT_FOUND:
         return None
@@ -329,9 +327,7 @@ async def broker_config(remoting: Remoting, address: str, timeout: float) -> dic
     return _properties(response.body)
 
 
-async def update_broker_config(
-    remoting: Remoting, address: str, properties: Mapping[str, str], timeout: float
-) -> None:
+async def update_broker_config(remoting: Remoting, address: str, properties: Mapping[str, str], timeout: float) -> None:
     """Change settings of a broker; raises NoPermission for a protected one."""
     await _ask(
         remoting, address, RequestCode.UPDATE_BROKER_CONFIG, timeout, f"change of {', '.join(properties)}",

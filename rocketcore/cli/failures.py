@@ -35,6 +35,8 @@ EXIT_TIMEOUT, EXIT_INTERRUPTED = 124, 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What a write to stdout fails with; files of the store have errors of their own."""
 
+_TLS_HINT = "--tls-ca names its authority, --tls-insecure asks for none; a server without TLS wants no --tls"
+
 
 class CommandFailed(Exception):
     """A command found out by itself that it failed."""
@@ -82,7 +84,7 @@ _TABLE: tuple[tuple[type[BaseException], int, str, str], ...] = (
     (QueryNotFound, EXIT_NOT_FOUND, "NOT_FOUND", ""),
     (NoPermission, EXIT_NOT_ALLOWED, "NO_PERMISSION", "check the topic's permission; some settings are protected"),
     (ConnectError, EXIT_UNREACHABLE, "UNREACHABLE", "start one with: rocket up; or name another with --namesrv"),
-    (ConnectionLost, EXIT_UNREACHABLE, "CONNECTION_LOST", "try again; rocket cluster list shows who is there"),
+    (ConnectionLost, EXIT_UNREACHABLE, "CONNECTION_LOST", "try again; a server that serves TLS only wants --tls"),
     (RequestTimeout, EXIT_TIMEOUT, "TIMEOUT", "give it longer with --timeout"),
     (TimeoutError, EXIT_TIMEOUT, "TIMEOUT", "give it longer with --timeout"),
     (StoreLocked, EXIT_FAILED, "STORE_LOCKED", "stop the other process, or use another folder"),
@@ -104,14 +106,22 @@ def failure_of(error: BaseException, settings: Settings) -> Failure:
     why = " ".join(str(error).split())
     for kind, exit_code, code, hint in _TABLE:
         if isinstance(error, kind):
-            return Failure(exit_code, code, what, why or kind.__name__, hint)
+            return Failure(exit_code, code, what, why or kind.__name__, _TLS_HINT if _in_handshake(error) else hint)
     if isinstance(error, BrokerError):
         return Failure(EXIT_FAILED, error.code_name, what, why, "")
     if isinstance(error, RocketError):
         return Failure(EXIT_FAILED, type(error).__name__, what, why, "")
     if isinstance(error, OSError):
-        unwritten = error.filename is None and error.errno in _FULL
-        return Failure(EXIT_FAILED, "OS_ERROR", what, f"writing its output: {error.strerror}" if unwritten else why, "")
-    return Failure(
-        EXIT_FAILED, "INTERNAL", what, f"{type(error).__name__}: {error}", "report what --debug prints"
-    )
+        if error.filename is None and error.errno in _FULL:
+            why = f"writing its output: {error.strerror}"
+        in_use = error.errno == errno.EADDRINUSE
+        hint = "another process listens there: stop it, or choose another port" if in_use else ""
+        return Failure(EXIT_FAILED, "OS_ERROR", what, why, hint)
+    return Failure(EXIT_FAILED, "INTERNAL", what, f"{type(error).__name__}: {error}", "report what --debug prints")
+
+
+def _in_handshake(error: BaseException | None) -> bool:
+    """Whether a connection was made and its TLS handshake failed, which is a ConnectionError without a number."""
+    while isinstance(error, ConnectError):
+        error = error.__cause__
+    return isinstance(error, ConnectionError) and error.errno is None

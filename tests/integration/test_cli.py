@@ -25,6 +25,7 @@ from rocketcore.local import LocalCluster
 from rocketcore.message import Message, MessageQueue, ReceivedMessage
 from rocketcore.protocol.bodies import QueueData
 from tests.fixtures.processes import Processes
+from tests.fixtures.tls import FOLDER
 
 Rocket = Callable[..., Any]
 
@@ -552,6 +553,7 @@ def test_a_taken_port_is_an_error_without_a_traceback(cluster: LocalCluster) -> 
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (1, "")
     assert "address already in use" in err.lower()
+    assert "hint: another process listens there" in err
     assert "Traceback" not in err
 
 
@@ -624,3 +626,27 @@ def test_a_closed_pipe_ends_quietly(cluster: LocalCluster, topic: str) -> None:
     process.stderr.close()
     assert process.wait(5) == 0, err
     assert "Traceback" not in err
+
+
+def test_what_to_do_where_one_side_speaks_tls_and_the_other_does_not(
+    rocket: Rocket, cluster: LocalCluster, processes: Processes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def hint(*arguments: str) -> str:
+        code, _, err = rocket("topic", "list", "-o", "json", *arguments)
+        assert code == 5
+        return str(json.loads(err)["error"]["hint"])
+
+    assert "wants no --tls" in hint("--tls")
+    assert hint("--tls", "--namesrv", "127.0.0.1:1").startswith("start one")
+    settings = tmp_path / "tls.conf"
+    settings.write_text(
+        f"tls.server.mode=enforcing\ntls.server.certPath={FOLDER / 'server.crt'}\n"
+        f"tls.server.keyPath={FOLDER / 'server.key'}\n"
+    )
+    server = processes.namesrv("-c", str(settings))
+    monkeypatch.setenv("ROCKET_NAMESRV", server.address)
+    assert "wants --tls" in hint()
+    assert "--tls-ca" in hint("--tls")
+    both = f"{server.address};{server.address.replace('127.0.0.1', 'localhost')}"
+    assert "--tls-ca" in hint("--tls", "--namesrv", both)
+    assert rocket("topic", "list", "--tls-ca", str(FOLDER / "ca.crt"))[0] == 0
