@@ -60,8 +60,15 @@ class Settings:
 
     @property
     def namesrv(self) -> str:
-        """The name servers, joined by ``;``."""
-        if self.namesrv_option:
+        """The name servers, joined by ``;``.
+
+        raises  ConfigError for an option that is empty: a variable that was not set, hardly the server of this machine
+        """
+        if self.namesrv_option is not None:
+            if not self.namesrv_option.strip():
+                from rocketcore.errors import ConfigError
+
+                raise ConfigError("--namesrv is empty")
             return self.namesrv_option
         for variable in NAMESRV_VARIABLES:
             if os.environ.get(variable):
@@ -186,7 +193,6 @@ class _Command(PipeAware):
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise PipeClosed from error
-
 
     def _check_text(self, ctx: click.Context) -> None:
         """Refuse names and values whose bytes are no text: servers would keep something else in their place."""

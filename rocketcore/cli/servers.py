@@ -114,7 +114,8 @@ def start_broker(
     }
     options.update({key: value for key, value in given.items() if value is not None})
     properties = {**file, **environment_properties([BrokerConfig, StoreConfig, *TLS_SETTINGS]), **options}
-    properties.setdefault("namesrvAddr", current().namesrv)
+    if "namesrvAddr" not in properties:
+        properties["namesrvAddr"] = current().namesrv
     config = load_config(BrokerConfig, properties)
     store_config = load_config(StoreConfig, properties)
     properties = tls_properties(properties)

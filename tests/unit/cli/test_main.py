@@ -204,6 +204,14 @@ def test_exit_codes(error: Exception, exit_code: int, code: str) -> None:
     assert (failure.exit_code, failure.code) == (exit_code, code)
 
 
+@pytest.mark.parametrize("address", ["", " "])
+def test_no_cluster_is_meant_by_an_empty_address(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic", "delete", "orders", "--yes", "--namesrv", address]) == 2
+    assert "--namesrv is empty" in capsys.readouterr().err
+    assert run(["broker", "start", "-p", "--namesrv", ""]) == 0, "a broker may be alone"
+    assert "namesrvAddr=\n" in capsys.readouterr().out
+
+
 def test_errors_are_lines_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topic", "list", "--namesrv", "127.0.0.1:1"]) == 5
     lines = capsys.readouterr().err.splitlines()
