@@ -377,18 +377,21 @@ class PushConsumer(GroupConsumer):
     async def _acquire(self, queues: list[MessageQueue]) -> set[MessageQueue]:
         if not self.config.ordered:
             return set(queues)
-        return await self._lock(queues)
+        return {queue for queue, locked in (await self._lock(queues)).items() if locked}
 
-    async def _lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        return set().union(*await asyncio.gather(*(self._lock_at(*each) for each in self._by_broker(queues))))
+    async def _lock(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, bool]:
+        """Return whether queues are locked for us now; nothing of those whose broker does not say."""
+        answers = await asyncio.gather(*(self._lock_at(*each) for each in self._by_broker(queues)))
+        return {queue: locked for answer in answers for queue, locked in answer.items()}
 
-    async def _lock_at(self, address: str, queues: list[MessageQueue]) -> set[MessageQueue]:
+    async def _lock_at(self, address: str, queues: list[MessageQueue]) -> dict[MessageQueue, bool]:
         remoting = self.instance.remoting
         try:
-            return await api.lock_queues(remoting, address, self.group, self.client_id, queues, LOCK_TIMEOUT)
+            held = await api.lock_queues(remoting, address, self.group, self.client_id, queues, LOCK_TIMEOUT)
         except RocketError as error:
             logger.info("queues not locked group=%s address=%s error=%s", self.group, address, error)
-            return set()
+            return {}
+        return {queue: queue in held for queue in queues}
 
     async def _unlock_at(self, address: str, queues: list[MessageQueue]) -> None:
         remoting = self.instance.remoting
@@ -415,12 +418,13 @@ class PushConsumer(GroupConsumer):
         async with self._locking:
             # Not those that are taken meanwhile: they have locks of their own.
             readers = {queue: reader for queue, reader in self._readers.items() if not reader.window.leaving}
-            locked = await self._lock(readers)
+            answers = await self._lock(readers)
         now = self.clock.monotonic()
-        for queue, reader in readers.items():
-            reader.window.last_lock = now if queue in locked else None
-            if queue in locked:
-                self._service.arrived(reader.window)
+        for queue, locked in answers.items():  # without an answer the lock is ours until it expires
+            window = readers[queue].window
+            window.last_lock = now if locked else None
+            if locked:
+                self._service.arrived(window)
 
     async def _give_up(self, queues: list[MessageQueue]) -> None:
         windows = [self._readers[queue].window for queue in queues] if self.config.ordered else []

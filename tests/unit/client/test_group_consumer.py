@@ -13,7 +13,7 @@ from rocketcore.broker.state.queue_locks import QueueLocks
 from rocketcore.client.instance import HEARTBEAT_TIMEOUT, SILENT_BROKER_SECONDS, ClientInstance
 from rocketcore.client.offset_store import RemoteOffsetStore
 from rocketcore.client.pull import PullConsumer
-from rocketcore.client.push import PushConsumer
+from rocketcore.client.push import LOCK_EXPIRES, LOCK_INTERVAL, PushConsumer
 from rocketcore.client.rebalance import Rebalancer
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import _Served
@@ -286,9 +286,9 @@ def test_a_queue_taken_while_locks_are_renewed_keeps_its_own(monkeypatch: pytest
             for queue in (renewed, lost):
                 consumer.own(queue, 0)
 
-            async def lock(queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+            async def lock(queues: Iterable[MessageQueue]) -> dict[MessageQueue, bool]:
                 consumer.own(taken, 0)
-                return {renewed}
+                return {renewed: True, lost: False}
 
             monkeypatch.setattr(consumer, "_lock", lock)
             await consumer._renew_locks()
@@ -307,6 +307,7 @@ class LockingBrokers(FakeRemoting):
         super().__init__({"T": route(*names)}, self._serve)
         self.locks = QueueLocks()
         self.asked_to_lock: list[str] = []
+        self.silent: set[str] = set()
         self.locking = asyncio.Event()
         self.may_lock = asyncio.Event()
         self.storing = asyncio.Event()
@@ -325,6 +326,8 @@ class LockingBrokers(FakeRemoting):
 
     def _serve(self, address: str, request: RemotingCommand) -> Outcome:
         match request.code:
+            case RequestCode.LOCK_BATCH_MQ if address in self.silent:
+                return RequestTimeout("no answer")
             case RequestCode.LOCK_BATCH_MQ:
                 asked = LockBatchRequestBody.decode(request.body)
                 held = self.locks.lock(asked.consumer_group, asked.mq_set, asked.client_id)
@@ -436,6 +439,33 @@ def test_a_lock_that_is_given_back_is_not_taken_again_by_a_renewal_on_its_way() 
             assert brokers.locks.lock("G", [queue], "the next owner") == [queue]
         finally:
             brokers.may_lock.set()
+            await consumer.close()
+
+    run(body)
+
+
+def test_a_renewal_without_an_answer_takes_no_lock_away_before_its_time() -> None:
+    async def body() -> None:
+        clock = ManualClock()
+        consumer = PushConsumer(group="G", ordered=True)
+        consumer.clock = clock
+        brokers = LockingBrokers("a", "b")
+        brokers.may_lock.set()
+        await start_with(consumer, brokers)
+        try:
+            silent, well = (consumer.own(MessageQueue("T", name, 0), 0).window for name in "ab")
+            gone = consumer.own(MessageQueue("T", "gone", 0), 0).window
+            brokers.silent.add("a:1")
+            clock.advance(LOCK_INTERVAL)
+            await consumer._renew_locks()
+            assert [consumer._consumable(window) for window in (silent, gone, well)] == [True, True, True]
+            clock.advance(LOCK_EXPIRES - LOCK_INTERVAL)
+            assert [consumer._consumable(window) for window in (silent, gone, well)] == [False, False, True]
+            brokers.locks.unlock("G", [well.queue], consumer.client_id)
+            brokers.locks.lock("G", [well.queue], "another")
+            await consumer._renew_locks()
+            assert not consumer._consumable(well)
+        finally:
             await consumer.close()
 
     run(body)
