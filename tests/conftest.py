@@ -8,4 +8,5 @@ pytest_plugins = [
     "tests.fixtures.cluster",
     "tests.fixtures.name_servers",
     "tests.fixtures.addresses",
+    "tests.fixtures.loops",
 ]

@@ -40,7 +40,8 @@ cdef extern from "<sys/socket.h>" nogil:
     struct msghdr:
         iovec* msg_iov
         size_t msg_iovlen
-    int MSG_DONTWAIT, MSG_NOSIGNAL
+    int MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR
+    int shutdown(int fd, int how)
     ssize_t recv(int fd, void* room, size_t length, int flags)
     ssize_t send(int fd, const void* data, size_t length, int flags)
     ssize_t sendmsg(int fd, const msghdr* message, int flags)
@@ -234,6 +235,7 @@ cdef class StreamTransport:
     cdef uint32_t _events
     cdef bint _reading
     cdef bint _writing_paused
+    cdef bint _eof                # nothing is written any more
     cdef bint _closing
     cdef bint _lost
     cdef object __weakref__
@@ -422,8 +424,11 @@ cdef class StreamTransport:
             if self._writing_paused and self._queued <= self._high // LOW_PART:
                 self._writing_paused = False
                 self._protocol.resume_writing()
-            if self._closing and self._queued == 0:
-                self._lose(None)
+            if self._queued == 0:
+                if self._closing:
+                    self._lose(None)
+                elif self._eof:
+                    self._shut()
         return 0
 
     cdef int _drop(self, size_t sent) except -1:
@@ -473,6 +478,22 @@ cdef class StreamTransport:
             self._send_queued()
         if self._queued:
             self._queue_grew()
+
+    def can_write_eof(self):
+        return True
+
+    def write_eof(self):
+        """Send what is queued, then tell the peer that nothing follows; what it sends is still received."""
+        if self._lost or self._closing or self._eof:
+            return
+        self._eof = True
+        if self._queued == 0:
+            self._shut()
+
+    cdef int _shut(self) except -1:
+        if shutdown(self._fd, SHUT_WR) != 0:
+            self._lose(last_error())
+        return 0
 
     def get_write_buffer_size(self):
         return self._queued

@@ -31,6 +31,7 @@ from rocketcore.errors import (
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
 from rocketcore.protocol.frame import Assembler, Chunk, missing_bytes
 from rocketcore.transport.endpoint import ChannelLimits, ChunkHandler, Endpoint, Handler, address_text
+from rocketcore.transport.lingering import Lingering
 
 __all__ = ["Channel", "ChannelLimits", "ChunkHandler", "Endpoint", "Handler", "address_text"]
 
@@ -612,6 +613,16 @@ class Channel(asyncio.Protocol):
             self.flush()
             self._closed = True
             self._transport.close()
+
+    def finish(self) -> None:
+        """Send what was written and let the peer take it, then close: what it goes on sending is dropped."""
+        if not self._closed:
+            self._corked = False
+            self.flush()
+            self._closed = True
+            if self._stream is not None:
+                self._stream.direct = False
+            Lingering(self._transport, self._monotonic() - max(self.last_read, self.last_written), self.connection_lost)
 
     def abort(self) -> None:
         """Close at once; what was not sent is lost."""

@@ -235,7 +235,7 @@ class RemotingServer:
             if drain is not None:
                 await drain()
             for channel in list(endpoint.channels):
-                channel.close()
+                channel.finish()
             self._abort_openings()
             if not await self._ended_within(grace):
                 self._abort_channels()

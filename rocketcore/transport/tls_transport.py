@@ -144,6 +144,14 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._closing = True
         self._raw.abort()
 
+    def detach(self) -> asyncio.Transport:
+        """Say that nothing follows, and return the TCP transport, which is the caller's from now on."""
+        self._closing = True
+        self._session.close()
+        self._flush()
+        raw: asyncio.Transport = self._raw
+        return raw
+
 
 async def connect_tls(
     host: str, port: int, context: ssl.SSLContext, server_hostname: str, protocol: Callable[[], AnyProtocol]

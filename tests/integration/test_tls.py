@@ -13,12 +13,10 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from rocketcore.codes import RequestCode
 from rocketcore.errors import ConfigError, ConnectError, ConnectionLost, RequestTimeout, TransportError
@@ -26,11 +24,9 @@ from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
-from rocketcore.transport import server as server_module
 from rocketcore.transport.blocking import BlockingRemotingClient
 from rocketcore.transport.channel import Channel, ChannelLimits
 from rocketcore.transport.client import RemotingClient, split_address
-from rocketcore.transport.listener import open_listener
 from rocketcore.transport.server import RemotingServer
 from rocketcore.transport.tls import TlsConfig
 from rocketcore.transport.tls_session import TlsSession
@@ -39,22 +35,7 @@ from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls, server_tl
 from tests.integration.test_transport import ECHO, NEVER, TIMEOUT, TestServer, ended, eventually, run_threads
 
 WHO = 110
-WORLDS: dict[str, tuple[Callable[[], asyncio.AbstractEventLoop], bool]] = {
-    "reactor": (uvloop.new_event_loop, False),
-    "asyncio": (asyncio.new_event_loop, True),
-    "uvloop": (uvloop.new_event_loop, True),
-}
-"""An event loop, and whether a server leaves its connections to it."""
 PREAMBLE_V2 = b"\r\n\r\n\x00\r\nQUIT\n"
-
-
-@pytest.fixture(params=WORLDS)
-def loop_factory(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], asyncio.AbstractEventLoop]:
-    factory, by_loop = WORLDS[request.param]
-    monkeypatch.setattr(server_module, "open_listener", partial(open_listener, by_loop=by_loop))
-    return factory
 
 
 class TlsServer(TestServer):
@@ -609,9 +590,7 @@ def test_a_name_server_tells_brokers_over_tls(
     async def scenario() -> None:
         told: asyncio.Queue[RemotingCommand] = asyncio.Queue()
         broker = RemotingServer(name="broker", tls=server_tls("enforcing"))
-        broker.register(
-            RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, lambda channel, request: told.put_nowait(request)
-        )
+        broker.register(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, lambda channel, request: told.put_nowait(request))
         await broker.start()
         config = NameServerConfig(listen_port=0, rocketmq_home=tmp_path, notify_min_broker_id_changed=True)
         name_server = NameServer(config, tls=server_tls("enforcing"), client_tls=tls)

@@ -262,6 +262,26 @@ def test_a_closing_transport_sends_what_is_queued_and_no_more(run: Callable[[Sce
     run(scenario)
 
 
+@pytest.mark.parametrize("size", [4, LARGE])
+def test_a_transport_that_writes_no_more_still_receives(run: Callable[[Scenario], None], size: int) -> None:
+    async def scenario(place: Place) -> None:
+        protocol, peer = await place.connect()
+        with peer:
+            assert protocol.transport.can_write_eof()
+            protocol.transport.write(bytes(size))
+            protocol.transport.write_eof()
+            protocol.transport.write_eof()
+            assert len(await read(peer, size + 1)) == size, "the end follows what was written before"
+            peer.sendall(b"still heard")
+            assert await protocol.until(11) == b"still heard"
+            assert not protocol.lost.done()
+        assert await protocol.lost is None
+        assert protocol.calls[-1] == "eof"
+        protocol.transport.write_eof()
+
+    run(scenario)
+
+
 def test_an_aborted_transport_is_closed_at_once(run: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         protocol, peer = await place.connect()
