@@ -33,6 +33,7 @@ from rocketcore.protocol.command import RemotingCommand, next_opaque, request_na
 from rocketcore.service import PeriodicThread
 from rocketcore.transport.base_client import BaseClient
 from rocketcore.transport.blocking_channel import BlockingChannel, ConnectedSocket, PendingAnswer, release_if_owned
+from rocketcore.transport.lookup import HostLookup
 from rocketcore.transport.tls_socket import TlsSocket
 
 __all__ = [
@@ -91,6 +92,7 @@ class BlockingRemotingClient(BaseClient):
     def _begin(self) -> None:
         """Set up what belongs to one process: nothing of it survives a fork."""
         self._lock = threading.Lock()
+        self._lookup = HostLookup()
         self._slots: dict[str, _Slot] = {}
         self._retired: list[BlockingChannel] = []
         self._requests: deque[tuple[BlockingChannel, RemotingCommand]] = deque()
@@ -261,9 +263,9 @@ class BlockingRemotingClient(BaseClient):
         return connected
 
     def _connected(self, host: str, port: int, deadline: float) -> socket.socket:
-        """Connect to the first address of a host that takes it; all of them share the time."""
+        """Connect to the first address of a host that takes it; the look-up and all of them share the time."""
         failure: OSError | None = None
-        for family, kind, protocol, _, target in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        for family, kind, protocol, _, target in self._lookup.find(host, port, deadline - self.clock.monotonic()):
             left = deadline - self.clock.monotonic()
             if left <= 0:
                 raise TimeoutError
@@ -280,7 +282,7 @@ class BlockingRemotingClient(BaseClient):
                 raise
             else:
                 return sock
-        assert failure is not None, "getaddrinfo raises where there is no address"
+        assert failure is not None, "a look-up raises where there is no address"
         raise failure
 
     def _open_channels(self) -> list[BlockingChannel]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -17,6 +18,7 @@ from rocketcore.protocol.command import RemotingCommand, next_opaque, request_na
 from rocketcore.service import Deadline, PeriodicTask
 from rocketcore.transport.base_client import BaseClient, Signer, split_address
 from rocketcore.transport.channel import Channel, Endpoint, Handler
+from rocketcore.transport.lookup import HostLookup
 from rocketcore.transport.tls_transport import connect_tls
 
 __all__ = ["Remoting", "RemotingClient", "Signer", "split_address"]
@@ -53,6 +55,7 @@ class RemotingClient(BaseClient):
         )
         self._channels: dict[str, Channel] = {}
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
+        self._lookup = HostLookup()
         self._sweeper: PeriodicTask | None = None
         self._all_closed: asyncio.Event | None = None
         self._endpoint.close_callbacks.append(self._channel_closed)
@@ -201,12 +204,11 @@ class RemotingClient(BaseClient):
         try:
             host, port = self._target(address)
             async with asyncio.timeout(self._connect_timeout):
+                sock = await self._connected_socket(host, port)
                 if self._tls is None:
-                    _, channel = await loop.create_connection(self._make_channel, host, port)
+                    _, channel = await loop.create_connection(self._make_channel, sock=sock)
                 else:
-                    channel = await connect_tls(
-                        host, port, self._tls.context, self._tls.hostname(host), self._make_channel
-                    )
+                    channel = await connect_tls(sock, self._tls.context, self._tls.hostname(host), self._make_channel)
         except TimeoutError as error:
             raise ConnectError(f"no connection within {self._connect_timeout:g} s") from error
         except OSError as error:
@@ -221,6 +223,25 @@ class RemotingClient(BaseClient):
             self._sweeper = PeriodicTask(f"{self.name}-sweep", self._endpoint.sweep, interval)
             self._sweeper.start()
         return channel
+
+    async def _connected_socket(self, host: str, port: int) -> socket.socket:
+        """Connect to the first address of a host that takes it."""
+        failure: OSError | None = None
+        for family, kind, protocol, _, target in await self._lookup.find_async(host, port):
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(sock, target)
+            except OSError as error:
+                sock.close()
+                failure = error
+            except BaseException:
+                sock.close()
+                raise
+            else:
+                return sock
+        assert failure is not None, "a look-up raises where there is no address"
+        raise failure
 
     def _make_channel(self) -> Channel:
         return Channel(self._endpoint)

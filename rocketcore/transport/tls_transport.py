@@ -9,6 +9,7 @@ sizes are passed through.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -154,9 +155,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
 
 async def connect_tls(
-    host: str, port: int, context: ssl.SSLContext, server_hostname: str, protocol: Callable[[], AnyProtocol]
+    sock: socket.socket, context: ssl.SSLContext, server_hostname: str, protocol: Callable[[], AnyProtocol]
 ) -> AnyProtocol:
-    """Connect, shake hands and return the protocol that ``protocol`` made.
+    """Shake hands over a connected, non-blocking socket and return the protocol that ``protocol`` made.
 
     raises  OSError, ssl.SSLError among it; ConnectionError with the reason where the handshake failed
     """
@@ -175,7 +176,7 @@ async def connect_tls(
             ready.set_exception(ConnectionError(reason or CLOSED_IN_HANDSHAKE))
 
     session = TlsSession(context, server_hostname=server_hostname)
-    _, transport = await loop.create_connection(lambda: TlsTransport(session, established, failed), host, port)
+    _, transport = await loop.create_connection(lambda: TlsTransport(session, established, failed), sock=sock)
     try:
         return await ready
     except BaseException:

@@ -30,6 +30,7 @@ from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemoti
 from rocketcore.transport.channel import Channel, ChannelLimits
 from rocketcore.transport.client import Remoting, RemotingClient, split_address
 from rocketcore.transport.server import RemotingServer
+from tests.fixtures.tls import client_tls, server_tls
 
 ECHO, NEVER, SLOW, CALL_BACK, DROP, HEADERS = 100, 101, 102, 103, 104, 106
 TIMEOUT = 10.0
@@ -243,6 +244,87 @@ def test_closing_while_a_connection_is_made(silent_address: str) -> None:
             await cancelled
 
     asyncio.run(scenario())
+
+
+class HangingResolver:
+    """Stands in for ``socket.getaddrinfo``: names wait until they are released, numbers are read as ever."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.released = threading.Event()
+        self.asked: list[str] = []
+        self._resolve = socket.getaddrinfo
+        monkeypatch.setattr(socket, "getaddrinfo", self.resolve)
+
+    def resolve(self, host: str, port: int, *args: Any, **options: Any) -> Any:
+        try:
+            return self._resolve(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            if options.get("flags"):
+                raise
+        self.asked.append(host)
+        assert self.released.wait(TIMEOUT)
+        return self._resolve("127.0.0.1", port, *args, **options)
+
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingResolver]:
+    hanging = HangingResolver(monkeypatch)
+    yield hanging
+    hanging.released.set()
+
+
+def test_a_resolver_that_hangs_does_not_hold_a_blocking_caller(server: TestServer, resolver: HangingResolver) -> None:
+    address = f"name.example:{split_address(server.address)[1]}"
+    with BlockingRemotingClient() as client:
+        for _ in range(3):
+            began = time.monotonic()
+            with pytest.raises(ConnectError, match=r"no connection within 0\.1 s"):
+                client.invoke(address, RemotingCommand.request(ECHO), 0.1)
+            assert time.monotonic() - began < TIMEOUT / 2
+        assert resolver.asked == ["name.example"], "one look-up serves all"
+        assert client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT).code == 0
+        resolver.released.set()
+        assert client.invoke(address, RemotingCommand.request(ECHO), TIMEOUT).code == 0
+
+
+def test_a_resolver_that_hangs_holds_neither_an_asyncio_client_nor_its_loop(
+    server: TestServer, resolver: HangingResolver
+) -> None:
+    """It has no threads of the loop's executor either, of which there are few."""
+    port = split_address(server.address)[1]
+
+    async def scenario() -> None:
+        async with asyncio.timeout(TIMEOUT / 2), RemotingClient() as client:
+            asking = [
+                client.invoke(f"{n}.example:{port}", RemotingCommand.request(ECHO), 0.1)
+                for n in range(40)
+                for _ in "ab"
+            ]
+            for error in await asyncio.gather(*asking, return_exceptions=True):
+                assert isinstance(error, TransportError)
+            assert len(resolver.asked) == 40
+            await asyncio.to_thread(resolver.released.is_set)
+            waiting = asyncio.create_task(client.connect(f"last.example:{port}", TIMEOUT))
+            await asyncio.to_thread(eventually, lambda: "last.example" in resolver.asked)
+        with pytest.raises(ClientClosed):
+            await waiting
+
+    asyncio.run(scenario())
+    assert not resolver.released.is_set()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_both_clients_connect_by_name(tls: bool) -> None:
+    with TestServer(tls=server_tls()) as server:
+        address = f"localhost:{split_address(server.address)[1]}"
+        options: dict[str, Any] = {"tls": client_tls(server_hostname="127.0.0.1") if tls else False}
+
+        async def scenario(client: RemotingClient) -> None:
+            assert (await client.invoke(address, RemotingCommand.request(ECHO), TIMEOUT)).code == 0
+
+        with_client(server, scenario, **options)
+        with BlockingRemotingClient(**options) as client:
+            assert client.invoke(address, RemotingCommand.request(ECHO), TIMEOUT).code == 0
 
 
 def test_connections_that_ended_are_forgotten(server: TestServer) -> None:

@@ -1,0 +1,75 @@
+"""Host names looked up for those who have a deadline.
+
+``getaddrinfo`` takes as long as the system's resolver does, whatever time the caller has. So it runs on a thread of its
+own, which nobody has to wait for, also not an event loop that ends, as for those of its executor. Who asks for a host
+that is being looked up waits for the same thread: a resolver that hangs costs one thread a host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from concurrent.futures import Future
+from typing import Any, TypeAlias
+
+__all__ = ["Address", "HostLookup"]
+
+Address: TypeAlias = tuple[int, int, int, str, Any]
+"""Family, kind, protocol, canonical name and socket address, as of ``socket.getaddrinfo``."""
+
+
+class HostLookup:
+    """The look-ups of one client in one process, for any number of threads and loops.
+
+    What they return are the stream addresses of a host, at least one.
+    raises  OSError for a host that has none, UnicodeError for what cannot be a name
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the table
+        self._running: dict[tuple[str, int], Future[list[Address]]] = {}
+
+    def find(self, host: str, port: int, timeout: float) -> list[Address]:
+        """Look up and wait; raises TimeoutError after ``timeout`` seconds as well."""
+        return _numeric(host, port) or self._look_up(host, port).result(max(0.0, timeout))
+
+    async def find_async(self, host: str, port: int) -> list[Address]:
+        """Look up and let the loop go on meanwhile; may be cancelled."""
+        return _numeric(host, port) or await asyncio.wrap_future(self._look_up(host, port))
+
+    def _look_up(self, host: str, port: int) -> Future[list[Address]]:
+        with self._lock:
+            lookup = self._running.get((host, port))
+            if lookup is None:
+                lookup = Future()
+                lookup.set_running_or_notify_cancel()  # nobody who leaves cancels it for the others
+                threading.Thread(target=self._run, args=(host, port, lookup), name="lookup", daemon=True).start()
+                self._running[host, port] = lookup
+        return lookup
+
+    def _run(self, host: str, port: int, lookup: Future[list[Address]]) -> None:
+        try:
+            found = _ask(host, port)
+        except Exception as error:
+            self._forget(host, port)
+            lookup.set_exception(error)
+        else:
+            self._forget(host, port)
+            lookup.set_result(found)
+
+    def _forget(self, host: str, port: int) -> None:
+        with self._lock:
+            del self._running[host, port]
+
+
+def _numeric(host: str, port: int) -> list[Address]:
+    """Return the address that is written out, nothing for a name."""
+    try:
+        return _ask(host, port, socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        return []
+
+
+def _ask(host: str, port: int, flags: int = 0) -> list[Any]:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
