@@ -325,11 +325,13 @@ class ClientInstance:
         for address in self.routes.addresses(masters_only=self._consumer is None):
             if address in self.broker_versions or self.clock.monotonic() < self._silent_until.get(address, 0.0):
                 continue
+            began = self.clock.monotonic()
             try:
                 self.broker_versions[address] = await api.heartbeat(self.remoting, address, data, HEARTBEAT_TIMEOUT)
             except RocketError as error:
                 logger.info("heartbeat failed address=%s error=%s", address, error)
-                if isinstance(error, RequestTimeout):
+                # Time is what tells: a machine that is down is a connection that could not be made in time.
+                if isinstance(error, RequestTimeout) or self.clock.monotonic() - began >= HEARTBEAT_TIMEOUT / 2:
                     self._silent_until[address] = self.clock.monotonic() + SILENT_BROKER_SECONDS
 
     async def unregister(self) -> None:

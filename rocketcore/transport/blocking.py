@@ -146,7 +146,7 @@ class BlockingRemotingClient(BaseClient):
         """Return the open connection to an address, making it where there is none.
 
         ``timeout`` is for the wait for another thread's attempt and an attempt of its own together.
-        raises  ConnectError, RequestTimeout where another thread's attempt takes too long, ClientClosed
+        raises  ConnectError, ClientClosed
         """
         if os.getpid() != self._pid:
             self._after_fork()
@@ -165,7 +165,7 @@ class BlockingRemotingClient(BaseClient):
         try:
             locked = slot.lock.acquire(timeout=limit)
             if not locked:
-                raise RequestTimeout(f"{what} at {address}: no connection within {limit:g} s")
+                raise ConnectError(f"{what} at {address}: no connection within {limit:g} s")
             if slot.channel is None or slot.channel.closed:
                 slot.channel = BlockingChannel(self, self._open(address, deadline, limit, what), address)
             channel = slot.channel

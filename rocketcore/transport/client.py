@@ -127,7 +127,10 @@ class RemotingClient(BaseClient):
         channel.invoke_oneway(command)
 
     async def connect(self, address: str, timeout: float | None = None, what: str = "connect") -> Channel:
-        """Return the open connection to an address, making it where there is none; one attempt serves all who wait."""
+        """Return the open connection to an address, making it where there is none; one attempt serves all who wait.
+
+        raises  ConnectError, also after ``timeout`` seconds, ClientClosed
+        """
         if self._closed:
             raise ClientClosed(f"{what} at {address}: the client is closed")
         channel = self._channels.get(address)
@@ -142,7 +145,7 @@ class RemotingClient(BaseClient):
             async with asyncio.timeout(timeout):
                 return await asyncio.shield(attempt)
         except TimeoutError:
-            raise RequestTimeout(f"{what} at {address}: no connection within {timeout:g} s") from None
+            raise ConnectError(f"{what} at {address}: no connection within {timeout:g} s") from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if attempt.cancelled() and (task is None or not task.cancelling()):

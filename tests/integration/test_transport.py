@@ -246,6 +246,30 @@ def test_closing_while_a_connection_is_made(silent_address: str) -> None:
     asyncio.run(scenario())
 
 
+def test_a_host_that_does_not_take_the_connection_is_a_connect_error_to_all_who_wait(silent_address: str) -> None:
+    """Whoever's time is over first: nothing was asked, so nothing can have been carried out."""
+    message = re.escape(f"PUT_KV_CONFIG at {silent_address}: no connection within 0.2 s")
+
+    async def scenario() -> None:
+        async with RemotingClient() as client:
+            asking = (client.invoke(silent_address, RemotingCommand.request(ECHO), 0.2) for _ in range(2))
+            for error in await asyncio.gather(*asking, return_exceptions=True):
+                assert isinstance(error, ConnectError)
+                assert re.fullmatch(message, str(error))
+
+    asyncio.run(scenario())
+
+    def ask() -> None:
+        with pytest.raises(ConnectError, match=message):
+            client.invoke(silent_address, RemotingCommand.request(ECHO), 0.2)
+        caught.append(True)
+
+    caught: list[bool] = []
+    with BlockingRemotingClient() as client:
+        run_threads([threading.Thread(target=ask) for _ in range(2)])
+    assert len(caught) == 2
+
+
 class HangingResolver:
     """Stands in for ``socket.getaddrinfo``: names wait until they are released, numbers are read as ever."""
 
@@ -301,7 +325,7 @@ def test_a_resolver_that_hangs_holds_neither_an_asyncio_client_nor_its_loop(
                 for _ in "ab"
             ]
             for error in await asyncio.gather(*asking, return_exceptions=True):
-                assert isinstance(error, TransportError)
+                assert isinstance(error, ConnectError)
             assert len(resolver.asked) == 40
             await asyncio.to_thread(resolver.released.is_set)
             waiting = asyncio.create_task(client.connect(f"last.example:{port}", TIMEOUT))

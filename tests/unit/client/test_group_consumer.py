@@ -18,7 +18,7 @@ from rocketcore.client.rebalance import Rebalancer
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import _Served
 from rocketcore.codes import LanguageCode, RequestCode, ResponseCode
-from rocketcore.errors import ConfigError, ConnectError, MessageIllegal, RequestTimeout
+from rocketcore.errors import ConfigError, ConnectError, MessageIllegal, RequestTimeout, TransportError
 from rocketcore.message import ConsumeResult, MessageQueue, ReceivedMessage
 from rocketcore.protocol.bodies import (
     CMResult,
@@ -163,7 +163,8 @@ def test_a_heartbeat_says_what_the_consumer_wants() -> None:
     run(body)
 
 
-def test_a_broker_that_hangs_holds_up_one_rebalance_not_each() -> None:
+@pytest.mark.parametrize("outcome", [RequestTimeout("hanging"), ConnectError("no connection within 3 s")])
+def test_a_broker_that_hangs_holds_up_one_rebalance_not_each(outcome: TransportError) -> None:
     async def body() -> None:
         clock = ManualClock()
         asked: list[str] = []
@@ -175,7 +176,7 @@ def test_a_broker_that_hangs_holds_up_one_rebalance_not_each() -> None:
             asked.append(address)
             if address == "b:1":
                 clock.advance(HEARTBEAT_TIMEOUT)
-                return RequestTimeout("hanging")
+                return outcome
             return RemotingCommand.response(request)
 
         consumer: Any = PushConsumer(group="G")
