@@ -18,13 +18,23 @@ _RECORD_BYTES: Final = 1 << 14
 CLOSED_IN_HANDSHAKE: Final = "the server closed the connection during the TLS handshake: does it serve TLS?"
 
 
+class RenegotiationRefused(ssl.SSLError):
+    """A server of TLS 1.2 asked for a new handshake.
+
+    While that runs nothing can be written, and the thread that reads may not write what it owes; so both clients end
+    the connection, whatever their context allows.
+    """
+
+    reason = "the server asked for a renegotiation, which is refused"
+
+
 class TlsSession:
     """Handshake, decryption and encryption of one connection.
 
     established  the handshake is done; ended  the peer said that nothing follows
     """
 
-    __slots__ = ("_incoming", "_object", "_outgoing", "ended", "established")
+    __slots__ = ("_incoming", "_object", "_outgoing", "_server_side", "ended", "established")
 
     def __init__(
         self, context: ssl.SSLContext, *, server_side: bool = False, server_hostname: str | None = None
@@ -34,6 +44,7 @@ class TlsSession:
         self._object = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
         )
+        self._server_side = server_side
         self.established = False
         self.ended = False
 
@@ -49,6 +60,7 @@ class TlsSession:
         """
         if data:
             self._incoming.write(data)
+        established = self.established
         try:
             if not self.established:
                 self._object.do_handshake()
@@ -62,6 +74,9 @@ class TlsSession:
             self.ended = True
         except ssl.SSLWantReadError:
             pass
+        if self._outgoing.pending and established and not self._server_side and self._object.version() != "TLSv1.3":
+            # Whatever else an older version owes its peer is an error.
+            raise RenegotiationRefused
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def send(self, data: bytes | bytearray | memoryview) -> None:

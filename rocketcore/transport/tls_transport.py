@@ -28,7 +28,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     on_failed       called once instead when it failed: with the reason, or None where the peer closed the connection
     """
 
-    __slots__ = ("_closing", "_on_established", "_on_failed", "_protocol", "_raw", "_session")
+    __slots__ = ("_closing", "_failure", "_on_established", "_on_failed", "_protocol", "_raw", "_session")
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._on_failed: Callable[[str | None], None] | None = on_failed
         self._protocol: asyncio.Protocol | None = None
         self._raw: Any = None
+        self._failure: ConnectionError | None = None
         self._closing = False
 
     # The TCP transport calls
@@ -70,7 +71,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         if self._protocol is not None:
-            self._protocol.connection_lost(exc)
+            self._protocol.connection_lost(exc or self._failure)
         elif self._on_failed is not None:
             self._report(None)
 
@@ -85,6 +86,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def _fail(self, reason: str) -> None:
         """End a connection that broke TLS; what explains it to the peer is on its way."""
         self._closing = True
+        self._failure = ConnectionError(reason)
         self._raw.close()
         if self._on_failed is not None:
             self._report(reason)

@@ -9,12 +9,13 @@ import shutil
 import socket
 import ssl
 import struct
+import subprocess
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -428,6 +429,59 @@ def test_garbage_on_an_established_connection(loop_factory: Callable[[], asyncio
             os.write(secure.fileno(), b"\x17\x03\x03\x00\x20" + os.urandom(32))
             read_to_the_end(secure)
         eventually(lambda: server.channels() == 0)
+
+
+@contextlib.contextmanager
+def openssl_server(*options: str) -> Iterator[tuple[str, IO[bytes], IO[bytes]]]:
+    """``openssl s_server``: its address, what it is told, and what it says and receives."""
+    certificate = ("-cert", str(FOLDER / "server.crt"), "-key", str(FOLDER / "server.key"))
+    with subprocess.Popen(
+        ["openssl", "s_server", "-accept", "127.0.0.1:0", *certificate, *options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+    ) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            accept = next(line for line in process.stdout if line.startswith(b"ACCEPT "))
+            yield accept.split()[1].decode(), process.stdin, process.stdout
+        finally:
+            process.kill()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
+@pytest.mark.parametrize("own_context", [False, True])
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_renegotiation_that_a_server_asks_for_ends_the_connection(blocking: bool, own_context: bool) -> None:
+    tls = ssl.create_default_context(cafile=str(FOLDER / "ca.crt")) if own_context else client_tls()
+    request = RemotingCommand.request(ECHO, body=b"asked")
+
+    async def ask_async(address: str) -> None:
+        async with RemotingClient(tls=tls) as client:
+            await client.invoke(address, request, TIMEOUT)
+
+    def ask_blocking(address: str) -> None:
+        with BlockingRemotingClient(tls=tls) as client:
+            client.invoke(address, request, TIMEOUT)
+
+    def renegotiate(orders: IO[bytes], received: IO[bytes]) -> None:
+        said = b""
+        while b"asked" not in said and (part := received.read(1 << 16)):
+            said += part
+        orders.write(b"r\n")
+        while received.read(1 << 16):
+            pass
+
+    with openssl_server("-tls1_2") as (address, orders, received):
+        thread = threading.Thread(target=renegotiate, args=(orders, received), daemon=True)
+        thread.start()
+        refused = rf"PUT_KV_CONFIG at {address}: .*the server asked for a renegotiation, which is refused"
+        with pytest.raises(ConnectionLost, match=refused):
+            ask_blocking(address) if blocking else asyncio.run(ask_async(address))
+    thread.join(TIMEOUT)
+    assert not thread.is_alive()
 
 
 def test_a_client_that_asks_a_server_of_something_else() -> None:
