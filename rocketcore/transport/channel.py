@@ -1,8 +1,8 @@
 """One connection of an event loop: frames in, handlers and outstanding requests, frames out.
 
 What arrives in one read is looked at as a whole: the kernels find all frames and read all heads, then runs of one code
-go to a chunk handler, answers to whoever waits, and the rest to general handlers. What is to be written is collected
-and leaves in one write, at the end of the read that caused it or of the loop's turn.
+go to a chunk handler, answers to whoever waits, and the rest to general handlers. How what they write leaves is the
+subject of ``outbound``.
 
 Both ends may ask. Opaques of the two directions are independent: the response bit is looked at first.
 
@@ -32,6 +32,7 @@ from rocketcore.protocol.command import RemotingCommand, next_opaque, request_na
 from rocketcore.protocol.frame import Assembler, Chunk, missing_bytes
 from rocketcore.transport.endpoint import ChannelLimits, ChunkHandler, Endpoint, Handler, address_text
 from rocketcore.transport.lingering import Lingering
+from rocketcore.transport.outbound import Outbound
 
 __all__ = ["Channel", "ChannelLimits", "ChunkHandler", "Endpoint", "Handler", "address_text"]
 
@@ -48,15 +49,13 @@ _RESPONSE: Final = int(RemotingFlag.RESPONSE)
 _ONEWAY: Final = int(RemotingFlag.ONEWAY)
 _GO_AWAY_SINCE: Final = int(Version.V5_3_1)
 _OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
-_JOIN_BYTES: Final = 1 << 12
-"""Pieces that are shorter than this at the mean are copied into one to be sent; longer ones go out as they are."""
 _PLACED_BYTES: Final = 1 << 16
 """What is missing of a frame is received into its place if it is at least this much …"""
 _PLACED_SHARE: Final = 16
 """… and at most this many times what is there: room is not given away for the mere claim of a length."""
 
 
-class Channel(asyncio.Protocol):
+class Channel(Outbound):
     """One connection.
 
     ``attributes`` belongs to whoever uses the channel. Nothing here may be called from another thread.
@@ -66,50 +65,28 @@ class Channel(asyncio.Protocol):
         "__weakref__",
         "_assembler",
         "_attributes",
-        "_closed",
-        "_corked",
-        "_drained",
-        "_endpoint",
-        "_flush_planned",
-        "_loop",
-        "_monotonic",
-        "_out",
-        "_out_bytes",
         "_partial_bytes",
         "_partial_since",
         "_pending",
         "_placed_bytes",
         "_serving",
         "_stream",
-        "_transport",
-        "_write_paused",
         "last_read",
-        "last_written",
         "local_address",
         "remote_address",
     )
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        super().__init__(endpoint)
         self._assembler = Assembler()
         self._attributes: dict[str, Any] | None = None
-        self._closed = False
-        self._corked = False
-        self._drained: asyncio.Future[None] | None = None
-        self._flush_planned = False
-        self._loop = asyncio.get_running_loop()
-        self._monotonic = endpoint.clock.monotonic
-        self._out: list[bytes | memoryview] = []
-        self._out_bytes = 0
         self._partial_bytes = 0
         self._partial_since = 0.0
         self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle, int]] = {}
         self._placed_bytes = 0  # of the frame that the stream receives into its place
         self._serving = 0
         self._stream: Any = None  # the transport, where it is one whose responder may answer for this channel
-        self._transport: Any = None
-        self._write_paused = False
-        self.last_read = self.last_written = self._monotonic()
+        self.last_read = self.last_written
         self.local_address = ""
         self.remote_address = ""
 
@@ -121,15 +98,6 @@ class Channel(asyncio.Protocol):
         if self._attributes is None:
             self._attributes = {}
         return self._attributes
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
-    @property
-    def write_paused(self) -> bool:
-        """Whether the peer has to take some of what was written before more should be."""
-        return self._write_paused
 
     @property
     def in_flight(self) -> int:
@@ -182,14 +150,8 @@ class Channel(asyncio.Protocol):
         self._placed_bytes = size
         self._count_partial()
 
-    def pause_writing(self) -> None:
-        self._write_paused = True
-        if self._endpoint.stop_reading_when_full and not self._closed:
-            self._transport.pause_reading()
-
     def resume_writing(self) -> None:
-        self._write_paused = False
-        self._wake_writers()
+        super().resume_writing()
         if self._endpoint.stop_reading_when_full and not self._closed:
             self._transport.resume_reading()
             self._partial_since = self._monotonic()
@@ -445,69 +407,9 @@ class Channel(asyncio.Protocol):
             frame = self._failure(request, error).encode()
         self.write(frame)
 
-    # Writing
-
-    def write(self, data: bytes | memoryview | list[bytes]) -> None:
-        """Send bytes, together with what else is written in this turn of the loop; nothing on a closed channel.
-
-        What is more than the high-water mark does not wait for the end of the turn, so that whoever writes without end
-        is paused.
-        """
-        if self._closed:
-            return
-        if isinstance(data, list):
-            self._out.extend(data)
-            self._out_bytes += sum(map(len, data))
-        else:
-            self._out.append(data)
-            self._out_bytes += len(data)
-        if self._corked:
-            return
-        if self._out_bytes > self._endpoint.limits.write_high_water_bytes:
-            if self._transport.is_closing():
-                # It broke in this turn, ``connection_lost`` follows.
-                self._out.clear()
-                self._out_bytes = 0
-            else:
-                self.flush()
-        elif not self._flush_planned:
-            self._flush_planned = True
-            self._loop.call_soon(self._planned_flush)
-
-    def _planned_flush(self) -> None:
-        self._flush_planned = False
-        self.flush()
-
-    def flush(self) -> None:
-        """Hand everything written so far to the socket now."""
-        out = self._out
-        if not out or self._closed:
-            return
-        self.last_written = self._monotonic()
-        if len(out) == 1:
-            self._transport.write(out[0])
-        elif self._out_bytes <= len(out) * _JOIN_BYTES:
-            self._transport.write(b"".join(out))
-        else:
-            self._transport.writelines(out)
-        self._out = []
-        self._out_bytes = 0
-
     def send(self, command: RemotingCommand) -> None:
         """Send a command, for example an answer that was held back."""
         self.write(command.encode())
-
-    async def drain(self) -> None:
-        """Wait until the peer has taken enough of what was written."""
-        while self._write_paused and not self._closed:
-            if self._drained is None:
-                self._drained = self._loop.create_future()
-            await asyncio.shield(self._drained)
-
-    def _wake_writers(self) -> None:
-        if self._drained is not None:
-            self._drained.set_result(None)
-            self._drained = None
 
     # Asking
 
@@ -606,14 +508,6 @@ class Channel(asyncio.Protocol):
 
     # Ending
 
-    def close(self) -> None:
-        """Send what was written, then close."""
-        if not self._closed:
-            self._corked = False
-            self.flush()
-            self._closed = True
-            self._transport.close()
-
     def finish(self) -> None:
         """Send what was written and let the peer take it, then close: what it goes on sending is dropped."""
         if not self._closed:
@@ -623,12 +517,6 @@ class Channel(asyncio.Protocol):
             if self._stream is not None:
                 self._stream.direct = False
             Lingering(self._transport, self._monotonic() - max(self.last_read, self.last_written), self.connection_lost)
-
-    def abort(self) -> None:
-        """Close at once; what was not sent is lost."""
-        self._closed = True
-        self._out.clear()
-        self._transport.abort()
 
     def check_idle(self, now: float) -> None:
         """Close the connection where it was silent for too long, or a frame takes too long to arrive."""
