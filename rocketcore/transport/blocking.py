@@ -32,7 +32,13 @@ from rocketcore.errors import (
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
 from rocketcore.service import PeriodicThread
 from rocketcore.transport.base_client import BaseClient
-from rocketcore.transport.blocking_channel import BlockingChannel, ConnectedSocket, PendingAnswer, release_if_owned
+from rocketcore.transport.blocking_channel import (
+    BlockingChannel,
+    ConnectedSocket,
+    PendingAnswer,
+    Retired,
+    release_if_owned,
+)
 from rocketcore.transport.lookup import HostLookup
 from rocketcore.transport.tls_socket import TlsSocket
 
@@ -119,8 +125,12 @@ class BlockingRemotingClient(BaseClient):
         deadline = self.clock.monotonic() + timeout
         channel = self.connect(address, timeout, request_name(command.code))
         self._prepare(address, command)
-        response = channel.invoke(command, max(0.0, deadline - self.clock.monotonic()))
-        if response.code == ResponseCode.GO_AWAY:
+        try:
+            response = channel.invoke(command, max(0.0, deadline - self.clock.monotonic()))
+            goes_away = response.code == ResponseCode.GO_AWAY
+        except Retired:  # another thread heard of it since we have the channel
+            goes_away = True
+        if goes_away:
             response = self._repeat_elsewhere(address, channel, command, deadline)
         self._show(address, command, response)
         return response
@@ -130,7 +140,11 @@ class BlockingRemotingClient(BaseClient):
         deadline = self.clock.monotonic() + timeout
         channel = self.connect(address, timeout, request_name(command.code))
         self._prepare(address, command)
-        pending = channel.invoke_nowait(command, max(0.0, deadline - self.clock.monotonic()))
+        try:
+            pending = channel.invoke_nowait(command, max(0.0, deadline - self.clock.monotonic()))
+        except Retired:
+            channel = self.connect(address, deadline - self.clock.monotonic(), request_name(command.code))
+            pending = channel.invoke_nowait(command, max(0.0, deadline - self.clock.monotonic()))
         if self._hooks:
             pending.on_answer = lambda response: self._show(address, command, response)
         return pending
@@ -140,7 +154,11 @@ class BlockingRemotingClient(BaseClient):
         deadline = self.clock.monotonic() + timeout
         channel = self.connect(address, timeout, request_name(command.code))
         self._prepare(address, command)
-        channel.invoke_oneway(command, max(0.0, deadline - self.clock.monotonic()))
+        try:
+            channel.invoke_oneway(command, max(0.0, deadline - self.clock.monotonic()))
+        except Retired:
+            channel = self.connect(address, deadline - self.clock.monotonic(), request_name(command.code))
+            channel.invoke_oneway(command, max(0.0, deadline - self.clock.monotonic()))
 
     def connect(self, address: str, timeout: float | None = None, what: str = "connect") -> BlockingChannel:
         """Return the open connection to an address, making it where there is none.

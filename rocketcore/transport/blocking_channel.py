@@ -23,7 +23,7 @@ from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.service import Clock
 from rocketcore.transport.endpoint import ChannelLimits, address_text
 
-__all__ = ["BlockingChannel", "ChannelOwner", "ConnectedSocket", "PendingAnswer"]
+__all__ = ["BlockingChannel", "ChannelOwner", "ConnectedSocket", "PendingAnswer", "Retired"]
 
 _RECEIVE_BYTES: Final = 1 << 16
 _LONGEST_READ: Final = 1.0
@@ -72,6 +72,10 @@ def release_if_owned(lock: threading.RLock) -> None:
     """Release a lock that this thread may have taken, or not."""
     with contextlib.suppress(RuntimeError):
         lock.release()
+
+
+class Retired(ConnectionLost):
+    """The connection was given up before anything of this request was sent: a new one takes it."""
 
 
 class PendingAnswer:
@@ -161,8 +165,7 @@ class BlockingChannel:
         """Send a request; raises ConnectionLost, RequestTimeout where it could not be written, Overloaded."""
         now = self._clock.monotonic()
         with self._mutex:
-            if self._error is not None:
-                raise ConnectionLost(f"{self._asked(command.code)}: {self._error}")
+            self._check_open(command.code)
             if len(self._pending) >= self._owner.limits.max_in_flight:
                 self._forget_expired(now)
             if command.opaque in self._pending:
@@ -179,8 +182,7 @@ class BlockingChannel:
 
     def invoke_oneway(self, command: RemotingCommand, timeout: float) -> None:
         """Send a request that has no answer; done when the socket has taken it."""
-        if self._error is not None:
-            raise ConnectionLost(f"{self._asked(command.code)}: {self._error}")
+        self._check_open(command.code)
         command.flag |= RemotingFlag.ONEWAY
         self._write(command.encode(), self._clock.monotonic() + timeout, command.code, timeout)
 
@@ -235,6 +237,11 @@ class BlockingChannel:
             self._sleepers.pop(pending.opaque, None)
             if not self._reading:
                 self._wake_next()
+
+    def _check_open(self, code: int) -> None:
+        if self._error is not None:
+            lost = Retired if self._retired else ConnectionLost
+            raise lost(f"{self._asked(code)}: {self._error}")
 
     def _asked(self, code: int) -> str:
         return f"{request_name(code)} at {self.remote_address}"
@@ -447,10 +454,13 @@ class BlockingChannel:
         self.look()
         return self._error is None
 
-    def fail(self, error: TransportError) -> None:
-        """Close the connection; all outstanding requests end with an error that says why."""
+    def fail(self, error: TransportError, *, if_done: bool = False) -> None:
+        """Close the connection; all outstanding requests end with an error that says why.
+
+        if_done  only where there are none
+        """
         with self._mutex:
-            if self._error is not None:
+            if self._error is not None or (if_done and self._pending):
                 return
             self._error = error
             for pending in self._pending.values():
@@ -467,8 +477,7 @@ class BlockingChannel:
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if not self._pending:
-            self.close()
+        self.fail(ConnectionLost(f"{self.remote_address}: its server goes away"), if_done=True)
 
     def close(self) -> None:
         self.fail(ConnectionLost(f"{self.remote_address}: the connection was closed"))

@@ -383,6 +383,39 @@ def test_a_connection_whose_server_goes_away_ends_when_its_last_request_does() -
         assert old.closed
 
 
+@pytest.mark.parametrize("kind", ["invoke", "invoke_nowait", "invoke_oneway"])
+def test_a_request_on_its_way_to_a_connection_that_another_thread_gives_up_takes_the_new_one(kind: str) -> None:
+    arrived: list[tuple[int, bytes]] = []
+    taken = threading.Event()
+
+    def script(server: ScriptedServer, sock: socket.socket, number: int) -> None:
+        for command in commands(sock):
+            arrived.append((number, command.body))
+            if command.body == b"late":
+                taken.set()
+            code = ResponseCode.GO_AWAY if number == 0 else ResponseCode.SUCCESS
+            sock.sendall(RemotingCommand.response(command, code).encode())
+
+    class Hook:
+        """Between the look for a connection and its use, another thread is sent away."""
+
+        def before_request(self, address: str, command: RemotingCommand) -> None:
+            if command.body == b"late":
+                client.invoke(server.address, RemotingCommand.request(ECHO, body=b"first"), TIMEOUT)
+
+        def after_response(self, address: str, command: RemotingCommand, response: RemotingCommand) -> None:
+            assert response.code == ResponseCode.SUCCESS
+
+    with closing(ScriptedServer(script)) as server, BlockingRemotingClient(hooks=[Hook()]) as client:
+        answer = getattr(client, kind)(server.address, RemotingCommand.request(ECHO, body=b"late"), TIMEOUT)
+        if kind == "invoke_nowait":
+            answer = answer.result()
+        if kind != "invoke_oneway":
+            assert answer.code == ResponseCode.SUCCESS
+        assert taken.wait(TIMEOUT)
+        assert arrived == [(0, b"first"), (1, b"first"), (1, b"late")]
+
+
 def test_closing_ends_what_waits_on_a_connection_whose_server_goes_away() -> None:
     def script(server: ScriptedServer, sock: socket.socket, number: int) -> None:
         for command in commands(sock):
