@@ -9,4 +9,5 @@ pytest_plugins = [
     "tests.fixtures.name_servers",
     "tests.fixtures.addresses",
     "tests.fixtures.loops",
+    "tests.fixtures.threads",
 ]

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 from rocketcore.codes import ResponseCode
-from rocketcore.errors import ConnectError, ConnectionLost, TransportError
+from rocketcore.errors import ConnectError, ConnectionLost
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.transport.blocking import BlockingRemotingClient
 from rocketcore.transport.blocking_channel import BlockingChannel
 from rocketcore.transport.channel import ChannelLimits
 from rocketcore.transport.server import RemotingServer
+from tests.fixtures.threads import InThread
 from tests.integration.test_transport import (
     CALL_BACK,
     ECHO,
@@ -205,26 +206,23 @@ def test_an_interrupted_thread_is_not_woken_in_place_of_another(
         assert client.connect(server.address) is channel
 
 
-def test_an_interrupted_reader_ends_its_connection(server: TestServer, interrupt: Callable[[float], None]) -> None:
+def test_an_interrupted_reader_ends_its_connection(
+    server: TestServer, interrupt: Callable[[float], None], in_thread: InThread
+) -> None:
     """It may have received what nobody will ever see."""
     with BlockingRemotingClient() as client:
         channel = client.connect(server.address)
-        lost: list[TransportError] = []
 
         def waits() -> None:
-            try:
-                client.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT)
-            except TransportError as error:
-                lost.append(error)
+            eventually(lambda: channel._reading)
+            client.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT)
 
-        other = threading.Timer(0.1, waits)
-        other.start()
+        waiting = in_thread(waits)
         interrupt(0.3)
         with pytest.raises(Interrupted):
             client.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT)
-        other.join(TIMEOUT)
-        assert [type(error) for error in lost] == [ConnectionLost]
-        assert str(lost[0]).endswith("reading was interrupted")
+        with pytest.raises(ConnectionLost, match=r"reading was interrupted$"):
+            waiting.result(TIMEOUT)
         assert channel.closed
         assert client.invoke(server.address, RemotingCommand.request(ECHO, body=b"x"), TIMEOUT).body == b"x"
 
@@ -343,7 +341,7 @@ def test_whatever_a_handler_returns_is_answered(server: TestServer, answer: Remo
 # A server that goes away
 
 
-def test_a_connection_whose_server_goes_away_ends_when_its_last_request_does() -> None:
+def test_a_connection_whose_server_goes_away_ends_when_its_last_request_does(in_thread: InThread) -> None:
     ended = threading.Event()
 
     def script(server: ScriptedServer, sock: socket.socket, number: int) -> None:
@@ -363,22 +361,15 @@ def test_a_connection_whose_server_goes_away_ends_when_its_last_request_does() -
         if number == 0:
             ended.set()
 
-    remarks: list[str | None] = []
     with closing(ScriptedServer(script)) as server, BlockingRemotingClient() as client:
         old = client.connect(server.address)
-
-        def waits() -> None:
-            remarks.append(client.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT).remark)
-
-        thread = threading.Thread(target=waits)
-        thread.start()
+        waiting = in_thread(client.invoke, server.address, RemotingCommand.request(NEVER), TIMEOUT)
         eventually(lambda: bool(old._pending))
         assert client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT).code == 0
         assert not old.closed
         assert client.connect(server.address) is not old
         server.released.set()
-        thread.join(TIMEOUT)
-        assert remarks == ["held"]
+        assert waiting.result(TIMEOUT).remark == "held"
         assert ended.wait(TIMEOUT)
         assert old.closed
 
@@ -416,30 +407,20 @@ def test_a_request_on_its_way_to_a_connection_that_another_thread_gives_up_takes
         assert arrived == [(0, b"first"), (1, b"first"), (1, b"late")]
 
 
-def test_closing_ends_what_waits_on_a_connection_whose_server_goes_away() -> None:
+def test_closing_ends_what_waits_on_a_connection_whose_server_goes_away(in_thread: InThread) -> None:
     def script(server: ScriptedServer, sock: socket.socket, number: int) -> None:
         for command in commands(sock):
             if command.code != NEVER:
                 code = ResponseCode.GO_AWAY if number == 0 else ResponseCode.SUCCESS
                 sock.sendall(RemotingCommand.response(command, code).encode())
 
-    lost: list[TransportError] = []
     with closing(ScriptedServer(script)) as server, BlockingRemotingClient() as client:
         old = client.connect(server.address)
-
-        def waits() -> None:
-            try:
-                client.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT)
-            except TransportError as error:
-                lost.append(error)
-
-        thread = threading.Thread(target=waits)
-        thread.start()
+        waiting = in_thread(client.invoke, server.address, RemotingCommand.request(NEVER), TIMEOUT)
         eventually(lambda: bool(old._pending))
         client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
         client.close()
-        thread.join(TIMEOUT / 2)
-        assert [type(error) for error in lost] == [ConnectionLost]
+        assert type(waiting.exception(TIMEOUT / 2)) is ConnectionLost
 
 
 # Ends

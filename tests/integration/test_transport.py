@@ -30,6 +30,7 @@ from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemoti
 from rocketcore.transport.channel import Channel, ChannelLimits
 from rocketcore.transport.client import Remoting, RemotingClient, split_address
 from rocketcore.transport.server import RemotingServer
+from tests.fixtures.threads import InThread
 from tests.fixtures.tls import client_tls, server_tls
 
 ECHO, NEVER, SLOW, CALL_BACK, DROP, HEADERS = 100, 101, 102, 103, 104, 106
@@ -246,7 +247,9 @@ def test_closing_while_a_connection_is_made(silent_address: str) -> None:
     asyncio.run(scenario())
 
 
-def test_a_host_that_does_not_take_the_connection_is_a_connect_error_to_all_who_wait(silent_address: str) -> None:
+def test_a_host_that_does_not_take_the_connection_is_a_connect_error_to_all_who_wait(
+    silent_address: str, in_thread: InThread
+) -> None:
     """Whoever's time is over first: nothing was asked, so nothing can have been carried out."""
     message = re.escape(f"PUT_KV_CONFIG at {silent_address}: no connection within 0.2 s")
 
@@ -259,15 +262,11 @@ def test_a_host_that_does_not_take_the_connection_is_a_connect_error_to_all_who_
 
     asyncio.run(scenario())
 
-    def ask() -> None:
-        with pytest.raises(ConnectError, match=message):
-            client.invoke(silent_address, RemotingCommand.request(ECHO), 0.2)
-        caught.append(True)
-
-    caught: list[bool] = []
     with BlockingRemotingClient() as client:
-        run_threads([threading.Thread(target=ask) for _ in range(2)])
-    assert len(caught) == 2
+        waiting = [in_thread(client.invoke, silent_address, RemotingCommand.request(ECHO), 0.2) for _ in range(2)]
+        for each in waiting:
+            with pytest.raises(ConnectError, match=message):
+                each.result(TIMEOUT)
 
 
 class HangingResolver:
@@ -840,26 +839,18 @@ def test_deadlines_are_kept_and_leave_the_connection_usable(
     assert server.channels() == 1
 
 
-def test_a_reader_that_gives_up_hands_over(server: TestServer, blocking: BlockingRemotingClient) -> None:
+def test_a_reader_that_gives_up_hands_over(
+    server: TestServer, blocking: BlockingRemotingClient, in_thread: InThread
+) -> None:
     """The thread that reads runs into its deadline while others wait: they read on."""
     blocking.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
-    outcome: list[str] = []
-
-    def gives_up() -> None:
-        try:
-            blocking.invoke(server.address, RemotingCommand.request(NEVER), 0.1)
-        except RequestTimeout:
-            outcome.append("timeout")
-
-    def waits() -> None:
-        answer = blocking.invoke(server.address, RemotingCommand.request(SLOW, body=b"0.3"), TIMEOUT)
-        outcome.append(answer.remark or "")
-
-    first = threading.Thread(target=gives_up)
-    first.start()
-    run_threads([threading.Thread(target=waits) for _ in range(5)])
-    first.join(TIMEOUT)
-    assert sorted(outcome) == ["slow"] * 5 + ["timeout"]
+    first = in_thread(blocking.invoke, server.address, RemotingCommand.request(NEVER), 0.1)
+    others = [
+        in_thread(blocking.invoke, server.address, RemotingCommand.request(SLOW, body=b"0.3"), TIMEOUT)
+        for _ in range(5)
+    ]
+    assert isinstance(first.exception(TIMEOUT), RequestTimeout)
+    assert [each.result(TIMEOUT).remark for each in others] == ["slow"] * 5
 
 
 def test_pipelining_from_one_thread_does_not_deadlock(server: TestServer, blocking: BlockingRemotingClient) -> None:
@@ -880,25 +871,15 @@ def test_outstanding_requests_are_bounded(server: TestServer) -> None:
         client.invoke_nowait(server.address, RemotingCommand.request(ECHO), TIMEOUT).result()
 
 
-def test_the_server_drops_the_connection(server: TestServer, blocking: BlockingRemotingClient) -> None:
+def test_the_server_drops_the_connection(
+    server: TestServer, blocking: BlockingRemotingClient, in_thread: InThread
+) -> None:
     blocking.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
-    lost: list[TransportError] = []
-
-    def waits() -> None:
-        try:
-            blocking.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT)
-        except TransportError as error:
-            lost.append(error)
-
-    threads = [threading.Thread(target=waits) for _ in range(4)]
-    for thread in threads:
-        thread.start()
+    waiting = [in_thread(blocking.invoke, server.address, RemotingCommand.request(NEVER), TIMEOUT) for _ in range(4)]
     eventually(lambda: len(blocking.connect(server.address)._pending) == 4)
     with pytest.raises(ConnectionLost, match=f"REGISTER_BROKER|UNREGISTER_BROKER.*at {server.address}"):
         blocking.invoke(server.address, RemotingCommand.request(DROP), TIMEOUT)
-    for thread in threads:
-        thread.join(TIMEOUT)
-    assert [type(error) for error in lost] == [ConnectionLost] * 4
+    assert [type(each.exception(TIMEOUT)) for each in waiting] == [ConnectionLost] * 4
     assert blocking.invoke(server.address, RemotingCommand.request(ECHO, body=b"x"), TIMEOUT).body == b"x"
 
 
@@ -969,23 +950,13 @@ def test_a_child_process_makes_connections_of_its_own(server: TestServer) -> Non
         eventually(lambda: server.channels() == 1)
 
 
-def test_closing_the_blocking_client(server: TestServer) -> None:
+def test_closing_the_blocking_client(server: TestServer, in_thread: InThread) -> None:
     client = BlockingRemotingClient()
     client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
-    lost: list[TransportError] = []
-
-    def waits() -> None:
-        try:
-            client.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT)
-        except TransportError as error:
-            lost.append(error)
-
-    thread = threading.Thread(target=waits)
-    thread.start()
+    waiting = in_thread(client.invoke, server.address, RemotingCommand.request(NEVER), TIMEOUT)
     eventually(lambda: bool(client.connect(server.address)._pending))
     client.close()
-    thread.join(TIMEOUT)
-    assert isinstance(lost[0], ConnectionLost)
+    assert isinstance(waiting.exception(TIMEOUT), ConnectionLost)
     with pytest.raises(ClientClosed):
         client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
     eventually(lambda: server.channels() == 0)
