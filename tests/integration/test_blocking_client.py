@@ -24,7 +24,7 @@ from rocketcore.transport.blocking_channel import BlockingChannel
 from rocketcore.transport.channel import ChannelLimits
 from rocketcore.transport.server import RemotingServer
 from tests.fixtures.threads import InThread
-from tests.integration.test_transport import (
+from tests.integration.remoting_server import (
     CALL_BACK,
     ECHO,
     NEVER,

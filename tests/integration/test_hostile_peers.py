@@ -32,7 +32,7 @@ from tests.conformance.peer import (
 )
 from tests.fixtures.processes import Processes, RocketProcess
 from tests.fuzz.build import SANITIZED
-from tests.integration.test_transport import ECHO, TestServer
+from tests.integration.remoting_server import ECHO, TestServer
 
 KIB, MIB = 1 << 10, 1 << 20
 FRAME_MAX = 16 * MIB

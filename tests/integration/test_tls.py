@@ -33,7 +33,7 @@ from rocketcore.transport.tls import TlsConfig
 from rocketcore.transport.tls_session import TlsSession
 from rocketcore.transport.tls_socket import TlsSocket
 from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls, server_tls
-from tests.integration.test_transport import ECHO, NEVER, TIMEOUT, TestServer, ended, eventually, run_threads
+from tests.integration.remoting_server import ECHO, NEVER, TIMEOUT, TestServer, ended, eventually, run_threads
 
 WHO = 110
 PREAMBLE_V2 = b"\r\n\r\n\x00\r\nQUIT\n"

@@ -20,7 +20,7 @@ from rocketcore.transport.blocking import BlockingRemotingClient
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.server import RemotingServer
-from tests.integration.test_transport import CALL_BACK, ECHO, HEADERS, SLOW, TIMEOUT, TestServer
+from tests.integration.remoting_server import CALL_BACK, ECHO, HEADERS, SLOW, TIMEOUT, TestServer
 
 
 class Recorder:

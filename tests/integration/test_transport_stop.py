@@ -12,17 +12,259 @@ from functools import partial
 
 import pytest
 
+from rocketcore.codes import ResponseCode
+from rocketcore.errors import (
+    ConnectionLost,
+    TransportError,
+)
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.transport.blocking import BlockingRemotingClient
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.client import split_address
+from rocketcore.transport.client import RemotingClient, split_address
 from rocketcore.transport.server import RemotingServer
 from tests.fixtures.tls import client_tls, server_tls
-from tests.integration.test_transport import ECHO, NEVER, TIMEOUT
+from tests.integration.remoting_server import ECHO, NEVER, TIMEOUT, ended
 
 LARGE = 12 << 20
 """More than the kernel buffers of a connection."""
+
+
+# Going away
+
+
+class GoAwayServer:
+    """Answers the first connection's requests with GO_AWAY, later ones with success; ``always`` never succeeds."""
+
+    def __init__(self, always: bool = False) -> None:
+        self.connections = 0
+        self._always = always
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._threads: list[threading.Thread] = []
+        self._accepter = threading.Thread(target=self._accept, daemon=True)
+        self._accepter.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            code = ResponseCode.GO_AWAY if self.connections == 1 or self._always else ResponseCode.SUCCESS
+            thread = threading.Thread(target=self._serve, args=(sock, int(code)), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, sock: socket.socket, code: int) -> None:
+        from rocketcore.protocol.frame import FrameDecoder
+
+        decoder = FrameDecoder()
+        with sock:
+            while data := sock.recv(65536):
+                for command in decoder.feed(data):
+                    sock.sendall(RemotingCommand.response(command, code).encode())
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in (self._accepter, *self._threads):
+            thread.join(TIMEOUT)
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_go_away_is_repeated_once_over_a_new_connection(always: bool) -> None:
+    expected = ResponseCode.GO_AWAY if always else ResponseCode.SUCCESS
+    going = GoAwayServer(always)
+    with closing(going):
+
+        async def scenario() -> None:
+            async with RemotingClient() as client:
+                answer = await client.invoke(going.address, RemotingCommand.request(ECHO), TIMEOUT)
+                assert answer.code == expected
+
+        asyncio.run(scenario())
+        assert going.connections == 2
+    going = GoAwayServer(always)
+    with closing(going):
+        with BlockingRemotingClient() as client:
+            assert client.invoke(going.address, RemotingCommand.request(ECHO), TIMEOUT).code == expected
+        assert going.connections == 2
+
+
+def test_a_stopping_server_finishes_what_it_serves() -> None:
+    async def scenario() -> None:
+        server = RemotingServer(name="stopping")
+        begun, release = asyncio.Event(), asyncio.Event()
+
+        async def held(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            begun.set()
+            await release.wait()
+            return RemotingCommand.response(request, remark="finished")
+
+        server.register(ECHO, held)
+        await server.start()
+        async with RemotingClient() as client:
+            waiting = asyncio.create_task(client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT))
+            await begun.wait()
+            stopping = asyncio.create_task(server.stop(grace=TIMEOUT))
+            await asyncio.sleep(0)
+            release.set()
+            assert (await waiting).remark == "finished"
+            await stopping
+            assert server.channels == set()
+            with pytest.raises(TransportError):
+                await client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
+            await server.stop()
+
+    asyncio.run(scenario())
+
+
+def test_requests_that_never_end_do_not_hold_the_stop() -> None:
+    async def scenario() -> None:
+        server = RemotingServer(name="stopping")
+
+        begun = asyncio.Event()
+
+        async def held(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            begun.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        server.register(ECHO, held)
+        await server.start()
+        async with RemotingClient() as client:
+            waiting = asyncio.create_task(client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT))
+            await begun.wait()
+            await server.stop(grace=0.05)
+            with pytest.raises(ConnectionLost):
+                await waiting
+
+    asyncio.run(scenario())
+
+
+def test_a_stopping_server_finishes_what_old_clients_ask_meanwhile() -> None:
+    """They do not know GO_AWAY: a request that came while another was finished gets its part of the grace too."""
+
+    async def scenario() -> None:
+        server = RemotingServer(name="stopping")
+        begun: asyncio.Queue[bytes] = asyncio.Queue()
+        release = {b"first": asyncio.Event(), b"second": asyncio.Event()}
+        held: list[tuple[Channel, RemotingCommand]] = []
+
+        async def waits(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            begun.put_nowait(request.body)
+            await release[request.body].wait()
+            return RemotingCommand.response(request, remark="finished")
+
+        def keeps(channel: Channel, request: RemotingCommand) -> None:
+            begun.put_nowait(request.body)
+            held.append((channel, request))
+
+        async def drain() -> None:
+            ask(NEVER, b"late")
+            while channel.last_read <= last_read:  # noqa: ASYNC110 - a channel tells no one that it read
+                await asyncio.sleep(0.01)
+            for asked_by, request in held:
+                asked_by.send(RemotingCommand.response(request, remark="drained"))
+
+        def ask(code: int, body: bytes) -> asyncio.Task[RemotingCommand]:
+            request = RemotingCommand.request(code, body=body)
+            request.version = 407
+            return asyncio.create_task(client.invoke(server.address, request, TIMEOUT))
+
+        server.register(ECHO, waits)
+        server.register(NEVER, keeps)
+        await server.start()
+        async with RemotingClient() as client:
+            first = ask(ECHO, b"first")
+            assert await begun.get() == b"first"
+            stopping = asyncio.create_task(server.stop(grace=TIMEOUT, drain=drain))
+            second, answered_later = ask(ECHO, b"second"), ask(NEVER, b"later")
+            assert {await begun.get(), await begun.get()} == {b"second", b"later"}
+            (channel,) = server.channels
+            last_read = channel.last_read
+            release[b"first"].set()
+            assert (await first).remark == "finished"
+            release[b"second"].set()
+            assert (await second).remark == "finished"
+            assert (await answered_later).remark == "drained"
+            await stopping
+            assert begun.empty(), "nothing is taken once all is finished"
+
+    asyncio.run(scenario())
+
+
+def test_a_stop_waits_for_the_end_of_the_handlers_that_it_cancels() -> None:
+    async def scenario() -> None:
+        server = RemotingServer(name="stopping")
+        begun, ended, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def held(channel: Channel, request: RemotingCommand) -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                ended.set()
+
+        server.register(ECHO, held)
+        server.on_close(lambda channel: gone.set())
+        await server.start()
+        async with RemotingClient() as client:
+            await client.invoke_oneway(server.address, RemotingCommand.request(ECHO), TIMEOUT)
+            await begun.wait()
+        await gone.wait()
+        await server.stop(grace=0.05)
+        assert ended.is_set()
+
+    asyncio.run(scenario())
+
+
+def test_a_stop_that_is_cancelled_cuts_what_is_left() -> None:
+    async def scenario() -> None:
+        server = RemotingServer(name="stopping")
+        begun = asyncio.Event()
+
+        async def held(channel: Channel, request: RemotingCommand) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        server.register(ECHO, held)
+        server.register(NEVER, lambda channel, request: RemotingCommand.response(request))
+        await server.start()
+        async with RemotingClient() as client:
+            waiting = asyncio.create_task(client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT))
+            silent = socket.create_connection(split_address(server.address), timeout=TIMEOUT)
+            await begun.wait()
+            stopping = asyncio.create_task(server.stop(grace=TIMEOUT))
+            await asyncio.sleep(0)
+            stopping.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await stopping
+            with pytest.raises(ConnectionLost):
+                await waiting
+            assert await asyncio.to_thread(ended, silent)
+            silent.close()
+            assert server.connection_count == 0
+            await server.start()
+            assert (await client.invoke(server.address, RemotingCommand.request(NEVER), TIMEOUT)).code == 0
+            await server.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_never_ends_does_not_hold_the_stop(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        server = RemotingServer(name="stopping")
+        await server.start()
+        server.admit("192.0.2.1:1")
+        async with asyncio.timeout(5):
+            await server.stop(grace=0.05)
+
+    asyncio.run(scenario())
+    assert "connections did not end server=stopping connections=1" in caplog.text
 
 
 # How connections end
