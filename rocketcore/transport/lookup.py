@@ -44,7 +44,11 @@ class HostLookup:
             if lookup is None:
                 lookup = Future()
                 lookup.set_running_or_notify_cancel()  # nobody who leaves cancels it for the others
-                threading.Thread(target=self._run, args=(host, port, lookup), name="lookup", daemon=True).start()
+                thread = threading.Thread(target=self._run, args=(host, port, lookup), name="lookup", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # too many of them, or the interpreter ends
+                    raise OSError(f"no look-up of {host}: {error}") from error
                 self._running[host, port] = lookup
         return lookup
 

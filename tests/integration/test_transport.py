@@ -244,6 +244,27 @@ def test_a_resolver_that_hangs_holds_neither_an_asyncio_client_nor_its_loop(
     assert not resolver.released.is_set()
 
 
+def test_a_look_up_for_which_there_is_no_thread_is_a_connect_error(
+    server: TestServer, blocking: BlockingRemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the interpreter ends, or a limit is reached."""
+    address = f"localhost:{split_address(server.address)[1]}"
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def scenario(client: RemotingClient) -> None:
+        with pytest.raises(ConnectError, match="no look-up of localhost: can't start new thread"):
+            await client.invoke(address, RemotingCommand.request(ECHO), TIMEOUT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(ConnectError, match="no look-up of localhost: can't start new thread"):
+            blocking.invoke(address, RemotingCommand.request(ECHO), TIMEOUT)
+        with_client(server, scenario)
+    assert blocking.invoke(address, RemotingCommand.request(ECHO), TIMEOUT).code == 0
+
+
 @pytest.mark.parametrize("tls", [False, True])
 def test_both_clients_connect_by_name(tls: bool) -> None:
     with TestServer(tls=server_tls()) as server:

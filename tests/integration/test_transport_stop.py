@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import socket
 import ssl
 import threading
@@ -348,6 +350,29 @@ def test_a_client_that_has_its_answer_and_is_quiet_does_not_hold_the_stop(loop_f
             assert server.connection_count == 0
 
     run(loop_factory, scenario)
+
+
+def test_a_system_that_does_not_tell_what_was_taken_does_not_hold_the_stop(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(sock: object, request: int, argument: bytes) -> bytes:
+        asked.append(request)
+        raise OSError(errno.ENOTTY, "not a typewriter")
+
+    async def scenario() -> None:
+        server = RemotingServer(name="stopping")
+        server.register(ECHO, lambda channel, request: RemotingCommand.response(request))
+        await server.start()
+        with BlockingRemotingClient() as client:
+            await asyncio.to_thread(client.invoke, server.address, RemotingCommand.request(ECHO), TIMEOUT)
+            async with asyncio.timeout(5):
+                await server.stop(grace=25)
+            assert server.connection_count == 0
+
+    asked: list[int] = []
+    monkeypatch.setattr(fcntl, "ioctl", refused)
+    run(loop_factory, scenario)
+    assert asked
 
 
 def test_a_client_that_writes_without_end_is_cut_when_the_grace_is_over(loop_factory: LoopFactory) -> None:
