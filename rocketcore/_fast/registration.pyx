@@ -10,15 +10,19 @@ text      length i32, then "name read write perm filterType" and perhaps attribu
 numbers   read, write, perm, sysFlag: equal ones of one call are one object, as most topics of a broker have the same
 known     the table that the topics go to. Brokers name mostly the topics that are there already, in the order in which
           they first came: whose turn it is in the table is compared first, and then no name is decoded or hashed
+shape     how a topic is written, all but its name: a broker writes them all alike, and few have other numbers. One
+          topic of a shape is parsed, the others are compared with it; one that has the table's next name, and there
+          what its shape says, costs this comparison and nothing else
 RocketMQ  remoting/protocol/body/RegisterBrokerBody.java 5.5.0
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem, PyDict_Next
 from cpython.ref cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t
-from libc.string cimport memchr, memcmp
+from libc.string cimport memchr, memset
 
 from rocketcore._fast.command cimport Text, is_text, rc_is_utf8, read_int, read_string, read_word, skip_ext, skip_space
 
@@ -28,7 +32,12 @@ cdef extern from "rc_bytes.h" nogil:
     int32_t rc_get_i32(const uint8_t* at)
     bint rc_get_decimal(const uint8_t* at, const uint8_t* end, int64_t low, int64_t high, int64_t* value)
 
+cdef extern from "rc_same.h" nogil:
+    bint rc_same(const uint8_t* a, const uint8_t* b, Py_ssize_t length)
+    bint rc_is_name(const uint8_t* name, Py_ssize_t length, const uint8_t* text)
+
 cdef extern from "Python.h":
+    Py_ssize_t PY_SSIZE_T_MAX
     bint PyUnicode_CheckExact(PyObject* text)
     bint PyUnicode_IS_COMPACT_ASCII(PyObject* text)
     Py_ssize_t PyUnicode_GET_LENGTH(PyObject* text)
@@ -38,6 +47,8 @@ cdef enum:
     NAME_MAX = 0x7FFF
     LOOK_AHEAD = 16  # names of a table that are compared before one is looked up: there may be topics in between
     PATIENCE = 64    # topics in a row that are looked up before it is clear that the table has another order
+    SHAPES = 8       # that are kept; the oldest goes first
+    ASKED = 8        # answers of ``same`` that a shape keeps
     READ = 1
     WRITE = 2
     PERM = 4
@@ -51,6 +62,17 @@ cdef struct Topic:
     int64_t write
     int64_t perm
     int64_t sys_flag
+
+
+# How topics are written that differ in nothing but the name, and what that says of them.
+cdef struct Shape:
+    const uint8_t* middle   # json: from behind the name as a key to the name in the object; text: nothing
+    const uint8_t* rest     # from behind the name to where the next name, or its length word, begins
+    Py_ssize_t middle_length
+    Py_ssize_t rest_length
+    PyObject* numbers       # borrowed
+    PyObject* asked[ASKED]  # what the table has for topics of this shape …
+    bint same[ASKED]        # … and whether ``same`` said so of that and the numbers
 
 
 cdef inline const uint8_t* after_key(const uint8_t* at, const uint8_t* end, Text* key) noexcept nogil:
@@ -107,6 +129,14 @@ cdef const uint8_t* skip_value(const uint8_t* at, const uint8_t* end) noexcept n
 
 cdef const uint8_t* read_flag(const uint8_t* at, const uint8_t* end) noexcept nogil:
     return read_word(at, end, "true" if at < end and at[0] == c"t" else "false")
+
+
+cdef inline bint is_ascii(PyObject* text) noexcept:
+    return PyUnicode_CheckExact(text) and PyUnicode_IS_COMPACT_ASCII(text)
+
+
+cdef inline size_t slot_of(PyObject* old) noexcept nogil:
+    return (<size_t>old >> 6) % ASKED
 
 
 cdef inline bint is_plain(const Text* name) noexcept nogil:
@@ -166,131 +196,217 @@ cdef object numbers_of(const Topic* topic, dict known, object numbers):
     return found
 
 
-cdef inline bint is_called(PyObject* text, const Text* name) noexcept:
-    """Compare a key with a topic's name; keys that are not ASCII are left to the dict."""
-    cdef Py_ssize_t length = name.end - name.start
-    return (
-        PyUnicode_CheckExact(text) and PyUnicode_IS_COMPACT_ASCII(text) and PyUnicode_GET_LENGTH(text) == length
-        and memcmp(PyUnicode_DATA(text), name.start, length) == 0
-    )
+cdef inline const uint8_t* after_like(
+    const Shape* shape, const uint8_t* name, Py_ssize_t length, const uint8_t* end, bint json
+) noexcept nogil:
+    """Pass a topic, from its name on, that is written like those of ``shape``; NULL if it is not."""
+    cdef const uint8_t* at = name + length
+    if end - at < shape.middle_length + (length if json else 0) + shape.rest_length:
+        return NULL
+    if json:
+        if not rc_same(at, shape.middle, shape.middle_length):
+            return NULL
+        at += shape.middle_length
+        if not rc_same(at, name, length):
+            return NULL
+        at += length
+    elif rc_get_i32(name - 4) != length + shape.rest_length:
+        return NULL
+    return at + shape.rest_length if rc_same(at, shape.rest, shape.rest_length) else NULL
 
 
+@cython.final
 cdef class _Topics:
-    """Collects topics; the numbers of the one before are at hand, and the place in the table where it was found."""
+    """Collects topics, and keeps how they are written and the place in the table where the last one was found."""
 
     cdef dict topics
     cdef dict shared          # read, write, perm and system flag → numbers
     cdef dict known
     cdef object numbers
     cdef object same
-    cdef object latest        # numbers of the topic before …
-    cdef Topic before         # … from here
-    cdef object latest_old    # what the table has for it …
-    cdef bint latest_same     # … and whether ``same`` said so of these two
+    cdef bint json
+    cdef Shape shapes[SHAPES]
+    cdef int shape_count
+    cdef int latest           # shape of the topic before
+    cdef int oldest
     cdef Py_ssize_t place
     cdef int patience
+    cdef bint strays          # ``topics`` may have names whose turn in the table is still to come
 
-    def __cinit__(self, numbers, known, same):
+    def __cinit__(self, numbers, known, same, bint json):
         self.topics = {}
         self.shared = {}
-        self.known = known
+        self.known = {} if known is None else known
         self.numbers = numbers
         self.same = same
-        self.latest = self.latest_old = None
+        self.json = json
+        self.shape_count = self.latest = self.oldest = 0
         self.place = 0
         self.patience = PATIENCE if known else 0
+        self.strays = False
 
-    cdef object find(self, const Text* name, PyObject** value):
+    cdef inline Shape* find_shape(
+        self, const uint8_t* name, Py_ssize_t length, const uint8_t* end, const uint8_t** after
+    ) noexcept:
+        """Return the shape that a topic has, and the byte after it; NULL if it is none of those."""
+        cdef int _try, tried = self.latest
+        for _try in range(self.shape_count):
+            after[0] = after_like(&self.shapes[tried], name, length, end, self.json)
+            if after[0] != NULL:
+                self.latest = tried
+                return &self.shapes[tried]
+            tried = tried + 1 if tried + 1 < self.shape_count else 0
+        return NULL
+
+    cdef Shape* add_shape(
+        self, const Topic* topic, const uint8_t* middle, Py_ssize_t middle_length, const uint8_t* end
+    ) except NULL:
+        """Keep how a topic is written, ``end`` is where the next one's name or length word begins."""
+        cdef Shape* shape
+        numbers = numbers_of(topic, self.shared, self.numbers)
+        if self.shape_count < SHAPES:
+            self.latest = self.shape_count
+            self.shape_count += 1
+        else:
+            self.latest = self.oldest
+            self.oldest = (self.oldest + 1) % SHAPES
+        shape = &self.shapes[self.latest]
+        memset(shape, 0, sizeof(Shape))
+        shape.middle, shape.middle_length = middle, middle_length
+        shape.rest, shape.rest_length = topic.name.end, end - topic.name.end
+        shape.numbers = <PyObject*>numbers
+        return shape
+
+    cdef const uint8_t* pass_same(
+        self, const uint8_t* at, const uint8_t* end, Py_ssize_t* taken, Py_ssize_t count
+    ) except NULL:
+        """Pass topics whose turn it is in the table, and which are as it has them; returns where the next one begins.
+
+        Nothing is decoded, looked up or made for them. They are written like topics that were read before, so that all
+        that is left to know of them is whether the name is the one expected.
+        """
+        cdef dict known = self.known
+        cdef bint json = self.json, strays = self.strays
+        cdef Shape* shape = &self.shapes[self.latest]
+        cdef PyObject* key
+        cdef PyObject* old
+        cdef PyObject* same = NULL  # of this shape
+        cdef const uint8_t* name
+        cdef const uint8_t* after
+        cdef Py_ssize_t length, place = self.place, left = count - taken[0]
+        if self.same is None or self.shape_count == 0:
+            return at
+        while left > 0 and PyDict_Next(known, &place, &key, &old):
+            if not is_ascii(key):
+                break
+            length = PyUnicode_GET_LENGTH(key)
+            name = at if json else at + 4
+            if end - name < length or not 0 < length <= NAME_MAX:
+                break
+            if not rc_is_name(<const uint8_t*>PyUnicode_DATA(key), length, name):
+                break
+            after = after_like(shape, name, length, end, json)
+            if after == NULL:
+                shape = self.find_shape(name, length, end, &after)
+                if shape == NULL:
+                    break
+                same = NULL
+            if old != same:
+                if shape.asked[slot_of(old)] != old or not shape.same[slot_of(old)]:
+                    break
+                same = old
+            if strays:
+                self.topics.pop(<object>key, None)
+            at = after
+            left -= 1
+            self.place = place
+        if count - left != taken[0]:
+            taken[0] = count - left
+            self.patience = PATIENCE
+        return at
+
+    cdef object find(self, const Text* name, PyObject** value, bint* in_turn):
         """Return a name as an object, and what the table has for it, borrowed; NULL for nothing."""
         cdef PyObject* key
-        cdef Py_ssize_t place = self.place
+        cdef Py_ssize_t place = self.place, length = name.end - name.start
         cdef int _ahead
+        in_turn[0] = True
         if self.patience:
             for _ahead in range(LOOK_AHEAD):
                 if not PyDict_Next(self.known, &place, &key, value):
                     break
-                if is_called(key, name):
+                if is_ascii(key) and PyUnicode_GET_LENGTH(key) == length and rc_same(
+                    <const uint8_t*>PyUnicode_DATA(key), name.start, length
+                ):
                     self.place = place
                     self.patience = PATIENCE
                     return <object>key
             self.patience -= 1
-        found = PyUnicode_DecodeUTF8(<const char*>name.start, name.end - name.start, NULL)
-        value[0] = NULL if self.known is None else PyDict_GetItem(self.known, found)
+        in_turn[0] = False
+        found = PyUnicode_DecodeUTF8(<const char*>name.start, length, NULL)
+        value[0] = PyDict_GetItem(self.known, found)
         return found
 
-    cdef int add(self, const Topic* topic) except -1:
+    cdef bint is_same(self, Shape* shape, PyObject* old) except -1:
+        """Ask whether a topic of a shape may be left out, once for what the table has for several of them."""
+        cdef size_t slot = slot_of(old)
+        if shape.asked[slot] != old:
+            shape.same[slot] = self.same(<object>old, <object>shape.numbers)
+            shape.asked[slot] = old
+        return shape.same[slot]
+
+    cdef int add(self, const Text* name, Shape* shape) except -1:
         cdef PyObject* old
-        if (
-            self.latest is None or topic.read != self.before.read or topic.write != self.before.write
-            or topic.perm != self.before.perm or topic.sys_flag != self.before.sys_flag
-        ):
-            self.latest = numbers_of(topic, self.shared, self.numbers)
-            self.before = topic[0]
-            self.latest_old = None
-        name = self.find(&topic.name, &old)
-        if self.same is not None and old != NULL:
-            if self.latest_old is not <object>old:
-                self.latest_old = <object>old
-                self.latest_same = self.same(self.latest_old, self.latest)
-            if self.latest_same:
-                if self.topics:
-                    self.topics.pop(name, None)
-                return 0
-        self.topics[name] = self.latest
+        cdef bint in_turn
+        found = self.find(name, &old, &in_turn)
+        if old != NULL and self.same is not None and self.is_same(shape, old):
+            if self.strays or not in_turn:
+                self.topics.pop(found, None)
+            return 0
+        self.topics[found] = <object>shape.numbers
+        if old != NULL and not in_turn:
+            self.strays = True
         return 0
 
 
-cdef const uint8_t* read_like(const uint8_t* at, const uint8_t* end, const uint8_t* model, const uint8_t* model_end,
-                              Topic* topic) noexcept nogil:
-    """Read a topic's object whose bytes are those of ``model``, all but the name; NULL if they are not.
-
-    model   the object that ``topic`` was read from, from its brace to ``model_end``; only the name of ``topic`` changes
-    """
-    cdef Text name
-    cdef const uint8_t* after
-    cdef Py_ssize_t lead = topic.name.start - model, rest = model_end - topic.name.end
-    if end - at <= lead or memcmp(at, model, lead) != 0:
-        return NULL
-    after = read_string(at + lead - 1, end, &name)
-    if after == NULL or not is_plain(&name):
-        return NULL
-    if end - name.end < rest or memcmp(name.end, topic.name.end, rest) != 0:
-        return NULL
-    topic.name = name
-    return name.end + rest
-
-
 cdef const uint8_t* read_table(const uint8_t* at, const uint8_t* end, _Topics topics) except? NULL:
-    """Read the table, ``at`` is after its brace; returns the byte after it, NULL if it is unusual.
-
-    A broker writes all topics alike, and most have the same numbers: each is compared with the one before first.
-    """
+    """Read the table, ``at`` is after its brace; returns the byte after it, NULL if it is unusual or not UTF-8."""
     cdef Text key
     cdef Topic topic
-    cdef const uint8_t* start
-    cdef const uint8_t* model = NULL
-    cdef const uint8_t* model_end = NULL
+    cdef Shape* shape
+    cdef const uint8_t* after
+    cdef Py_ssize_t taken = 0
     cdef bint last = False
     at = skip_space(at, end)
     if at < end and at[0] == c"}":
         return at + 1
     while not last:
-        start = after_key(at, end, &key)
-        if start == NULL:
+        if at == end or at[0] != c'"':
             return NULL
-        at = read_like(start, end, model, model_end, &topic) if model != NULL else NULL
-        if at == NULL:
-            at = read_topic(start, end, &topic)
+        # A broker writes all topics alike: what follows one is the quote that opens the key of the next.
+        at = topics.pass_same(at + 1, end, &taken, PY_SSIZE_T_MAX)
+        after = after_key(at - 1, end, &key)
+        if after == NULL or not is_plain(&key):
+            return NULL
+        shape = topics.find_shape(key.start, key.end - key.start, end, &at)
+        if shape != NULL:
+            if not rc_is_utf8(key.start, key.end - key.start):
+                return NULL
+            topics.add(&key, shape)
+            at -= 1
+            continue
+        at = read_topic(after, end, &topic)
         if at == NULL:
             return NULL
         # What comes twice under one key is there once, as its last; a name may come under several.
         if not is_text(&key, <const char*>topic.name.start, topic.name.end - topic.name.start):
             return NULL
-        model, model_end = start, at
-        topics.add(&topic)
         at = after_value(at, end, &last)
-        if at == NULL:
+        if at == NULL or not rc_is_utf8(key.start, at - key.start):
             return NULL
+        # The quote that follows belongs to the shape. Where none does, this topic is the last or the table is broken.
+        shape = topics.add_shape(&topic, key.end, topic.name.start - key.end, at + 1)
+        topics.add(&key, shape)
     return at
 
 
@@ -338,7 +454,7 @@ def read_topic_table(bytes body not None, numbers, dict known=None, same=None):
     numbers   called as ``numbers(read, write, perm, sys_flag)``, once for each distinct four
     known     topics that are there already, by name: their names are used again. Calls may not change it
     same      called as ``same(known[name], numbers)`` for topics that ``known`` has; one of which it says so is left
-              out of the result. It is asked once for topics in a row with the same two
+              out of the result. What it says holds for all topics with the same two
     returns   (topics, start, end): a dict of topic name to numbers, where the last of a name wins, and the range of
               the table in ``body``; or None if the table is unusual, missing or there twice. What is outside of it has
               only been passed over: a caller reads it, and what it refuses there makes this result void
@@ -346,12 +462,11 @@ def read_topic_table(bytes body not None, numbers, dict known=None, same=None):
     cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(body)
     cdef const uint8_t* end = data + PyBytes_GET_SIZE(body)
     cdef const uint8_t* table[2]
-    cdef _Topics topics
-    if not rc_is_utf8(data, end - data):
-        return None
-    topics = _Topics.__new__(_Topics, numbers, known, same)
+    cdef _Topics topics = _Topics.__new__(_Topics, numbers, known, same, True)
     table[0] = table[1] = NULL
     if read_object(skip_space(data, end), end, True, topics, table) == NULL or table[0] == NULL:
+        return None
+    if not (rc_is_utf8(data, table[0] - data) and rc_is_utf8(table[1], end - table[1])):
         return None
     return topics.topics, table[0] - data, table[1] - data
 
@@ -372,6 +487,7 @@ def read_topic_texts(
     cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(data)
     cdef const uint8_t* end = start + PyBytes_GET_SIZE(data)
     cdef const uint8_t* at
+    cdef const uint8_t* after
     cdef const uint8_t* word
     cdef const uint8_t* stop
     cdef int64_t* values[3]
@@ -379,35 +495,44 @@ def read_topic_texts(
     cdef int64_t length
     cdef int i
     cdef Topic topic
-    cdef _Topics collected = _Topics.__new__(_Topics, numbers, known, same)
+    cdef Shape* shape
+    cdef _Topics topics = _Topics.__new__(_Topics, numbers, known, same, False)
     if not 0 <= position <= end - start:
         raise ValueError(f"position {position} is not within the {end - start} bytes of data")
     at = start + position
     topic.sys_flag = 0
     topic.name.escaped = False
     values[0], values[1], values[2] = &topic.read, &topic.write, &topic.perm
-    while taken < count and rc_fits(at, 4, end):
-        length = rc_get_i32(at)
-        word = at + 4
-        if not rc_fits(word, length, end) or not rc_is_utf8(word, length):
+    while True:
+        at = topics.pass_same(at, end, &taken, count)
+        if taken >= count or not rc_fits(at, 4, end):
             break
-        topic.name.start = word
-        topic.name.end = <const uint8_t*>memchr(word, c" ", length)
+        length = rc_get_i32(at)
+        topic.name.start = at + 4
+        if not rc_fits(topic.name.start, length, end):
+            break
+        topic.name.end = <const uint8_t*>memchr(topic.name.start, c" ", length)
         if topic.name.end == NULL or not is_plain(&topic.name):
             break
-        word = topic.name.end + 1
-        for i in range(3):
-            stop = <const uint8_t*>memchr(word, c" ", length - (word - at - 4))
-            if stop == NULL or not rc_get_decimal(word, stop, INT32_MIN, INT32_MAX, values[i]):
-                break
-            word = stop + 1
-        else:
-            collected.add(&topic)
-            at += 4 + length
-            taken += 1
-            continue
-        break
-    return collected.topics, taken, at - start
+        shape = topics.find_shape(topic.name.start, topic.name.end - topic.name.start, end, &after)
+        if not rc_is_utf8(topic.name.start, length if shape == NULL else topic.name.end - topic.name.start):
+            break
+        if shape == NULL:
+            after = topic.name.start + length
+            word = topic.name.end + 1
+            for i in range(3):
+                stop = <const uint8_t*>memchr(word, c" ", after - word)
+                if stop == NULL or not rc_get_decimal(word, stop, INT32_MIN, INT32_MAX, values[i]):
+                    break
+                word = stop + 1
+            else:
+                shape = topics.add_shape(&topic, topic.name.end, 0, after)
+        if shape == NULL:
+            break
+        topics.add(&topic.name, shape)
+        at = after
+        taken += 1
+    return topics.topics, taken, at - start
 
 
 cdef class _Pairs:

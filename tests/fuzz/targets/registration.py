@@ -44,13 +44,14 @@ def run(data: bytes) -> None:
     assert found == general
     if found is None:
         return
-    # For a table that has every other topic, in this order, as it comes or with other queues.
-    every_other = list(found.topics.items())[1::2]
-    table = {topic: numbers._replace(perm=-9) if i % 3 else numbers for i, (topic, numbers) in enumerate(every_other)}
-    changed = registered(body, not plain, version, KnownTopics(table, lambda old, new: old == new))
-    assert changed is not None
-    assert {**table, **changed.topics} == found.topics
-    assert replace(changed, topics=found.topics) == found
+    # For a table that has every other topic or all, in this order, as it comes or with other queues.
+    for step, other in ((2, 3), (1, 4), (1, 1 << 30)):
+        topics = enumerate(list(found.topics.items())[step - 1 :: step], 1)
+        table = {topic: numbers if i % other else numbers._replace(perm=-9) for i, (topic, numbers) in topics}
+        changed = registered(body, not plain, version, KnownTopics(table, lambda old, new: old == new))
+        assert changed is not None
+        assert {**table, **changed.topics} == found.topics
+        assert replace(changed, topics=found.topics) == found
 
 
 def registered(
