@@ -45,10 +45,12 @@ cdef extern from "Python.h":
 
 cdef enum:
     NAME_MAX = 0x7FFF
-    LOOK_AHEAD = 16  # names of a table that are compared before one is looked up: there may be topics in between
-    PATIENCE = 64    # topics in a row that are looked up before it is clear that the table has another order
-    SHAPES = 8       # that are kept; the oldest goes first
-    ASKED = 8        # answers of ``same`` that a shape keeps
+    LOOK_AHEAD = 4    # names of a table that are compared before one is looked up: there may be others in between …
+    WIDER = 6         # … twice as many after a topic that was not found, for so many in a row
+    MOVES_AHEAD = 16  # the same for names that are compared by identity
+    PATIENCE = 64     # topics in a row that are looked up before it is clear that the table has another order
+    SHAPES = 8        # that are kept; the oldest goes first
+    ASKED = 8         # answers of ``same`` that a shape keeps
     READ = 1
     WRITE = 2
     PERM = 4
@@ -230,7 +232,9 @@ cdef class _Topics:
     cdef int latest           # shape of the topic before
     cdef int oldest
     cdef Py_ssize_t place
-    cdef int patience
+    cdef int misses           # topics in a row that were not found in the table from this place on
+    cdef PyObject* turn       # name of the topic at hand if it was found there …
+    cdef PyObject* turn_old   # … and what the table has for it; both borrowed
     cdef bint strays          # ``topics`` may have names whose turn in the table is still to come
 
     def __cinit__(self, numbers, known, same, bint json):
@@ -242,7 +246,8 @@ cdef class _Topics:
         self.json = json
         self.shape_count = self.latest = self.oldest = 0
         self.place = 0
-        self.patience = PATIENCE if known else 0
+        self.misses = 0
+        self.turn = self.turn_old = NULL
         self.strays = False
 
     cdef inline Shape* find_shape(
@@ -283,67 +288,64 @@ cdef class _Topics:
         """Pass topics whose turn it is in the table, and which are as it has them; returns where the next one begins.
 
         Nothing is decoded, looked up or made for them. They are written like topics that were read before, so that all
-        that is left to know of them is whether the name is the one expected.
+        that is left to know of them is whether the name is the one expected. The topic where this ends is ``turn`` if
+        the table has it here, too, but not as it is.
         """
         cdef dict known = self.known
         cdef bint json = self.json, strays = self.strays
-        cdef Shape* shape = &self.shapes[self.latest]
+        cdef uint8_t closing = c'"' if json else c" "
+        cdef Shape* shape = &self.shapes[self.latest] if self.shape_count else NULL
         cdef PyObject* key
         cdef PyObject* old
         cdef PyObject* same = NULL  # of this shape
-        cdef const uint8_t* name
+        cdef const uint8_t* name = at if json else at + 4
         cdef const uint8_t* after
         cdef Py_ssize_t length, place = self.place, left = count - taken[0]
-        if self.same is None or self.shape_count == 0:
+        cdef int misses = self.misses, tries = LOOK_AHEAD << misses if misses <= WIDER else LOOK_AHEAD
+        self.turn = NULL
+        if misses == PATIENCE:
             return at
         while left > 0 and PyDict_Next(known, &place, &key, &old):
-            if not is_ascii(key):
-                break
-            length = PyUnicode_GET_LENGTH(key)
-            name = at if json else at + 4
-            if end - name < length or not 0 < length <= NAME_MAX:
-                break
-            if not rc_is_name(<const uint8_t*>PyUnicode_DATA(key), length, name):
-                break
-            after = after_like(shape, name, length, end, json)
+            length = PyUnicode_GET_LENGTH(key) if is_ascii(key) else 0
+            if not (
+                0 < length <= NAME_MAX and length < end - name and name[length] == closing
+                and rc_is_name(<const uint8_t*>PyUnicode_DATA(key), length, name)
+            ):
+                tries -= 1
+                if tries == 0:
+                    misses += 1
+                    break
+                continue
+            self.place = place
+            misses = 0
+            tries = LOOK_AHEAD
+            after = after_like(shape, name, length, end, json) if shape != NULL else NULL
             if after == NULL:
                 shape = self.find_shape(name, length, end, &after)
-                if shape == NULL:
-                    break
                 same = NULL
-            if old != same:
-                if shape.asked[slot_of(old)] != old or not shape.same[slot_of(old)]:
-                    break
-                same = old
+            if shape == NULL or (
+                old != same and (shape.asked[slot_of(old)] != old or not shape.same[slot_of(old)])
+            ):
+                self.turn, self.turn_old = key, old
+                break
+            same = old
             if strays:
                 self.topics.pop(<object>key, None)
             at = after
+            name = at if json else at + 4
             left -= 1
-            self.place = place
-        if count - left != taken[0]:
-            taken[0] = count - left
-            self.patience = PATIENCE
+        else:
+            misses += 1
+        taken[0] = count - left
+        self.misses = misses
         return at
 
-    cdef object find(self, const Text* name, PyObject** value, bint* in_turn):
+    cdef object find(self, const Text* name, PyObject** value):
         """Return a name as an object, and what the table has for it, borrowed; NULL for nothing."""
-        cdef PyObject* key
-        cdef Py_ssize_t place = self.place, length = name.end - name.start
-        cdef int _ahead
-        in_turn[0] = True
-        if self.patience:
-            for _ahead in range(LOOK_AHEAD):
-                if not PyDict_Next(self.known, &place, &key, value):
-                    break
-                if is_ascii(key) and PyUnicode_GET_LENGTH(key) == length and rc_same(
-                    <const uint8_t*>PyUnicode_DATA(key), name.start, length
-                ):
-                    self.place = place
-                    self.patience = PATIENCE
-                    return <object>key
-            self.patience -= 1
-        in_turn[0] = False
-        found = PyUnicode_DecodeUTF8(<const char*>name.start, length, NULL)
+        if self.turn != NULL:
+            value[0] = self.turn_old
+            return <object>self.turn
+        found = PyUnicode_DecodeUTF8(<const char*>name.start, name.end - name.start, NULL)
         value[0] = PyDict_GetItem(self.known, found)
         return found
 
@@ -357,14 +359,13 @@ cdef class _Topics:
 
     cdef int add(self, const Text* name, Shape* shape) except -1:
         cdef PyObject* old
-        cdef bint in_turn
-        found = self.find(name, &old, &in_turn)
+        found = self.find(name, &old)
         if old != NULL and self.same is not None and self.is_same(shape, old):
-            if self.strays or not in_turn:
+            if self.strays or self.turn == NULL:
                 self.topics.pop(found, None)
             return 0
         self.topics[found] = <object>shape.numbers
-        if old != NULL and not in_turn:
+        if old != NULL and self.turn == NULL:
             self.strays = True
         return 0
 
@@ -560,7 +561,7 @@ cdef class _Pairs:
         if not PyDict_Next(self.topics, &self.place, &self.name, &self.value):
             return False
         if self.patience:
-            for _ahead in range(LOOK_AHEAD):
+            for _ahead in range(MOVES_AHEAD):
                 if not PyDict_Next(self.known, &place, &key, &self.old):
                     break
                 if key == self.name:

@@ -319,7 +319,7 @@ def test_names_that_are_known_are_used_again() -> None:
         asked.append(old)
         return False
 
-    other = [names[0], "new", *names[1:50], *names[60:]]
+    other = [names[0], "new", *names[1:50], *names[53:]]
     found = read_topic_table(body_of({name: config(name) for name in other}), Numbers, known, same)
     assert found is not None
     assert [name for name in found[0] if id(name) not in set(map(id, known))] == ["new"]
@@ -412,6 +412,24 @@ def test_a_topic_in_the_middle_is_never_taken_for_what_it_is_not(
     changed = body[:at] + body[at:].replace(*change, 1)
     found = read_topic_table(changed, Numbers, dict.fromkeys(FILLERS, 1), lambda old, new: new == (4, 4, 6, 0))
     assert (None if found is None else found[0]) == expected
+
+
+def test_a_name_that_begins_with_the_expected_one_is_another() -> None:
+    names = ["a", "ab", "abc", *FILLERS, "abcdefghijklmnop", "abcdefghijklmnopq"]
+    known = {name: Numbers(number, 4, 6, 0) for number, name in enumerate(names)}
+    for order in (names, names[::-1], ["abc", "ab", "a"], ["ab", *names]):
+        topics = [(name, Numbers(len(name), 9, 6, 0)) for name in order]
+        assert both_forms(topics, known, lambda old, new: False) == dict(topics)
+        assert both_forms([(name, known[name]) for name in order], known, lambda old, new: old == new) == {}
+
+
+@pytest.mark.parametrize(("gone", "looked_up"), [(3, 0), (4, 1), (30, 4), (200, 6)])
+def test_topics_that_a_broker_has_no_more_cost_the_others_little(gone: int, looked_up: int) -> None:
+    """The names of topics that are found in their turn are the table's own, those of the others are new."""
+    names = [f"orders-{number}" for number in range(400)]
+    known = dict.fromkeys(names, 1)
+    found = both_forms([(name, FOUR) for name in (*names[:50], *names[50 + gone :])], known, lambda old, new: False)
+    assert sum(id(name) not in set(map(id, known)) for name in found) == looked_up
 
 
 @pytest.mark.parametrize("far", [3, 39])
