@@ -393,6 +393,15 @@ def test_what_is_not_utf8_is_unusual_wherever_it_is(place: int, cut: str) -> Non
     assert read_topic_table(body, Numbers) is None
 
 
+@pytest.mark.parametrize("text", [b"a:1", b"counter", b"other"])
+def test_what_is_not_utf8_around_the_table_is_unusual_too(text: bytes) -> None:
+    body = body_of({"T": config("T")})
+    assert body.count(text) == 1
+    for odd in (b"\xff", b"\xed\xa0\x80", b"\xc3"):
+        assert read_topic_table(body.replace(text, text + odd), Numbers) is None
+        assert read_topic_table(body.replace(text, text + odd), Numbers, {"T": 1}, always) is None
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
