@@ -20,7 +20,9 @@ from tests.reference import frame as reference_frame
 from tests.reference import header as reference
 
 CLASSES: Final[list[HeaderType]] = [
-    value for name, value in sorted(vars(headers).items()) if isinstance(value, HeaderType) and value is not Header
+    value
+    for value in (getattr(headers, name) for name in sorted(headers.__all__))
+    if isinstance(value, HeaderType) and value is not Header
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -112,3 +114,22 @@ def test_one_missing_field(record: dict[str, Any]) -> None:
 
 def test_every_java_class_is_exported() -> None:
     assert {record["class"] for record in VECTORS} <= set(headers.__all__)
+
+
+def test_every_name_of_the_package_is_found() -> None:
+    for name in headers.__all__:
+        assert getattr(headers, name).__name__ == name
+
+
+def test_unknown_name_of_the_package() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = headers.Nothing  # type: ignore[attr-defined]
+
+
+def test_one_header_brings_its_module_alone() -> None:
+    script = (
+        "import sys; from rocketcore.protocol.headers import GetRouteInfoRequestHeader; "
+        "print([name for name in sys.modules if name.startswith('rocketcore.protocol.headers.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "['rocketcore.protocol.headers.nameserver']"
