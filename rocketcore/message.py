@@ -25,6 +25,7 @@ from rocketcore.codes import (
     TOPIC_MAX_LENGTH,
 )
 from rocketcore.errors import ConfigError, MessageIllegal
+from rocketcore.message_queue import MessageQueue as MessageQueue
 
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
@@ -95,15 +96,6 @@ class RetryLater(Exception):
 def delay_level_of(seconds: float) -> int:
     """Return the smallest default delay level of at least ``seconds``; the highest where none is long enough."""
     return next((level for level, length in enumerate(DELAY_LEVELS, 1) if length >= seconds), len(DELAY_LEVELS))
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class MessageQueue:
-    """One queue of a topic on one broker (Java: ``MessageQueue``); sorts as Java sorts it."""
-
-    topic: str
-    broker: str
-    queue_id: int
 
 
 def check_topic(topic: str) -> None:

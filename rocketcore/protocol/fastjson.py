@@ -21,7 +21,7 @@ from json.encoder import encode_basestring
 from typing import Any, Final, NoReturn
 
 from rocketcore.errors import DecodeError
-from rocketcore.message import MessageQueue
+from rocketcore.message_queue import MessageQueue
 
 __all__ = ["dumps", "dumps_plain", "loads"]
 

@@ -12,13 +12,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "rocketcore"
 
-BASE = {"codes", "errors", "message", "filter", "service"}
+BASE = {"codes", "errors", "message_queue", "message", "filter", "service"}
 KERNELS = BASE | {"_fast", "protocol"}
 SERVERS = KERNELS | {"transport", "config_file"}
 ALLOWED: dict[str, set[str]] = {
     "codes": set(),
     "errors": {"codes"},
-    "message": {"codes", "errors"},
+    "message_queue": set(),
+    "message": {"codes", "errors", "message_queue"},
     "filter": {"codes", "errors", "message"},
     "service": {"codes", "errors", "message"},
     "config_file": {"codes", "errors"},

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Self
 
 from rocketcore.errors import DecodeError
-from rocketcore.message import MessageQueue
+from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol import fastjson
 
 __all__ = ["Body", "wire"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from rocketcore.codes import LanguageCode
-from rocketcore.message import MessageQueue
+from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.bodies.base import Body, wire
 from rocketcore.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from rocketcore.errors import DecodeError
-from rocketcore.message import MessageQueue
+from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.bodies.base import Body, wire
 from rocketcore.protocol.bodies.heartbeat import MessageModel
 

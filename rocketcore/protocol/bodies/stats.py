@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rocketcore.message import MessageQueue
+from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.bodies.base import Body
 from rocketcore.protocol.bodies.heartbeat import SubscriptionData
 from rocketcore.protocol.bodies.topic import DataVersion
