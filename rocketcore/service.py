@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from random import Random
 
 __all__ = [
     "SYSTEM_CLOCK",
@@ -111,13 +113,17 @@ class Backoff:
     __slots__ = ("_initial", "_maximum", "_next", "_random", "factor")
 
     def __init__(
-        self, initial: float = 0.1, maximum: float = 30.0, factor: float = 2.0, *, rng: random.Random | None = None
+        self, initial: float = 0.1, maximum: float = 30.0, factor: float = 2.0, *, rng: Random | None = None
     ) -> None:
         self._initial = initial
         self._maximum = maximum
         self.factor = factor
         self._next = initial
-        self._random = rng or random.Random()
+        if rng is None:
+            from random import Random
+
+            rng = Random()
+        self._random = rng
 
     def next(self) -> float:
         """Return the next interval in seconds, between half of it and all of it."""

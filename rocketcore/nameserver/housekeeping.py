@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketcore.codes import RequestCode
 from rocketcore.errors import RocketError
@@ -17,8 +17,10 @@ from rocketcore.nameserver.route_info import MinBrokerIdChange, RouteInfoManager
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import NotifyMinBrokerIdChangeRequestHeader
 from rocketcore.service import PeriodicTask
-from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.tls import TlsOption
+
+if TYPE_CHECKING:
+    from rocketcore.transport.client import RemotingClient
 
 __all__ = ["Housekeeping"]
 
@@ -101,6 +103,9 @@ class Housekeeping:
             self._sender = asyncio.create_task(self._send_notices(), name="nameserver-notices")
 
     async def _send_notices(self) -> None:
+        # Most name servers never send one.
+        from rocketcore.transport.client import RemotingClient
+
         client = self._client = RemotingClient(connect_timeout=NOTICE_TIMEOUT_SECONDS, tls=self._tls)
         while True:
             target, command = await self._notices.get()

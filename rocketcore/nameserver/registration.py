@@ -10,7 +10,6 @@ RocketMQ: ``RegisterBrokerBody``, ``DefaultRequestProcessor.extractRegisterBroke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from rocketcore._fast.registration import read_topic_table, read_topic_texts
@@ -57,18 +56,17 @@ class KnownTopics(NamedTuple):
     same: Callable[[Any, QueueNumbers], bool] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredTopics:
+class RegisteredTopics(NamedTuple):
     """What a broker registered.
 
     topics          all of them, or without some or all of those that ``KnownTopics.same`` let be left out
     filter_servers  None where it says nothing of them
     """
 
-    data_version: DataVersion = field(default_factory=DataVersion)
-    topics: dict[str, QueueNumbers] = field(default_factory=dict)
-    mappings: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)
-    filter_servers: list[str] | None = field(default_factory=list)
+    data_version: DataVersion
+    topics: dict[str, QueueNumbers]
+    mappings: dict[str, TopicQueueMappingInfo]
+    filter_servers: list[str] | None
 
 
 _DIALECT: Final = (b"'", b"/", b'"$ref"')
@@ -93,7 +91,7 @@ def read_registration(
     raises  BrokerSystemError with the original's text when it does not decode
     """
     if not body:
-        return RegisteredTopics()
+        return RegisteredTopics(DataVersion(), {}, {}, [])
     try:
         return _read(body, compressed, version, known)
     except DecodeError as error:
@@ -130,13 +128,13 @@ def _read_plain(body: bytes, known: KnownTopics = NOTHING_KNOWN) -> RegisteredTo
     rest = body[:start] + b"{}" + body[end:]
     if any(sign in rest for sign in _DIALECT):
         return None
-    return replace(_of_document(fastjson.loads(rest)), topics=topics)
+    return _of_document(fastjson.loads(rest))._replace(topics=topics)
 
 
 def _of_document(document: Any) -> RegisteredTopics:
     registered = _reduce(RegisterBrokerBody.from_json(document))
     unsaid = document.get("filterServerList", ()) is None
-    return replace(registered, filter_servers=None) if unsaid else registered
+    return registered._replace(filter_servers=None) if unsaid else registered
 
 
 def _read_compressed(body: bytes, version: int, known: KnownTopics) -> RegisteredTopics:
@@ -151,7 +149,7 @@ def _read_compressed(body: bytes, version: int, known: KnownTopics) -> Registere
         topics, read, end = read_topic_texts(inflated, start + 4, count, QueueNumbers, known.table, known.same)
         if read == count:
             rest = inflated[:start] + bytes(4) + inflated[end:]
-            return replace(_reduce(RegisterBrokerBody.decode_inflated(rest, version)), topics=topics)
+            return _reduce(RegisterBrokerBody.decode_inflated(rest, version))._replace(topics=topics)
     return _reduce(RegisterBrokerBody.decode_inflated(inflated, version))
 
 

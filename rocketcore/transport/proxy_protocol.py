@@ -14,8 +14,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketcore.errors import DecodeError
 
@@ -37,8 +36,7 @@ _V2_TCP4, _V2_TCP6 = 0x11, 0x21
 _PORT: Final = re.compile(rb"0|[1-9][0-9]{0,4}")
 
 
-@dataclass(frozen=True, slots=True)
-class Preamble:
+class Preamble(NamedTuple):
     """A whole preamble: who connected to the balancer, ``ip:port`` or empty where it does not say, and its length."""
 
     source: str

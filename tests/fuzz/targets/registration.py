@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from dataclasses import replace
 
 from rocketcore.codes import Version
 from rocketcore.errors import BrokerError
@@ -51,7 +50,7 @@ def run(data: bytes) -> None:
         changed = registered(body, not plain, version, KnownTopics(table, lambda old, new: old == new))
         assert changed is not None
         assert {**table, **changed.topics} == found.topics
-        assert replace(changed, topics=found.topics) == found
+        assert changed._replace(topics=found.topics) == found
 
 
 def registered(

@@ -61,6 +61,23 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
 
 
+def test_a_name_server_starts_without_what_it_may_never_need() -> None:
+    unneeded = [
+        "msgspec",
+        "random",
+        "rocketcore.message",
+        "rocketcore.protocol.headers.message",
+        "rocketcore.protocol.table",
+        "rocketcore.transport.client",
+    ]
+    program = (
+        "import sys, rocketcore.cli.servers, rocketcore.nameserver.server;"
+        f"print([name for name in {unneeded} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
