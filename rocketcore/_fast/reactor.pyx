@@ -61,8 +61,14 @@ cdef extern from *:
         (void)limit;
     #endif
     }
+    static inline void rc_trim_heap(void) {
+    #ifdef __GLIBC__
+        malloc_trim(0);
+    #endif
+    }
     """
     void rc_keep_heap(int limit) nogil
+    void rc_trim_heap() nogil
 
 cdef extern from "<unistd.h>" nogil:
     int close_fd "close"(int fd)
@@ -91,6 +97,12 @@ def keep_heap(int limit):
     receives frame after frame of a megabyte, more work than reading them.
     """
     rc_keep_heap(limit)
+
+
+def trim_heap():
+    """Give all that the process has freed back to the system, as far as whole pages of it are free."""
+    with nogil:
+        rc_trim_heap()
 
 
 cdef class Responder:

@@ -142,6 +142,7 @@ def serve(make: Callable[[], Server]) -> int:
 
     import uvloop
 
+    from rocketcore.cli.heap import watched_heap
     from rocketcore.transport.listener import keep_heap
 
     keep_heap()
@@ -167,7 +168,8 @@ def serve(make: Callable[[], Server]) -> int:
         try:
             click.echo(json.dumps({"event": "ready", "address": server.address, "pid": os.getpid()}))
             sys.stdout.flush()
-            await ended.wait()
+            async with watched_heap():
+                await ended.wait()
         finally:
             await server.stop()
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rocketcore._fast.answers import ReadyAnswers
     from rocketcore._fast.reactor import Reactor, Responder
 
-__all__ = ["Listener", "keep_heap", "make_answers", "open_listener"]
+__all__ = ["Listener", "keep_heap", "make_answers", "open_listener", "trim_heap"]
 
 logger = logging.getLogger(__name__)
 
@@ -172,6 +172,14 @@ def keep_heap(limit: int = 16 << 20) -> None:
         from rocketcore._fast import reactor
 
         reactor.keep_heap(limit)
+
+
+def trim_heap() -> None:
+    """Give back what a process keeps by ``keep_heap``, at the price of faulting it in again."""
+    if sys.platform == "linux":
+        from rocketcore._fast import reactor
+
+        reactor.trim_heap()
 
 
 def make_answers(

@@ -139,6 +139,16 @@ def server(request: pytest.FixtureRequest) -> Witness:
     return witness
 
 
+@pytest.mark.skipif(SANITIZED, reason="another allocator, which keeps what it likes")
+def test_memory_of_large_frames_is_given_back(server: Witness) -> None:
+    """It is kept for the next one only while there is work."""
+    before = resident_bytes(server.process.pid)
+    with Peer(server.process.address, apache=False) as peer:
+        assert peer.ask(9999, body=bytes(4 * MIB)).code == 3
+        assert peak_bytes(server.process.pid) > before + 4 * MIB
+        peer.eventually(lambda: resident_bytes(server.process.pid) < before + 3 * MIB, TIMEOUT)
+
+
 @pytest.fixture
 def many_files() -> Iterator[int]:
     """Lets this process and the servers it starts open more than 10,000 files each."""
