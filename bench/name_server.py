@@ -30,6 +30,8 @@ ROUTE_TOPICS = 100
 STORM_TOPICS = 10_000
 STORM_ROUNDS = 20
 IDLE_CONNECTIONS = 10_000
+REST_SECONDS = 3.0
+"""After the last registration, before memory at rest is looked at."""
 SPARE_FILES = 500
 """Descriptors that a process with all those connections needs besides."""
 
@@ -83,14 +85,14 @@ def _routes(bench: Bench, starts: dict[str, Start]) -> None:
                 bench.alternate(title, (ours, theirs, ceiling), *load)
 
 
-def _preload(bench: Bench, stack: contextlib.ExitStack, target: Target) -> None:
+def _preload(bench: Bench, stack: contextlib.ExitStack, target: Target, topics: int = ROUTE_TOPICS) -> None:
     """Register the brokers whose routes are asked for, and stay until the stack unwinds."""
-    register = ("register", "--brokers", BROKERS, "--topics", ROUTE_TOPICS, "--hold", 3600, "--port", target.port)
+    register = ("register", "--brokers", BROKERS, "--topics", topics, "--hold", 3600, "--port", target.port)
     holder = subprocess.Popen([str(bench.frameload), *map(str, register)], stdout=subprocess.DEVNULL)
     stack.callback(holder.wait)
     stack.callback(holder.kill)
     last = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC)
-    last.ext_fields = {"topic": f"bench-{ROUTE_TOPICS - 1:05d}"}
+    last.ext_fields = {"topic": f"bench-{topics - 1:05d}"}
     with contextlib.closing(BlockingRemotingClient()) as client:
         _wait(lambda: _brokers(client.invoke(f"127.0.0.1:{target.port}", last, 10.0)) == BROKERS, "the registrations")
 
@@ -113,10 +115,13 @@ def _storm(bench: Bench) -> tuple[tuple[object, ...], str]:
 
 
 def _fresh_storm(bench: Bench, starts: dict[str, Start]) -> None:
-    """All brokers register with a server that has just come up, as after its restart; then its memory."""
+    """All brokers register with a server that has just come up, as after its restart; then its memory.
+
+    That is looked at right after the last of the registrations, and with the brokers still there, at rest.
+    """
     register, size = _storm(bench)
     first = bench.row(f"name server just started, first registrations, {size}")
-    memory = bench.row(f"name server, memory with {size}, and its growth by them")
+    memory = bench.row(f"name server, memory with {size}, after the last registration; at rest; its growth by them")
     for number in range(bench.rounds):
         for name in bench.order(number, list(starts)):
             with contextlib.ExitStack() as stack:
@@ -125,8 +130,11 @@ def _fresh_storm(bench: Bench, starts: dict[str, Start]) -> None:
                 phases = bench.phases(target, *register, "--rounds", 2)
                 # Memory between two phases is half-way and stands in no row.
                 first.add(name, {key: value for key, value in phases[0].items() if key != "server_rss_mb"})
-                full = phases[-1]["server_rss_mb"]
-                memory.add(name, {"rss_mb": full, "growth_mb": full - empty})
+                _preload(bench, stack, target, int(STORM_TOPICS * bench.scale))
+                time.sleep(REST_SECONDS)
+                full = _rss_mb(target.pid)
+                at_once = phases[-1]["server_rss_mb"]
+                memory.add(name, {"server_rss_mb": at_once, "rss_mb": full, "growth_mb": full - empty})
     report(first)
     report(memory)
 
