@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ from rocketcore.codes import ResponseCode
 from rocketcore.config_file import replace_file
 from rocketcore.errors import BrokerSystemError, DecodeError
 from rocketcore.protocol import fastjson
-from rocketcore.protocol.bodies import Body
+from rocketcore.protocol.bodies.base import Body, body
 
 __all__ = ["KVConfigManager"]
 
@@ -88,7 +88,7 @@ class KVConfigManager:
         self._table = table
 
 
-@dataclass(slots=True)
+@body
 class _File(Body):
     """What the file holds (Java: ``KVConfigSerializeWrapper``)."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from rocketcore.protocol.bodies.base import Body
+from rocketcore.protocol.bodies.base import Body, body
 
 __all__ = ["AclInfo", "PolicyEntryInfo", "PolicyInfo", "UserInfo"]
 
 
-@dataclass(slots=True)
+@body
 class UserInfo(Body):
     """A user: type ``Super`` or ``Normal``, status ``enable`` or ``disable``."""
 
@@ -19,7 +19,7 @@ class UserInfo(Body):
     user_status: str | None = None
 
 
-@dataclass(slots=True)
+@body
 class PolicyEntryInfo(Body):
     """What may be done with one resource, and from where: decision ``Allow`` or ``Deny``."""
 
@@ -29,7 +29,7 @@ class PolicyEntryInfo(Body):
     decision: str | None = None
 
 
-@dataclass(slots=True)
+@body
 class PolicyInfo(Body):
     """Entries of one policy type, ``CUSTOM`` or ``DEFAULT``."""
 
@@ -37,7 +37,7 @@ class PolicyInfo(Body):
     entries: list[PolicyEntryInfo] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@body
 class AclInfo(Body):
     """The policies of one subject, for example ``User:u``."""
 

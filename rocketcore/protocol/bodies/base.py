@@ -1,9 +1,9 @@
 """What every JSON body does: its dataclass fields to and from the JSON that Java writes.
 
-A body is a dataclass with slots. A field's name on the wire is its own in camelCase, or the one that ``wire()`` gives.
-Reading is as tolerant as Java: unknown fields are ignored, a missing one or null keeps its default, a number or a truth
-value may come as text, an enumeration by name in any case or by number, and one that we do not know is None. Writing
-leaves None out. How a class is read and written is worked out when it is first used.
+A body is a dataclass with slots, made by ``@body``. A field's name on the wire is its own in camelCase, or the one that
+``wire()`` gives. Reading is as tolerant as Java: unknown fields are ignored, a missing one or null keeps its default, a
+number or truth value may come as text, an enumeration by name in any case or by number, and one that we do not know is
+None. Writing leaves None out. How a class is read and written is worked out when it is first used.
 
 RocketMQ: ``RemotingSerializable``.
 """
@@ -13,15 +13,16 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
-from typing import Any, NamedTuple, Self
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
 
 from rocketcore.errors import DecodeError
 from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol import fastjson
 
-__all__ = ["Body", "wire"]
+__all__ = ["Body", "body", "wire"]
 
 
 def wire(name: str) -> dict[str, str]:
@@ -33,6 +34,21 @@ class Body:
     """Base of all JSON bodies."""
 
     __slots__ = ()
+
+    __match_args__: ClassVar[tuple[str, ...]]
+    _values: ClassVar[Callable[[Body], object]]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        values = type(self)._values
+        return values(self) == values(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
+        return f"{type(self).__qualname__}({values})"
 
     def encode(self) -> bytes:
         """Return the JSON text in Java's form: number keys bare, message queue keys as objects, doubles as 1.0E-7."""
@@ -71,6 +87,21 @@ class Body:
             except (ValueError, TypeError, OverflowError, RecursionError) as error:
                 raise DecodeError(f"{cls.__name__}.{step.wire_name}: {error}") from None
         return cls(**values)
+
+
+BodyT = TypeVar("BodyT", bound=Body)
+
+
+@dataclass_transform(field_specifiers=(field,))
+def body(cls: type[BodyT]) -> type[BodyT]:
+    """Make a dataclass with slots of a body's class.
+
+    ``Body`` compares and shows them all: to generate that code for each doubles what a class costs, and a process that
+    asks one question makes dozens.
+    """
+    made = dataclass(slots=True, eq=False, repr=False)(cls)
+    made._values = attrgetter(*made.__match_args__)
+    return made
 
 
 class _Step(NamedTuple):

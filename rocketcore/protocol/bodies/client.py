@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from rocketcore.codes import LanguageCode
 from rocketcore.message_queue import MessageQueue
-from rocketcore.protocol.bodies.base import Body, wire
+from rocketcore.protocol.bodies.base import Body, body, wire
 from rocketcore.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@body
 class Connection(Body):
     """One connected client."""
 
@@ -44,7 +44,7 @@ class Connection(Body):
     version: int = 0
 
 
-@dataclass(slots=True)
+@body
 class ConsumerConnection(Body):
     """Answer to GET_CONSUMER_CONNECTION_LIST (203)."""
 
@@ -55,14 +55,14 @@ class ConsumerConnection(Body):
     consume_from_where: ConsumeFromWhere | None = None
 
 
-@dataclass(slots=True)
+@body
 class ProducerConnection(Body):
     """Answer to GET_PRODUCER_CONNECTION_LIST (204)."""
 
     connection_set: list[Connection] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@body
 class ProducerInfo(Body):
     """One producer as GET_ALL_PRODUCER_INFO shows it; the time in epoch milliseconds."""
 
@@ -73,21 +73,21 @@ class ProducerInfo(Body):
     last_update_timestamp: int = 0
 
 
-@dataclass(slots=True)
+@body
 class ProducerTableInfo(Body):
     """Answer to GET_ALL_PRODUCER_INFO (328): producers by group."""
 
     data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@body
 class GetConsumerListByGroupResponseBody(Body):
     """Answer to GET_CONSUMER_LIST_BY_GROUP (38)."""
 
     consumer_id_list: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@body
 class LockBatchRequestBody(Body):
     """Body of LOCK_BATCH_MQ (41)."""
 
@@ -97,14 +97,14 @@ class LockBatchRequestBody(Body):
     mq_set: set[MessageQueue] = field(default_factory=set)
 
 
-@dataclass(slots=True)
+@body
 class LockBatchResponseBody(Body):
     """Answer to LOCK_BATCH_MQ (41): the queues that are locked for the client now."""
 
     lock_ok_mq_set: set[MessageQueue] = field(default_factory=set, metadata=wire("lockOKMQSet"))
 
 
-@dataclass(slots=True)
+@body
 class UnlockBatchRequestBody(Body):
     """Body of UNLOCK_BATCH_MQ (42)."""
 
@@ -114,7 +114,7 @@ class UnlockBatchRequestBody(Body):
     mq_set: set[MessageQueue] = field(default_factory=set)
 
 
-@dataclass(slots=True)
+@body
 class ProcessQueueInfo(Body):
     """A queue as the consumer that owns it sees it; times in epoch milliseconds."""
 
@@ -134,7 +134,7 @@ class ProcessQueueInfo(Body):
     last_consume_timestamp: int = 0
 
 
-@dataclass(slots=True)
+@body
 class PopProcessQueueInfo(Body):
     """The same of a POP consumer [5.x]."""
 
@@ -143,7 +143,7 @@ class PopProcessQueueInfo(Body):
     last_pop_timestamp: int = 0
 
 
-@dataclass(slots=True)
+@body
 class ConsumeStatus(Body):
     """Rates of one topic in a consumer; round-trip times in milliseconds."""
 
@@ -155,7 +155,7 @@ class ConsumeStatus(Body):
     consume_failed_msgs: int = 0
 
 
-@dataclass(slots=True)
+@body
 class ConsumerRunningInfo(Body):
     """Answer to GET_CONSUMER_RUNNING_INFO (307).
 
@@ -182,7 +182,7 @@ class CMResult(Enum):
     CR_RETURN_NULL = 5
 
 
-@dataclass(slots=True)
+@body
 class ConsumeMessageDirectlyResult(Body):
     """Answer to CONSUME_MESSAGE_DIRECTLY (309); the time in milliseconds."""
 
@@ -193,7 +193,7 @@ class ConsumeMessageDirectlyResult(Body):
     spent_time_mills: int = 0
 
 
-@dataclass(slots=True)
+@body
 class GetConsumerStatusBody(Body):
     """Answer to 221 (a client's offsets) and 223 (offsets by client id)."""
 
@@ -201,14 +201,14 @@ class GetConsumerStatusBody(Body):
     consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@body
 class ResetOffsetBody(Body):
     """Body of RESET_CONSUMER_CLIENT_OFFSET (220), answer to INVOKE_BROKER_TO_RESET_OFFSET (222)."""
 
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@body
 class MessageQueueForC(Body):
     """A queue and an offset of it."""
 
@@ -218,14 +218,14 @@ class MessageQueueForC(Body):
     offset: int = 0
 
 
-@dataclass(slots=True)
+@body
 class ResetOffsetBodyForC(Body):
     """Body of RESET_CONSUMER_CLIENT_OFFSET (220) where the request came from a C++ admin."""
 
     offset_table: list[MessageQueueForC] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@body
 class QuerySubscriptionResponseBody(Body):
     """Answer to QUERY_SUBSCRIPTION_BY_CONSUMER (345) [5.x]."""
 

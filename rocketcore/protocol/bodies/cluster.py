@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from rocketcore.protocol.bodies.base import Body
+from rocketcore.protocol.bodies.base import Body, body
 
 __all__ = [
     "BrokerReplicasInfo",
@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@body
 class HAConnectionRuntimeInfo(Body):
     """A slave as its master sees it; offsets and rates in bytes."""
 
@@ -31,7 +31,7 @@ class HAConnectionRuntimeInfo(Body):
     transfer_from_where: int = 0
 
 
-@dataclass(slots=True)
+@body
 class HAClientRuntimeInfo(Body):
     """A slave's own view of its replication."""
 
@@ -44,7 +44,7 @@ class HAClientRuntimeInfo(Body):
     is_activated: bool | None = None
 
 
-@dataclass(slots=True)
+@body
 class HARuntimeInfo(Body):
     """Answer to GET_BROKER_HA_STATUS (907)."""
 
@@ -55,7 +55,7 @@ class HARuntimeInfo(Body):
     ha_client_runtime_info: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
 
 
-@dataclass(slots=True)
+@body
 class SyncStateSet(Body):
     """The brokers that are in step with their master."""
 
@@ -63,7 +63,7 @@ class SyncStateSet(Body):
     sync_state_set_epoch: int = 0
 
 
-@dataclass(slots=True)
+@body
 class ReplicaIdentity(Body):
     """One replica of a broker name."""
 
@@ -73,7 +73,7 @@ class ReplicaIdentity(Body):
     alive: bool = False
 
 
-@dataclass(slots=True)
+@body
 class ReplicasInfo(Body):
     """The replicas of one broker name."""
 
@@ -85,14 +85,14 @@ class ReplicasInfo(Body):
     not_in_sync_replicas: list[ReplicaIdentity] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@body
 class BrokerReplicasInfo(Body):
     """Answer to CONTROLLER_GET_SYNC_STATE_DATA (1006)."""
 
     replicas_info_table: dict[str, ReplicasInfo] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@body
 class EpochEntry(Body):
     """One term of a master; offsets in the log."""
 
@@ -101,7 +101,7 @@ class EpochEntry(Body):
     end_offset: int = 0
 
 
-@dataclass(slots=True)
+@body
 class EpochEntryCache(Body):
     """Answer to GET_BROKER_EPOCH_CACHE (1007)."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
-from rocketcore.protocol.bodies.base import Body, wire
+from rocketcore.protocol.bodies.base import Body, body, wire
 from rocketcore.protocol.bodies.topic import DataVersion
 
 __all__ = [
@@ -28,14 +28,14 @@ class GroupRetryPolicyType(Enum):
     CUSTOMIZED = 1
 
 
-@dataclass(slots=True)
+@body
 class CustomizedRetryPolicy(Body):
     """Intervals by attempt, milliseconds [5.x]."""
 
     next_intervals: list[int] = field(default_factory=list, metadata=wire("next"))
 
 
-@dataclass(slots=True)
+@body
 class ExponentialRetryPolicy(Body):
     """Growing intervals, milliseconds [5.x]."""
 
@@ -44,7 +44,7 @@ class ExponentialRetryPolicy(Body):
     multiplier: int = 2
 
 
-@dataclass(slots=True)
+@body
 class GroupRetryPolicy(Body):
     """When a failed message comes again [5.x]."""
 
@@ -53,7 +53,7 @@ class GroupRetryPolicy(Body):
     customized_retry_policy: CustomizedRetryPolicy | None = None
 
 
-@dataclass(slots=True)
+@body
 class SimpleSubscriptionData(Body):
     """One subscription that a group is bound to [5.x]."""
 
@@ -63,7 +63,7 @@ class SimpleSubscriptionData(Body):
     version: int = 0
 
 
-@dataclass(slots=True)
+@body
 class SubscriptionGroupConfig(Body):
     """A consumer group on a broker (200, 201, 352)."""
 
@@ -84,7 +84,7 @@ class SubscriptionGroupConfig(Body):
     attributes: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@body
 class SubscriptionGroupWrapper(Body):
     """All groups of a broker (201), also its subscriptionGroup.json."""
 
@@ -93,14 +93,14 @@ class SubscriptionGroupWrapper(Body):
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclass(slots=True)
+@body
 class SubscriptionGroupList(Body):
     """Body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225) [5.3.1]."""
 
     group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@body
 class GroupForbidden(Body):
     """Answer to UPDATE_AND_GET_GROUP_FORBIDDEN (353) [5.x]."""
 

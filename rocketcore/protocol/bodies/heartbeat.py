@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 
 from rocketcore._fast.header import java_hash
 from rocketcore.filter import SUBSCRIBE_ALL, parse_tags
-from rocketcore.protocol.bodies.base import Body, wire
+from rocketcore.protocol.bodies.base import Body, body, wire
 
 __all__ = [
     "CheckClientRequestBody",
@@ -48,7 +48,7 @@ class ConsumeFromWhere(Enum):
     CONSUME_FROM_TIMESTAMP = 5
 
 
-@dataclass(slots=True)
+@body
 class SubscriptionData(Body):
     """A topic and the expression by which its messages are chosen.
 
@@ -78,7 +78,7 @@ class SubscriptionData(Body):
         return cls(topic, tags.expression, set(tags.tags), set(tags.codes), sub_version)
 
 
-@dataclass(slots=True)
+@body
 class ConsumerData(Body):
     """One consumer of a client."""
 
@@ -90,14 +90,14 @@ class ConsumerData(Body):
     unit_mode: bool = False
 
 
-@dataclass(slots=True)
+@body
 class ProducerData(Body):
     """One producer of a client."""
 
     group_name: str = ""
 
 
-@dataclass(slots=True)
+@body
 class HeartbeatData(Body):
     """Body of HEART_BEAT (34)."""
 
@@ -120,7 +120,7 @@ class HeartbeatData(Body):
         return java_hash(stable.encode().decode())
 
 
-@dataclass(slots=True)
+@body
 class CheckClientRequestBody(Body):
     """Body of CHECK_CLIENT_CONFIG (46)."""
 

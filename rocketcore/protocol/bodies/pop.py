@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
 from rocketcore.errors import DecodeError
 from rocketcore.message_queue import MessageQueue
-from rocketcore.protocol.bodies.base import Body, wire
+from rocketcore.protocol.bodies.base import Body, body, wire
 from rocketcore.protocol.bodies.heartbeat import MessageModel
 
 __all__ = [
@@ -33,7 +33,7 @@ class MessageRequestMode(Enum):
     POP = "POP"
 
 
-@dataclass(slots=True)
+@body
 class QueryAssignmentRequestBody(Body):
     """Body of QUERY_ASSIGNMENT (400)."""
 
@@ -44,7 +44,7 @@ class QueryAssignmentRequestBody(Body):
     message_model: MessageModel | None = None
 
 
-@dataclass(slots=True)
+@body
 class MessageQueueAssignment(Body):
     """One queue that a client gets, and how it reads it."""
 
@@ -53,14 +53,14 @@ class MessageQueueAssignment(Body):
     attachments: dict[str, str] | None = None
 
 
-@dataclass(slots=True)
+@body
 class QueryAssignmentResponseBody(Body):
     """Answer to QUERY_ASSIGNMENT (400); None means: leave things as they are this time."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 
 
-@dataclass(slots=True)
+@body
 class SetMessageRequestModeRequestBody(Body):
     """Body of SET_MESSAGE_REQUEST_MODE (401)."""
 
@@ -70,7 +70,7 @@ class SetMessageRequestModeRequestBody(Body):
     pop_share_queue_num: int = 0
 
 
-@dataclass(slots=True)
+@body
 class BatchAck(Body):
     """Acknowledged messages of one POP: the bit i of ``bit_set`` is the message ``start_offset`` index i.
 
@@ -103,7 +103,7 @@ class BatchAck(Body):
         return base64.b64encode(value.to_bytes((value.bit_length() + 7) // 8, "little")).decode()
 
 
-@dataclass(slots=True)
+@body
 class BatchAckMessageRequestBody(Body):
     """Body of BATCH_ACK_MESSAGE (200151)."""
 
@@ -111,7 +111,7 @@ class BatchAckMessageRequestBody(Body):
     acks: list[BatchAck] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@body
 class PopCheckPoint(Body):
     """A POP that awaits its acknowledgements, as a broker stores it."""
 
@@ -139,7 +139,7 @@ class PopCheckPoint(Body):
         return {**Body.to_json(self), "reviveTime": self.revive_time}
 
 
-@dataclass(slots=True)
+@body
 class AckMsg(Body):
     """One acknowledgement, as a broker stores it."""
 
@@ -152,7 +152,7 @@ class AckMsg(Body):
     broker_name: str | None = field(default=None, metadata=wire("bn"))
 
 
-@dataclass(slots=True)
+@body
 class BatchAckMsg(AckMsg):
     """Several acknowledgements of one POP."""
 

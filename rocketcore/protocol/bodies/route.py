@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rocketcore.codes import MASTER_ID
 from rocketcore.protocol import fastjson
-from rocketcore.protocol.bodies.base import Body
+from rocketcore.protocol.bodies.base import Body, body
 
 __all__ = [
     "BrokerData",
@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@body
 class QueueData(Body):
     """A topic's queues on one broker name."""
 
@@ -30,7 +30,7 @@ class QueueData(Body):
     topic_sys_flag: int = 0
 
 
-@dataclass(slots=True)
+@body
 class BrokerData(Body):
     """A broker name and the addresses of its master (id 0) and slaves."""
 
@@ -45,7 +45,7 @@ class BrokerData(Body):
         return self.broker_addrs.get(MASTER_ID)
 
 
-@dataclass(slots=True)
+@body
 class TopicQueueMappingInfo(Body):
     """Which physical queues of a broker carry which logical queues of a static topic [5.x]."""
 
@@ -58,7 +58,7 @@ class TopicQueueMappingInfo(Body):
     curr_id_map: dict[int, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@body
 class TopicRouteData(Body):
     """Answer to GET_ROUTEINFO_BY_TOPIC (105)."""
 
@@ -73,7 +73,7 @@ class TopicRouteData(Body):
         return fastjson.dumps(self.to_json())
 
 
-@dataclass(slots=True)
+@body
 class ClusterInfo(Body):
     """Answer to GET_BROKER_CLUSTER_INFO (106)."""
 
@@ -81,7 +81,7 @@ class ClusterInfo(Body):
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@body
 class BrokerMemberGroup(Body):
     """The live brokers of one broker name [5.x]."""
 
@@ -90,7 +90,7 @@ class BrokerMemberGroup(Body):
     broker_addrs: dict[int, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@body
 class GetBrokerMemberGroupResponseBody(Body):
     """Answer to GET_BROKER_MEMBER_GROUP (901) [5.x]."""
 

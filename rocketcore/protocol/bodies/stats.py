@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rocketcore.message_queue import MessageQueue
-from rocketcore.protocol.bodies.base import Body
+from rocketcore.protocol.bodies.base import Body, body
 from rocketcore.protocol.bodies.heartbeat import SubscriptionData
 from rocketcore.protocol.bodies.topic import DataVersion
 
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@body
 class OffsetWrapper(Body):
     """Where a group is in one queue."""
 
@@ -39,7 +39,7 @@ class OffsetWrapper(Body):
     last_timestamp: int = 0
 
 
-@dataclass(slots=True)
+@body
 class ConsumeStats(Body):
     """Answer to GET_CONSUME_STATS (208)."""
 
@@ -52,7 +52,7 @@ class ConsumeStats(Body):
         return sum(each.broker_offset - each.consumer_offset for each in self.offset_table.values())
 
 
-@dataclass(slots=True)
+@body
 class ConsumeStatsList(Body):
     """Answer to GET_BROKER_CONSUME_STATS (317)."""
 
@@ -62,7 +62,7 @@ class ConsumeStatsList(Body):
     total_inflight_diff: int = 0
 
 
-@dataclass(slots=True)
+@body
 class TopicOffset(Body):
     """The bounds of one queue."""
 
@@ -71,7 +71,7 @@ class TopicOffset(Body):
     last_update_timestamp: int = 0
 
 
-@dataclass(slots=True)
+@body
 class TopicStatsTable(Body):
     """Answer to GET_TOPIC_STATS_INFO (202)."""
 
@@ -79,7 +79,7 @@ class TopicStatsTable(Body):
     topic_put_tps: float = 0.0
 
 
-@dataclass(slots=True)
+@body
 class BrokerStatsItem(Body):
     """One counter over one span."""
 
@@ -88,7 +88,7 @@ class BrokerStatsItem(Body):
     avgpt: float = 0.0
 
 
-@dataclass(slots=True)
+@body
 class BrokerStatsData(Body):
     """Answer to VIEW_BROKER_STATS_DATA (315)."""
 
@@ -97,7 +97,7 @@ class BrokerStatsData(Body):
     stats_day: BrokerStatsItem | None = None
 
 
-@dataclass(slots=True)
+@body
 class QueueTimeSpan(Body):
     """Store times of the first, the last and the next message of a group in one queue."""
 
@@ -108,14 +108,14 @@ class QueueTimeSpan(Body):
     delay_time: int = 0
 
 
-@dataclass(slots=True)
+@body
 class QueryConsumeTimeSpanBody(Body):
     """Answer to QUERY_CONSUME_TIME_SPAN (303)."""
 
     consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@body
 class ConsumeQueueData(Body):
     """One unit of a consume queue, and whether the group's filter takes it."""
 
@@ -128,7 +128,7 @@ class ConsumeQueueData(Body):
     msg: str | None = None
 
 
-@dataclass(slots=True)
+@body
 class QueryConsumeQueueResponseBody(Body):
     """Answer to QUERY_CONSUME_QUEUE (321)."""
 
@@ -139,14 +139,14 @@ class QueryConsumeQueueResponseBody(Body):
     min_queue_index: int = 0
 
 
-@dataclass(slots=True)
+@body
 class QueryCorrectionOffsetBody(Body):
     """Answer to QUERY_CORRECTION_OFFSET (308): offset by queue id."""
 
     correction_offsets: dict[int, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@body
 class ConsumerOffsetSerializeWrapper(Body):
     """Answer to GET_ALL_CONSUMER_OFFSET (43), also consumerOffset.json: ``topic@group`` to offset by queue id."""
 
@@ -154,7 +154,7 @@ class ConsumerOffsetSerializeWrapper(Body):
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclass(slots=True)
+@body
 class DelayOffsetSerializeWrapper(Body):
     """Answer to GET_ALL_DELAY_OFFSET (45), also delayOffset.json: offset by delay level."""
 
@@ -162,14 +162,14 @@ class DelayOffsetSerializeWrapper(Body):
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclass(slots=True)
+@body
 class OffsetSerializeWrapper(Body):
     """A broadcasting consumer's offsets.json."""
 
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@body
 class OffsetMovedEvent(Body):
     """Body of a message of topic OFFSET_MOVED_EVENT."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, Final, Self
 
 from rocketcore.codes import FRAME_MAX_BYTES, Version
 from rocketcore.errors import DecodeError
 from rocketcore.protocol import fastjson
-from rocketcore.protocol.bodies.base import Body
+from rocketcore.protocol.bodies.base import Body, body
 from rocketcore.protocol.bodies.route import TopicQueueMappingInfo
 
 __all__ = [
@@ -44,7 +44,7 @@ class TopicFilterType(Enum):
     MULTI_TAG = 1
 
 
-@dataclass(slots=True)
+@body
 class DataVersion(Body):
     """Version of a table; two are equal where all three numbers are. Times are epoch milliseconds."""
 
@@ -63,7 +63,7 @@ class DataVersion(Body):
         return DataVersion(self.state_version, self.timestamp, self.counter)
 
 
-@dataclass(slots=True)
+@body
 class TopicConfig(Body):
     """A topic on a broker."""
 
@@ -77,7 +77,7 @@ class TopicConfig(Body):
     attributes: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@body
 class LogicQueueMappingItem(Body):
     """One stretch of a logical queue of a static topic [5.x]."""
 
@@ -91,14 +91,14 @@ class LogicQueueMappingItem(Body):
     time_of_end: int = -1
 
 
-@dataclass(slots=True)
+@body
 class TopicQueueMappingDetail(TopicQueueMappingInfo):
     """The same with the stretches of the queues that the broker hosts [5.x]."""
 
     hosted_queues: dict[int, list[LogicQueueMappingItem]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@body
 class TopicConfigSerializeWrapper(Body):
     """All topics of a broker (4.9 form), also the broker's topics.json."""
 
@@ -106,7 +106,7 @@ class TopicConfigSerializeWrapper(Body):
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclass(slots=True)
+@body
 class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
     """The 5.x form: with the mappings of static topics."""
 
@@ -115,21 +115,21 @@ class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
     mapping_data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclass(slots=True)
+@body
 class TopicConfigAndQueueMapping(TopicConfig):
     """Answer to GET_TOPIC_CONFIG (351) [5.x]."""
 
     mapping_detail: TopicQueueMappingDetail | None = None
 
 
-@dataclass(slots=True)
+@body
 class CreateTopicListRequestBody(Body):
     """Body of UPDATE_AND_CREATE_TOPIC_LIST (18) [5.3]."""
 
     topic_config_list: list[TopicConfig] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@body
 class RegisterBrokerBody(Body):
     """Body of REGISTER_BROKER (103), plain as JSON or compressed in a form of its own.
 
@@ -260,7 +260,7 @@ def _parse_topic(data: bytes) -> TopicConfig:
     return config
 
 
-@dataclass(slots=True)
+@body
 class TopicList(Body):
     """Answer to the topic list requests of name servers (206, 224, 304, 311 to 313) and brokers (305, 343)."""
 
@@ -268,14 +268,14 @@ class TopicList(Body):
     broker_addr: str | None = None
 
 
-@dataclass(slots=True)
+@body
 class KVTable(Body):
     """Texts by text: order configuration (103), a namespace (219), run-time information of a broker (28)."""
 
     table: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@body
 class GroupList(Body):
     """Answer to QUERY_TOPIC_CONSUME_BY_WHO (300)."""
 

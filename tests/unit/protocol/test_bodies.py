@@ -377,6 +377,37 @@ def test_every_body_has_defaults_for_all_fields() -> None:
             assert cls.decode(cls().encode()) == cls(), name
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in bodies.__all__ if issubclass(getattr(bodies, name), Body) and name != "Body"]
+)
+def test_bodies_are_compared_and_shown_as_dataclasses_are(name: str) -> None:
+    cls = getattr(bodies, name)
+    generated = dataclasses.make_dataclass(name, [(f.name, object, as_declared(f)) for f in dataclasses.fields(cls)])
+    assert cls() == cls()
+    assert repr(cls()) == repr(generated())
+    assert cls() != generated()
+    assert not hasattr(cls(), "__dict__")
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(cls())
+    for field in dataclasses.fields(cls):
+        other = cls()
+        setattr(other, field.name, "something else")
+        assert other != cls(), field.name
+        assert cls() != other, field.name
+        assert f"{field.name}='something else'" in repr(other)
+
+
+def as_declared(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is dataclasses.MISSING:
+        return dataclasses.field(default=field.default)
+    return dataclasses.field(default_factory=field.default_factory)
+
+
+def test_a_body_is_not_equal_to_one_of_a_class_that_has_more() -> None:
+    assert bodies.TopicConfigSerializeWrapper() != bodies.TopicConfigAndMappingSerializeWrapper()
+    assert bodies.TopicQueueMappingDetail() != bodies.TopicQueueMappingInfo()
+
+
 def test_unknown_name_of_the_package() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = bodies.Nothing  # type: ignore[attr-defined]
