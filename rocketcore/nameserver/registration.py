@@ -91,7 +91,7 @@ def read_registration(
     raises  BrokerSystemError with the original's text when it does not decode
     """
     if not body:
-        return RegisteredTopics(DataVersion(), {}, {}, [])
+        return RegisteredTopics(DataVersion(), {}, {}, None if version < Version.V3_0_11 else [])
     try:
         return _read(body, compressed, version, known)
     except DecodeError as error:
@@ -99,10 +99,11 @@ def read_registration(
 
 
 def _read(body: bytes, compressed: bool, version: int, known: KnownTopics) -> RegisteredTopics:
+    if version < Version.V3_0_11:
+        table = RegisterBrokerBody(TopicConfigAndMappingSerializeWrapper.decode(body))
+        return _reduce(table)._replace(filter_servers=None)
     if compressed or body[0] == _ZLIB:
         return _read_compressed(body, version, known)
-    if version < Version.V3_0_11:
-        return _reduce(RegisterBrokerBody(TopicConfigAndMappingSerializeWrapper.decode(body)))
     return _read_plain(body, known) or _of_document(fastjson.loads(body))
 
 

@@ -357,6 +357,18 @@ def test_filter_servers_come_change_and_go(name_server: Peer, new_broker: NewBro
     assert absent in ({}, {broker.at: ["10.0.0.1:3"]})
 
 
+def test_a_table_alone_says_nothing_of_filter_servers(name_server: Peer, new_broker: NewBroker) -> None:
+    """The body of brokers before 3.0.11 has no place for them: those that are known stay."""
+    topics = (unique("topic"), unique("other"))
+    broker = new_broker().registered(*topics, filter_servers=["10.0.0.1:1"])
+    compressed = compressed_body(table(*topics), data_version(2))
+    for body, fields, code in (
+        (old_body(table(*topics), data_version(2)), {}, 0), (b"", {}, 0), (compressed, {"compressed": "true"}, 1),
+    ):  # fmt: skip
+        assert broker.register(body=body, version=Version.V3_0_11 - 1, **fields).code == code
+        assert name_server.json(105, {"topic": topics[0]})["filterServerTable"] == {broker.at: ["10.0.0.1:1"]}
+
+
 def test_topics_that_a_full_registration_leaves_out_can_be_removed(name_server: Peer, new_broker: NewBroker) -> None:
     """deleteTopicWithBrokerRegistration (rule a)."""
     kept, left_out, other = unique("kept"), unique("left-out"), unique("other")
