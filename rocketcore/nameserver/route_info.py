@@ -453,12 +453,12 @@ class RouteInfoManager:
         ]
 
     def system_names(self) -> tuple[list[str], str | None]:
-        """Return cluster names, each followed later by its brokers' names, and the address of some broker."""
-        names = list(self._clusters)
+        """Return the names of the clusters, then of their brokers, each once, and the address of some broker."""
+        names = dict.fromkeys(self._clusters)
         for brokers in self._clusters.values():
-            names.extend(brokers)
+            names.update(brokers)
         address = next((a for data in self._brokers.values() for a in data.broker_addrs.values()), None)
-        return names, address
+        return list(names), address
 
     def cluster_info(self) -> ClusterInfo:
         return ClusterInfo(

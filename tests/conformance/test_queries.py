@@ -54,6 +54,16 @@ def test_names_of_the_system(name_server: Peer, new_broker: NewBroker) -> None:
     assert answer["brokerAddr"] in {address for data in known.values() for address in data["brokerAddrs"].values()}
 
 
+def test_a_broker_of_two_clusters_is_named_once(name_server: Peer, new_broker: NewBroker) -> None:
+    topics = (unique("topic"), unique("other"))
+    first = new_broker().registered(*topics)
+    second = new_broker(name=first.name, at=first.at).registered(*topics)
+    names = name_server.json(304)["topicList"]
+    assert sorted(name for name in names if name in (first.cluster, second.cluster, first.name)) == sorted(
+        [first.cluster, second.cluster, first.name]
+    )
+
+
 def test_unit_topics(name_server: Peer, new_broker: NewBroker) -> None:
     neither, unit, sub, both = (unique(name) for name in ("neither", "unit", "sub", "both"))
     flags = {neither: 0, unit: UNIT, sub: UNIT_SUB, both: UNIT | UNIT_SUB}
