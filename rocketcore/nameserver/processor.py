@@ -47,6 +47,7 @@ from rocketcore.protocol.headers import (
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
 from rocketcore.transport.channel import Channel, Handler
@@ -163,12 +164,12 @@ class NameServerProcessor:
 
     def unregister_broker(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_BROKER (104): done when it is answered, where 5.x only queues it."""
-        fields = request.ext_fields or {}
-        broker_id = _integer(fields.get("brokerId"))
-        name, address, cluster = fields.get("brokerName"), fields.get("brokerAddr"), fields.get("clusterName")
-        if name is not None and address is not None and cluster is not None and broker_id is not None:
-            gone = BrokerAddress(cluster, name, address, broker_id)
-            self._housekeeping.notify(self._routes.unregister_brokers([gone]))
+        try:
+            header = request.header(UnRegisterBrokerRequestHeader)
+        except DecodeError:
+            return RemotingCommand.response(request)
+        gone = BrokerAddress(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id)
+        self._housekeeping.notify(self._routes.unregister_brokers([gone]))
         return RemotingCommand.response(request)
 
     def heartbeat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -207,12 +208,14 @@ class NameServerProcessor:
 
     def wipe_write_permission(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """WIPE_WRITE_PERM_OF_BROKER (205)."""
-        count = self._routes.wipe_write_permission(_field(request, "brokerName"))
+        name = _field(request, "brokerName")
+        count = 0 if name is None else self._routes.wipe_write_permission(name)
         return RemotingCommand.response(request, header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
     def add_write_permission(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """ADD_WRITE_PERM_OF_BROKER (327)."""
-        count = self._routes.add_write_permission(_field(request, "brokerName"))
+        name = _field(request, "brokerName")
+        count = 0 if name is None else self._routes.add_write_permission(name)
         return RemotingCommand.response(request, header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
 
     # Routes
@@ -283,7 +286,8 @@ class NameServerProcessor:
 
     def topics_by_cluster(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_TOPICS_BY_CLUSTER (224)."""
-        return self._topic_list(request, lambda: self._routes.topics_of_cluster(_field(request, "cluster")))
+        cluster = _field(request, "cluster")
+        return self._topic_list(request, lambda: [] if cluster is None else self._routes.topics_of_cluster(cluster))
 
     def unit_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_UNIT_TOPIC_LIST (311)."""
@@ -310,14 +314,16 @@ class NameServerProcessor:
 
     def delete_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_NAMESRV (216)."""
-        self._routes.delete_topic(_field(request, "topic"), _field(request, "clusterName"))
+        topic = _field(request, "topic")
+        if topic is not None:
+            self._routes.delete_topic(topic, _field(request, "clusterName"))
         return RemotingCommand.response(request)
 
     def register_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """REGISTER_TOPIC_IN_NAMESRV (217)."""
         topic = _field(request, "topic")
-        if request.body and topic:
-            queues = TopicRouteData.decode(request.body).queue_datas
+        queues = TopicRouteData.decode(request.body).queue_datas if request.body else []
+        if topic is not None:
             self._routes.register_topic(topic, [(each.broker_name, queue_numbers(each, topic)) for each in queues])
         return RemotingCommand.response(request)
 
@@ -337,8 +343,9 @@ class NameServerProcessor:
     async def delete_kv(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """DELETE_KV_CONFIG (102)."""
         namespace, key = _field(request, "namespace"), _field(request, "key")
-        await self._run_in_writer(lambda: self._kv.delete(namespace, key))
-        self._kv_changed(namespace)
+        if namespace is not None and key is not None:
+            await self._run_in_writer(lambda: self._kv.delete(namespace, key))
+            self._kv_changed(namespace)
         return RemotingCommand.response(request)
 
     def _kv_changed(self, namespace: str) -> None:
@@ -397,9 +404,9 @@ def _refused(request: RemotingCommand, remark: str) -> RemotingCommand:
     return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, remark, RegisterBrokerResponseHeader())
 
 
-def _field(request: RemotingCommand, name: str) -> str:
-    """Return an ext field; one that is missing names nothing."""
-    return (request.ext_fields or {}).get(name, "")
+def _field(request: RemotingCommand, name: str) -> str | None:
+    """Return an ext field; one that is missing names nothing, an empty one what has an empty name."""
+    return (request.ext_fields or {}).get(name)
 
 
 def _broker_key(request: RemotingCommand) -> tuple[str, str]:
@@ -408,13 +415,6 @@ def _broker_key(request: RemotingCommand) -> tuple[str, str]:
     if cluster is None or address is None:
         raise DecodeError(f"{'clusterName' if cluster is None else 'brokerAddr'} is missing")
     return cluster, address
-
-
-def _integer(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:
-        return None
 
 
 def _java(text: str | None) -> str:

@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.peer import FakeBroker, Peer, RawConnection, data_version, json_frame, unique
+from tests.conformance.peer import (
+    FakeBroker,
+    Peer,
+    RawConnection,
+    data_version,
+    json_frame,
+    unique,
+)
 
 NewBroker = Callable[..., FakeBroker]
 
@@ -141,6 +148,30 @@ def test_a_renamed_broker_leaves_under_both_names(name_server: Peer, new_broker:
 
     name_server.eventually(lambda: known() == (1 if name_server.apache else 0))
     assert name_server.has_route(topics[0]) == name_server.apache
+
+
+def test_an_unregistration_that_is_not_whole_changes_nothing(name_server: Peer, new_broker: NewBroker) -> None:
+    """Apache forgets the broker's data version and filter servers before it fails, and those queued behind it wait
+    for their next one."""
+    topics = (unique("topic"), unique("other"))
+    for name, value in (
+        ("brokerName", None), ("brokerId", None), ("brokerId", "x"), ("brokerId", " 1"), ("brokerId", "1_0"),
+        ("brokerId", "9" * 20),
+    ):  # fmt: skip
+        broker = new_broker().registered(*topics)
+        fields = {**broker.key(), name: value}
+        answer = broker.ask(104, {key: text for key, text in fields.items() if text is not None})
+        assert (answer.code, answer.remark) == (0, None)
+
+        def is_known(broker: FakeBroker = broker) -> bool:
+            return bool(name_server.ask(322, broker.key(), json.dumps(data_version()).encode()).body)
+
+        if name_server.apache:
+            name_server.eventually(lambda: not is_known())
+        else:
+            assert is_known(), (name, value)
+        assert name_server.addresses(broker.name) == {"0": broker.at}
+        broker.unregister()
 
 
 def test_the_connection_of_the_last_registration_counts(name_server: Peer, new_broker: NewBroker) -> None:

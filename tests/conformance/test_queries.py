@@ -74,6 +74,30 @@ def test_unit_topics(name_server: Peer, new_broker: NewBroker) -> None:
     assert topics(name_server, 313) & mine == {sub}
 
 
+def test_a_missing_name_is_no_empty_one(name_server: Peer, new_broker: NewBroker) -> None:
+    """What has an empty name is asked for by an empty field, and left alone where the field is missing."""
+    topic, other = unique("topic"), unique("other")
+    broker = new_broker()
+    broker.cluster = broker.name = ""
+    broker.registered(topic, topic_config(other, perm=4), topic_config("", perm=4))
+    assert name_server.ask(327, {}).ext_fields == {"addTopicCount": "0"}
+    assert name_server.ask(205, {}).ext_fields == {"wipeTopicCount": "0"}
+    assert name_server.perms(topic) == {"": 6}
+    assert topics(name_server, 224) == set()
+    assert topics(name_server, 224, cluster="") == {topic, other, ""}
+    assert name_server.ask(216, {}).code == 0
+    assert name_server.ask(217, {}, json.dumps({"queueDatas": [queue_data("")]}).encode()).code == 0
+    assert name_server.perms("") == {"": 4}
+    assert name_server.ask(327, {"brokerName": ""}).ext_fields == {"addTopicCount": "3"}
+    assert name_server.ask(216, {"topic": ""}).code == 0
+    assert not name_server.has_route("")
+    assert name_server.ask(217, {"topic": ""}, json.dumps({"queueDatas": [queue_data("")]}).encode()).code == 0
+    assert name_server.has_route("")
+    assert name_server.ask(217, {}, b"no json").code == 1
+    broker.unregister()
+    name_server.eventually(lambda: name_server.addresses("") == {})
+
+
 @pytest.mark.parametrize(
     ("setting", "codes"), [("enableAllTopicList", (206,)), ("enableTopicList", (224, 311, 312, 313))], ids=str
 )

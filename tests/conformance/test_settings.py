@@ -35,6 +35,17 @@ def test_key_value_table(name_server: Peer) -> None:
     assert name_server.ask(102, {"namespace": unique("none"), "key": "k"}).code == 0
 
 
+def test_a_missing_name_is_no_empty_one(name_server: Peer) -> None:
+    """102 without one of them deletes nothing, least of all what has an empty name."""
+    entry = {"namespace": "", "key": ""}
+    assert name_server.ask(100, {**entry, "value": "v"}).code == 0
+    for fields in ({}, {"namespace": ""}, {"key": ""}):
+        assert name_server.ask(102, fields).code == 0
+        assert name_server.ask(101, entry).ext_fields == {"value": "v"}
+    assert name_server.ask(102, entry).code == 0
+    assert name_server.ask(101, entry).code == 22
+
+
 @pytest.mark.parametrize(
     "text",
     [
