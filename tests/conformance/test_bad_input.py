@@ -247,6 +247,45 @@ def test_registrations_that_are_judged_otherwise(server: Peer) -> None:
                 assert broker.name in server.json(106)["brokerAddrTable"]
 
 
+OTHER_TYPES: dict[int, list[tuple[str, str, int]]] = {
+    103: [
+        ('"perm": 6', '"perm": {}', 1), ('"perm": 6', '"perm": "null"', 1), ('"perm": 6', '"perm": " 6"', 0),
+        ('"attributes": {}', '"attributes": ""', 1), ('"dataVersion": {', '"dataVersion": "", "x": {', 1),
+        ('"SINGLE_TAG"', "8", 0),
+    ],
+    217: [('"perm": 6', '"perm": [1]', 1), ('"queueDatas": [', '"queueDatas": "", "x": [', 1)],
+    322: [('"counter": 1', '"counter": [1]', 1), ('"counter": 1', '"counter": " 1"', 0)],
+}  # fmt: skip
+"""By code: a part of a body, what takes its place, and our answer's code."""
+
+
+@pytest.mark.parametrize("code", OTHER_TYPES)
+def test_values_of_another_type(server: Peer, code: int) -> None:
+    """Ours refuses what Apache's parser makes something of, and takes what it does not look at."""
+    queues = {"brokerName": "sentinel", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicSysFlag": 0}
+    body = json.dumps({"queueDatas": [queues]}).encode() if code == 217 else body_of(code)
+    with FakeBroker(server) as broker:
+        fields = {**fields_of(code, broker), "topic": "odd-types"}
+        for part, other, ours in OTHER_TYPES[code]:
+            assert part.encode() in body
+            changed = body.replace(part.encode(), other.encode(), 1)
+            answer = ask(server, broker, code, {**fields, "bodyCrc32": "0"}, changed)
+            assert answer.code == (1 - ours if server.apache else ours), other
+        server.ask(216, {"topic": "odd-types"})
+
+
+def test_a_queue_mapping_that_names_no_broker(server: Peer) -> None:
+    """To Apache its topic has no route from then on, whoever else has it."""
+    with FakeBroker(server) as broker:
+        document = json.loads(body_of(103))
+        document["topicConfigSerializeWrapper"]["topicQueueMappingInfoMap"] = {"new-topic": {"totalQueues": 8}}
+        broker.registered(body=json.dumps(document).encode())
+        assert server.ask(105, {"topic": "new-topic"}).code == (1 if server.apache else 0)
+        assert server.has_route("new-other")
+        broker.unregister()
+        server.eventually(lambda: server.addresses(broker.name) == {})
+
+
 def test_topics_that_are_judged_otherwise(server: Peer) -> None:
     """A number that is null: the default, or 0. A topic without name: by its key, or an error that is logged."""
     with FakeBroker(server) as broker:

@@ -17,6 +17,8 @@ from tests.conformance.peer import (
     RawConnection,
     data_version,
     json_frame,
+    plain_body,
+    topic_config,
     unique,
 )
 
@@ -148,6 +150,43 @@ def test_a_renamed_broker_leaves_under_both_names(name_server: Peer, new_broker:
 
     name_server.eventually(lambda: known() == (1 if name_server.apache else 0))
     assert name_server.has_route(topics[0]) == name_server.apache
+
+
+def test_a_broker_that_lost_its_place_is_forgotten_with_its_connection(
+    name_server: Peer, new_broker: NewBroker
+) -> None:
+    """Another address took its id. Apache looks for its address among the brokers', and keeps what it knows of it."""
+    topics = (unique("topic"), unique("other"))
+    before = new_broker().registered(*topics)
+    after = new_broker(cluster=before.cluster, name=before.name).registered(*topics)
+    other = new_broker().registered(*topics)
+    before.close()
+    other.close()
+    name_server.eventually(lambda: name_server.addresses(other.name) == {})
+
+    def is_known() -> bool:
+        return bool(name_server.ask(322, before.key(), json.dumps(data_version()).encode()).body)
+
+    if name_server.apache:
+        assert is_known()
+    else:
+        name_server.eventually(lambda: not is_known())
+    assert name_server.addresses(after.name) == {"0": after.at}
+
+
+def test_all_brokers_of_a_connection_leave_with_it(name_server: Peer, new_broker: NewBroker) -> None:
+    """Those of a container share one. Apache takes one of them; the others leave when they are silent for too long."""
+    topics = (unique("topic"), unique("other"))
+    brokers = [new_broker() for _ in range(3)]
+    body = plain_body({topic: topic_config(topic) for topic in topics}, data_version())
+    for broker in brokers:
+        assert brokers[0].ask(103, broker.header(body), body).code == 0
+    brokers[0].close()
+
+    def known() -> int:
+        return len({broker.name for broker in brokers} & name_server.json(106)["brokerAddrTable"].keys())
+
+    name_server.eventually(lambda: known() == (2 if name_server.apache else 0))
 
 
 def test_an_unregistration_that_is_not_whole_changes_nothing(name_server: Peer, new_broker: NewBroker) -> None:

@@ -74,6 +74,16 @@ def test_unit_topics(name_server: Peer, new_broker: NewBroker) -> None:
     assert topics(name_server, 313) & mine == {sub}
 
 
+def test_a_topic_that_is_a_unit_on_one_broker_only(name_server: Peer, new_broker: NewBroker) -> None:
+    """One broker speaks for a topic: ours takes the first by name, Apache the first of a hash table."""
+    topic = unique("topic")
+    unit = new_broker(name=unique("a")).registered(topic_config(topic, sys_flag=UNIT), unique("other"))
+    assert topic in topics(name_server, 311)
+    new_broker(cluster=unit.cluster, name=unique("b")).registered(topic_config(topic), unique("other"))
+    if not name_server.apache:
+        assert topic in topics(name_server, 311)
+
+
 def test_a_missing_name_is_no_empty_one(name_server: Peer, new_broker: NewBroker) -> None:
     """What has an empty name is asked for by an empty field, and left alone where the field is missing."""
     topic, other = unique("topic"), unique("other")
