@@ -39,7 +39,7 @@ def unique_address() -> str:
 
 def read_json(body: bytes) -> Any:
     """Read a body in either dialect: Java's plain one leaves integer keys without quotes."""
-    return json.loads(re.sub(rb'([{,])(\d+):', rb'\1"\2":', body))
+    return json.loads(re.sub(rb"([{,])(-?\d+):", rb'\1"\2":', body))
 
 
 class Peer:
