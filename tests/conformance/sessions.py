@@ -98,7 +98,7 @@ class Generator:
         self._meets = self._random.choice([0.0, 0.0, 0.1])
         self._damages = self._random.choice([0.0, 0.05, 0.2])
         self._compresses = self._random.choice([0.0, 0.2, 0.8])
-        self._acting = self._random.choice([[None], [None, "true", "false"], ["true"]])
+        self._acting = self._random.choice([[None], [None, "true", "false"], ["true"], [None, "true"]])
         self._zones = self._random.choice([[None], [None, *ZONES, ""]])
         self._names = self._random.sample(BROKERS, self._random.choice([1, 2, 3]))
         self._registered: list[Request] = []
@@ -106,7 +106,7 @@ class Generator:
 
     def steps(self, count: int) -> list[Step]:
         makers: dict[Callable[[], Step], int] = {
-            self._register: 40, self._unregister: 8, self._unregister_many: 2, self._close: 4, self._heartbeat: 2,
+            self._register: 50, self._unregister: 8, self._unregister_many: 2, self._close: 4, self._heartbeat: 2,
             self._data_version: 4, self._permissions: 6, self._delete_topic: 4, self._register_topic: 5,
             self._key_value: 10, self._settings: 3, self._route: 8, self._query: 8, self._unknown: 1,
         }  # fmt: skip
@@ -156,8 +156,8 @@ class Generator:
 
     def _register(self) -> Step:
         """A registration, or one from before: nearly all of a broker's are the same bytes."""
-        if self._registered and self._often(0.4):
-            return (self._random.choice(self._registered[-8:]),)
+        if self._registered and self._often(0.5):
+            return (self._random.choice(self._registered[-4:]),)
         self._registered.append(self._registration())
         return (self._registered[-1],)
 
