@@ -26,6 +26,7 @@ class ListTransport(asyncio.Transport):
         self.full = False
         self.reading = True
         self.ended = ""
+        self.aborted = asyncio.Event()
         self.high = 0
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -59,6 +60,7 @@ class ListTransport(asyncio.Transport):
 
     def abort(self) -> None:
         self.ended = "aborted"
+        self.aborted.set()
 
     def commands(self) -> list[RemotingCommand]:
         return FrameDecoder().feed(b"".join(self.writes))
@@ -481,13 +483,14 @@ def test_a_silent_peer_is_given_up_though_its_callers_left() -> None:
     async def scenario() -> None:
         peer = Peer(server=False, silent_timeout=3.0)
         peer.clock.advance(1)
-        asking = asyncio.create_task(peer.channel.invoke(RemotingCommand.request(100), 0.02))
+        asking = asyncio.create_task(peer.channel.invoke(RemotingCommand.request(100), 0.2))
         await asyncio.sleep(0)
         asking.cancel()
         peer.clock.advance(5)
-        await asyncio.sleep(0.01)
+        with pytest.raises(asyncio.CancelledError):
+            await asking
         assert peer.transport.ended == ""
-        await asyncio.sleep(0.05)
+        await peer.transport.aborted.wait()
         assert peer.transport.ended == "aborted"
 
     run(scenario)
