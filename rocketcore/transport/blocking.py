@@ -281,15 +281,19 @@ class BlockingRemotingClient(BaseClient):
         return connected
 
     def _connected(self, host: str, port: int, deadline: float) -> socket.socket:
-        """Connect to the first address of a host that takes it; the look-up and all of them share the time."""
+        """Connect to the first address of a host that takes it.
+
+        The look-up and all of them share the time, so that one that is silent leaves some of it to the others.
+        """
         failure: OSError | None = None
-        for family, kind, protocol, _, target in self._lookup.find(host, port, deadline - self.clock.monotonic()):
+        addresses = self._lookup.find(host, port, deadline - self.clock.monotonic())
+        for others, (family, kind, protocol, _, target) in zip(reversed(range(len(addresses))), addresses, strict=True):
             left = deadline - self.clock.monotonic()
             if left <= 0:
                 raise TimeoutError
             sock = socket.socket(family, kind, protocol)
             try:
-                sock.settimeout(left)
+                sock.settimeout(left / (others + 1))
                 sock.connect(target)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             except OSError as error:

@@ -207,7 +207,7 @@ class RemotingClient(BaseClient):
         try:
             host, port = self._target(address)
             async with asyncio.timeout(self._connect_timeout):
-                sock = await self._connected_socket(host, port)
+                sock = await self._connected_socket(host, port, loop.time() + self._connect_timeout)
                 if self._tls is None:
                     _, channel = await loop.create_connection(self._make_channel, sock=sock)
                 else:
@@ -227,14 +227,20 @@ class RemotingClient(BaseClient):
             self._sweeper.start()
         return channel
 
-    async def _connected_socket(self, host: str, port: int) -> socket.socket:
-        """Connect to the first address of a host that takes it."""
+    async def _connected_socket(self, host: str, port: int, deadline: float) -> socket.socket:
+        """Connect to the first address of a host that takes it.
+
+        They share the time, so that one that is silent leaves some of it to the others.
+        """
+        loop = asyncio.get_running_loop()
         failure: OSError | None = None
-        for family, kind, protocol, _, target in await self._lookup.find_async(host, port):
+        addresses = await self._lookup.find_async(host, port)
+        for others, (family, kind, protocol, _, target) in zip(reversed(range(len(addresses))), addresses, strict=True):
             sock = socket.socket(family, kind, protocol)
             try:
                 sock.setblocking(False)
-                await asyncio.get_running_loop().sock_connect(sock, target)
+                async with asyncio.timeout((deadline - loop.time()) / (others + 1)):
+                    await loop.sock_connect(sock, target)
             except OSError as error:
                 sock.close()
                 failure = error

@@ -13,6 +13,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+import uvloop
 
 from rocketcore.codes import ResponseCode
 from rocketcore.errors import (
@@ -175,6 +176,38 @@ def test_a_host_that_does_not_take_the_connection_is_a_connect_error_to_all_who_
         for each in waiting:
             with pytest.raises(ConnectError, match=message):
                 each.result(TIMEOUT)
+
+
+def test_a_silent_address_of_a_host_leaves_the_others_time(
+    server: TestServer, silent_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [
+        socket.getaddrinfo(*address.split(":"), type=socket.SOCK_STREAM)[0]
+        for address in (silent_address, server.address)
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: found)
+    with BlockingRemotingClient(connect_timeout=1.0) as blocking:
+        assert blocking.invoke("two:1", RemotingCommand.request(ECHO), TIMEOUT).code == 0
+
+    async def scenario() -> None:
+        async with RemotingClient(connect_timeout=1.0) as client:
+            assert (await client.invoke("two:1", RemotingCommand.request(ECHO), TIMEOUT)).code == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_no_request_waits_for_others_to_share_its_packet(server: TestServer, new_loop: Any) -> None:
+    def nodelay(sock: Any) -> int:
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)  # type: ignore[no-any-return]
+
+    async def scenario() -> None:
+        async with RemotingClient() as client:
+            channel = await client.connect(server.address)
+            assert nodelay(channel._transport.get_extra_info("socket"))
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scenario())
 
 
 class HangingResolver:
