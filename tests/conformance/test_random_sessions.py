@@ -315,7 +315,7 @@ class Play:
         for server in open_ones:
             for cluster, address in keys:
                 question = _control(322, {"clusterName": cluster, "brokerAddr": address}, b"{}")
-                deadline = time.monotonic() + 2
+                deadline = time.monotonic() + 10
                 while server.ask([question], self._serial)[0].body is not None and time.monotonic() < deadline:
                     pass
         for key in keys:
