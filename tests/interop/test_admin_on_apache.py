@@ -340,7 +340,7 @@ def test_drawings(
 def test_topic_verbs(rocket: Call, target: Target, topic: str, fake: Callable[..., FakeBroker]) -> None:
     assert {"topic": topic, "kind": "normal"} in rocket("topic", "list")[1]
     assert topic in {row["topic"] for row in rocket("topic", "list", "--cluster", CLUSTER)[1]}
-    assert rocket("topic", "list", "--cluster", "nothing")[1] == []
+    assert rocket("topic", "list", "--cluster", "nothing")[0] == 3
     system = {row["topic"] for row in rocket("topic", "list", "--only", "system")[1]}
     assert {BROKER, CLUSTER} <= system
     assert topic not in system
