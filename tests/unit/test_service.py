@@ -191,16 +191,16 @@ def signal_elsewhere() -> Iterator[Callable[[], None]]:
         taker.join()
 
 
-def test_waiting_for_an_event_hears_signals(signal_elsewhere: Callable[[], None]) -> None:
-    signal_elsewhere()
-    with pytest.raises(KeyboardInterrupt):
-        wait_or_signal(threading.Event())
+@pytest.mark.parametrize(
+    "wait", [lambda: wait_or_signal(threading.Event()), lambda: result_or_signal(Future())], ids=["event", "result"]
+)
+def test_waiting_hears_signals(wait: Callable[[], None], signal_elsewhere: Callable[[], None]) -> None:
+    def interrupted() -> None:
+        signal_elsewhere()
+        wait()
 
-
-def test_waiting_for_a_result_hears_signals(signal_elsewhere: Callable[[], None]) -> None:
-    signal_elsewhere()
     with pytest.raises(KeyboardInterrupt):
-        result_or_signal(Future())
+        interrupted()
 
 
 def test_a_result_that_is_there_is_returned() -> None:
