@@ -229,7 +229,7 @@ def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
             yield prefix + name, _text(value)
 
 
-_KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
+_KEY = re.compile(r"[^\\=: \t\f]*+(?:\\.[^\\=: \t\f]*+)*+", re.DOTALL)  # possessive: see protocol/fastjson.py
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

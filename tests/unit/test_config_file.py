@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import shutil
+import tracemalloc
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -228,3 +229,14 @@ def test_a_file_that_cannot_be_replaced_leaves_nothing_beside_it(
     assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == before
     replace_file(path, b"3")
     assert path.read_bytes() == b"3"
+
+
+@pytest.mark.parametrize("text", ["x" * (1 << 18), "\\x" * (1 << 17)])
+def test_the_text_of_a_setting_takes_memory_in_proportion(text: str) -> None:
+    tracemalloc.start()
+    try:
+        assert len(parse_properties(text + "=1")) == 1
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * len(text)

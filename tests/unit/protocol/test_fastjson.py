@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -290,3 +292,53 @@ def test_writing_and_reading_again(value: Any) -> None:
 def test_arbitrary_bytes_raise_nothing_else(data: bytes) -> None:
     with contextlib.suppress(DecodeError):
         fastjson.loads(data)
+
+
+_SLOW_TOKEN = re.compile(
+    r"""(?P<space>(?:[\s\0]|/\*.*?\*/|//[^\n]*)+)
+      | (?P<punctuation>[{}\[\],:])
+      | (?P<string>"[^"\\]*"|'[^'\\]*')
+      | (?P<escaped>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+      | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[LSBFD]?)
+      | (?P<name>[A-Za-z_$][\w$]*)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""The tokens in their plainest form: character by character, whatever it costs."""
+
+
+@given(st.text(alphabet="\"'\\/*\n \0ax_$1.eL{}:,+-é", max_size=40))
+def test_tokens_end_where_the_plainest_grammar_ends_them(text: str) -> None:
+    fast, slow = fastjson._TOKEN.match(text), _SLOW_TOKEN.match(text)
+    assert (fast and (fast.lastgroup, fast[0])) == (slow and (slow.lastgroup, slow[0]))
+
+
+LENGTH = 1 << 18
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('{a:"\\n' + "x" * LENGTH + '"}', id="text"),
+        pytest.param("{a:'\\n" + "x" * LENGTH + "'}", id="single quotes"),
+        pytest.param('{a:"' + "\\n" * (LENGTH // 2) + '"}', id="escapes"),
+        pytest.param('{a:"\\n' + "x" * LENGTH, id="text without end"),
+        pytest.param('{a:"' + "\\n" * (LENGTH // 2), id="escapes without end"),
+        pytest.param("{a:" + " " * LENGTH + "1}", id="blanks"),
+        pytest.param("{a:" + "\0" * LENGTH + "!", id="zeros before what is wrong"),
+        pytest.param("{a:" + "/**/" * (LENGTH // 4) + "1}", id="comments"),
+        pytest.param("{a:" + "//\n" * (LENGTH // 3) + "1}", id="line comments"),
+        pytest.param("{a:/*" + "*" * LENGTH, id="comment without end"),
+        pytest.param("{a:1,b:{$ref:'$." + "x" * LENGTH + "'}}", id="path of a reference"),
+    ],
+)
+def test_a_document_takes_memory_in_proportion(text: str) -> None:
+    data = text.encode()
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(DecodeError):
+            fastjson.loads(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * len(data)
