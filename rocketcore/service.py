@@ -25,6 +25,7 @@ __all__ = [
     "ManualClock",
     "PeriodicTask",
     "PeriodicThread",
+    "Seldom",
     "SystemClock",
     "result_or_signal",
     "wait_or_signal",
@@ -134,6 +135,26 @@ class Backoff:
     def reset(self) -> None:
         """Start over after a success."""
         self._next = self._initial
+
+
+class Seldom:
+    """Says when something that happens often is told again: at most once in ``interval`` seconds."""
+
+    def __init__(self, interval: float, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._interval = interval
+        self._clock = clock
+        self._next = float("-inf")
+        self._unsaid = 0
+
+    def due(self) -> int | None:
+        """Return how often it happened untold since the last time, or None: it is not told now."""
+        now = self._clock.monotonic()
+        if now < self._next:
+            self._unsaid += 1
+            return None
+        unsaid, self._unsaid = self._unsaid, 0
+        self._next = now + self._interval
+        return unsaid
 
 
 class PeriodicTask:

@@ -110,7 +110,7 @@ class Broker:
             config.listen_port,
             name="broker",
             tls=tls,
-            proxy_protocol=config.proxy_protocol_enable,
+            connections=config,
             hooks=hooks,
             clock=clock,
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rocketcore.codes import DEFAULT_REGION, TRACE_TOPIC
 from rocketcore.config_file import setting
 from rocketcore.errors import ConfigError
+from rocketcore.transport.admission import ConnectionSettings
 
 LIVE_PROPERTIES = frozenset(
     {
@@ -28,7 +29,7 @@ LIVE_PROPERTIES = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(ConnectionSettings):
     """What a broker is called, where it listens, what it allows."""
 
     namesrv_addr: str = setting("", "name servers to register with, host:port joined by ';'")
@@ -40,7 +41,6 @@ class BrokerConfig:
     )
     bind_address: str = setting("127.0.0.1", "address to listen on")
     listen_port: int = setting(10911, "port to listen on; 0 takes a free one")
-    proxy_protocol_enable: bool = setting(True, "take a client's address from a load balancer's PROXY preamble")
     broker_permission: int = setting(6, "4 read + 2 write")
     default_topic_queue_nums: int = setting(8, "queues of a topic that is created by its first message", unit="count")
     auto_create_topic_enable: bool = setting(True, "create a topic at its first message")
@@ -71,6 +71,7 @@ class BrokerConfig:
     )
 
     def __post_init__(self) -> None:
+        ConnectionSettings.__post_init__(self)
         if not self.broker_name or not self.broker_cluster_name:
             raise ConfigError("brokerName and brokerClusterName must not be empty")
         if not 0 <= self.listen_port <= 65535:

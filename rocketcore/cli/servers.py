@@ -20,8 +20,6 @@ from rocketcore.errors import ConfigError
 
 __all__ = ["log_to_stderr", "serve", "start_broker", "start_namesrv"]
 
-LOOPBACK = ("127.", "localhost", "::1")
-
 
 class Server(Protocol):
     """What can be run in the foreground."""
@@ -143,10 +141,11 @@ def serve(make: Callable[[], Server]) -> int:
     import uvloop
 
     from rocketcore.cli.heap import watched_heap
-    from rocketcore.transport.listener import keep_heap
+    from rocketcore.transport.listener import keep_heap, raise_descriptor_limit
 
     keep_heap()
     log_to_stderr()
+    raise_descriptor_limit()
     ended_by: list[int] = []
 
     async def run() -> None:
@@ -198,7 +197,9 @@ def _listen_properties(listen: str | None) -> dict[str, str]:
 
 
 def _check_bind(address: str, insecure: bool) -> None:
-    if not insecure and not address.startswith(LOOPBACK):
+    from rocketcore.transport.networks import is_loopback
+
+    if not insecure and not is_loopback(address):
         raise ConfigError(
             f"{address} can be reached from other machines, and nothing asks who they are: --insecure allows it"
         )

@@ -18,6 +18,7 @@ from rocketcore.config_file import (
     write_properties,
 )
 from rocketcore.errors import ConfigError, NoPermission
+from rocketcore.transport.admission import ConnectionSettings
 
 __all__ = ["NAMESERVER_PORT", "NameServerConfig", "RunningConfig"]
 
@@ -26,7 +27,9 @@ NAMESERVER_PORT: Final = 9876
 PROTECTED_PROPERTIES: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 """The original's black list: names that no request may change."""
 
-START_ONLY_PROPERTIES: Final = frozenset({"listenPort", "bindAddress", "proxyProtocolEnable"})
+START_ONLY_PROPERTIES: Final = frozenset(
+    {"listenPort", "bindAddress", "proxyProtocolEnable", "proxyProtocolTrusted"}
+)
 """Names that mean something only at start: refused over the wire, so that no peer moves the server at the next one."""
 
 
@@ -35,7 +38,7 @@ def _home() -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NameServerConfig:
+class NameServerConfig(ConnectionSettings):
     """What a name server is started with; ``listen_port`` 0 takes a free port."""
 
     rocketmq_home: Path = setting(help="folder under which the files below lie", default_factory=_home)
@@ -63,12 +66,11 @@ class NameServerConfig:
         "configBlackList;configStorePath;kvConfigPath", "names that no request may change, joined by ;"
     )
     server_channel_max_idle_time_seconds: int = setting(120, "silent connections are closed after this time", unit="s")
-    server_max_connections: int = setting(20_000, "connections accepted at a time", unit="count")
-    proxy_protocol_enable: bool = setting(True, "take a client's address from a load balancer's PROXY preamble")
     enable_shutdown_gracefully: bool = setting(True, "answer what was received before the connections close")
     shutdown_wait_time_seconds: int = setting(30, "longest time of a graceful stop", unit="s")
 
     def __post_init__(self) -> None:
+        ConnectionSettings.__post_init__(self)
         for name, file in (("kv_config_path", "kvConfig.json"), ("config_store_path", "namesrv.properties")):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, self.rocketmq_home / "namesrv" / file)
@@ -77,7 +79,6 @@ class NameServerConfig:
         for number in (
             self.scan_not_active_broker_interval,
             self.server_channel_max_idle_time_seconds,
-            self.server_max_connections,
         ):
             if number <= 0:
                 raise ConfigError(f"intervals, times and connection counts are positive, got {number}")

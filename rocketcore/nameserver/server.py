@@ -64,9 +64,8 @@ class NameServer:
             config.listen_port,
             name="nameserver",
             idle_timeout=config.server_channel_max_idle_time_seconds,
-            max_connections=config.server_max_connections,
+            connections=config,
             tls=tls,
-            proxy_protocol=config.proxy_protocol_enable,
             hooks=hooks,
         )
         for code, handler in self._processor.handlers().items():

@@ -8,18 +8,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import resource
 import socket
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rocketcore.codes import CURRENT_VERSION
+from rocketcore.service import Seldom
 
 if TYPE_CHECKING:
     from rocketcore._fast.answers import ReadyAnswers
     from rocketcore._fast.reactor import Reactor, Responder
 
-__all__ = ["Listener", "keep_heap", "make_answers", "open_listener", "trim_heap"]
+__all__ = ["Listener", "keep_heap", "make_answers", "open_listener", "raise_descriptor_limit", "trim_heap"]
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +31,9 @@ _ACCEPTS_PER_TURN: Final = 64
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NO_ROOM_PAUSE: Final = 1.0
 """Seconds without accepting after the system had no descriptor or memory for a connection."""
+_KEPT_DESCRIPTORS: Final = 512
+"""Descriptors that connections leave to the files of the process; half of all where there are few."""
+_WARNING_INTERVAL: Final = 10.0
 _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 """What an address of another machine, or of a family that this one lacks, is refused with."""
 
@@ -61,6 +66,7 @@ class ReactorListener:
         self._reactor = reactor
         self._loop = asyncio.get_running_loop()
         self._pauses: dict[int, asyncio.TimerHandle] = {}
+        self._no_room = Seldom(_WARNING_INTERVAL)
         for listening in sockets:
             self._loop.add_reader(listening.fileno(), self._accept, listening)
 
@@ -79,6 +85,7 @@ class ReactorListener:
         self._reactor.close()
 
     def _accept(self, listening: socket.socket) -> None:
+        room = _descriptors_of_connections()
         for _ in range(_ACCEPTS_PER_TURN):
             try:
                 accepted, peername = listening.accept()
@@ -90,6 +97,16 @@ class ReactorListener:
                 logger.error("accepting pauses seconds=%g reason=%s", _NO_ROOM_PAUSE, error)
                 self._pause(listening)
                 return
+            # The system gives the lowest number that is free, so the number says how many are open.
+            if accepted.fileno() >= room:
+                accepted.close()
+                unsaid = self._no_room.due()
+                if unsaid is not None:
+                    logger.warning(
+                        "connection refused remote=%s reason=descriptors from %d on are kept for files unsaid=%d",
+                        peername, room, unsaid,
+                    )
+                continue
             try:
                 accepted.setblocking(False)
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -164,6 +181,23 @@ async def open_listener(
     for reason in absent:
         logger.warning("address left out host=%s reason=%s", host, reason.strerror)
     return ReactorListener(sockets, factory, reactor)
+
+
+def raise_descriptor_limit() -> None:
+    """Let a server's process open as many files and connections as it may (the hard limit of RLIMIT_NOFILE)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        logger.warning("descriptor limit not raised limit=%d reason=%s", soft, error)
+
+
+def _descriptors_of_connections() -> int:
+    """Return the first descriptor number that no connection may take."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return soft - min(_KEPT_DESCRIPTORS, soft // 2)
 
 
 def keep_heap(limit: int = 16 << 20) -> None:

@@ -32,11 +32,13 @@ class Opener(Protocol):
 
     name: str
     limits: ChannelLimits
-    proxy_protocol: bool
     tls_required: bool
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return what a handshake needs; None: the server has no certificate, or TLS is off."""
+
+    def takes_preamble(self, opening: Opening) -> bool:
+        """Tell whether a PROXY preamble of this connection is believed."""
 
     def opened(self, opening: Opening) -> bool:
         """Count a new connection by its socket's address; False where it is one too many."""
@@ -110,7 +112,10 @@ class Opening(asyncio.Protocol):
             return
         if self._held:
             data, self._held = self._held + data, b""
-        if data[0] in FIRST_BYTES and self._server.proxy_protocol and not self._introduced:
+        if data[0] in FIRST_BYTES and not self._introduced:
+            if not self._server.takes_preamble(self):
+                self.abort("it begins with a PROXY preamble, and its address is none of proxyProtocolTrusted")
+                return
             try:
                 preamble = parse_preamble(data)
             except DecodeError as error:

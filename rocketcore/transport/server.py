@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from rocketcore.errors import ConfigError
 from rocketcore.protocol.frame import ROWS
 from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline, PeriodicTask
+from rocketcore.transport.admission import Admission, ConnectionSettings
 from rocketcore.transport.channel import (
     Channel,
     ChannelLimits,
@@ -76,11 +76,10 @@ class RemotingServer:
     host, port                  where to listen; port 0 takes a free one, ``port`` names it after ``start()``
     name                        in log lines and task names
     idle_timeout                seconds without traffic after which a connection is closed
-    max_connections             in all; max_connections_per_address of one remote IP (0: no limit)
+    connections                 how many, and whose PROXY preamble is believed. Descriptors that the process needs for
+                                its files are kept free whatever it says
     limits                      of one connection; ``idle_timeout`` above wins over the one in it
     tls                         TLS beside plain connections, or instead of them; None: as mode ``disabled``
-    proxy_protocol              take the client's address from a PROXY preamble where there is one. Anybody may write
-                                one: limits count by the socket's address, and what trusts addresses needs this off
     hooks                       see every request; the hot paths of chunk handlers are not used then
 
     A handler runs on the loop: it returns the answer, or an awaitable of it which one task awaits, or None for no
@@ -95,19 +94,16 @@ class RemotingServer:
         *,
         name: str = "server",
         idle_timeout: float = 120.0,
-        max_connections: int = 20_000,
-        max_connections_per_address: int = 0,
+        connections: ConnectionSettings | None = None,
         limits: ChannelLimits | None = None,
         tls: ServerTls | None = None,
-        proxy_protocol: bool = True,
         hooks: Sequence[RpcHook] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         tls = tls or ServerTls(mode="disabled")
         self._host = host
         self._requested_port = port
-        self._max_connections = max_connections
-        self._max_per_address = max_connections_per_address
+        self._admission = Admission(name, connections or ConnectionSettings(), clock)
         self._endpoint = Endpoint(
             name,
             replace(limits or ChannelLimits(), idle_timeout=idle_timeout),
@@ -115,11 +111,9 @@ class RemotingServer:
             stop_reading_when_full=True,
             hooks=hooks,
         )
-        self._by_ip: Counter[str] = Counter()
-        self._open_count = 0
         self._openings: set[Opening] = set()
         self._certificate = ServerCertificate(tls, clock)
-        self._looks_first = proxy_protocol or tls.mode != "disabled"
+        self._looks_first = bool(self._admission.proxies) or tls.mode != "disabled"
         self._listener: Listener | None = None
         self._ready_answers: ReadyAnswers | None = None
         self._sweeper: PeriodicTask | None = None
@@ -128,7 +122,6 @@ class RemotingServer:
         self.limits = self._endpoint.limits
         self.name = name
         self.port = port
-        self.proxy_protocol = proxy_protocol
         self.tls_required = tls.mode == "enforcing"
 
     @property
@@ -144,7 +137,7 @@ class RemotingServer:
     @property
     def connection_count(self) -> int:
         """The open connections, silent ones included."""
-        return self._open_count
+        return self._admission.open_count
 
     def register(self, code: int, handler: Handler) -> None:
         """Serve a request code; a code has one handler."""
@@ -240,7 +233,7 @@ class RemotingServer:
             if not await self._ended_within(grace):
                 self._abort_channels()
                 if not await self._ended_within(_ABORT_SECONDS):
-                    logger.warning("connections did not end server=%s connections=%d", self.name, self._open_count)
+                    logger.warning("connections did not end server=%s connections=%d", self.name, self.connection_count)
         finally:
             self._cancel_serving()
             self._abort_channels()
@@ -267,7 +260,7 @@ class RemotingServer:
             opening.abort("the server stops")
 
     async def _ended_within(self, seconds: float) -> bool:
-        if self._open_count == 0 or self._all_closed is None:
+        if self.connection_count == 0 or self._all_closed is None:
             return True
         try:
             async with asyncio.timeout(seconds):
@@ -310,32 +303,20 @@ class RemotingServer:
         channel.take_over(opening, transport)
         return channel
 
+    def takes_preamble(self, opening: Opening) -> bool:
+        """Tell whether a connection comes from a load balancer that may say who the client is."""
+        return self._admission.believes(opening.socket_address)
+
     # Limits
 
     def admit(self, address: str) -> bool:
         """Count a new connection of a socket's address; False where it is one too many."""
-        ip = address.rpartition(":")[0]
-        self._by_ip[ip] += 1
-        self._open_count += 1
         if self._all_closed is not None:
             self._all_closed.clear()
-        if self._open_count > self._max_connections:
-            reason = f"more than {self._max_connections} connections"
-        elif self._max_per_address and self._by_ip[ip] > self._max_per_address:
-            reason = f"more than {self._max_per_address} connections of one address"
-        elif not self._accepting:
-            reason = "the server stops"
-        else:
-            return True
-        logger.warning("connection refused server=%s remote=%s reason=%s", self.name, address, reason)
-        return False
+        return self._admission.admit(address, "" if self._accepting else "the server stops")
 
     def dismiss(self, address: str) -> None:
         """Count a connection that ended."""
-        ip = address.rpartition(":")[0]
-        self._open_count -= 1
-        self._by_ip[ip] -= 1
-        if self._by_ip[ip] <= 0:
-            del self._by_ip[ip]
-        if self._all_closed is not None and self._open_count == 0:
+        self._admission.dismiss(address)
+        if self._all_closed is not None and self.connection_count == 0:
             self._all_closed.set()

@@ -186,6 +186,34 @@ def test_ten_thousand_idle_connections(many_files: int, namesrv: Witness) -> Non
     namesrv.check(growth=10_000 * 8 * KIB)
 
 
+@pytest.mark.parametrize("server", ["namesrv"], indirect=True)
+def test_a_flood_of_connections_leaves_descriptors_for_files(server: Witness) -> None:
+    descriptors = 64
+    pid = server.process.pid
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
+    host, _, port = server.process.address.rpartition(":")
+    with Peer(server.process.address, apache=False) as peer, contextlib.ExitStack() as stack:
+        assert peer.ask(9999).code == 3, "connected before the flood"
+        flood = [stack.enter_context(socket.create_connection((host, int(port)), TIMEOUT)) for _ in range(descriptors)]
+        flood[-1].settimeout(TIMEOUT)
+        assert flood[-1].recv(1) == b"", "refused: what is left is for files"
+        assert open_files(pid) <= descriptors // 2
+        assert peer.ask(100, {"namespace": "n", "key": "k", "value": "v"}).code == 0, "saved in a file"
+    assert "are kept for files" in server.process.log.read_text()
+    server.check_closed()
+    server.check(growth=8 * MIB)
+
+
+def test_a_server_may_open_as_many_files_as_the_system_allows(processes: Processes) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        process = processes.namesrv()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+
+
 def test_a_flood_of_connections_that_end_at_once(server: Witness) -> None:
     host, _, port = server.process.address.rpartition(":")
     for number in range(2_000):

@@ -25,6 +25,7 @@ from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
+from rocketcore.transport.admission import ConnectionSettings
 from rocketcore.transport.blocking import BlockingRemotingClient
 from rocketcore.transport.channel import Channel, ChannelLimits
 from rocketcore.transport.client import RemotingClient, split_address
@@ -549,7 +550,7 @@ def test_a_stop_ends_connections_that_are_still_opening(loop_factory: Callable[[
 
 
 def test_opening_connections_count(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    with TlsServer(loop_factory, tls=server_tls(), max_connections=2) as server:
+    with TlsServer(loop_factory, tls=server_tls(), connections=ConnectionSettings(server_max_connections=2)) as server:
         opening = [connected(server.address) for _ in range(2)]
         opening[0].sendall(client_hello()[:20])
         eventually(lambda: server.channels() == 2)
@@ -726,18 +727,33 @@ def test_a_damaged_preamble_closes_its_connection(bad: bytes) -> None:
         assert echo_blocking(server.address) == b"x"
 
 
+NO_PROXY = ConnectionSettings(proxy_protocol_enable=False)
+
+
 def test_a_server_that_takes_no_preamble() -> None:
-    with TlsServer(proxy_protocol=False, tls=server_tls()) as server, closing(connected(server.address)) as sock:
+    with TlsServer(connections=NO_PROXY, tls=server_tls()) as server, closing(connected(server.address)) as sock:
         sock.sendall(PREAMBLES[0][0] + RemotingCommand.request(WHO).encode())
         assert ended(sock)
-    with TlsServer(proxy_protocol=False) as server, closing(connected(server.address)) as sock:
+    with TlsServer(connections=NO_PROXY) as server, closing(connected(server.address)) as sock:
         assert ask(sock, RemotingCommand.request(WHO)).remark == "{}:{}".format(*sock.getsockname())
         sock.sendall(PREAMBLES[0][0])
         assert ended(sock)
 
 
+def test_a_preamble_of_someone_else_than_a_load_balancer(caplog: pytest.LogCaptureFixture) -> None:
+    """Its connection ends: nobody says of itself where it comes from."""
+    caplog.set_level("INFO")
+    settings = ConnectionSettings(proxy_protocol_trusted="192.0.2.0/24")
+    with TlsServer(connections=settings) as server, closing(connected(server.address)) as sock:
+        sock.sendall(PREAMBLES[0][0] + RemotingCommand.request(WHO).encode())
+        assert ended(sock)
+        with closing(connected(server.address)) as plain:
+            assert ask(plain, RemotingCommand.request(WHO)).remark == "{}:{}".format(*plain.getsockname())
+    assert "its address is none of proxyProtocolTrusted" in caplog.text
+
+
 def test_a_forged_source_does_not_dodge_the_limit_of_an_address() -> None:
-    with TlsServer(max_connections_per_address=2) as server:
+    with TlsServer(connections=ConnectionSettings(server_max_connections_per_address=2)) as server:
         socks = []
         for source in (b"192.0.2.1", b"192.0.2.2"):
             sock = connected(server.address)

@@ -25,6 +25,7 @@ from rocketcore.errors import (
 )
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.signing import Signer
+from rocketcore.transport.admission import ConnectionSettings
 from rocketcore.transport.blocking import BlockingRemotingClient
 from rocketcore.transport.channel import Channel, ChannelLimits
 from rocketcore.transport.client import RemotingClient, split_address
@@ -434,7 +435,7 @@ def test_a_connection_that_never_ends_does_not_hold_the_close_of_a_client(
 
 
 def test_connections_are_bounded() -> None:
-    with TestServer(max_connections=2) as server:
+    with TestServer(connections=ConnectionSettings(server_max_connections=2)) as server:
         host, port = split_address(server.address)
         kept = [socket.create_connection((host, port), timeout=TIMEOUT) for _ in range(2)]
         eventually(lambda: server.channels() == 2)
@@ -451,7 +452,7 @@ def test_connections_are_bounded() -> None:
 
 def test_connections_of_one_address_are_bounded() -> None:
     with (
-        TestServer(max_connections_per_address=1) as server,
+        TestServer(connections=ConnectionSettings(server_max_connections_per_address=1)) as server,
         socket.create_connection(split_address(server.address), timeout=TIMEOUT),
         socket.create_connection(split_address(server.address), timeout=TIMEOUT) as refused,
     ):

@@ -79,7 +79,6 @@ class Served:
 
     name = "fuzz"
     limits = LIMITS
-    proxy_protocol = True
     tls_required = False
 
     def __init__(self) -> None:
@@ -96,6 +95,9 @@ class Served:
         self.endpoint.chunk_handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = processor.route_chunk
         self.endpoint.close_callbacks.append(housekeeping.connection_closed)
         self.channel: Channel | None = None
+
+    def takes_preamble(self, opening: Opening) -> bool:
+        return True
 
     def tls_context(self) -> None:
         return None
