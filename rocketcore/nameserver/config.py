@@ -27,10 +27,48 @@ NAMESERVER_PORT: Final = 9876
 PROTECTED_PROPERTIES: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 """The original's black list: names that no request may change."""
 
-START_ONLY_PROPERTIES: Final = frozenset(
-    {"listenPort", "bindAddress", "proxyProtocolEnable", "proxyProtocolTrusted"}
+LIVE_PROPERTIES: Final = frozenset(
+    {
+        "deleteTopicWithBrokerRegistration",
+        "enableAllTopicList",
+        "enableShutdownGracefully",
+        "enableTopicList",
+        "notifyMinBrokerIdChanged",
+        "orderMessageEnable",
+        "returnOrderTopicConfigToBroker",
+        "shutdownWaitTimeSeconds",
+        "supportActingMaster",
+        "waitSecondsForService",
+    }
 )
-"""Names that mean something only at start: refused over the wire, so that no peer moves the server at the next one."""
+"""What a request may change: what the server obeys at once, and nothing that decides whom the next start serves."""
+
+LONGEST_WAIT_SECONDS: Final = 3600
+
+WITHOUT_EFFECT: Final = {
+    "clientRequestThreadPoolNums": "8",
+    "clientRequestThreadPoolQueueCapacity": "50000",
+    "clusterTest": "false",
+    "defaultThreadPoolNums": "16",
+    "defaultThreadPoolQueueCapacity": "10000",
+    "enableControllerInNamesrv": "false",
+    "productEnvName": "center",
+    "serverAsyncSemaphoreValue": "64",
+    "serverCallbackExecutorThreads": "0",
+    "serverNettyWorkerGroupEnable": "true",
+    "serverOnewaySemaphoreValue": "256",
+    "serverPooledByteBufAllocatorEnable": "true",
+    "serverSelectorThreads": "3",
+    "serverSocketBacklog": "1024",
+    "serverSocketRcvBufSize": "0",
+    "serverSocketSndBufSize": "0",
+    "serverWorkerThreads": "8",
+    "unRegisterBrokerQueueCapacity": "3000",
+    "useEpollNativeSelector": "false",
+    "writeBufferHighWaterMark": "0",
+    "writeBufferLowWaterMark": "0",
+}
+"""RocketMQ's other settings and their defaults: a file may set them, tools look for them, nothing here obeys them."""
 
 
 def _home() -> Path:
@@ -96,13 +134,8 @@ class NameServerConfig(ConnectionSettings):
         return self.config_store_path
 
     def refuses(self, name: str) -> bool:
-        """Tell whether a request may not change this property."""
-        return (
-            name in PROTECTED_PROPERTIES
-            or name in START_ONLY_PROPERTIES
-            or name.startswith("tls.")
-            or name in {item.strip() for item in self.config_black_list.split(";")}
-        )
+        """Tell whether a property is on the black list, the operator's own or the original's."""
+        return name in PROTECTED_PROPERTIES or name in {item.strip() for item in self.config_black_list.split(";")}
 
 
 class RunningConfig:
@@ -121,9 +154,10 @@ class RunningConfig:
         return format_properties(dict(sorted(shown.items())))
 
     def update(self, text: str) -> None:
-        """Apply ``name=value`` lines and save the result; names that are not set already are ignored.
+        """Apply ``name=value`` lines and save the result; names that are not shown are ignored, as in RocketMQ.
 
-        raises  ConfigError when the text does not parse, NoPermission for a protected name: nothing is applied
+        raises  ConfigError when the text does not parse or a value is out of range, NoPermission for a name that no
+                request may change: nothing is applied
         """
         try:
             changes = parse_properties(text)
@@ -133,12 +167,31 @@ class RunningConfig:
             raise NoPermission(NoPermission.response_code, "Can not update config in black list.")
         if any(character in value for value in changes.values() for character in "\r\n"):
             raise ConfigError("a value may not hold a line break")
-        known = self._all()
-        changes = {name: value for name, value in changes.items() if name in known}
+        shown = self._all()
+        changes = {name: value for name, value in changes.items() if name in shown}
+        self._check_live(changes)
         config = update_config(self.config, changes)
+        _check_waits(config)
         properties = {**self._properties, **changes}
         write_properties(config.properties_file, {**properties, **config_properties(config)})
         self.config, self._properties = config, properties
 
+    def _check_live(self, changes: Mapping[str, str]) -> None:
+        """Refuse what this server obeys from its next start on, and what it never obeys; names of no meaning pass."""
+        obeyed = config_properties(self.config)
+        for name in changes.keys() - LIVE_PROPERTIES:
+            if name in obeyed or name in WITHOUT_EFFECT or name.startswith("tls."):
+                why = "has no effect here" if name in WITHOUT_EFFECT else "counts from the next start on, in its file"
+                raise NoPermission(NoPermission.response_code, f"{name} is not changed by a request: it {why}")
+
     def _all(self) -> dict[str, str]:
-        return {**self._properties, **config_properties(self.config)}
+        return {**WITHOUT_EFFECT, **self._properties, **config_properties(self.config)}
+
+
+def _check_waits(config: NameServerConfig) -> None:
+    """Keep what a peer asks for within what the next start, and the next stop, can live with."""
+    for seconds in (config.wait_seconds_for_service, config.shutdown_wait_time_seconds):
+        if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
+            raise ConfigError(
+                f"waitSecondsForService and shutdownWaitTimeSeconds are 0 to {LONGEST_WAIT_SECONDS}, got {seconds}"
+            )

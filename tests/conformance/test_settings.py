@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rocketcore.config_file import config_properties
+from rocketcore.nameserver.config import WITHOUT_EFFECT, NameServerConfig
 from tests.conformance.peer import FakeBroker, Peer, unique
 from tests.fixtures.name_servers import NameServerProcess, NameServers
 from tests.peers.apache import PeerError
@@ -61,9 +63,13 @@ def test_what_no_request_may_change(name_server: Peer, text: str) -> None:
     assert name_server.settings() == before
 
 
-@pytest.mark.parametrize("text", ["listenPort=1", "bindAddress=10.1.1.1", "tls.server.keyPath=/tmp/x"])
+@pytest.mark.parametrize("text", [
+        "listenPort=1", "bindAddress=10.1.1.1", "needWaitForService=true", "scanNotActiveBrokerInterval=2147483647",
+        "serverChannelMaxIdleTimeSeconds=1",
+    ],
+)
 def test_what_counts_at_the_start_only_is_refused_too(name_server: Peer, text: str) -> None:
-    """Stricter than Apache, which takes and saves it: the next start would listen elsewhere."""
+    """Stricter than Apache, which takes and saves it: the next start would listen elsewhere, or serve nobody."""
     before = name_server.settings()
     name, value = text.split("=")
     answer = name_server.ask(318, body=text.encode())
@@ -102,12 +108,13 @@ def test_updates_that_change_nothing(name_server: Peer) -> None:
 def test_a_number_out_of_range(name_server: Peer) -> None:
     """Apache takes and saves it."""
     before = name_server.settings()
-    answer = name_server.ask(318, body=b"scanNotActiveBrokerInterval=-5")
+    answer = name_server.ask(318, body=b"waitSecondsForService=-5")
     if name_server.apache:
         assert answer.code == 0
-        assert name_server.ask(318, body=b"scanNotActiveBrokerInterval=200").code == 0
+        assert name_server.ask(318, body=b"waitSecondsForService=45").code == 0
     else:
-        assert (answer.code, answer.remark) == (1, "intervals, times and connection counts are positive, got -5")
+        rule = "waitSecondsForService and shutdownWaitTimeSeconds are 0 to 3600, got -5"
+        assert (answer.code, answer.remark) == (1, rule)
     assert name_server.settings() == before
 
 
@@ -116,7 +123,26 @@ def test_settings_that_are_not_the_same(name_server: Peer) -> None:
     settings = name_server.settings()
     assert settings["bindAddress"] == ("0.0.0.0" if name_server.apache else "127.0.0.1")
     assert settings["enableShutdownGracefully"] == ("false" if name_server.apache else "true")
-    assert {"serverMaxConnections" in settings, "defaultThreadPoolNums" not in settings} == {not name_server.apache}
+    assert ("serverMaxConnections" in settings) == (not name_server.apache)
+
+
+def test_every_setting_of_apaches_is_shown(name_server: Peer) -> None:
+    """Tools look for them, also for those that nothing here obeys; with Apache's default."""
+    settings = name_server.settings()
+    assert {name: settings[name] for name in WITHOUT_EFFECT} == WITHOUT_EFFECT
+    if name_server.apache:
+        ours = config_properties(NameServerConfig()).keys()
+        assert settings.keys() <= ours | WITHOUT_EFFECT.keys()
+
+
+def test_a_setting_without_effect_is_not_changed(name_server: Peer) -> None:
+    """Apache's answer says that it was done."""
+    answer = name_server.ask(318, body=b"clusterTest=true")
+    assert answer.code == (0 if name_server.apache else 16)
+    if name_server.apache:
+        assert name_server.ask(318, body=b"clusterTest=false").code == 0
+    else:
+        assert answer.remark == "clusterTest is not changed by a request: it has no effect here"
 
 
 def test_a_value_that_is_missing(name_server: Peer) -> None:

@@ -362,8 +362,8 @@ def test_settings_are_shown_changed_and_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "kvConfigPath=/tmp/x", "configStorePath=/tmp/x", "configBlackList=", "rocketmqHome=/", "listenPort=1",
-        "bindAddress=0.0.0.0", "enableTopicList=false\nkvConfigPath=/tmp/x", "tls.server.keyPath=/x",
+        "kvConfigPath=/tmp/x", "configStorePath=/tmp/x", "configBlackList=", "rocketmqHome=/",
+        "enableTopicList=false\nkvConfigPath=/tmp/x",
     ],
 )  # fmt: skip
 def test_protected_settings_are_refused_whole(tmp_path: Path, text: str) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rocketcore.config_file import parse_properties, read_properties
-from rocketcore.errors import NoPermission
-from rocketcore.nameserver.config import NameServerConfig, RunningConfig
+from rocketcore.errors import ConfigError, NoPermission
+from rocketcore.nameserver.config import LIVE_PROPERTIES, NameServerConfig, RunningConfig
 
 
 def running(folder: Path, **properties: str) -> RunningConfig:
@@ -27,7 +27,24 @@ def test_passwords_of_keys_are_not_shown(tmp_path: Path) -> None:
     assert read_properties(tmp_path / "namesrv.properties")["tls.server.keyPassword"] == "secret"
 
 
-@pytest.mark.parametrize("name", ["proxyProtocolEnable", "tls.server.mode", "tls.server.keyPassword", "bindAddress"])
-def test_what_says_whom_to_trust_is_not_changed_by_requests(tmp_path: Path, name: str) -> None:
-    with pytest.raises(NoPermission):
-        running(tmp_path).update(f"{name}=false")
+def test_only_live_settings_are_changed_by_requests(tmp_path: Path) -> None:
+    """Whatever setting comes later is refused until someone says that a peer may change it."""
+    config = running(tmp_path, tls_server_mode="permissive", tls_server_keyPassword="secret", unknown="x")
+    refused = set()
+    for name in parse_properties(config.text()):
+        try:
+            config.update(f"{name}=7")
+        except NoPermission:
+            refused.add(name)
+    assert parse_properties(config.text()).keys() - refused == LIVE_PROPERTIES | {"unknown"}
+    assert {"needWaitForService", "serverMaxConnections", "scanNotActiveBrokerInterval", "tls.server.mode"} <= refused
+
+
+@pytest.mark.parametrize("text", ["waitSecondsForService=-1", "shutdownWaitTimeSeconds=2147483647"])
+def test_a_wait_that_never_ends_is_refused(tmp_path: Path, text: str) -> None:
+    config = running(tmp_path)
+    before = config.text()
+    with pytest.raises(ConfigError, match="are 0 to 3600, got"):
+        config.update(text)
+    assert config.text() == before
+    assert not list(tmp_path.iterdir())
