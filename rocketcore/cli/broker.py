@@ -11,10 +11,11 @@ from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, EXIT_UNREACHABLE, CommandFailed, failure_of
 from rocketcore.cli.options import command, current
-from rocketcore.cli.render import Column, printable, progress, show_object, show_rows
+from rocketcore.cli.render import Column, progress, show_object, show_rows
 from rocketcore.cli.topic import topic_kind
 from rocketcore.codes import MASTER_ID, Permission
 from rocketcore.errors import RocketError, RouteNotFound
+from rocketcore.printable import printable
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import Admin

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rocketcore.cli.options import Settings
-from rocketcore.cli.render import json_text, printable, tell
+from rocketcore.cli.render import json_text, tell
 from rocketcore.errors import (
     BrokerError,
     ConfigError,
@@ -26,6 +26,7 @@ from rocketcore.errors import (
     StoreLocked,
     TopicNotExist,
 )
+from rocketcore.printable import printable
 
 __all__ = ["CommandFailed", "Failure", "failure_of"]
 

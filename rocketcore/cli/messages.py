@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from rocketcore.cli.render import printable, timestamp
+from rocketcore.cli.render import timestamp
 from rocketcore.message import ReceivedMessage
+from rocketcore.printable import printable
 
 __all__ = ["FORMAT_HELP", "compile_format", "message_line", "message_object"]
 

@@ -11,8 +11,9 @@ from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command
-from rocketcore.cli.render import Column, printable, progress, show_object, show_rows
+from rocketcore.cli.render import Column, progress, show_object, show_rows
 from rocketcore.errors import PartlyDone, RocketError
+from rocketcore.printable import printable
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import Admin

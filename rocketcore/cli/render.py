@@ -3,8 +3,7 @@
 Rows are dictionaries of JSON values under snake_case keys; unknown is None, printed as – in tables. A table on a
 terminal is drawn by rich; into a pipe it is plain aligned text, because importing rich takes longer than most commands.
 What does not fit is left to the terminal, which breaks lines and loses nothing: a table drawn to its width folds
-addresses and drops columns. Names and values come from the network, so tables and messages show control characters as
-escapes.
+addresses and drops columns. Names and values come from the network, so every form shows control characters as escapes.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,12 +19,12 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from rocketcore.cli.options import current
+from rocketcore.printable import printable, printable_json
 
 __all__ = [
     "Column",
     "discard",
     "json_text",
-    "printable",
     "progress",
     "show_line",
     "show_object",
@@ -40,8 +38,8 @@ UNKNOWN = "–"
 _GAP = "  "
 Row = Mapping[str, Any]
 
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-"""Also what turns the direction of writing, which can make one name look like another, and what is no character."""
+_FORMULA = ("=", "+", "-", "@")
+"""How a cell begins that a spreadsheet takes for a formula and runs."""
 _YEAR_10000 = 253_402_300_800_000
 """In milliseconds."""
 
@@ -89,7 +87,7 @@ def show_rows(rows: Iterable[Row], columns: Sequence[Column], *, name: str | Non
         writer.writerows([[_csv_cell(column, row) for column in columns] for row in rows])
     elif output == "name":
         for row in rows:
-            print(row[name])
+            print(printable(str(row[name])))
     else:
         _table([c for c in columns if output == "wide" or not c.wide], rows)
 
@@ -105,7 +103,7 @@ def show_object(value: Row, columns: Sequence[Column] | None = None) -> None:
     elif output == "csv":
         show_rows([value], columns or [Column(key) for key in value])
     elif output == "name":
-        print(next(iter(value.values())))
+        print(printable(str(next(iter(value.values())))))
     elif output == "yaml":
         print("\n".join(_yaml(dict(value), 0)))
     else:
@@ -148,8 +146,8 @@ def timestamp(millis: int | None) -> str | None:
 
 
 def json_text(value: Any, indent: int | None = None, stream: TextIO | None = None) -> str:
-    """Return JSON; in escapes where a stream (stdout) cannot take the characters themselves."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    """Return JSON; in escapes what does something to a terminal, and all that a stream (stdout) cannot take."""
+    text = printable_json(json.dumps(value, ensure_ascii=False, indent=indent))
     return text if _fits(text, stream or sys.stdout) else json.dumps(value, indent=indent)
 
 
@@ -159,11 +157,6 @@ def _fits(text: str, stream: TextIO) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def printable(text: str) -> str:
-    """Return a text in one line that does nothing to a terminal: control characters as escapes."""
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def width(text: str) -> int:
@@ -181,13 +174,14 @@ def _shown(column: Column, row: Row) -> str:
 
 
 def _csv_cell(column: Column, row: Row) -> str:
-    """Numbers without separators; empty where nothing is known, or a list has nothing."""
+    """Numbers without separators; empty where nothing is known, or a list has nothing; a text that is no formula."""
     value = row.get(column.key)
     if value is None or (column.text is None and value in ([], (), {})):
         return ""
     if isinstance(value, float):
         return json.dumps(value)
-    return column.cell(row) or ""
+    text = printable(column.cell(row) or "")
+    return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text
 
 
 def _cell(value: Any) -> str:

@@ -17,6 +17,7 @@ import click
 from rocketcore.cli.options import command, current
 from rocketcore.config_file import environment_properties, load_config, print_config, read_properties
 from rocketcore.errors import ConfigError
+from rocketcore.printable import LineFormatter
 
 __all__ = ["log_to_stderr", "serve", "start_broker", "start_namesrv"]
 
@@ -180,7 +181,9 @@ def log_to_stderr() -> None:
     """Write log lines to stderr: state changes, with ``--debug`` everything, with ``--quiet`` only what went wrong."""
     settings = current()
     level = logging.DEBUG if settings.debug else logging.WARNING if settings.quiet else logging.INFO
-    logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def _read(path: Path | None) -> dict[str, str]:

@@ -11,7 +11,7 @@ from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command
-from rocketcore.cli.render import Column, printable, show_object, show_rows, timestamp
+from rocketcore.cli.render import Column, show_object, show_rows, timestamp
 from rocketcore.codes import (
     DLQ_TOPIC_PREFIX,
     REPLY_TOPIC_SUFFIX,
@@ -21,6 +21,7 @@ from rocketcore.codes import (
     Permission,
 )
 from rocketcore.errors import RocketError, RouteNotFound, TopicNotExist
+from rocketcore.printable import printable
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import Admin

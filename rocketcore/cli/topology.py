@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from xml.sax.saxutils import escape
 
-from rocketcore.cli.render import printable, width
+from rocketcore.cli.render import width
 from rocketcore.codes import MASTER_ID
 from rocketcore.errors import RocketError
+from rocketcore.printable import printable
 
 if TYPE_CHECKING:
     from rocketcore.protocol.bodies import ClusterInfo

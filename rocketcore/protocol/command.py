@@ -24,6 +24,7 @@ from rocketcore.codes import (
     SerializeType,
 )
 from rocketcore.errors import BrokerError, LocalProtocolError
+from rocketcore.printable import shortened
 from rocketcore.protocol.json_header import HeaderValues, read_json_header
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ __all__ = ["RemotingCommand", "decode_command", "next_opaque", "request_name"]
 H = TypeVar("H", bound="Header")
 
 _RESPONSE: Final = int(RemotingFlag.RESPONSE)
+_REMARK_CHARACTERS: Final = 4096
+"""Of an answer's remark: it may name what was asked for, which may be as long as a frame."""
 _ONEWAY: Final = int(RemotingFlag.ONEWAY)
 _PYTHON: Final = int(LanguageCode.PYTHON)
 _JSON: Final = int(SerializeType.JSON)
@@ -116,12 +119,12 @@ class RemotingCommand:
         header: Header | None = None,
         body: bytes | bytearray | memoryview = b"",
     ) -> RemotingCommand:
-        """Make the answer to a request: its opaque, its type of header."""
+        """Make the answer to a request: its opaque, its type of header; a long remark is cut."""
         return cls(
             int(code),
             opaque=request.opaque,
             flag=_RESPONSE,
-            remark=remark,
+            remark=None if remark is None else shortened(remark, _REMARK_CHARACTERS),
             ext_fields=header.to_ext_fields() if header is not None else None,
             body=bytes(body),
             serialize_type=request.serialize_type,

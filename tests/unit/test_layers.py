@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "rocketcore"
 
-BASE = {"codes", "errors", "message_queue", "message", "filter", "service"}
+BASE = {"codes", "errors", "message_queue", "message", "filter", "printable", "service"}
 KERNELS = BASE | {"_fast", "protocol"}
 SERVERS = KERNELS | {"transport", "config_file"}
 ALLOWED: dict[str, set[str]] = {
@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "message_queue": set(),
     "message": {"codes", "errors", "message_queue"},
     "filter": {"codes", "errors", "message"},
+    "printable": set(),
     "service": {"codes", "errors", "message"},
     "config_file": {"codes", "errors"},
     "_fast": {"errors"},

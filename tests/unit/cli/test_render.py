@@ -79,7 +79,25 @@ def test_tables_show_control_characters_as_escapes(capsys: pytest.CaptureFixture
     assert shown("table", lambda: show_rows([{"x": EVIL}], [Column("x")]), capsys) == f"X\n{escaped}\n"
     assert shown("table", lambda: show_object({"x": EVIL}), capsys) == f"X  {escaped}\n"
     assert json.loads(shown("json", lambda: show_object({"x": EVIL}), capsys)) == {"x": EVIL}
-    assert next(csv.reader([shown("csv", lambda: show_rows([{"x": "a\tb"}], [Column("x")]), capsys)[2:]])) == ["a\tb"]
+    assert shown("csv", lambda: show_rows([{"x": EVIL}], [Column("x")]), capsys) == f"x\n{escaped}\n"
+    assert shown("name", lambda: show_rows([{"x": EVIL}], [Column("x")]), capsys) == f"{escaped}\n"
+    assert shown("name", lambda: show_object({"x": EVIL}), capsys) == f"{escaped}\n"
+
+
+@pytest.mark.parametrize("output", ["json", "jsonl", "yaml"])
+def test_documents_have_no_character_that_a_terminal_obeys(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(output, lambda: show_rows([{"ü": EVIL + "\x7f\u2029"}], [Column("ü")]), capsys)
+    assert text.replace("\n", "").isprintable()
+    assert "ü" in text, "what can be shown is not escaped"
+    if output != "yaml":
+        assert json.loads(text) in ([{"ü": EVIL + "\x7f\u2029"}], {"ü": EVIL + "\x7f\u2029"})
+
+
+def test_a_cell_is_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
+    """A spreadsheet would run it."""
+    rows = [{"x": text, "y": -1} for text in ("=1+1", "+1", "-1", "@x", "a=1")]
+    lines = shown("csv", lambda: show_rows(rows, [Column("x"), Column("y")]), capsys).splitlines()
+    assert lines == ["x,y", "'=1+1,-1", "'+1,-1", "'-1,-1", "'@x,-1", "a=1,-1"]
 
 
 def test_wide_characters_take_two_columns(capsys: pytest.CaptureFixture[str]) -> None:

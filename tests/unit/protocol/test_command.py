@@ -181,3 +181,8 @@ def test_a_truth_value_is_no_language(value: str) -> None:
 
 def test_general_reader_leaves_a_missing_opaque_to_the_caller() -> None:
     assert read_json_header(b'{"code":7}') == (7, LanguageCode.JAVA, 0, None, 0, None, None)
+
+
+def test_a_long_remark_is_cut() -> None:
+    answer = RemotingCommand.response(RemotingCommand.request(1), 1, "no topic " + "x" * (1 << 20))
+    assert answer.remark == "no topic " + "x" * 4087 + "… (1044489 more)"
