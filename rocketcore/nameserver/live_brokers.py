@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from rocketcore.protocol.bodies import DataVersion
 
-__all__ = ["Connection", "LiveBroker", "LiveBrokers", "LiveKey"]
+__all__ = ["Connection", "LiveBroker", "LiveBrokers", "LiveKey", "timeout_seconds"]
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT_SECONDS: Final = 120.0
+LONGEST_TIMEOUT_SECONDS: Final = 600.0
+"""A broker that promises to be heard of more seldom is given up for dead all the same."""
 
 LiveKey = tuple[str, str]
 """Cluster and address."""
@@ -17,6 +24,17 @@ class Connection(Protocol):
     """A broker's connection: compared by identity, and closed when the broker has been silent for too long."""
 
     def close(self) -> None: ...
+
+
+def timeout_seconds(address: str, millis: int | None) -> float:
+    """Return how long a broker may be silent that registers with this time-out."""
+    if millis is None:
+        return DEFAULT_TIMEOUT_SECONDS
+    seconds = millis / 1000
+    if seconds > LONGEST_TIMEOUT_SECONDS:
+        logger.warning("time-out shortened address=%s seconds=%g to=%g", address, seconds, LONGEST_TIMEOUT_SECONDS)
+        return LONGEST_TIMEOUT_SECONDS
+    return seconds
 
 
 class LiveBroker:

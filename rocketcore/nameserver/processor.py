@@ -23,6 +23,7 @@ from rocketcore.errors import ConfigError, DecodeError, NoPermission
 from rocketcore.nameserver.config import RunningConfig
 from rocketcore.nameserver.housekeeping import Housekeeping
 from rocketcore.nameserver.kv_config import KVConfigManager
+from rocketcore.nameserver.names import check_address, check_name
 from rocketcore.nameserver.registration import check_version, queue_numbers, read_registration
 from rocketcore.nameserver.route_info import (
     BrokerAddress,
@@ -142,6 +143,7 @@ class NameServerProcessor:
         digest = hash((broker, header.compressed, request.version, xxh3_128_intdigest(body)))
         result = self._routes.register_unchanged(broker, channel, digest)
         if result is None:
+            _check_broker(broker)
             known = self._routes.known_topics(broker)
             registered = read_registration(body, header.compressed, request.version, known)
             if "clusterName" in fields:
@@ -151,6 +153,8 @@ class NameServerProcessor:
                 result = RegisterResult()
         if result is None:
             return _refused(request, "register broker failed")
+        if result.refusal:
+            return _refused(request, result.refusal)
         if result.change is not None:
             self._housekeeping.notify([result.change])
         order = None
@@ -402,6 +406,17 @@ def _failed(request: RemotingCommand, remark: str) -> RemotingCommand:
 
 def _refused(request: RemotingCommand, remark: str) -> RemotingCommand:
     return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, remark, RegisterBrokerResponseHeader())
+
+
+def _check_broker(broker: BrokerRegistration) -> None:
+    """Refuse names and addresses that nobody should be handed; raises DecodeError."""
+    check_name("clusterName", broker.cluster)
+    check_name("brokerName", broker.broker_name)
+    check_address("brokerAddr", broker.address)
+    if broker.ha_address:
+        check_address("haServerAddr", broker.ha_address)
+    if broker.zone:
+        check_name(ZONE_NAME, broker.zone)
 
 
 def _field(request: RemotingCommand, name: str) -> str | None:

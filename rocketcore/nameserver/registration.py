@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from rocketcore._fast.registration import read_topic_table, read_topic_texts
 from rocketcore.codes import Version
 from rocketcore.errors import BrokerSystemError, DecodeError
+from rocketcore.nameserver.names import check_name, check_topics
 from rocketcore.protocol import fastjson
 from rocketcore.protocol.bodies import (
     DataVersion,
@@ -76,8 +77,6 @@ _ZLIB: Final = 0x78
 
 MAX_TOPICS: Final = 250_000
 """Topics of one registration: twice what a frame of plain JSON holds, a twentieth of what a compressed one could."""
-MAX_TOPIC_LENGTH: Final = 0x7FFF
-"""Of a name: the longest that a message or a binary header can carry."""
 
 
 NOTHING_KNOWN: Final = KnownTopics({})
@@ -93,7 +92,7 @@ def read_registration(
     if not body:
         return RegisteredTopics(DataVersion(), {}, {}, None if version < Version.V3_0_11 else [])
     try:
-        return _read(body, compressed, version, known)
+        return _checked(_read(body, compressed, version, known))
     except DecodeError as error:
         raise BrokerSystemError(1, f"RemotingCommandException: Failed to decode RegisterBrokerBody, {error}") from error
 
@@ -107,16 +106,18 @@ def _read(body: bytes, compressed: bool, version: int, known: KnownTopics) -> Re
     return _read_plain(body, known) or _of_document(fastjson.loads(body))
 
 
+def _checked(registered: RegisteredTopics) -> RegisteredTopics:
+    """Refuse names that nobody should be handed; those in the table already were looked at when they came."""
+    check_topics(registered.topics)
+    check_topics(registered.mappings)
+    for server in registered.filter_servers or ():
+        check_name("filter server", server)
+    return registered
+
+
 def _check_count(topics: Mapping[str, QueueNumbers]) -> None:
     if len(topics) > MAX_TOPICS:
         raise DecodeError(f"{len(topics)} topics, more than {MAX_TOPICS}")
-
-
-def _check_names(topics: Mapping[str, QueueNumbers]) -> None:
-    """The kernel takes no longer ones."""
-    longest = max(map(len, topics), default=0)
-    if longest > MAX_TOPIC_LENGTH:
-        raise DecodeError(f"a topic name of {longest} characters")
 
 
 def _read_plain(body: bytes, known: KnownTopics = NOTHING_KNOWN) -> RegisteredTopics | None:
@@ -165,7 +166,6 @@ def _reduce(body: RegisterBrokerBody) -> RegisteredTopics:
         config.topic_name or key: queue_numbers(config, key) for key, config in wrapper.topic_config_table.items()
     }
     _check_count(topics)
-    _check_names(topics)
     return RegisteredTopics(
         wrapper.data_version,
         topics,

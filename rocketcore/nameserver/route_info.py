@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from rocketcore.codes import MASTER_ID, Permission, TopicSysFlag
 from rocketcore.nameserver.config import NameServerConfig
-from rocketcore.nameserver.live_brokers import Connection, LiveBroker, LiveBrokers, LiveKey
+from rocketcore.nameserver.live_brokers import Connection, LiveBroker, LiveBrokers, LiveKey, timeout_seconds
 from rocketcore.nameserver.registration import KnownTopics, QueueNumbers, RegisteredTopics
 from rocketcore.nameserver.topic_table import TopicTable
 from rocketcore.protocol.bodies import (
@@ -45,7 +45,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_TIMEOUT_SECONDS: Final = 120.0
 SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
@@ -83,11 +82,12 @@ class MinBrokerIdChange(NamedTuple):
 
 
 class RegisterResult(NamedTuple):
-    """What a registered broker is told: a slave its master, and what others are to hear of it."""
+    """What a registered broker is told: a slave its master, and what others are to hear of it; or why it is not."""
 
     ha_address: str | None = None
     master_address: str | None = None
     change: MinBrokerIdChange | None = None
+    refusal: str = ""
 
 
 class RouteInfoManager:
@@ -206,7 +206,8 @@ class RouteInfoManager:
                     "broker ignored, an address of a later state holds its id broker=%s id=%d address=%s holder=%s",
                     broker.broker_name, broker.broker_id, broker.address, previous,
                 )  # fmt: skip
-                return RegisterResult()
+                held = f"{previous} holds id {broker.broker_id} of {broker.broker_name}, with a later state version"
+                return RegisterResult(refusal=f"register broker failed, {held}")
         if previous is None and len(registered.topics) == 1:
             logger.warning("broker refused, new with one topic broker=%s id=%d", broker.broker_name, broker.broker_id)
             return None
@@ -221,7 +222,7 @@ class RouteInfoManager:
         if applies:
             changed = live is None or live.data_version != version
             self._apply_topics(broker, data, registered, first, changed)
-        timeout = DEFAULT_TIMEOUT_SECONDS if broker.timeout_millis is None else broker.timeout_millis / 1000
+        timeout = timeout_seconds(broker.address, broker.timeout_millis)
         seen = None if digest is None else (digest, applies)
         live = LiveBroker(self._clock.monotonic(), timeout, version, broker.ha_address, seen)
         self._live.put(key, live, connection)

@@ -52,6 +52,9 @@ THROWN = re.compile(r"[\w.]+(Exception|Error)\b")
 """Begins a remark of Apache's with code 1: what Java threw, where ours says what is wrong."""
 
 
+ADDRESS = "10.9.0.0:1"
+
+
 @dataclass(frozen=True)
 class Answer:
     """An answer as far as both servers must give the same."""
@@ -135,6 +138,17 @@ def _answer(request: Request, header: dict[str, Any], body: bytes) -> Answer:
     return Answer(
         header["code"], header.get("remark"), header.get("extFields"), _body_of(request, header["code"], body)
     )
+
+
+def _is_held(answer: Answer) -> bool:
+    """Tell whether ours says of a registration that its id is held; Apache ignores it and answers 0."""
+    return answer.code == 1 and (answer.remark or "").endswith("with a later state version")
+
+
+def _names_no_address(fields: dict[str, str]) -> bool:
+    """Tell whether ours refuses a registration because clients could not be sent to its addresses."""
+    addresses = [fields.get("brokerAddr", ADDRESS), fields.get("haServerAddr") or ADDRESS]
+    return any(re.fullmatch(r"[\w.]+:\d+", address) is None for address in addresses)
 
 
 def _body_of(request: Request, code: int, body: bytes) -> Any:
@@ -272,6 +286,8 @@ class Play:
     def _same(self, request: Request, ours: Answer, apaches: Answer) -> bool:
         if ours.code == apaches.code == 1 and THROWN.match(apaches.remark or ""):
             return bool(ours.remark)
+        if _is_held(ours):
+            return request.code == 103 and apaches.code == 0 and not apaches.fields
         return self._comparable(request.code, ours) == self._comparable(request.code, apaches)
 
     def _comparable(self, code: int, answer: Answer) -> Answer:
@@ -297,7 +313,7 @@ class Play:
 
     def _note(self, request: Request, ours: Answer) -> None:
         """Learn from an answer that is the same."""
-        if ours.code != 0:
+        if ours.code != 0 and not _is_held(ours):
             return
         if request.code == 106:
             self._known.learn(ours.body)
@@ -336,6 +352,8 @@ class Play:
             if len(keys) > 1:
                 return True
             return any(self._known.is_elsewhere(*key) for key in keys)
+        if any(_names_no_address(self._fields(request)) for request in step if request.code == 103):
+            return True
         return self._known.leaves_clusters([self._fields(request) for request in step if request.code == 104])
 
     def _sweep(self) -> list[Request]:

@@ -22,9 +22,9 @@ def test_an_unknown_topic(name_server: Peer, kind: SerializeType) -> None:
 
 
 @pytest.mark.parametrize(
-    "topic", ["", " ", "with blank", "ünïcödé", "日本", "🚀", 'quote"', "back\\slash", "a\nb", "%RETRY%g"]
+    "topic", ["", " ", "with blank", "ünïcödé", "日本", "🚀", 'quote"', "back\\slash", "%RETRY%g"]
 )
-def test_any_text_is_a_name(name_server: Peer, new_broker: NewBroker, topic: str) -> None:
+def test_any_text_that_can_be_shown_is_a_name(name_server: Peer, new_broker: NewBroker, topic: str) -> None:
     """A name server does not judge names: brokers do."""
     name = topic + unique("")
     answer = name_server.ask(105, {"topic": name})
@@ -34,6 +34,48 @@ def test_any_text_is_a_name(name_server: Peer, new_broker: NewBroker, topic: str
         answer = name_server.ask(105, {"topic": name}, kind=kind)
         assert json.loads(answer.body)["queueDatas"][0]["brokerName"] == broker.name
     assert name in name_server.json(206)["topicList"]
+
+
+CONTROLS = ["a\nb", "a\x1b[2J", "a\x9b", "a\u202eb"]
+
+
+@pytest.mark.parametrize("topic", CONTROLS)
+def test_a_topic_with_control_characters(name_server: Peer, new_broker: NewBroker, topic: str) -> None:
+    """Apache hands it to everybody."""
+    answer = new_broker().register(topic + unique(""), unique("other"))
+    if name_server.apache:
+        assert answer.code == 0
+    else:
+        assert answer.code == 1
+        assert answer.remark is not None
+        assert answer.remark.endswith("holds a control character")
+        assert answer.remark.isprintable()
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+@pytest.mark.parametrize("field", ["clusterName", "brokerName", "haServerAddr", "brokerAddr"])
+def test_a_broker_with_control_characters(name_server: Peer, new_broker: NewBroker, field: str, name: str) -> None:
+    """To Apache it is a name like any other, which also makes lines in its log."""
+    topics = (unique("topic"), unique("other"))
+    answer = new_broker().register(*topics, **{field: name + unique(":")})
+    assert answer.code == (0 if name_server.apache else 1)
+    assert name_server.has_route(topics[0]) == name_server.apache
+
+
+@pytest.mark.parametrize("address", ["nobody", ":1", "a:70000", "a:b", "a b:1", "../etc:1", "[::1:1"])
+def test_a_broker_at_no_address(name_server: Peer, new_broker: NewBroker, address: str) -> None:
+    """Clients would be sent there."""
+    answer = new_broker().register(unique("topic"), unique("other"), brokerAddr=address)
+    assert answer.code == (0 if name_server.apache else 1)
+    assert name_server.apache or (answer.remark or "").endswith(f"brokerAddr '{address}' is no host:port")
+
+
+@pytest.mark.parametrize("host", ["10.1.1.1", "broker-a.example_net", "[2001:db8::1]", "[fe80::1%eth0]", "fe80::1"])
+def test_a_broker_at_an_address(name_server: Peer, new_broker: NewBroker, host: str) -> None:
+    topics = (unique("topic"), unique("other"))
+    broker = new_broker(at=f"{host}:1")
+    broker.registered(*topics)
+    assert name_server.addresses(broker.name) == {"0": broker.at}
 
 
 def test_a_topic_on_several_brokers(name_server: Peer, new_broker: NewBroker) -> None:

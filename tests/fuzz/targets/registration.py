@@ -15,6 +15,7 @@ from rocketcore.nameserver.registration import (
     NOTHING_KNOWN,
     KnownTopics,
     RegisteredTopics,
+    _checked,
     _of_document,
     _reduce,
     read_registration,
@@ -33,9 +34,9 @@ def run(data: bytes) -> None:
     found = registered(body, not plain, version)
     general = refused(
         lambda: (
-            _of_document(fastjson.loads(body))
+            _checked(_of_document(fastjson.loads(body)))
             if plain
-            else _reduce(RegisterBrokerBody.decode_compressed(body, version))
+            else _checked(_reduce(RegisterBrokerBody.decode_compressed(body, version)))
         )
     )
     if plain and body[0] == 0x78:

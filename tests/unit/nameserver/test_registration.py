@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rocketcore.errors import BrokerError
+from rocketcore.nameserver.names import TOPIC_CHARACTERS
 from rocketcore.nameserver.registration import (
-    MAX_TOPIC_LENGTH,
     MAX_TOPICS,
     QueueNumbers,
     _read_plain,
@@ -160,10 +160,10 @@ def test_topics_have_limits_whatever_the_form() -> None:
         sized = [struct.pack(">i", len(part)) + part for part in (b"{}", *texts, b"[]")]
         return plain.encode(), zlib.compress(b"".join([sized[0], struct.pack(">i", len(names)), *sized[1:]]))
 
-    for names in (["x" * MAX_TOPIC_LENGTH], [str(number) for number in range(1000)]):
+    for names in (["x" * TOPIC_CHARACTERS], [str(number) for number in range(1000)]):
         for encoded in body(names):
             assert read_registration(encoded, False, 407).topics.keys() == set(names)
-    for names in (["x" * (MAX_TOPIC_LENGTH + 1)], [str(number) for number in range(MAX_TOPICS + 1)]):
+    for names in (["x" * (TOPIC_CHARACTERS + 1)], [str(number) for number in range(MAX_TOPICS + 1)]):
         for encoded in body(names):
             with pytest.raises(BrokerError, match=r"a topic name of|topics, more than"):
                 read_registration(encoded, False, 407)

@@ -137,11 +137,21 @@ def test_an_address_has_one_id() -> None:
 def test_an_older_state_does_not_take_an_id_from_a_newer_one() -> None:
     table = Table()
     table.register("T", "U", version=DataVersion(2, 1, 1))
-    assert table.register("T", "U", address="10.0.0.9:1", version=DataVersion(1, 9, 9)) == RegisterResult()
+    refused = table.register("T", "U", address="10.0.0.9:1", version=DataVersion(1, 9, 9))
+    assert refused == RegisterResult(
+        refusal="register broker failed, 10.0.0.1:1 holds id 0 of a, with a later state version"
+    )
     assert table.brokers("T") == {"a": {0: "10.0.0.1:1"}}
     assert table.routes.data_version("c", "10.0.0.9:1") is None
     table.register("T", "U", address="10.0.0.9:1", version=DataVersion(2, 1, 1))
     assert table.brokers("T") == {"a": {0: "10.0.0.9:1"}}
+
+
+def test_nobody_may_be_silent_for_more_than_ten_minutes() -> None:
+    table = Table()
+    table.register("T", "U", timeout_millis=2**63 - 1)
+    assert not _silent_after(table, 599)
+    assert [broker.address for broker, _ in _silent_after(table, 2)] == ["10.0.0.1:1"]
 
 
 def test_two_clusters_share_a_broker_name() -> None:
