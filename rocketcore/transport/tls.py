@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from rocketcore.config_file import load_config, read_properties, setting
 from rocketcore.errors import ConfigError
 from rocketcore.service import SYSTEM_CLOCK, Clock
+from rocketcore.transport.self_signed import load_self_signed
 
 __all__ = [
     "TLS_SETTINGS",
@@ -89,6 +91,7 @@ class TlsConfig:
             elif self.verify:
                 context.load_default_certs()
             if self.cert_file is not None:
+                _check_key(self.key_file or self.cert_file)
                 context.load_cert_chain(self.cert_file, self.key_file, lambda: self.key_password)
         except (OSError, ValueError) as error:
             files = (self.ca_file, self.cert_file, self.key_file)
@@ -133,7 +136,7 @@ class ServerTls:
     mode  ``disabled``: no TLS; ``permissive``: both; ``enforcing``: only TLS
 
     A permissive server without a usable certificate closes TLS connections and serves plain ones, as RocketMQ's does.
-    RocketMQ's test mode makes a certificate at each start; here certificates are given.
+    In RocketMQ's test mode, off by default here, it makes a certificate of its own at each start.
     """
 
     mode: str = setting("permissive", "disabled, permissive or enforcing", property="tls.server.mode")
@@ -153,7 +156,9 @@ class ServerTls:
     verify_clients: bool = setting(
         False, "verify them; needed wherever they are asked for", property="tls.server.authClient"
     )
-    test_mode: bool = setting(False, "RocketMQ's self-made certificate: not supported", property="tls.test.mode.enable")
+    test_mode: bool = setting(
+        False, "a certificate made up at each start, which proves nothing", property="tls.test.mode.enable"
+    )
 
     def __post_init__(self) -> None:
         if self.mode not in ("disabled", "permissive", "enforcing"):
@@ -162,20 +167,24 @@ class ServerTls:
             raise ConfigError(f"tls.server.need.client.auth is none, optional or require, got {self.client_auth!r}")
         if self.mode == "disabled":
             return
-        if self.test_mode:
+        if self.test_mode and self.cert_file is not None:
             raise ConfigError(
-                "tls.test.mode.enable: rocketcore makes no certificates; make one with openssl, name it in "
-                "tls.server.certPath and tls.server.keyPath, and set tls.test.mode.enable=false"
+                "tls.test.mode.enable=true with tls.server.certPath: it would be made up beside the one that is given"
             )
         if self.key_file is not None and self.cert_file is None:
             raise ConfigError("tls.server.keyPath without tls.server.certPath: a key goes with its certificate")
-        if self.mode == "enforcing" and self.cert_file is None:
+        if self.mode == "enforcing" and not self.has_certificate:
             raise ConfigError("tls.server.mode=enforcing without tls.server.certPath: nobody could connect")
         if self.client_auth != "none" and not self.verify_clients:
             raise ConfigError(
                 f"tls.server.need.client.auth={self.client_auth} without tls.server.authClient=true: certificates "
                 "that nobody verifies prove nothing"
             )
+
+    @property
+    def has_certificate(self) -> bool:
+        """Whether the server has, or makes, what TLS needs."""
+        return self.mode != "disabled" and (self.test_mode or self.cert_file is not None)
 
     @property
     def files(self) -> tuple[Path | str, ...]:
@@ -188,7 +197,14 @@ class ServerTls:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
         try:
-            if self.cert_file is not None:
+            if self.test_mode:
+                load_self_signed(context)
+                logger.warning(
+                    "TLS with a certificate made up at this start (tls.test.mode.enable): it protects from nobody who "
+                    "can answer in this server's place"
+                )
+            elif self.cert_file is not None:
+                _check_key(self.key_file or self.cert_file)
                 context.load_cert_chain(self.cert_file, self.key_file, lambda: self.key_password)
             if self.client_auth != "none":
                 context.verify_mode = ssl.CERT_OPTIONAL if self.client_auth == "optional" else ssl.CERT_REQUIRED
@@ -217,7 +233,7 @@ class ServerCertificate:
 
     def load(self) -> None:
         """Make the context; raises ConfigError where a server that requires TLS has no usable certificate."""
-        if self._config.cert_file is None or self._config.mode == "disabled":
+        if not self._config.has_certificate:
             return
         try:
             self._make()
@@ -228,7 +244,7 @@ class ServerCertificate:
 
     def context(self) -> ssl.SSLContext | None:
         """Return the context for the next handshake; None: there is none."""
-        if self._config.cert_file is None or self._config.mode == "disabled":
+        if not self._config.has_certificate:
             return None
         now = self._clock.monotonic()
         if now - self._checked_at >= _RELOAD_CHECK_SECONDS:
@@ -253,6 +269,19 @@ class ServerCertificate:
 
     def _stamps(self) -> tuple[Any, ...]:
         return tuple(_stamp(path) for path in self._config.files)
+
+
+def _check_key(path: Path | str) -> None:
+    """Refuse a key that somebody else may replace, and say of one that everybody may read.
+
+    raises  ConfigError; OSError where there is no such file
+    """
+    found = os.stat(path)
+    writable = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid != os.getegid())
+    if writable:
+        raise ConfigError(f"{path} holds a private key, and others may write it: chmod 600 {path}")
+    if found.st_mode & stat.S_IROTH:
+        logger.warning("private key that everybody may read path=%s remedy=chmod 600", path)
 
 
 def _stamp(path: Path | str) -> tuple[int, int, int] | None:
@@ -298,5 +327,8 @@ def client_tls(properties: Mapping[str, str]) -> TlsConfig | None:
         return None
     config = load_config(TlsConfig, properties)
     if properties.get("tls.test.mode.enable", "").strip().lower() == "true":
+        logger.error(
+            "tls.test.mode.enable=true: servers are not verified, whoever answers in their place is believed"
+        )
         config = replace(config, verify=False)
     return config

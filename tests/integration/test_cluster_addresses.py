@@ -197,7 +197,7 @@ def rocket(*arguments: str, env: Mapping[str, str] | None = None) -> tuple[int, 
     ("settings", "text"),
     [
         ("tls.server.mode=enforcing\n", "tls.server.mode=enforcing without tls.server.certPath"),
-        ("tls.test.mode.enable=true\n", "rocketcore makes no certificates"),
+        ("tls.test.mode.enable=true\ntls.server.certPath=a\n", "tls.test.mode.enable=true with tls.server.certPath"),
         ("tls.server.mode=enforcing\ntls.server.certPath=/nowhere/a.crt\n", "/nowhere/a.crt cannot be read"),
         ("tls.config.file=/nowhere/tls.properties\n", "cannot read the configuration file /nowhere/tls.properties"),
     ],

@@ -30,7 +30,7 @@ from rocketcore.transport.blocking import BlockingRemotingClient
 from rocketcore.transport.channel import Channel, ChannelLimits
 from rocketcore.transport.client import RemotingClient, split_address
 from rocketcore.transport.server import RemotingServer
-from rocketcore.transport.tls import TlsConfig
+from rocketcore.transport.tls import ServerTls, TlsConfig
 from rocketcore.transport.tls_session import TlsSession
 from rocketcore.transport.tls_socket import TlsSocket
 from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls, server_tls
@@ -767,3 +767,11 @@ def test_a_forged_source_does_not_dodge_the_limit_of_an_address() -> None:
         with closing(connected(server.address)) as again:
             assert ask(again, RemotingCommand.request(WHO)).remark
         socks.pop().close()
+
+
+def test_a_server_with_a_certificate_of_its_own(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """Encrypted, for a client that does not ask who answers; one that does is told that nobody vouches for it."""
+    with TlsServer(loop_factory, tls=ServerTls(mode="enforcing", test_mode=True)) as server:
+        assert echo_blocking(server.address, tls=TlsConfig(verify=False)) == b"x"
+        with pytest.raises(TransportError, match="self-signed certificate"):
+            echo_blocking(server.address, tls=True)

@@ -190,3 +190,17 @@ def test_our_clients_refuse_and_are_refused(theirs: tuple[str, str]) -> None:
     for tls in (False, True) if certificates != "ours, and of its clients" else (False, client_tls()):
         with rmq.Admin(namesrv, tls=tls) as admin, pytest.raises(TransportError):
             admin.topics()
+
+
+def test_java_on_a_server_with_a_certificate_of_its_own(folder: Path) -> None:
+    """With the settings that both sides of RocketMQ have by default: nobody looks at the certificate."""
+    servers = Processes(folder, SMALL_FILES)
+    try:
+        server = servers.start(
+            "namesrv", "start", "--listen", "127.0.0.1:0", "--home", str(folder / "made-up"),
+            env={"ROCKETCORE_TLS_SERVER_MODE": "enforcing", "ROCKETCORE_TLS_TEST_MODE_ENABLE": "true"},
+        )  # fmt: skip
+        with JavaDriver(VERSION, server.address, tls=Tls()) as java:
+            assert "clusterTest" in java.mqadmin("getNamesrvConfig", "-n", server.address).stdout
+    finally:
+        servers.end()

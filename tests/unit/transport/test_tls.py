@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import ssl
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def test_passwords_are_not_shown() -> None:
         ({"mode": "enforcing", "cert_file": None, "key_file": None}, "enforcing without tls.server.certPath"),
         ({"cert_file": None}, "tls.server.keyPath without tls.server.certPath"),
         ({"client_auth": "require"}, "without tls.server.authClient=true"),
-        ({"test_mode": True}, "tls.test.mode.enable: rocketcore makes no certificates"),
+        ({"test_mode": True}, "tls.test.mode.enable=true with tls.server.certPath"),
     ],
 )
 def test_settings_of_a_server_that_cannot_be_meant(wrong: dict[str, Any], text: str) -> None:
@@ -359,3 +360,43 @@ def test_what_went_wrong_in_words() -> None:
     with pytest.raises(ssl.SSLError) as other:
         TlsSession(trusting().context(), server_hostname="localhost").receive(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     assert failure_text(other.value) == "the peer does not speak TLS"
+
+
+@pytest.mark.parametrize(("mode", "said"), [(0o600, False), (0o640, False), (0o644, True)])
+def test_a_key_that_others_read(tmp_path: Path, mode: int, said: bool, caplog: pytest.LogCaptureFixture) -> None:
+    key = tmp_path / "server.key"
+    shutil.copy(FOLDER / "server.key", key)
+    key.chmod(mode)
+    server_tls(key_file=key).context()
+    assert (f"private key that everybody may read path={key}" in caplog.text) == said
+
+
+def test_a_key_that_others_write_is_refused(tmp_path: Path) -> None:
+    """Whoever writes it is the server from the next handshake on."""
+    key = tmp_path / "server.key"
+    shutil.copy(FOLDER / "server.key", key)
+    key.chmod(0o602)
+    with pytest.raises(ConfigError, match=f"{key} holds a private key, and others may write it: chmod 600 {key}"):
+        server_tls(key_file=key).context()
+    with pytest.raises(ConfigError, match="others may write it"):
+        TlsConfig(cert_file=FOLDER / "server.crt", key_file=key).context()
+
+
+def test_a_certificate_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    certificate = ServerCertificate(ServerTls(mode="enforcing", test_mode=True))
+    certificate.load()
+    context = certificate.context()
+    assert context is not None
+    assert certificate.context() is context, "made once"
+    assert caplog.text.count("it protects from nobody who can answer in this server's place") == 1
+
+
+def test_a_certificate_of_its_own_takes_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(ConfigError, match=re.escape("pip install 'rocketcore[tls]'")):
+        ServerTls(test_mode=True).context()
+
+
+def test_a_client_that_verifies_nobody_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    client_tls({"tls.enable": "true", "tls.test.mode.enable": "true"})
+    assert "servers are not verified" in caplog.text
