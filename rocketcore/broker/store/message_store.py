@@ -22,7 +22,7 @@ import logging
 import os
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,7 +39,7 @@ from rocketcore.broker.store.segment_file import FileSystem, FolderLock
 from rocketcore.broker.store.table import Table
 from rocketcore.broker.store.values import Boundary, GetResult, PutResult, PutRows, PutStatus, StoredMessage
 from rocketcore.codes import SCHEDULE_TOPIC
-from rocketcore.errors import StoreFull
+from rocketcore.errors import StoreError, StoreFull
 from rocketcore.message import DELAY
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
@@ -120,11 +120,13 @@ class MessageStore:
         self._entries: list[_Entry] = []
         self._in_flight: _Commit | None = None
         self._waiting: deque[_Waiter] = deque()
+        self._undecided: list[tuple[int, asyncio.Future[None]]] = []
         self._durable_offset = 0
         self._dispatched_offset = 0
         self._store_timestamp = 0
         self._dispatched_timestamp = 0
-        self._saving = False
+        self._save_lock = asyncio.Lock()
+        self._save_tasks: set[asyncio.Task[None]] = set()
         self._noted_at = 0.0
         self._results = Table(BATCH_ROWS, kernel.RESULT_COLUMNS)
         self._elements = Table(BATCH_ROWS, kernel.BATCH_COLUMNS)
@@ -207,6 +209,7 @@ class MessageStore:
             if self._flusher is not None and self._save_thread is not None:
                 await self._drain(self._flusher)
                 await self._flusher.stop()
+                await asyncio.gather(*self._save_tasks)
                 await self._save_all(self._save_thread)
                 await self._save_thread.stop()
         finally:
@@ -218,7 +221,6 @@ class MessageStore:
             await flusher.run(lambda: None)
 
     async def _save_all(self, save_thread: DiskThread) -> None:
-        await save_thread.run(lambda: None)
         if self._read_only_reason is not None:
             return
         save = self._queue_saver.prepare(self._dispatched_offset, self._dispatched_timestamp, thorough=True)
@@ -546,6 +548,8 @@ class MessageStore:
         waiting = self._waiting
         while waiting and waiting[0].end_offset <= end:
             _answer(waiting.popleft(), PutStatus.PUT_OK)
+        if self._undecided:
+            self._decide()
 
     def acknowledged(self, end_offset: int) -> bool:
         """Whether everything before ``end_offset`` counts as stored by the flush mode."""
@@ -554,7 +558,8 @@ class MessageStore:
     def wait(self, end_offset: int, callback: Callable[[PutStatus], None]) -> None:
         """Call back, on the loop and in order, with PUT_OK when everything before ``end_offset`` is stored.
 
-        FLUSH_DISK_TIMEOUT after ``syncFlushTimeout``: the message is in the log but the disk did not answer yet.
+        FLUSH_DISK_TIMEOUT after ``syncFlushTimeout``: the disk did not answer yet. That is "not known" and never
+        "delivered": a power cut may still take the message. ``durable`` tells what becomes of it.
         SERVICE_NOT_AVAILABLE when the write failed: the message may or may not be found after a restart.
         """
         waiter = _Waiter(end_offset, self._clock.monotonic() + self.config.sync_flush_timeout / 1000, callback)
@@ -564,6 +569,29 @@ class MessageStore:
             _answer(waiter, PutStatus.SERVICE_NOT_AVAILABLE)
         else:
             self._waiting.append(waiter)
+
+    def durable(self, end_offset: int) -> asyncio.Future[None]:
+        """Return a future that is done when everything before ``end_offset`` is stored, however long the disk takes.
+
+        raises  StoreError, from the future, when the store latched before: what was put may be lost
+        """
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._undecided.append((end_offset, future))
+        self._decide()
+        return future
+
+    def _decide(self) -> None:
+        """Settle the futures of ``durable`` whose outcome is known now."""
+        undecided, self._undecided = self._undecided, []
+        for end_offset, future in undecided:
+            if future.done():
+                continue
+            if end_offset <= self._durable_offset:
+                future.set_result(None)
+            elif self._read_only_reason is not None:
+                future.set_exception(StoreError(self._read_only_reason))
+            else:
+                self._undecided.append((end_offset, future))
 
     def _expire_waiters(self) -> None:
         now = self._clock.monotonic()
@@ -582,6 +610,7 @@ class MessageStore:
         self._entries.clear()
         while self._waiting:
             _answer(self._waiting.popleft(), PutStatus.SERVICE_NOT_AVAILABLE)
+        self._decide()
 
     def _sync_log(self) -> None:
         """Asynchronous flush: make durable what was written."""
@@ -598,29 +627,39 @@ class MessageStore:
 
     def _save_queues(self) -> None:
         """Write new units into the queue files; at the longer interval make them durable and note it."""
-        if self._saving or self._read_only_reason is not None:
+        if self._save_lock.locked() or self._read_only_reason is not None:
             return
         now = self._clock.monotonic()
         thorough = now - self._noted_at >= self.config.flush_consume_queue_thorough_interval / 1000
         if thorough:
             self._noted_at = now
-        self._submit_save(thorough=thorough)
+        self._run_save(self._locked_save(thorough=thorough))
 
-    def _submit_save(self, *, thorough: bool) -> None:
-        self._saving = True
+    def _run_save(self, save: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(save, name="store-save")
+        self._save_tasks.add(task)
+        task.add_done_callback(self._save_tasks.discard)
+
+    async def _locked_save(self, *, thorough: bool) -> None:
+        async with self._save_lock:
+            await self._save(thorough=thorough)
+
+    async def _save(self, *, thorough: bool) -> Exception | None:
+        """Save the queues as they are now; for the holder of the save lock, so that no note overtakes another.
+
+        returns  what went wrong, dealt with already: refused until it heals, or latched
+        """
+        assert self._save_thread is not None, "started"
         save = self._queue_saver.prepare(self._dispatched_offset, self._dispatched_timestamp, thorough=thorough)
-
-        def done(_result: None, error: BaseException | None) -> None:
-            self._saving = False
-            if error is None:
-                save.done()
-                self._queue_disk_full = ""
-                return
+        try:
+            await self._save_thread.run(save.work)
+        except Exception as error:
             save.failed()
             self._save_failed(error)
-
-        assert self._save_thread is not None, "started"
-        self._save_thread.submit(save.work, done)
+            return error
+        save.done()
+        self._queue_disk_full = ""
+        return None
 
     def _save_failed(self, error: BaseException) -> None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -633,22 +672,40 @@ class MessageStore:
         else:
             self._latch("write or fsync of consume queues", error)
 
-    def delete_topic(self, topic: str) -> None:
-        """Forget a topic and its queues; its messages stay in the log. A new topic of the name starts at 0."""
-        if self._queues.topics.pop(topic, None) is None:
-            return
-        self._queue_files.forget(topic)
-        self._queue_saver.deleted_before[topic] = self._log.end_offset
-        # Noted before the files go: a crash in between must not bring the topic back.
-        self._queue_saver.noted_offset = -1
-        self._submit_save(thorough=True)
-        assert self._save_thread is not None, "started"
+    def delete_topic(self, topic: str) -> asyncio.Future[None]:
+        """Forget a topic and its queues at once; its messages stay in the log. A new topic of the name starts at 0.
 
-        def removed(_result: None, error: BaseException | None) -> None:
-            if error is not None:
+        returns  a future that is done when the deletion is durable: from then on no crash brings the topic back
+        raises   StoreError, from the future, when it could not be noted; deleting the topic again tries that again
+        """
+        saver = self._queue_saver
+        if self._queues.topics.pop(topic, None) is not None:
+            self._queue_files.forget(topic)
+            saver.topic_deleted(topic, self._log.end_offset)
+        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._run_save(self._note_deletion(topic, noted))
+        return noted
+
+    async def _note_deletion(self, topic: str, noted: asyncio.Future[None]) -> None:
+        async with self._save_lock:
+            if self._queue_saver.has_deletions_to_note:
+                error = await self._save(thorough=True) if self._read_only_reason is None else None
+                if self._queue_saver.has_deletions_to_note:
+                    reason = error or self._read_only_reason
+                    if not noted.done():
+                        noted.set_exception(StoreError(f"the deletion of topic {topic} is not durable: {reason}"))
+                    return
+            if not noted.done():
+                noted.set_result(None)
+            if topic in self._queues.topics:
+                # Its files are those of the new topic by now, which wrote over the old ones.
+                return
+            # Noted before the files go: a crash in between must not bring the topic back.
+            assert self._save_thread is not None, "started"
+            try:
+                await self._save_thread.run(lambda: self._queue_files.remove_topic(topic))
+            except OSError as error:
                 logger.error("files of a deleted topic not removed topic=%s reason=%s", topic, error)
-
-        self._save_thread.submit(lambda: self._queue_files.remove_topic(topic), removed)
 
     # ------------------------------------------------------------------ reading
 

@@ -20,10 +20,11 @@ __all__ = ["QueueSaver", "Save"]
 class Save:
     """One save: ``work`` on the disk thread, then ``done`` or ``failed`` on the loop."""
 
-    __slots__ = ("_bounds", "_saver", "_unsaved")
+    __slots__ = ("_bounds", "_deletions", "_saver", "_unsaved")
 
     def __init__(self, saver: QueueSaver, unsaved: list[Units], bounds: QueueBounds | None) -> None:
         self._saver = saver
+        self._deletions = saver.deletions
         self._unsaved = unsaved
         self._bounds = bounds
 
@@ -39,6 +40,7 @@ class Save:
             units.queue.mark_saved(units.end)
         if self._bounds is not None:
             self._saver.noted_offset = self._bounds.confirm_offset
+            self._saver.noted_deletions = self._deletions
 
     def failed(self) -> None:
         for units in self._unsaved:
@@ -52,6 +54,7 @@ class QueueSaver:
         self.queues = queues
         self.deleted_before: dict[str, int] = {}
         self.noted_offset = -1
+        self.deletions = self.noted_deletions = 0
         self._bounds_path = root / "queuebounds"
         self._checkpoint_path = root / "checkpoint"
         self._log = log
@@ -65,6 +68,15 @@ class QueueSaver:
             self.deleted_before = bounds.deleted_before
         return bounds, Checkpoint.read(self._checkpoint_path)
 
+    def topic_deleted(self, topic: str, end_offset: int) -> None:
+        """Have the next note say that what the log holds of a topic before ``end_offset`` belongs to no queue."""
+        self.deleted_before[topic] = end_offset
+        self.deletions += 1
+
+    @property
+    def has_deletions_to_note(self) -> bool:
+        return self.deletions != self.noted_deletions
+
     def prepare(self, dispatched_offset: int, store_timestamp: int, *, thorough: bool) -> Save:
         """Return a save of the queues as they are now.
 
@@ -72,7 +84,8 @@ class QueueSaver:
         thorough           make it durable and note it, if there is anything new
         """
         unsaved = [units for queue in self.queues if (units := queue.unsaved()) is not None]
-        if not thorough or not self._trusted or dispatched_offset == self.noted_offset:
+        news = dispatched_offset != self.noted_offset or self.has_deletions_to_note
+        if not thorough or not self._trusted or not news:
             return Save(self, unsaved, None)
         bounds: dict[str, dict[int, tuple[int, int]]] = {}
         for queue in self.queues:

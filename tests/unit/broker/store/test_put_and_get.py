@@ -325,7 +325,7 @@ def test_a_deleted_topic_starts_anew_and_stays_deleted(tmp_path: Path) -> None:
         async with running_store(tmp_path) as store:
             await put(store, b"old")
             await put(store, b"other", topic="U")
-            store.delete_topic("T")
+            await store.delete_topic("T")
             assert store.get("T", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
             assert (await put(store, b"new")).queue_offset == 0
             assert sorted(store.queues()) == [("T", 0), ("U", 0)]

@@ -1,0 +1,141 @@
+"""What is said to be durable: a group whose disk took too long, a topic's deletion."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from rocketcore.broker.store import MessageStore, PutStatus
+from rocketcore.errors import StoreError
+from tests.fixtures.stores import FailingFiles, crash_copy, message, put, read_queue, running_store, stored
+
+
+class SlowFiles(FailingFiles):
+    """An fdatasync takes until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+        self.go.set()
+
+    def sync(self, fd: int) -> None:
+        assert self.go.wait(30)
+        super().sync(fd)
+
+
+async def put_slowly(store: MessageStore, files: SlowFiles) -> int:
+    """Put a message whose group the disk does not answer for; returns its end."""
+    files.go.clear()
+    result = store.put(message(b"slow"))
+    assert await stored(store, result) is PutStatus.FLUSH_DISK_TIMEOUT
+    return result.end_offset
+
+
+def test_what_timed_out_is_durable_when_the_disk_says_so(tmp_path: Path) -> None:
+    files = SlowFiles()
+
+    async def run() -> None:
+        async with running_store(tmp_path, files=files, sync_flush_timeout=20) as store:
+            first = await put(store)
+            await store.durable(first.end_offset)
+            end_offset = await put_slowly(store, files)
+            durable = store.durable(end_offset)
+            assert not durable.done()
+            files.go.set()
+            async with asyncio.timeout(10):
+                await durable
+            assert store.durable_offset >= end_offset
+
+    asyncio.run(run())
+
+
+def test_what_timed_out_is_lost_when_the_store_latches(tmp_path: Path) -> None:
+    files = SlowFiles()
+
+    async def run() -> None:
+        async with running_store(tmp_path, files=files, sync_flush_timeout=20) as store:
+            end_offset = await put_slowly(store, files)
+            durable = store.durable(end_offset)
+            files.fail(0, errno.EIO, only="sync")
+            files.go.set()
+            async with asyncio.timeout(10):
+                with pytest.raises(StoreError, match=r"store read-only: .*commitlog"):
+                    await durable
+            with pytest.raises(StoreError, match="store read-only"):
+                await store.durable(end_offset)
+
+    asyncio.run(run())
+
+
+def test_a_deletion_is_durable_when_it_is_answered(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path / "live") as store:
+            await put(store, b"old")
+            await put(store, b"other", topic="U")
+            await store.delete_topic("T")
+            crash_copy(tmp_path / "live", tmp_path / "crash")
+        async with running_store(tmp_path / "crash") as store:
+            assert list(store.queues()) == [("U", 0)]
+            assert [one["body"] for one in read_queue(store, "U")] == [b"other"]
+            assert (await put(store, b"new")).queue_offset == 0
+
+    asyncio.run(run())
+
+
+def test_a_deletion_that_a_later_note_overtakes_stays(tmp_path: Path) -> None:
+    """A save in flight, prepared before the deletion, must not write its note behind that of the deletion."""
+
+    async def run() -> None:
+        files = SlowFiles()
+        settings = {"flush_interval_consume_queue": 1, "flush_consume_queue_thorough_interval": 1}
+        async with running_store(tmp_path / "live", files=files, **settings) as store:
+            for number in range(20):
+                topic = f"T{number}"
+                await put(store, topic=topic)
+                await store.delete_topic(topic)
+                crash_copy(tmp_path / "live", tmp_path / str(number))
+        for number in range(20):
+            async with running_store(tmp_path / str(number)) as store:
+                assert list(store.queues()) == []
+
+    asyncio.run(run())
+
+
+def test_a_deletion_that_cannot_be_noted_says_so_and_is_tried_again(tmp_path: Path) -> None:
+    files = FailingFiles()
+
+    async def run() -> None:
+        async with running_store(tmp_path / "live", files=files) as store:
+            await put(store)
+            files.fail(0, errno.ENOSPC, only="write", forever=True)
+            for _ in range(2):
+                with pytest.raises(StoreError, match=r"the deletion of topic T is not durable: .*No space left"):
+                    await store.delete_topic("T")
+            files.heal()
+            await store.delete_topic("T")
+            crash_copy(tmp_path / "live", tmp_path / "crash")
+        async with running_store(tmp_path / "crash") as store:
+            assert list(store.queues()) == []
+
+    asyncio.run(run())
+
+
+def test_a_topic_made_again_while_its_deletion_is_noted_keeps_its_messages(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            await put(store, b"old", queue_id=3)
+            await put(store, b"old")
+            deleted = store.delete_topic("T")
+            await put(store, b"new")
+            await deleted
+            await store.delete_topic("unknown")
+            await put(store, b"newer")
+        async with running_store(tmp_path) as store:
+            assert not store.recovery.rebuilt
+            assert [one["body"] for one in read_queue(store)] == [b"new", b"newer"]
+
+    asyncio.run(run())
