@@ -21,16 +21,17 @@ import errno
 import logging
 import os
 from array import array
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rocketcore._fast import message as kernel
 from rocketcore._fast.header import SEND_BODY_LENGTH, SEND_PROPERTIES_LENGTH, SEND_QUEUE_ID, decode_properties
-from rocketcore.broker.store.commit_log import CommitLog, Group
+from rocketcore.broker.store.commit_log import CommitLog
+from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
-from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueFiles, QueueTable, topic_fault
+from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, QueueFiles, QueueTable, topic_fault
+from rocketcore.broker.store.dispatch import Arrival, Dispatcher
 from rocketcore.broker.store.flush import DiskThread
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.reader import Reader
@@ -55,35 +56,17 @@ HOSTS_V6 = 0x30
 BATCH_ROWS = 1024
 BATCH_ELEMENT_MIN_BYTES = 22
 
-Arrival = Callable[[str, int, int, int], None]
-"""topic, queue id, the queue's new max offset, tags code; runs on the loop when a message becomes visible."""
-
 logger = logging.getLogger(__name__)
 
 
-_Entry = tuple[ConsumeQueue, int, int, int, int]
-"""A message on its way to its queue: queue offset, physical offset, size, tags code."""
-
 _BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
-
-
-class _Waiter(NamedTuple):
-    end_offset: int
-    deadline: float
-    callback: Callable[[PutStatus], None]
-
-
-class _Commit(NamedTuple):
-    group: Group
-    entries: list[_Entry]
-    store_timestamp: int
 
 
 class MessageStore:
     """Durable messages in topics and queues. Built, loaded, started and stopped once; loop thread only after ``start``.
 
     store_host   address and port that go into records and message ids, 8 or 20 bytes; may be set until the first put
-    on_arrival   called for each message that becomes visible; it must not raise
+    on_arrival   called for each message that becomes visible; what it raises is logged and counted
     files        the system calls, for tests
     """
 
@@ -98,33 +81,22 @@ class MessageStore:
     ) -> None:
         self.config = config
         self.store_host = store_host
-        self.on_arrival = on_arrival
         self._clock = clock
         self._files = files or FileSystem()
-        self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._lock = FolderLock(config.root)
         self._log = CommitLog(config, self._files, clock)
         self._queue_files = QueueFiles(config.root, config.queue_file_bytes, self._files)
         self._queues = QueueTable(self._queue_files)
         self._queue_saver = QueueSaver(config.root, self._log, self._queues, self._files)
         self._reader = Reader(config, self._log, self._queues, self._queue_saver.distrust)
+        self._dispatcher = Dispatcher(on_arrival)
+        self._committer = Committer(config, self._log, self._dispatcher, clock, self._latched)
         self._levels = config.delay_levels
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._flusher: DiskThread | None = None
         self._save_thread: DiskThread | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._refusal = "the store is not started"
-        self._read_only_reason: str | None = None
         self._queue_disk_full = ""
-        self._commit_scheduled = False
-        self._entries: list[_Entry] = []
-        self._in_flight: _Commit | None = None
-        self._waiting: deque[_Waiter] = deque()
-        self._undecided: list[tuple[int, asyncio.Future[None]]] = []
-        self._durable_offset = 0
-        self._dispatched_offset = 0
-        self._store_timestamp = 0
-        self._dispatched_timestamp = 0
         self._save_lock = asyncio.Lock()
         self._save_tasks: set[asyncio.Task[None]] = set()
         self._noted_at = 0.0
@@ -154,8 +126,7 @@ class MessageStore:
             raise
         for topic in self._queues.topics.values():
             topic.set_next_offsets()
-        self._durable_offset = self._dispatched_offset = self.recovery.end_offset
-        self._store_timestamp = self._dispatched_timestamp = self.recovery.store_timestamp
+        self._committer.begin_at(self.recovery.end_offset, self.recovery.store_timestamp)
         logger.info(
             "store loaded path=%s clean=%s rebuilt=%s end=%d messages_read=%d damaged_bytes=%d",
             root,
@@ -179,14 +150,14 @@ class MessageStore:
     async def start(self) -> None:
         """Take messages, on the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._flusher = DiskThread("rocket-store-flush", self._loop)
+        self._committer.start(self._loop)
         self._save_thread = DiskThread("rocket-store-queues", self._loop)
         self._noted_at = self._clock.monotonic()
         self._refusal = ""
         self._every(self.config.flush_interval_consume_queue, self._save_queues)
-        self._every(min(1000, self.config.sync_flush_timeout), self._expire_waiters)
-        if not self._sync_flush:
-            self._every(self.config.flush_interval_commit_log, self._sync_log)
+        self._every(min(1000, self.config.sync_flush_timeout), self._committer.expire_waiters)
+        if self.config.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
+            self._every(self.config.flush_interval_commit_log, self._committer.sync_log)
 
     def _every(self, interval_millis: int, function: Callable[[], None]) -> None:
         """Run ``function`` on the loop at an interval, from one interval on."""
@@ -206,24 +177,21 @@ class MessageStore:
             timer.cancel()
         self._refusal = self._refusal or "the store is shutting down"
         try:
-            if self._flusher is not None and self._save_thread is not None:
-                await self._drain(self._flusher)
-                await self._flusher.stop()
+            if self._save_thread is not None:
+                await self._committer.drain()
+                await self._committer.stop()
                 await asyncio.gather(*self._save_tasks)
                 await self._save_all(self._save_thread)
                 await self._save_thread.stop()
         finally:
             self._close_files()
 
-    async def _drain(self, flusher: DiskThread) -> None:
-        while self._read_only_reason is None and (self._in_flight is not None or self._log.position):
-            self._commit()
-            await flusher.run(lambda: None)
-
     async def _save_all(self, save_thread: DiskThread) -> None:
-        if self._read_only_reason is not None:
+        if self._committer.read_only_reason is not None:
             return
-        save = self._queue_saver.prepare(self._dispatched_offset, self._dispatched_timestamp, thorough=True)
+        save = self._queue_saver.prepare(
+            self._committer.durable_offset, self._committer.durable_timestamp, thorough=True
+        )
         try:
             await save_thread.run(save.work)
             self._files.remove(self._path("abort"))
@@ -282,8 +250,8 @@ class MessageStore:
         if queued:
             next_offsets[queue_id] = queue_offset + 1
             tags_code = self._tags_code(message, now)
-            self._entries.append((queues.queue(queue_id), queue_offset, physical_offset, size, tags_code))
-        self._schedule_commit()
+            self._committer.entries.append((queues.queue(queue_id), queue_offset, physical_offset, size, tags_code))
+        self._committer.schedule()
         return PutResult(
             PutStatus.PUT_OK,
             physical_offset,
@@ -367,9 +335,9 @@ class MessageStore:
         sizes = results.column(kernel.RESULT_SIZE, count)
         tags_codes = results.column(kernel.RESULT_TAGS_CODE, count)
         for physical_offset, size, tags_code in zip(offsets, sizes, tags_codes, strict=True):
-            self._entries.append((queue, queue_offset, physical_offset, size, tags_code))
+            self._committer.entries.append((queue, queue_offset, physical_offset, size, tags_code))
             queue_offset += 1
-        self._schedule_commit()
+        self._committer.schedule()
         msg_ids = kernel.offset_msg_ids(self.store_host, offsets)
         return PutResult(PutStatus.PUT_OK, start, queue_offset - count, written, now, start + written, msg_ids, count)
 
@@ -436,7 +404,7 @@ class MessageStore:
                 refused = self._no_segment(error)
                 return PutRows(refused.status, 0, base, now, log.end_offset, refused.reason)
         if count:
-            entries = self._entries
+            entries = self._committer.entries
             for row in range(first, first + count):
                 entries.append(
                     (
@@ -448,7 +416,7 @@ class MessageStore:
                     )
                 )
             log.position = results[row, kernel.RESULT_POSITION] + results[row, kernel.RESULT_SIZE]
-            self._schedule_commit()
+            self._committer.schedule()
         return PutRows(PutStatus.PUT_OK, count, base, now, log.end_offset)
 
     def _check(self, topic: bytes, queue_id: int, body_length: int, properties_length: int) -> PutResult | None:
@@ -472,88 +440,27 @@ class MessageStore:
         return None
 
     def _is_busy(self) -> bool:
-        pending = self._log.position
-        if self._in_flight is not None:
-            pending += self._in_flight.group.size
-        return pending > self.config.max_pending_bytes
+        return self._committer.pending_bytes > self.config.max_pending_bytes
 
     def _no_segment(self, error: StoreFull | OSError) -> PutResult:
         if isinstance(error, OSError):
-            self._latch("allocate", error)
+            self._committer.latch("allocate", error)
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
         return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
 
     def _next_timestamp(self) -> int:
         """Now, in milliseconds; the store's time stands still while the wall clock is behind it."""
         now = self._clock.time_millis()
-        if now > self._store_timestamp:
-            self._store_timestamp = now
-        return self._store_timestamp
+        committer = self._committer
+        if now > committer.store_timestamp:
+            committer.store_timestamp = now
+        return committer.store_timestamp
 
-    # ------------------------------------------------------------------ committing
-
-    def _schedule_commit(self) -> None:
-        if not self._commit_scheduled:
-            self._commit_scheduled = True
-            assert self._loop is not None, "a store that was not started refuses messages"
-            self._loop.call_soon(self._commit)
-
-    def _commit(self) -> None:
-        self._commit_scheduled = False
-        if self._in_flight is not None or self._read_only_reason is not None:
-            return
-        group = self._log.take()
-        if group is None:
-            return
-        entries, self._entries = self._entries, []
-        commit = self._in_flight = _Commit(group, entries, self._store_timestamp)
-        if self._sync_flush:
-            assert self._flusher is not None, "started"
-            self._flusher.submit(lambda: _write_and_sync(group), self._synced)
-            return
-        try:
-            group.write()
-        except OSError as error:
-            self._latch("write", error)
-            return
-        self._in_flight = None
-        self._log.written = group.end_offset
-        self._finish(commit)
-
-    def _synced(self, _result: None, error: BaseException | None) -> None:
-        """The flush thread is done with the group in flight."""
-        commit, self._in_flight = self._in_flight, None
-        if error is not None or commit is None:
-            self._latch("write or fsync", error)
-            return
-        if self._read_only_reason is not None:
-            return
-        self._log.written = self._log.synced = commit.group.end_offset
-        self._log.give_back(commit.group)
-        self._commit()
-        self._finish(commit, give_back=False)
-
-    def _finish(self, commit: _Commit, *, give_back: bool = True) -> None:
-        """Make a committed group visible and answer those who wait for it."""
-        if give_back:
-            self._log.give_back(commit.group)
-        arrived = self.on_arrival
-        for queue, queue_offset, physical_offset, size, tags_code in commit.entries:
-            queue.append(queue_offset, physical_offset, size, tags_code)
-            if arrived is not None:
-                arrived(queue.topic, queue.queue_id, queue_offset + 1, tags_code)
-        end = commit.group.end_offset
-        self._dispatched_offset = self._durable_offset = end
-        self._dispatched_timestamp = commit.store_timestamp
-        waiting = self._waiting
-        while waiting and waiting[0].end_offset <= end:
-            _answer(waiting.popleft(), PutStatus.PUT_OK)
-        if self._undecided:
-            self._decide()
+    # ------------------------------------------------------------------ waiting
 
     def acknowledged(self, end_offset: int) -> bool:
         """Whether everything before ``end_offset`` counts as stored by the flush mode."""
-        return end_offset <= self._durable_offset
+        return end_offset <= self._committer.durable_offset
 
     def wait(self, end_offset: int, callback: Callable[[PutStatus], None]) -> None:
         """Call back, on the loop and in order, with PUT_OK when everything before ``end_offset`` is stored.
@@ -562,72 +469,23 @@ class MessageStore:
         "delivered": a power cut may still take the message. ``durable`` tells what becomes of it.
         SERVICE_NOT_AVAILABLE when the write failed: the message may or may not be found after a restart.
         """
-        waiter = _Waiter(end_offset, self._clock.monotonic() + self.config.sync_flush_timeout / 1000, callback)
-        if end_offset <= self._durable_offset:
-            _answer(waiter, PutStatus.PUT_OK)
-        elif self._read_only_reason is not None:
-            _answer(waiter, PutStatus.SERVICE_NOT_AVAILABLE)
-        else:
-            self._waiting.append(waiter)
+        self._committer.wait(end_offset, callback)
 
     def durable(self, end_offset: int) -> asyncio.Future[None]:
         """Return a future that is done when everything before ``end_offset`` is stored, however long the disk takes.
 
         raises  StoreError, from the future, when the store latched before: what was put may be lost
         """
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._undecided.append((end_offset, future))
-        self._decide()
-        return future
+        return self._committer.durable(end_offset)
 
-    def _decide(self) -> None:
-        """Settle the futures of ``durable`` whose outcome is known now."""
-        undecided, self._undecided = self._undecided, []
-        for end_offset, future in undecided:
-            if future.done():
-                continue
-            if end_offset <= self._durable_offset:
-                future.set_result(None)
-            elif self._read_only_reason is not None:
-                future.set_exception(StoreError(self._read_only_reason))
-            else:
-                self._undecided.append((end_offset, future))
-
-    def _expire_waiters(self) -> None:
-        now = self._clock.monotonic()
-        while self._waiting and self._waiting[0].deadline <= now:
-            _answer(self._waiting.popleft(), PutStatus.FLUSH_DISK_TIMEOUT)
-
-    def _latch(self, what: str, error: BaseException | None) -> None:
-        """Stop taking messages for good; reads go on with what was durable before."""
-        if self._read_only_reason is not None:
-            return
-        path = getattr(error, "filename", None) or self.config.commit_log_folder
-        self._read_only_reason = self._refusal = (
-            f"store read-only: {what} failed in {path}: {error}; check the disk, then restart the broker"
-        )
-        logger.critical("store latched reason=%s", self._read_only_reason)
-        self._entries.clear()
-        while self._waiting:
-            _answer(self._waiting.popleft(), PutStatus.SERVICE_NOT_AVAILABLE)
-        self._decide()
-
-    def _sync_log(self) -> None:
-        """Asynchronous flush: make durable what was written."""
-        if self._read_only_reason is None and self._log.synced < self._log.written:
-            assert self._flusher is not None, "started"
-
-            def done(_end: int | None, error: BaseException | None) -> None:
-                if error is not None:
-                    self._latch("fsync", error)
-
-            self._flusher.submit(self._log.sync_written, done)
+    def _latched(self, reason: str) -> None:
+        self._refusal = reason
 
     # ------------------------------------------------------------------ saving queues
 
     def _save_queues(self) -> None:
         """Write new units into the queue files; at the longer interval make them durable and note it."""
-        if self._save_lock.locked() or self._read_only_reason is not None:
+        if self._save_lock.locked() or self._committer.read_only_reason is not None:
             return
         now = self._clock.monotonic()
         thorough = now - self._noted_at >= self.config.flush_consume_queue_thorough_interval / 1000
@@ -650,7 +508,9 @@ class MessageStore:
         returns  what went wrong, dealt with already: refused until it heals, or latched
         """
         assert self._save_thread is not None, "started"
-        save = self._queue_saver.prepare(self._dispatched_offset, self._dispatched_timestamp, thorough=thorough)
+        save = self._queue_saver.prepare(
+            self._committer.durable_offset, self._committer.durable_timestamp, thorough=thorough
+        )
         try:
             await self._save_thread.run(save.work)
         except Exception as error:
@@ -670,7 +530,7 @@ class MessageStore:
             )
             logger.error("consume queues not saved reason=%s", self._queue_disk_full)
         else:
-            self._latch("write or fsync of consume queues", error)
+            self._committer.latch("write or fsync of consume queues", error)
 
     def delete_topic(self, topic: str) -> asyncio.Future[None]:
         """Forget a topic and its queues at once; its messages stay in the log. A new topic of the name starts at 0.
@@ -689,9 +549,9 @@ class MessageStore:
     async def _note_deletion(self, topic: str, noted: asyncio.Future[None]) -> None:
         async with self._save_lock:
             if self._queue_saver.has_deletions_to_note:
-                error = await self._save(thorough=True) if self._read_only_reason is None else None
+                error = await self._save(thorough=True) if self._committer.read_only_reason is None else None
                 if self._queue_saver.has_deletions_to_note:
-                    reason = error or self._read_only_reason
+                    reason = error or self._committer.read_only_reason
                     if not noted.done():
                         noted.set_exception(StoreError(f"the deletion of topic {topic} is not durable: {reason}"))
                     return
@@ -726,12 +586,19 @@ class MessageStore:
         raises          StoreCorrupted when the queue leads to another message; OSError
         """
         return self._reader.get(
-            topic, queue_id, queue_offset, max_count, tag_codes, message_filter, max_bytes, self._dispatched_offset
+            topic,
+            queue_id,
+            queue_offset,
+            max_count,
+            tag_codes,
+            message_filter,
+            max_bytes,
+            self._committer.durable_offset,
         )
 
     def lookup(self, physical_offset: int) -> bytes | None:
         """Return the record at a physical offset, or None where no sound and visible one begins."""
-        return self._reader.lookup(physical_offset, self._dispatched_offset)
+        return self._reader.lookup(physical_offset, self._committer.durable_offset)
 
     def max_offset(self, topic: str, queue_id: int, *, committed: bool = True) -> int:
         """Return the end of a queue, 0 for an unknown one; not committed: counting what is not visible yet."""
@@ -774,7 +641,7 @@ class MessageStore:
     @property
     def read_only_reason(self) -> str | None:
         """Why the store is read-only for good, or None."""
-        return self._read_only_reason
+        return self._committer.read_only_reason
 
     @property
     def refusal(self) -> str:
@@ -784,7 +651,7 @@ class MessageStore:
     @property
     def dispatch_behind(self) -> int:
         """Bytes that are appended and not visible yet."""
-        return self._log.end_offset - self._dispatched_offset
+        return self._log.end_offset - self._committer.durable_offset
 
     @property
     def max_physical_offset(self) -> int:
@@ -798,25 +665,17 @@ class MessageStore:
     @property
     def durable_offset(self) -> int:
         """End of what counts as stored by the flush mode."""
-        return self._durable_offset
+        return self._committer.durable_offset
+
+    @property
+    def listener_errors(self) -> int:
+        """Calls of ``on_arrival`` that raised, since the start."""
+        return self._dispatcher.listener_errors
 
     @property
     def damaged_records(self) -> int:
         """Messages found damaged, and left out of answers, since the start."""
         return self._reader.damaged_records
-
-
-def _write_and_sync(group: Group) -> None:
-    group.write()
-    group.zero_ahead()
-    group.sync()
-
-
-def _answer(waiter: _Waiter, status: PutStatus) -> None:
-    try:
-        waiter.callback(status)
-    except Exception:
-        logger.exception("callback of a put failed end_offset=%d", waiter.end_offset)
 
 
 def _properties_reason(length: int) -> str:

@@ -1,0 +1,232 @@
+"""Committing: groups to the log by the flush policy, who waits for them, and the end of it all when the disk fails
+(Java: ``GroupCommitService``, ``FlushRealTimeService``).
+
+One group is in flight at a time; what is put meanwhile is the next one. Marks of the log, each at or behind the one
+before it: end (appended), written, durable by the flush policy, which is also dispatched: readable.
+
+The first write or fsync that fails latches: the kernel drops the dirty pages and reports success the next time, so a
+second attempt proves nothing. Nothing is written or synced any more, and nothing new is said to be durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rocketcore.broker.store.commit_log import CommitLog, Group
+from rocketcore.broker.store.config import FlushDiskType, StoreConfig
+from rocketcore.broker.store.dispatch import Dispatcher, Entry
+from rocketcore.broker.store.flush import DiskThread
+from rocketcore.broker.store.values import PutStatus
+from rocketcore.errors import StoreError
+from rocketcore.service import Clock
+
+__all__ = ["Committer"]
+
+logger = logging.getLogger(__name__)
+
+
+class _Waiter(NamedTuple):
+    end_offset: int
+    deadline: float
+    callback: Callable[[PutStatus], None]
+
+
+class _Commit(NamedTuple):
+    group: Group
+    entries: list[Entry]
+    store_timestamp: int
+
+
+class Committer:
+    """Loop thread only. Built with the store, ``begin_at`` the end that recovery found, started, stopped once.
+
+    on_latch  is told, once, why the store takes no more messages
+    """
+
+    def __init__(
+        self, config: StoreConfig, log: CommitLog, dispatcher: Dispatcher, clock: Clock, on_latch: Callable[[str], None]
+    ) -> None:
+        self.entries: list[Entry] = []
+        self.store_timestamp = 0
+        self.durable_offset = 0
+        self.durable_timestamp = 0
+        self.read_only_reason: str | None = None
+        self._config = config
+        self._log = log
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._on_latch = on_latch
+        self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._flusher: DiskThread | None = None
+        self._scheduled = False
+        self._in_flight: _Commit | None = None
+        self._waiting: deque[_Waiter] = deque()
+        self._undecided: list[tuple[int, asyncio.Future[None]]] = []
+
+    # ------------------------------------------------------------------ life
+
+    def begin_at(self, end_offset: int, store_timestamp: int) -> None:
+        """Everything before ``end_offset`` is stored, the last of it at ``store_timestamp``."""
+        self.durable_offset = end_offset
+        self.store_timestamp = self.durable_timestamp = store_timestamp
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._flusher = DiskThread("rocket-store-flush", loop)
+
+    async def drain(self) -> None:
+        """Commit everything that was put; returns at once when the store latched."""
+        assert self._flusher is not None, "started"
+        while self.read_only_reason is None and (self._in_flight is not None or self._log.position):
+            self._commit()
+            await self._flusher.run(lambda: None)
+
+    async def stop(self) -> None:
+        """End the flush thread."""
+        if self._flusher is not None:
+            await self._flusher.stop()
+
+    # ------------------------------------------------------------------ committing
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes appended and not yet written."""
+        return self._log.position + (self._in_flight.group.size if self._in_flight is not None else 0)
+
+    def schedule(self) -> None:
+        """Commit what was appended, at the end of this turn of the loop."""
+        if not self._scheduled:
+            self._scheduled = True
+            assert self._loop is not None, "a store that was not started refuses messages"
+            self._loop.call_soon(self._commit)
+
+    def _commit(self) -> None:
+        self._scheduled = False
+        if self._in_flight is not None or self.read_only_reason is not None:
+            return
+        group = self._log.take()
+        if group is None:
+            return
+        entries, self.entries = self.entries, []
+        commit = self._in_flight = _Commit(group, entries, self.store_timestamp)
+        if self._sync_flush:
+            assert self._flusher is not None, "started"
+            self._flusher.submit(lambda: _write_and_sync(group), self._synced)
+            return
+        try:
+            group.write()
+        except OSError as error:
+            self.latch("write", error)
+            return
+        self._in_flight = None
+        self._log.written = group.end_offset
+        self._log.give_back(group)
+        self._finish(commit)
+
+    def _synced(self, _result: None, error: BaseException | None) -> None:
+        """The flush thread is done with the group in flight."""
+        commit, self._in_flight = self._in_flight, None
+        if error is not None or commit is None:
+            self.latch("write or fsync", error)
+            return
+        if self.read_only_reason is not None:
+            return
+        self._log.written = self._log.synced = commit.group.end_offset
+        self._log.give_back(commit.group)
+        self._commit()
+        self._finish(commit)
+
+    def _finish(self, commit: _Commit) -> None:
+        """Make a committed group visible and answer those who wait for it."""
+        self._dispatcher.dispatch(commit.entries)
+        end = self.durable_offset = commit.group.end_offset
+        self.durable_timestamp = commit.store_timestamp
+        waiting = self._waiting
+        while waiting and waiting[0].end_offset <= end:
+            _answer(waiting.popleft(), PutStatus.PUT_OK)
+        if self._undecided:
+            self._decide()
+
+    def sync_log(self) -> None:
+        """Asynchronous flush: make durable what was written."""
+        if self.read_only_reason is None and self._log.synced < self._log.written:
+            assert self._flusher is not None, "started"
+
+            def done(_end: int | None, error: BaseException | None) -> None:
+                if error is not None:
+                    self.latch("fsync", error)
+
+            self._flusher.submit(self._log.sync_written, done)
+
+    # ------------------------------------------------------------------ waiting
+
+    def wait(self, end_offset: int, callback: Callable[[PutStatus], None]) -> None:
+        """See ``MessageStore.wait``."""
+        waiter = _Waiter(end_offset, self._clock.monotonic() + self._config.sync_flush_timeout / 1000, callback)
+        if end_offset <= self.durable_offset:
+            _answer(waiter, PutStatus.PUT_OK)
+        elif self.read_only_reason is not None:
+            _answer(waiter, PutStatus.SERVICE_NOT_AVAILABLE)
+        else:
+            self._waiting.append(waiter)
+
+    def expire_waiters(self) -> None:
+        """Answer those whose time is over."""
+        now = self._clock.monotonic()
+        while self._waiting and self._waiting[0].deadline <= now:
+            _answer(self._waiting.popleft(), PutStatus.FLUSH_DISK_TIMEOUT)
+
+    def durable(self, end_offset: int) -> asyncio.Future[None]:
+        """See ``MessageStore.durable``."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._undecided.append((end_offset, future))
+        self._decide()
+        return future
+
+    def _decide(self) -> None:
+        """Settle the futures of ``durable`` whose outcome is known now."""
+        undecided, self._undecided = self._undecided, []
+        for end_offset, future in undecided:
+            if future.done():
+                continue
+            if end_offset <= self.durable_offset:
+                future.set_result(None)
+            elif self.read_only_reason is not None:
+                future.set_exception(StoreError(self.read_only_reason))
+            else:
+                self._undecided.append((end_offset, future))
+
+    # ------------------------------------------------------------------ failing
+
+    def latch(self, what: str, error: BaseException | None) -> None:
+        """Stop taking messages for good; reads go on with what was durable before."""
+        if self.read_only_reason is not None:
+            return
+        path = getattr(error, "filename", None) or self._config.commit_log_folder
+        self.read_only_reason = (
+            f"store read-only: {what} failed in {path}: {error}; check the disk, then restart the broker"
+        )
+        logger.critical("store latched reason=%s", self.read_only_reason)
+        self._on_latch(self.read_only_reason)
+        self.entries.clear()
+        while self._waiting:
+            _answer(self._waiting.popleft(), PutStatus.SERVICE_NOT_AVAILABLE)
+        self._decide()
+
+
+def _write_and_sync(group: Group) -> None:
+    group.write()
+    group.zero_ahead()
+    group.sync()
+
+
+def _answer(waiter: _Waiter, status: PutStatus) -> None:
+    try:
+        waiter.callback(status)
+    except Exception:
+        logger.exception("callback of a put failed end_offset=%d", waiter.end_offset)

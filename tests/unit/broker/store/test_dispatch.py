@@ -1,0 +1,39 @@
+"""A listener that raises: messages are readable all the same, now and after a restart, and the failures are counted."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rocketcore.broker.store import FlushDiskType
+from tests.fixtures.stores import message, read_queue, running_store, stored
+
+
+@pytest.mark.parametrize("mode", list(FlushDiskType))
+def test_a_listener_that_raises_loses_no_message(
+    tmp_path: Path, mode: FlushDiskType, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[tuple[str, int, int, int]] = []
+
+    def listener(*arrival: int | str) -> None:
+        heard.append(arrival)  # type: ignore[arg-type]
+        if arrival[2] in (1, 3):
+            raise ValueError("broken listener")
+
+    async def run() -> None:
+        async with running_store(tmp_path, flush_disk_type=mode, on_arrival=listener) as store:
+            last = [store.put(message(b"%d" % number)) for number in range(4)][-1]
+            await stored(store, last)
+            assert [one["body"] for one in read_queue(store)] == [b"0", b"1", b"2", b"3"]
+            assert store.listener_errors == 2
+            await stored(store, store.put(message(b"4")))
+        async with running_store(tmp_path) as store:
+            assert [one["body"] for one in read_queue(store)] == [b"0", b"1", b"2", b"3", b"4"]
+
+    asyncio.run(run())
+    assert heard == [("T", 0, offset, 0) for offset in range(1, 6)]
+    assert "test_a_listener_that_raises_loses_no_message" in caplog.text
+    assert "topic=T queue_id=0 queue_offset=0 failures=1" in caplog.text
+    assert "ValueError: broken listener" in caplog.text
