@@ -72,7 +72,7 @@ class Group:
 
 
 class CommitLog:
-    """Segments and write buffer. Loop thread only, except ``sync_written``."""
+    """Segments and write buffer. Loop thread only, except what the flush thread does: it alone syncs."""
 
     def __init__(self, config: StoreConfig, files: FileSystem, clock: Clock) -> None:
         self.segments: list[Segment] = []
@@ -95,6 +95,7 @@ class CommitLog:
         self._retry_at = float("-inf")
         self._full = ""
         self._read_bytes = 0
+        self._failure: OSError | None = None
 
     # ------------------------------------------------------------------ segments
 
@@ -308,16 +309,37 @@ class CommitLog:
 
     # ------------------------------------------------------------------ flushing and closing
 
+    def write_and_sync(self, group: Group) -> None:
+        """Make a group durable; flush thread only."""
+        self._check_failure()
+        try:
+            group.write()
+            group.zero_ahead()
+            group.sync()
+        except OSError as error:
+            self._failure = error
+            raise
+
     def sync_written(self) -> int:
-        """Make durable everything written so far and return up to where; for the flush thread."""
+        """Make durable everything written so far and return up to where; flush thread only."""
         end = self.written
         if end <= self.synced:
             return end
-        for segment in list(self.segments):
-            if segment.end > self.synced and segment.start < end:
-                segment.sync()
-        self.synced = max(self.synced, end)
+        self._check_failure()
+        try:
+            for segment in list(self.segments):
+                if segment.end > self.synced and segment.start < end:
+                    segment.sync()
+        except OSError as error:
+            self._failure = error
+            raise
+        self.synced = end
         return end
+
+    def _check_failure(self) -> None:
+        """Raise the first error again: a sync asked for before the loop knew of it would succeed, for lost bytes."""
+        if self._failure is not None:
+            raise self._failure
 
     def close(self) -> None:
         if self._allocator is not None:

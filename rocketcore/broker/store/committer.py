@@ -116,7 +116,7 @@ class Committer:
         commit = self._in_flight = _Commit(group, entries, self.store_timestamp)
         if self._sync_flush:
             assert self._flusher is not None, "started"
-            self._flusher.submit(lambda: _write_and_sync(group), self._synced)
+            self._flusher.submit(lambda: self._log.write_and_sync(group), self._synced)
             return
         try:
             group.write()
@@ -151,6 +151,20 @@ class Committer:
             _answer(waiting.popleft(), PutStatus.PUT_OK)
         if self._undecided:
             self._decide()
+
+    async def sync_up_to(self, end_offset: int) -> None:
+        """Return when the log before ``end_offset``, which is written, is on disk; the flush thread sees to it.
+
+        raises  OSError when a sync failed, now or before; the store has latched then
+        """
+        if self._log.synced >= end_offset:
+            return
+        assert self._flusher is not None, "started"
+        try:
+            await self._flusher.run(self._log.sync_written)
+        except OSError as error:
+            self.latch("fsync", error)
+            raise
 
     def sync_log(self) -> None:
         """Asynchronous flush: make durable what was written."""
@@ -217,12 +231,6 @@ class Committer:
         while self._waiting:
             _answer(self._waiting.popleft(), PutStatus.SERVICE_NOT_AVAILABLE)
         self._decide()
-
-
-def _write_and_sync(group: Group) -> None:
-    group.write()
-    group.zero_ahead()
-    group.sync()
 
 
 def _answer(waiter: _Waiter, status: PutStatus) -> None:

@@ -17,11 +17,10 @@ files before it needs them, and sends are refused until that succeeds.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 from array import array
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,6 @@ from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, QueueFiles, QueueTable, topic_fault
 from rocketcore.broker.store.dispatch import Arrival, Dispatcher
-from rocketcore.broker.store.flush import DiskThread
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.reader import Reader
 from rocketcore.broker.store.recovery import TRANSACTION_TYPE, Recovery, delivery_time, is_queued, recover
@@ -40,7 +38,7 @@ from rocketcore.broker.store.segment_file import FileSystem, FolderLock
 from rocketcore.broker.store.table import Table
 from rocketcore.broker.store.values import Boundary, GetResult, PutResult, PutRows, PutStatus, StoredMessage
 from rocketcore.codes import SCHEDULE_TOPIC
-from rocketcore.errors import StoreError, StoreFull
+from rocketcore.errors import StoreFull
 from rocketcore.message import DELAY
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
@@ -87,19 +85,15 @@ class MessageStore:
         self._log = CommitLog(config, self._files, clock)
         self._queue_files = QueueFiles(config.root, config.queue_file_bytes, self._files)
         self._queues = QueueTable(self._queue_files)
-        self._queue_saver = QueueSaver(config.root, self._log, self._queues, self._files)
-        self._reader = Reader(config, self._log, self._queues, self._queue_saver.distrust)
         self._dispatcher = Dispatcher(on_arrival)
         self._committer = Committer(config, self._log, self._dispatcher, clock, self._latched)
+        self._queue_saver = QueueSaver(config, self._queues, self._committer, self._files, clock, self._queues_full)
+        self._reader = Reader(config, self._log, self._queues, self._queue_saver.distrust)
         self._levels = config.delay_levels
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._save_thread: DiskThread | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._refusal = "the store is not started"
         self._queue_disk_full = ""
-        self._save_lock = asyncio.Lock()
-        self._save_tasks: set[asyncio.Task[None]] = set()
-        self._noted_at = 0.0
         self._results = Table(BATCH_ROWS, kernel.RESULT_COLUMNS)
         self._elements = Table(BATCH_ROWS, kernel.BATCH_COLUMNS)
         self.recovery = Recovery()
@@ -151,10 +145,9 @@ class MessageStore:
         """Take messages, on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._committer.start(self._loop)
-        self._save_thread = DiskThread("rocket-store-queues", self._loop)
-        self._noted_at = self._clock.monotonic()
+        self._queue_saver.start(self._loop)
         self._refusal = ""
-        self._every(self.config.flush_interval_consume_queue, self._save_queues)
+        self._every(self.config.flush_interval_consume_queue, self._queue_saver.save_some)
         self._every(min(1000, self.config.sync_flush_timeout), self._committer.expire_waiters)
         if self.config.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
             self._every(self.config.flush_interval_commit_log, self._committer.sync_log)
@@ -177,26 +170,16 @@ class MessageStore:
             timer.cancel()
         self._refusal = self._refusal or "the store is shutting down"
         try:
-            if self._save_thread is not None:
+            if self._loop is not None:
                 await self._committer.drain()
+                saved = await self._queue_saver.stop()
                 await self._committer.stop()
-                await asyncio.gather(*self._save_tasks)
-                await self._save_all(self._save_thread)
-                await self._save_thread.stop()
-        finally:
-            self._close_files()
-
-    async def _save_all(self, save_thread: DiskThread) -> None:
-        if self._committer.read_only_reason is not None:
-            return
-        save = self._queue_saver.prepare(
-            self._committer.durable_offset, self._committer.durable_timestamp, thorough=True
-        )
-        try:
-            await save_thread.run(save.work)
-            self._files.remove(self._path("abort"))
+                if saved:
+                    self._files.remove(self._path("abort"))
         except OSError as error:
             logger.error("store not closed in order reason=%s", error)
+        finally:
+            self._close_files()
 
     def _close_files(self) -> None:
         self._log.close()
@@ -481,56 +464,10 @@ class MessageStore:
     def _latched(self, reason: str) -> None:
         self._refusal = reason
 
-    # ------------------------------------------------------------------ saving queues
+    def _queues_full(self, reason: str) -> None:
+        self._queue_disk_full = reason
 
-    def _save_queues(self) -> None:
-        """Write new units into the queue files; at the longer interval make them durable and note it."""
-        if self._save_lock.locked() or self._committer.read_only_reason is not None:
-            return
-        now = self._clock.monotonic()
-        thorough = now - self._noted_at >= self.config.flush_consume_queue_thorough_interval / 1000
-        if thorough:
-            self._noted_at = now
-        self._run_save(self._locked_save(thorough=thorough))
-
-    def _run_save(self, save: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(save, name="store-save")
-        self._save_tasks.add(task)
-        task.add_done_callback(self._save_tasks.discard)
-
-    async def _locked_save(self, *, thorough: bool) -> None:
-        async with self._save_lock:
-            await self._save(thorough=thorough)
-
-    async def _save(self, *, thorough: bool) -> Exception | None:
-        """Save the queues as they are now; for the holder of the save lock, so that no note overtakes another.
-
-        returns  what went wrong, dealt with already: refused until it heals, or latched
-        """
-        assert self._save_thread is not None, "started"
-        save = self._queue_saver.prepare(
-            self._committer.durable_offset, self._committer.durable_timestamp, thorough=thorough
-        )
-        try:
-            await self._save_thread.run(save.work)
-        except Exception as error:
-            save.failed()
-            self._save_failed(error)
-            return error
-        save.done()
-        self._queue_disk_full = ""
-        return None
-
-    def _save_failed(self, error: BaseException) -> None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            # The units are still in memory, and the log has them anyway.
-            self._queue_disk_full = (
-                f"disk full: consume queues below {self.config.root} cannot be written: {error}; free space, sends "
-                "are taken again as soon as they fit"
-            )
-            logger.error("consume queues not saved reason=%s", self._queue_disk_full)
-        else:
-            self._committer.latch("write or fsync of consume queues", error)
+    # ------------------------------------------------------------------ deleting
 
     def delete_topic(self, topic: str) -> asyncio.Future[None]:
         """Forget a topic and its queues at once; its messages stay in the log. A new topic of the name starts at 0.
@@ -538,34 +475,10 @@ class MessageStore:
         returns  a future that is done when the deletion is durable: from then on no crash brings the topic back
         raises   StoreError, from the future, when it could not be noted; deleting the topic again tries that again
         """
-        saver = self._queue_saver
         if self._queues.topics.pop(topic, None) is not None:
             self._queue_files.forget(topic)
-            saver.topic_deleted(topic, self._log.end_offset)
-        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._run_save(self._note_deletion(topic, noted))
-        return noted
-
-    async def _note_deletion(self, topic: str, noted: asyncio.Future[None]) -> None:
-        async with self._save_lock:
-            if self._queue_saver.has_deletions_to_note:
-                error = await self._save(thorough=True) if self._committer.read_only_reason is None else None
-                if self._queue_saver.has_deletions_to_note:
-                    reason = error or self._committer.read_only_reason
-                    if not noted.done():
-                        noted.set_exception(StoreError(f"the deletion of topic {topic} is not durable: {reason}"))
-                    return
-            if not noted.done():
-                noted.set_result(None)
-            if topic in self._queues.topics:
-                # Its files are those of the new topic by now, which wrote over the old ones.
-                return
-            # Noted before the files go: a crash in between must not bring the topic back.
-            assert self._save_thread is not None, "started"
-            try:
-                await self._save_thread.run(lambda: self._queue_files.remove_topic(topic))
-            except OSError as error:
-                logger.error("files of a deleted topic not removed topic=%s reason=%s", topic, error)
+            self._queue_saver.topic_deleted(topic, self._log.end_offset)
+        return self._queue_saver.note_deletions(topic)
 
     # ------------------------------------------------------------------ reading
 

@@ -1,45 +1,58 @@
 """Saving what is derived: consume queues, and the note of what is on disk (Java: ``FlushConsumeQueueService``).
 
-What a save writes is settled on the loop; the disk thread writes it; the loop learns the outcome. Units are written
+What a save writes is settled on the loop; the save thread writes it; the loop learns the outcome. Units are written
 often, so that memory does not hold them, and made durable seldom, together with ``queuebounds`` and ``checkpoint``:
 those bound how much of the log the next start reads.
+
+Saves follow one another under a lock, so that no note is written over a newer one. A save does not sync the log: it
+asks the flush thread to, and notes what that has made durable. The system reports a write that it could not finish once
+for each open file, so of two threads that sync, one would be told that all is well.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Coroutine
 
 from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
-from rocketcore.broker.store.commit_log import CommitLog
+from rocketcore.broker.store.committer import Committer
+from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import QueueTable, Units
+from rocketcore.broker.store.flush import DiskThread
 from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.errors import StoreError
+from rocketcore.service import Clock
 
-__all__ = ["QueueSaver", "Save"]
+__all__ = ["QueueSaver"]
+
+logger = logging.getLogger(__name__)
 
 
-class Save:
-    """One save: ``work`` on the disk thread, then ``done`` or ``failed`` on the loop."""
+class _Save:
+    """One save: ``work`` on the save thread, then ``done`` or ``failed`` on the loop."""
 
-    __slots__ = ("_bounds", "_deletions", "_saver", "_unsaved")
+    __slots__ = ("_deletions", "_saver", "_unsaved", "bounds")
 
     def __init__(self, saver: QueueSaver, unsaved: list[Units], bounds: QueueBounds | None) -> None:
+        self.bounds = bounds
         self._saver = saver
         self._deletions = saver.deletions
         self._unsaved = unsaved
-        self._bounds = bounds
 
     def work(self) -> None:
         """raises  OSError"""
         for units in self._unsaved:
             self._saver.queues.files.write(units)
-        if self._bounds is not None:
-            self._saver.make_durable(self._bounds)
+        if self.bounds is not None:
+            self._saver.write_notes(self.bounds)
 
     def done(self) -> None:
         for units in self._unsaved:
             units.queue.mark_saved(units.end)
-        if self._bounds is not None:
-            self._saver.noted_offset = self._bounds.confirm_offset
+        if self.bounds is not None:
+            self._saver.noted_offset = self.bounds.confirm_offset
             self._saver.noted_deletions = self._deletions
 
     def failed(self) -> None:
@@ -48,18 +61,39 @@ class Save:
 
 
 class QueueSaver:
-    """Prepares saves; loop thread only, except ``make_durable``."""
+    """Loop thread only, except what ``_Save.work`` does.
 
-    def __init__(self, root: Path, log: CommitLog, queues: QueueTable, files: FileSystem) -> None:
+    on_full  is told why sends must be refused until the queues can be saved; an empty text when they can be
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        queues: QueueTable,
+        committer: Committer,
+        files: FileSystem,
+        clock: Clock,
+        on_full: Callable[[str], None],
+    ) -> None:
         self.queues = queues
         self.deleted_before: dict[str, int] = {}
         self.noted_offset = -1
         self.deletions = self.noted_deletions = 0
-        self._bounds_path = root / "queuebounds"
-        self._checkpoint_path = root / "checkpoint"
-        self._log = log
+        self._root = config.root
+        self._bounds_path = config.root / "queuebounds"
+        self._checkpoint_path = config.root / "checkpoint"
+        self._thorough_seconds = config.flush_consume_queue_thorough_interval / 1000
+        self._committer = committer
         self._files = files
+        self._clock = clock
+        self._on_full = on_full
+        self._thread: DiskThread | None = None
+        self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._thorough_at = 0.0
         self._trusted = True
+
+    # ------------------------------------------------------------------ life
 
     def read(self) -> tuple[QueueBounds | None, Checkpoint]:
         """Read what the last run noted."""
@@ -68,42 +102,84 @@ class QueueSaver:
             self.deleted_before = bounds.deleted_before
         return bounds, Checkpoint.read(self._checkpoint_path)
 
-    def topic_deleted(self, topic: str, end_offset: int) -> None:
-        """Have the next note say that what the log holds of a topic before ``end_offset`` belongs to no queue."""
-        self.deleted_before[topic] = end_offset
-        self.deletions += 1
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._thread = DiskThread("rocket-store-queues", loop)
+        self._thorough_at = self._clock.monotonic()
 
-    @property
-    def has_deletions_to_note(self) -> bool:
-        return self.deletions != self.noted_deletions
+    async def stop(self) -> bool:
+        """Save everything, for good, and end the thread; whether all of it is on disk."""
+        assert self._thread is not None, "started"
+        await asyncio.gather(*self._tasks)
+        saved = False
+        if self._committer.read_only_reason is None:
+            async with self._lock:
+                saved = await self._save(thorough=True) is None
+        await self._thread.stop()
+        return saved
 
-    def prepare(self, dispatched_offset: int, store_timestamp: int, *, thorough: bool) -> Save:
-        """Return a save of the queues as they are now.
+    # ------------------------------------------------------------------ saving
 
-        dispatched_offset  the log before it is in the queues; store_timestamp the time of the last message there
-        thorough           make it durable and note it, if there is anything new
+    def save_some(self) -> None:
+        """Write new units into the queue files; at the longer interval make them durable and note it."""
+        if self._lock.locked() or self._committer.read_only_reason is not None:
+            return
+        now = self._clock.monotonic()
+        thorough = now - self._thorough_at >= self._thorough_seconds
+        if thorough:
+            self._thorough_at = now
+        self._run(self._locked_save(thorough=thorough))
+
+    def _run(self, save: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(save, name="store-save")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _locked_save(self, *, thorough: bool) -> None:
+        async with self._lock:
+            await self._save(thorough=thorough)
+
+    async def _save(self, *, thorough: bool) -> Exception | None:
+        """Save the queues as they are now; for the holder of the lock.
+
+        thorough  make it durable and note it, if there is anything new
+        returns   what went wrong, dealt with already: refused until it heals, or latched
         """
+        assert self._thread is not None, "started"
+        save = self._prepare(thorough=thorough)
+        try:
+            if save.bounds is not None:
+                await self._committer.sync_up_to(save.bounds.confirm_offset)
+            await self._thread.run(save.work)
+        except Exception as error:
+            save.failed()
+            self._failed(error)
+            return error
+        save.done()
+        self._on_full("")
+        return None
+
+    def _prepare(self, *, thorough: bool) -> _Save:
         unsaved = [units for queue in self.queues if (units := queue.unsaved()) is not None]
-        news = dispatched_offset != self.noted_offset or self.has_deletions_to_note
+        confirm_offset = self._committer.durable_offset
+        news = confirm_offset != self.noted_offset or self.has_deletions_to_note
         if not thorough or not self._trusted or not news:
-            return Save(self, unsaved, None)
+            return _Save(self, unsaved, None)
         bounds: dict[str, dict[int, tuple[int, int]]] = {}
         for queue in self.queues:
             bounds.setdefault(queue.topic, {})[queue.queue_id] = (queue.min_offset, queue.max_offset)
-        return Save(
+        return _Save(
             self,
             unsaved,
             QueueBounds(
-                confirm_offset=dispatched_offset,
-                store_timestamp=store_timestamp,
+                confirm_offset=confirm_offset,
+                store_timestamp=self._committer.durable_timestamp,
                 queues=bounds,
                 deleted_before=dict(self.deleted_before),
             ),
         )
 
-    def make_durable(self, bounds: QueueBounds) -> None:
-        """Sync log and queues, then write the notes: they are true at any crash."""
-        self._log.sync_written()
+    def write_notes(self, bounds: QueueBounds) -> None:
+        """Sync the queues, then write the notes: they are true at any crash, as the log before them is on disk."""
         self.queues.files.sync()
         bounds.write(self._bounds_path, self._files)
         Checkpoint(
@@ -112,6 +188,57 @@ class QueueSaver:
             index_msg_timestamp=bounds.store_timestamp,
             confirm_physical_offset=bounds.confirm_offset,
         ).write(self._checkpoint_path, self._files)
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            # The units are still in memory, and the log has them anyway.
+            reason = (
+                f"disk full: consume queues below {self._root} cannot be written: {error}; free space, sends are "
+                "taken again as soon as they fit"
+            )
+            self._on_full(reason)
+            logger.error("consume queues not saved reason=%s", reason)
+        else:
+            self._committer.latch("write or fsync of consume queues", error)
+
+    # ------------------------------------------------------------------ deleting
+
+    @property
+    def has_deletions_to_note(self) -> bool:
+        return self.deletions != self.noted_deletions
+
+    def topic_deleted(self, topic: str, end_offset: int) -> None:
+        """Have the next note say that what the log holds of a topic before ``end_offset`` belongs to no queue."""
+        self.deleted_before[topic] = end_offset
+        self.deletions += 1
+
+    def note_deletions(self, topic: str) -> asyncio.Future[None]:
+        """Make deletions durable, then remove the files of ``topic``; see ``MessageStore.delete_topic``."""
+        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._run(self._note_deletions(topic, noted))
+        return noted
+
+    async def _note_deletions(self, topic: str, noted: asyncio.Future[None]) -> None:
+        async with self._lock:
+            error = None
+            if self.has_deletions_to_note and self._committer.read_only_reason is None:
+                error = await self._save(thorough=True)
+            if self.has_deletions_to_note:
+                reason = error or self._committer.read_only_reason
+                if not noted.done():
+                    noted.set_exception(StoreError(f"the deletion of topic {topic} is not durable: {reason}"))
+                return
+            if not noted.done():
+                noted.set_result(None)
+            if topic in self.queues.topics:
+                # Its files are those of the new topic by now, which wrote over the old ones.
+                return
+            # Noted before the files go: a crash in between must not bring the topic back.
+            assert self._thread is not None, "started"
+            try:
+                await self._thread.run(lambda: self.queues.files.remove_topic(topic))
+            except OSError as failure:
+                logger.error("files of a deleted topic not removed topic=%s reason=%s", topic, failure)
 
     def distrust(self) -> None:
         """A queue was found damaged: without the note, the next start builds all queues again."""

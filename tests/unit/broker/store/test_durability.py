@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from rocketcore.broker.store import MessageStore, PutStatus
+from rocketcore.broker.store import FlushDiskType, MessageStore, PutStatus
+from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
 from rocketcore.errors import StoreError
 from tests.fixtures.stores import FailingFiles, crash_copy, message, put, read_queue, running_store, stored
 
@@ -139,3 +141,86 @@ def test_a_topic_made_again_while_its_deletion_is_noted_keeps_its_messages(tmp_p
             assert [one["body"] for one in read_queue(store)] == [b"new", b"newer"]
 
     asyncio.run(run())
+
+
+class ReportsOnce(FailingFiles):
+    """The log's pages are lost behind the store's back; the system says so to the first who syncs, and then never.
+
+    Any other thread than the flush thread asks only after that one was told, which is the worst that can happen.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost_from = -1
+        self.syncing: set[str] = set()
+        self._log: set[int] = set()
+        self._reported = threading.Event()
+
+    def open(self, path: Path, flags: int = os.O_RDWR) -> int:
+        fd = super().open(path, flags)
+        (self._log.add if path.parent.name == "commitlog" and not path.suffix else self._log.discard)(fd)
+        return fd
+
+    def sync(self, fd: int) -> None:
+        if fd not in self._log:
+            super().sync(fd)
+            return
+        thread = threading.current_thread().name
+        self.syncing.add(thread)
+        if self.lost_from < 0:
+            super().sync(fd)
+        elif thread != "rocket-store-flush":
+            assert self._reported.wait(10)
+        elif not self._reported.is_set():
+            self._reported.set()
+            raise OSError(errno.EIO, "lost in writeback")
+
+
+def test_a_lost_write_that_is_reported_once_is_never_noted_as_durable(tmp_path: Path) -> None:
+    files = ReportsOnce()
+    settings = {"flush_interval_consume_queue": 1, "flush_consume_queue_thorough_interval": 1}
+
+    async def run() -> None:
+        async with running_store(
+            tmp_path,
+            files=files,
+            flush_disk_type=FlushDiskType.ASYNC_FLUSH,
+            flush_interval_commit_log=5,
+            **settings,
+        ) as store:
+            await put(store, b"safe")
+            files.lost_from = store.max_physical_offset
+            await put(store, b"lost")
+            async with asyncio.timeout(10):
+                while store.read_only_reason is None:  # noqa: ASYNC110  # a state of the store, without an event
+                    await asyncio.sleep(0.002)
+        bounds = QueueBounds.read(tmp_path / "queuebounds")
+        assert bounds is None or bounds.confirm_offset <= files.lost_from
+        assert Checkpoint.read(tmp_path / "checkpoint").confirm_physical_offset <= files.lost_from
+        assert files.syncing == {"rocket-store-flush"}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("mode", list(FlushDiskType))
+def test_one_thread_alone_syncs_the_log(tmp_path: Path, mode: FlushDiskType) -> None:
+    files = ReportsOnce()
+
+    async def run() -> None:
+        async with running_store(
+            tmp_path,
+            files=files,
+            flush_disk_type=mode,
+            flush_interval_commit_log=2,
+            flush_interval_consume_queue=1,
+            flush_consume_queue_thorough_interval=1,
+        ) as store:
+            for _ in range(20):
+                await put(store)
+                await asyncio.sleep(0.002)
+
+    asyncio.run(run())
+    assert files.syncing == {"rocket-store-flush"}
+    bounds = QueueBounds.read(tmp_path / "queuebounds")
+    assert bounds is not None
+    assert bounds.queues == {"T": {0: (0, 20)}}
