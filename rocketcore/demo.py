@@ -125,7 +125,9 @@ class Server:
         with log.open("wb") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "rocketcore.cli.main", *arguments],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
             )
         try:
             ready = self._ready_line()
@@ -465,14 +467,32 @@ def run(file: str | Path | None = None) -> int:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rocket-demo-")))
         sample = stack.enter_context(as_file(files("rocketcore") / "sample"))
-        namesrv = stack.enter_context(Server(
-            "name server", "namesrv", "start", "--listen", "127.0.0.1:0", "--home", str(folder / "namesrv"),
-            log=folder / "namesrv.log",
-        ))
-        broker = stack.enter_context(Server(
-            "broker", "broker", "start", "--namesrv", namesrv.address, "--listen", "127.0.0.1:0",
-            "--store", str(folder / "store"), log=folder / "broker.log",
-        ))
+        namesrv = stack.enter_context(
+            Server(
+                "name server",
+                "namesrv",
+                "start",
+                "--listen",
+                "127.0.0.1:0",
+                "--home",
+                str(folder / "namesrv"),
+                log=folder / "namesrv.log",
+            )
+        )
+        broker = stack.enter_context(
+            Server(
+                "broker",
+                "broker",
+                "start",
+                "--namesrv",
+                namesrv.address,
+                "--listen",
+                "127.0.0.1:0",
+                "--store",
+                str(folder / "store"),
+                log=folder / "broker.log",
+            )
+        )
         _create_topics(namesrv.address, topics)
         group = Group(namesrv.address, topics)
         for consumer in group.consumers:
@@ -498,10 +518,14 @@ def run(file: str | Path | None = None) -> int:
             if not ledger.sound:  # a repeat may have come after the count was shown
                 sound = False
                 line(topic, f"{ledger}")
-    print(f"\n{'Every message arrived once, whole and in order' if sound else 'SOMETHING IS WRONG, see above'}"
-          f" ({time.perf_counter() - started:.0f} s in all)")
+    print(
+        f"\n{'Every message arrived once, whole and in order' if sound else 'SOMETHING IS WRONG, see above'}"
+        f" ({time.perf_counter() - started:.0f} s in all)"
+    )
     if sound:
-        print("Go on:  rocket demo --file YOURS.parquet    with rows of your own (ndjson, csv, parquet, arrow)\n"
-              "        rocket up                           a cluster to keep, on port 9876\n"
-              "        rocket topic list                   look at it; rocket --help for the rest")
+        print(
+            "Go on:  rocket demo --file YOURS.parquet    with rows of your own (ndjson, csv, parquet, arrow)\n"
+            "        rocket up                           a cluster to keep, on port 9876\n"
+            "        rocket topic list                   look at it; rocket --help for the rest"
+        )
     return 0 if sound else 1

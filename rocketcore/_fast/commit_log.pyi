@@ -24,6 +24,7 @@ END_OF_DATA: int
 FILLER: int
 END_OF_LOG: int
 FULL: int
+UNREADABLE: int
 
 FILLER_SIZE: int
 

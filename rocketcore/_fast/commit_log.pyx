@@ -11,6 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
+from rocketcore._fast.mapped cimport guards, page_before, rc_enter, rc_guard, rc_leave, rc_try
 from rocketcore._fast.record cimport (
     FIXED_SIZE,
     MAGIC_FILLER,
@@ -68,6 +69,7 @@ cdef enum Walk:
     FILLER
     END_OF_LOG
     FULL
+    UNREADABLE
 
 cdef enum:
     FILLER_SIZE = 8
@@ -90,6 +92,7 @@ globals().update({
     "FILLER": <int>FILLER,
     "END_OF_LOG": <int>END_OF_LOG,
     "FULL": <int>FULL,
+    "UNREADABLE": <int>UNREADABLE,
     "FILLER_SIZE": <int>FILLER_SIZE,
 })
 
@@ -178,6 +181,38 @@ cdef Walk walk_loop(
     return outcome
 
 
+cdef const uint8_t* try_walk(
+    const uint8_t* data, int64_t start, int64_t end, int64_t base_offset, int64_t* rows, Py_ssize_t capacity,
+    bint check_crc, Py_ssize_t* count, int64_t* position, Walk* outcome,
+) noexcept nogil:
+    """Walk, and return NULL or the address that could not be read; then only the rows' place was used."""
+    cdef rc_guard guard
+    cdef rc_guard** top = guards()
+    rc_enter(&guard, top, data, end)
+    if rc_try(guard):
+        outcome[0] = walk_loop(data, start, end, base_offset, rows, capacity, check_crc, count, position)
+        rc_leave(&guard, top)
+        return NULL
+    return guard.fault
+
+
+cdef Walk guarded_walk(
+    const uint8_t* data, int64_t start, int64_t end, int64_t base_offset, int64_t* rows, Py_ssize_t capacity,
+    bint check_crc, Py_ssize_t* count, int64_t* position,
+) noexcept nogil:
+    """Walk; where a page cannot be read, again as if the data ended before it, so that every row is sound."""
+    cdef Walk outcome = FULL
+    cdef int64_t readable = end
+    cdef const uint8_t* fault
+    while True:
+        fault = try_walk(
+            data, start, readable, base_offset, rows, capacity, check_crc, count, position, &outcome
+        )
+        if fault == NULL:
+            return UNREADABLE if outcome == END_OF_DATA and readable < end else outcome
+        readable = max(start, page_before(data, fault))
+
+
 def walk(data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, bint check_crc=True):
     """Walk the records of ``data[start:end]``, a piece of a log segment that begins at a record.
 
@@ -193,6 +228,7 @@ def walk(data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, bint
                  FILLER       the rest of this file is not used, the log goes on in the next one
                  END_OF_LOG   zero bytes, or anything that is not an undamaged record written for this very offset
                  FULL         the table is full and another record or something like it follows
+                 UNREADABLE   the next record, or what follows the last one, lies on a page that cannot be read
     RocketMQ     store/CommitLog.java (checkMessageAndReturnSize)
 
     A record is valid if its magic is known, its fields add up exactly to its size, its PHYSICALOFFSET is where it lies
@@ -208,7 +244,7 @@ def walk(data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, bint
         take_rows(rows, &table, COLUMNS, True)
         try:
             with nogil:
-                outcome = walk_loop(
+                outcome = guarded_walk(
                     <const uint8_t*>source.buf, start, end, base_offset, <int64_t*>table.buf, table.shape[0], check_crc,
                     &count, &position,
                 )
@@ -264,6 +300,52 @@ cdef Py_ssize_t gather_loop(
     return i
 
 
+cdef Py_ssize_t units_before(
+    const int64_t* units, Py_ssize_t count, const uint8_t* log, int64_t log_start, const uint8_t* fault
+) noexcept nogil:
+    """Return how many leading units do not reach the page of ``fault``."""
+    cdef int64_t page = log_start + page_before(log, fault)
+    cdef int64_t address = log_start + (fault - log)
+    cdef Py_ssize_t i = 0
+    while i < count and (
+        units[UNIT_PHYSICAL_OFFSET] + units[UNIT_SIZE] <= page or units[UNIT_PHYSICAL_OFFSET] > address
+    ):
+        units += UNIT_COLUMNS
+        i += 1
+    return i
+
+
+cdef const uint8_t* try_gather(
+    const int64_t* units, Py_ssize_t count, const uint8_t* log, int64_t log_length, int64_t log_start,
+    int32_t queue_id, int64_t queue_offset, uint8_t* out, int64_t* copied, Py_ssize_t* sound,
+) noexcept nogil:
+    """Gather, and return NULL or the address that could not be read."""
+    cdef rc_guard guard
+    cdef rc_guard** top = guards()
+    rc_enter(&guard, top, log, log_length)
+    if rc_try(guard):
+        sound[0] = gather_loop(units, count, log, log_start, queue_id, queue_offset, out, copied)
+        rc_leave(&guard, top)
+        return NULL
+    return guard.fault
+
+
+cdef Py_ssize_t guarded_gather(
+    const int64_t* units, Py_ssize_t count, const uint8_t* log, int64_t log_length, int64_t log_start,
+    int32_t queue_id, int64_t queue_offset, uint8_t* out, int64_t* copied,
+) noexcept nogil:
+    """Gather; where a page cannot be read, again without the first record that needs it and what follows."""
+    cdef Py_ssize_t readable = count, sound = 0
+    cdef const uint8_t* fault
+    while True:
+        fault = try_gather(
+            units, readable, log, log_length, log_start, queue_id, queue_offset, out, copied, &sound
+        )
+        if fault == NULL:
+            return sound
+        readable = units_before(units, readable, log, log_start, fault)
+
+
 def gather(
     units, Py_ssize_t first, Py_ssize_t last, log, int64_t log_start, int32_t queue_id, int64_t queue_offset
 ):
@@ -276,8 +358,8 @@ def gather(
     queue_offset  queue offset of the unit with INDEX 0
     returns       (records, row): sound records back to back, and the first row that is not among them. That row is
                   ``last``, or one that does not lie within this file, or one whose record is not sound: that does not
-                  decode, has another size, queue id, queue offset or physical offset than its unit says, or whose body
-                  does not have its CRC
+                  decode, has another size, queue id, queue offset or physical offset than its unit says, whose body
+                  does not have its CRC, or that lies on a page that cannot be read
     raises        ValueError for rows that are not in the table or a negative ``log_start``
     RocketMQ      store/DefaultMessageStore.java (getMessage), which copies what the units say and leaves the checks to
                   the consumer
@@ -299,8 +381,9 @@ def gather(
             records = PyBytes_FromStringAndSize(NULL, total)
             out = <uint8_t*>PyBytes_AS_STRING(records)
             with nogil:
-                sound = gather_loop(
-                    rows, within, <const uint8_t*>source.buf, log_start, queue_id, queue_offset, out, &copied
+                sound = guarded_gather(
+                    rows, within, <const uint8_t*>source.buf, source.len, log_start, queue_id, queue_offset, out,
+                    &copied,
                 )
         finally:
             PyBuffer_Release(&source)

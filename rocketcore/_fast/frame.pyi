@@ -15,6 +15,4 @@ BODY_LENGTH: int
 SERIALIZE_TYPE: int
 COLUMNS: int
 
-def scan(
-    data: ReadableBuffer, start: int, end: int, rows: _Table, limit: int = 16_777_216
-) -> tuple[int, int]: ...
+def scan(data: ReadableBuffer, start: int, end: int, rows: _Table, limit: int = 16_777_216) -> tuple[int, int]: ...

@@ -33,9 +33,15 @@ _PARTITION_BITS = 32
 
 
 def read_arrow(
-    namesrv: NameServers = None, *, topic: str, start: Literal["first", "last"] | datetime = "first",
-    end: Literal["first", "last"] | datetime = "last", columns: Sequence[str] = DEFAULT_COLUMNS,
-    tag: str = SUBSCRIBE_ALL, timeout: float = 10.0, tls: TlsOption = False,
+    namesrv: NameServers = None,
+    *,
+    topic: str,
+    start: Literal["first", "last"] | datetime = "first",
+    end: Literal["first", "last"] | datetime = "last",
+    columns: Sequence[str] = DEFAULT_COLUMNS,
+    tag: str = SUBSCRIBE_ALL,
+    timeout: float = 10.0,
+    tls: TlsOption = False,
 ) -> pa.Table:
     """Read a topic as a table, one row a message.
 
@@ -57,8 +63,11 @@ def read_arrow(
 
 
 async def _read(
-    instance: ClientInstance, topic: str, start: Literal["first", "last"] | datetime,
-    end: Literal["first", "last"] | datetime, settings: ReadSettings,
+    instance: ClientInstance,
+    topic: str,
+    start: Literal["first", "last"] | datetime,
+    end: Literal["first", "last"] | datetime,
+    settings: ReadSettings,
 ) -> pa.Table:
     route = await instance.route(topic)
     portions = [
@@ -73,8 +82,15 @@ async def _read(
 
 
 async def send_arrow(
-    producer: ProducerLogic, topic: str, record_batch: pa.RecordBatch | pa.Table, *, body: str, keys: str | None = None,
-    tag: str | None = None, properties: str | None = None, message_group: str | None = None,
+    producer: ProducerLogic,
+    topic: str,
+    record_batch: pa.RecordBatch | pa.Table,
+    *,
+    body: str,
+    keys: str | None = None,
+    tag: str | None = None,
+    properties: str | None = None,
+    message_group: str | None = None,
 ) -> SendSummary:
     """Send each row of a record batch, or of a table, as a message of a topic.
 

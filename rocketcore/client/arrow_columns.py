@@ -78,8 +78,8 @@ def taken(array: pa.Array, rows: Rows) -> pa.Array:
 
 def codes_of(encoded: pa.DictionaryArray) -> numpy.typing.NDArray[numpy.int64]:
     """Return the dictionary positions of an encoded column, -1 for null."""
-    codes: numpy.typing.NDArray[numpy.int64] = (
-        pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    codes: numpy.typing.NDArray[numpy.int64] = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(
+        zero_copy_only=False
     )
     return codes
 

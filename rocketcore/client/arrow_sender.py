@@ -180,9 +180,17 @@ class RecordBatchSender:
         first, last = 0, len(columns["body"]) if rows is None else len(rows)
         while first < last:
             done, size = self._encoder.encode(
-                self._buffer, self._settings.batch_bytes, first, last, self.summary.rows,
-                body=columns["body"], rows=None if rows is None else rows.data, tags=columns.get("tags"),
-                keys=columns.get("keys"), properties=columns.get("properties"), msg_id=columns.get("msgId"),
+                self._buffer,
+                self._settings.batch_bytes,
+                first,
+                last,
+                self.summary.rows,
+                body=columns["body"],
+                rows=None if rows is None else rows.data,
+                tags=columns.get("tags"),
+                keys=columns.get("keys"),
+                properties=columns.get("properties"),
+                msg_id=columns.get("msgId"),
                 flag=columns.get("flag"),
             )
             yield bytes(memoryview(self._buffer)[:size])

@@ -34,9 +34,7 @@ def signed_content(
     return "".join(ext_fields[name] for name in names).encode(errors="replace") + body
 
 
-def sign(
-    ext_fields: Mapping[str, str], body: bytes, secret_key: str, *, without_unique_key_query: bool = False
-) -> str:
+def sign(ext_fields: Mapping[str, str], body: bytes, secret_key: str, *, without_unique_key_query: bool = False) -> str:
     """Return the signature of a request."""
     content = signed_content(ext_fields, body, without_unique_key_query=without_unique_key_query)
     return base64.b64encode(hmac.digest(secret_key.encode(), content, hashlib.sha1)).decode()

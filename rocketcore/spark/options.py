@@ -217,9 +217,7 @@ def option(
 class ConnectionOptions:
     """How the source and the sink reach the cluster."""
 
-    name_server: str | None = option(
-        "nameServer", _text, "name servers, joined by ;", aliases=("namesrv", "endpoints")
-    )
+    name_server: str | None = option("nameServer", _text, "name servers, joined by ;", aliases=("namesrv", "endpoints"))
     access_key: str | None = option("accessKey", _text, "name of the ACL account")
     secret_key: str | None = option("secretKey", _text, "secret of the ACL account")
     namespace: str | None = option("namespace", _no_namespace, "namespace of topics and groups")

@@ -98,9 +98,7 @@ class RocketMQReader(DataSourceReader):
             connection.run(reader.close())
 
 
-def split_ranges(
-    ranges: Iterable[QueueRange], min_partitions: int | None, max_records: int | None
-) -> list[QueueRange]:
+def split_ranges(ranges: Iterable[QueueRange], min_partitions: int | None, max_records: int | None) -> list[QueueRange]:
     """Cut ranges into tasks: the fewest of at most ``max_records`` messages, but at least ``min_partitions`` of them.
 
     The longest range is cut first, in equal parts; an empty one is left out. Fewer messages than ``min_partitions``
@@ -115,9 +113,7 @@ def split_ranges(
     parts = []
     for portion, count in zip(filled, counts, strict=True):
         edges = [portion.start + len(portion) * index // count for index in range(count + 1)]
-        parts += [
-            replace(portion, start=start, end=end) for start, end in pairwise(edges) if start < end
-        ]
+        parts += [replace(portion, start=start, end=end) for start, end in pairwise(edges) if start < end]
     return parts
 
 
@@ -153,9 +149,7 @@ async def _plan(instance: ClientInstance, options: SourceOptions) -> list[QueueR
     return ranges
 
 
-def _edge(
-    queue: MessageQueue, offsets: object, timestamp: int | None, default: Literal["first", "last"]
-) -> Position:
+def _edge(queue: MessageQueue, offsets: object, timestamp: int | None, default: Literal["first", "last"]) -> Position:
     if timestamp is not None:
         return datetime.fromtimestamp(timestamp / 1000, UTC)
     if isinstance(offsets, str):

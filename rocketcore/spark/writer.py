@@ -101,8 +101,12 @@ class RocketMQWriter(DataSourceArrowWriter):
         tasks = [message for message in messages if isinstance(message, TaskSummary)]
         logger.info(
             "write done write_id=%016x tasks=%d rows=%d batches=%d sent_bytes=%d retries=%d slowest_millis=%d",
-            self._write_id, len(tasks), sum(task.rows for task in tasks), sum(task.batches for task in tasks),
-            sum(task.sent_bytes for task in tasks), sum(task.retries for task in tasks),
+            self._write_id,
+            len(tasks),
+            sum(task.rows for task in tasks),
+            sum(task.batches for task in tasks),
+            sum(task.sent_bytes for task in tasks),
+            sum(task.retries for task in tasks),
             max((task.millis for task in tasks), default=0),
         )
         if not_safe := sum(task.not_safe for task in tasks):

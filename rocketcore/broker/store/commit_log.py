@@ -130,7 +130,10 @@ class CommitLog:
         return segments[index] if index < len(segments) else None
 
     def read(self, physical_offset: int, size: int) -> bytes | None:
-        """Return a copy of written bytes, or None where they are not all in one segment."""
+        """Return a copy of written bytes, or None where they are not all in one segment.
+
+        raises  OSError, which names file and position, when a page cannot be read
+        """
         segment = self.find_segment(physical_offset)
         if segment is None:
             return None
@@ -140,14 +143,14 @@ class CommitLog:
         self._read_bytes += size
         if self._read_bytes >= FORGET_AFTER_BYTES:
             self._forget_pages()
-        return bytes(segment.view()[start : start + size])
+        return segment.read(start, size)
 
     def gather(self, found: Table, first: int, last: int, queue_id: int, queue_offset: int) -> tuple[bytes, int]:
         """Copy the records that rows ``first`` to ``last`` of a scan of a queue lead to, checked, in a single copy.
 
         found         rows of ``consume_queue.scan_units``; ``queue_offset`` is that of the first unit scanned
         returns       (records, row): the records back to back, and the first row that is not among them because it
-                      leads to no sound message of this queue; ``last`` where all are
+                      leads to no sound message of this queue, or to a page that cannot be read; ``last`` where all are
         """
         parts = []
         row = first

@@ -170,7 +170,11 @@ class QueueFiles:
         position = queue_offset * UNIT_SIZE
         within = position % self._file_bytes
         length = min(count * UNIT_SIZE, self._file_bytes - within)
-        data = os.pread(self._descriptor(queue, position - within), length, within)
+        try:
+            data = self._files.read(self._descriptor(queue, position - within), length, within)
+        except OSError as error:
+            error.filename = error.filename or str(self._path(queue, position - within))
+            raise
         return data[: len(data) - len(data) % UNIT_SIZE]
 
     def _descriptor(self, queue: ConsumeQueue, start: int) -> int:
@@ -178,20 +182,20 @@ class QueueFiles:
         key = queue.topic, queue.queue_id, start
         fd = self._open.pop(key, None)
         if fd is None:
-            fd = os.open(self._path(queue, start), os.O_RDONLY | os.O_CLOEXEC)
+            fd = self._files.open(self._path(queue, start), os.O_RDONLY)
             if len(self._open) >= OPEN_FILES:
-                os.close(self._open.pop(next(iter(self._open))))
+                self._files.close(self._open.pop(next(iter(self._open))))
         self._open[key] = fd
         return fd
 
     def forget(self, topic: str) -> None:
         """Close the descriptors of a topic's files."""
         for key in [key for key in self._open if key[0] == topic]:
-            os.close(self._open.pop(key))
+            self._files.close(self._open.pop(key))
 
     def close(self) -> None:
         for fd in self._open.values():
-            os.close(fd)
+            self._files.close(fd)
         self._open.clear()
 
     # ------------------------------------------------------------------ disk thread

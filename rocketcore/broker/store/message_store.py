@@ -496,7 +496,8 @@ class MessageStore:
 
         tag_codes       sorted int64 array of the tags wanted; None for all
         message_filter  gets the encoded properties of each message that passed the tags
-        raises          StoreCorrupted when the queue leads to another message; OSError
+        raises          StoreCorrupted when the queue leads to another message; OSError, which names file and position,
+                        when the first message or the queue cannot be read
         """
         return self._reader.get(
             topic,
@@ -579,6 +580,11 @@ class MessageStore:
     def durable_offset(self) -> int:
         """End of what counts as stored by the flush mode."""
         return self._committer.durable_offset
+
+    @property
+    def read_errors(self) -> int:
+        """Reads of the log that failed because the disk did not give a page, since the start."""
+        return self._reader.read_errors
 
     @property
     def listener_errors(self) -> int:

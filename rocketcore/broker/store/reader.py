@@ -3,7 +3,8 @@
 A read copies once: units to (physical offset, size), then the log's pages, through the read-only map, into the body of
 the reply. Every record is checked on its way out: its CRC, its queue and its queue offset. A damaged body is named in
 the log of this process and left out, so that a consumer neither gets it nor stands still before it; a unit that points
-at another message means that the queue is damaged, and is an error until the next start builds the queue again.
+at another message means that the queue is damaged, and is an error until the next start builds the queue again. A page
+that cannot be read is an error of the reads that begin at it: the disk may give it the next time.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Reader:
         self._found = Table(MAX_RECORDS, OUT_COLUMNS)
         self._record = Table(1, COLUMNS)
         self.damaged_records = 0
+        self.read_errors = 0
 
     # ------------------------------------------------------------------ by queue offset
 
@@ -105,7 +107,7 @@ class Reader:
                 )
             except DecodeError as error:
                 self._queue_damaged(queue, queue_offset, str(error))
-            body, count = self._copy(queue, queue_offset, matched)
+            body, count, examined = self._copy(queue, queue_offset, matched, examined)
             found = matched > 0
         if count:
             behind = visible_end - int.from_bytes(body[28:36], "big")
@@ -119,34 +121,46 @@ class Reader:
         units_per_file = self._queues.files.units_per_file
         return queue_offset + units_per_file - queue_offset % units_per_file
 
-    def _copy(self, queue: ConsumeQueue, queue_offset: int, matched: int) -> tuple[bytes, int]:
-        """Return the records of the first ``matched`` rows of the found table, checked, and how many there are."""
+    def _copy(self, queue: ConsumeQueue, queue_offset: int, matched: int, examined: int) -> tuple[bytes, int, int]:
+        """Return the records of the first ``matched`` rows of the found table, checked: (body, messages, examined).
+
+        Fewer units count as examined than were scanned where one leads to what cannot be read.
+        """
         if not matched:
-            return b"", 0
+            return b"", 0, examined
         found = self._found
         first = 0
         while first < matched and found.flat[first * OUT_COLUMNS + PHYSICAL_OFFSET] < self._log.min_offset:
             first += 1
         body, row = self._log.gather(found, first, matched, queue.queue_id, queue_offset)
-        if row < matched:
-            return self._copy_undamaged(queue, queue_offset, [found.row(index) for index in range(first, matched)])
-        return body, matched - first
+        if row == matched:
+            return body, matched - first, examined
+        return self._copy_sound(queue, queue_offset, [found.row(index) for index in range(first, matched)], examined)
 
-    def _copy_undamaged(self, queue: ConsumeQueue, queue_offset: int, found: list[array[int]]) -> tuple[bytes, int]:
-        """Return the records that are sound, one at a time; names the others."""
+    def _copy_sound(
+        self, queue: ConsumeQueue, queue_offset: int, found: list[array[int]], examined: int
+    ) -> tuple[bytes, int, int]:
+        """Return the records that are sound, one at a time, up to one that cannot be read; names the others."""
         sound = []
         for physical_offset, size, index in found:
-            record = self._checked(queue, queue_offset + index, physical_offset, size)
+            try:
+                record = self._checked(queue, queue_offset + index, physical_offset, size)
+            except (OSError, StoreCorrupted):
+                if not index:
+                    raise
+                # What lies before it is answered; it is an error of the next read.
+                examined = index
+                break
             if record is not None:
                 sound.append(record)
-        return b"".join(sound), len(sound)
+        return b"".join(sound), len(sound), examined
 
     def _checked(self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int) -> bytes | None:
         """Return one record, or None if its body or its properties are damaged.
 
-        raises  StoreCorrupted when the unit does not lead to the message of this queue offset
+        raises  StoreCorrupted when the unit does not lead to the message of this queue offset; OSError
         """
-        record = self._log.read(physical_offset, size)
+        record = self._read(physical_offset, size)
         if record is None or len(record) < HEAD_BYTES:
             self._queue_damaged(queue, queue_offset, f"there is no record of {size} bytes at {physical_offset}")
         total, _, _, queue_id, _, stored_offset, stored_position, _ = _HEAD.unpack_from(record)
@@ -161,6 +175,15 @@ class Reader:
             reason = str(error)
         self._record_damaged(physical_offset, reason)
         return None
+
+    def _read(self, physical_offset: int, size: int) -> bytes | None:
+        """See ``CommitLog.read``; counts what cannot be read."""
+        try:
+            return self._log.read(physical_offset, size)
+        except OSError as error:
+            self.read_errors += 1
+            logger.error("commit log not readable physical_offset=%d bytes=%d reason=%s", physical_offset, size, error)
+            raise
 
     def _record_damaged(self, physical_offset: int, reason: str) -> None:
         self.damaged_records += 1
@@ -190,7 +213,12 @@ class Reader:
                 return b"".join(records), len(records), index
             if is_blank(physical_offset, size) or (codes is not None and tags_code not in codes):
                 continue
-            record = self._checked(queue, queue_offset + index, physical_offset, size)
+            try:
+                record = self._checked(queue, queue_offset + index, physical_offset, size)
+            except (OSError, StoreCorrupted):
+                if not index:
+                    raise
+                return b"".join(records), len(records), index
             if record is None:
                 continue
             start = int(self._record.view[0, PROPERTIES_START])
@@ -212,13 +240,13 @@ class Reader:
         """Return the record that begins at a physical offset, or None where no sound visible one does."""
         if not self._log.min_offset <= physical_offset < visible_end:
             return None
-        head = self._log.read(physical_offset, 4)
+        head = self._read(physical_offset, 4)
         if head is None:
             return None
         size = int.from_bytes(head, "big", signed=True)
         if size <= 0 or physical_offset + size > visible_end:
             return None
-        record = self._log.read(physical_offset, size)
+        record = self._read(physical_offset, size)
         if record is None:
             return None
         try:
@@ -241,7 +269,7 @@ class Reader:
         physical_offset, size, _ = unit(units, 0)
         if is_blank(physical_offset, size):
             return -1
-        head = self._log.read(physical_offset, min(size, HEAD_BYTES))
+        head = self._read(physical_offset, min(size, HEAD_BYTES))
         if head is None or len(head) < HEAD_BYTES:
             return -1
         at = 68 if _HEAD.unpack_from(head)[7] & _BORN_HOST_V6 else 56

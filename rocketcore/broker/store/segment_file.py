@@ -4,8 +4,8 @@
 writes; the store itself never opens a file for writing anywhere else.
 
 A writable map is the rejected alternative (Java: ``MappedFile``): on a full or failing disk a store through a map kills
-the process with SIGBUS, and no error ever reaches the writer. pwrite returns the error. Reading through a map is safe
-because a segment is fallocated: it has no holes that could fail to fill.
+the process with SIGBUS, and no error ever reaches the writer. pwrite returns the error. Reads of the map are guarded
+(``_fast.mapped``): a page that the disk does not give, or that was cut off underneath, is an ``OSError`` of that read.
 
 Allocated is not written: an fdatasync after a write into an allocated extent also commits the journal, to mark it as
 written. So a writer that syncs every group writes zeros a megabyte ahead of the data now and then (``zero_ahead``).
@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from rocketcore._fast import mapped
 from rocketcore.errors import StoreCorrupted, StoreLocked
 
 __all__ = ["FileSystem", "FolderLock", "Segment", "list_files", "replace_durably", "segment_name"]
@@ -41,7 +42,7 @@ _locked_folders: set[str] = set()
 
 
 class FileSystem:
-    """The system calls that change files; they raise the system's own ``OSError``."""
+    """The system calls that open, read and change files; they raise the system's own ``OSError``."""
 
     def open(self, path: Path, flags: int = os.O_RDWR) -> int:
         return os.open(path, flags | os.O_CLOEXEC, 0o644)
@@ -68,6 +69,18 @@ class FileSystem:
             if count == 0:
                 raise OSError(errno.EIO, "the file takes no more bytes")
             written += count
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        """Return up to ``size`` bytes at ``position``, fewer at the end of the file."""
+        return os.pread(fd, size, position)
+
+    def map(self, fd: int, size: int) -> mmap.mmap:
+        """Map the first ``size`` bytes for reading. Its pages are read through ``_fast.mapped`` only."""
+        mapped.install()
+        try:
+            return mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+        except ValueError as error:
+            raise OSError(errno.EIO, f"the file is shorter than its {size} bytes") from error
 
     def sync(self, fd: int) -> None:
         """Make the file's bytes, and its size, durable."""
@@ -161,14 +174,32 @@ class Segment:
             self._fd = self._files.open(self.path)
         return self._fd
 
+    def read(self, position: int, size: int) -> bytes:
+        """Return a copy of bytes of the file.
+
+        raises  OSError, which names the file and the position, when a page cannot be read
+        """
+        view = self.view()
+        try:
+            return mapped.read(view, position, position + size)
+        except OSError as error:
+            error.filename = str(self.path)
+            raise
+
     def view(self) -> memoryview:
-        """Return the whole file for reading. Slices must not outlive the segment; copy what is kept."""
+        """Return the whole file, for kernels that guard their reads. Slices must not outlive the segment.
+
+        raises  OSError
+        """
         if self._view is None:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = self._files.open(self.path, os.O_RDONLY)
             try:
-                self._map = mmap.mmap(fd, self.size, access=mmap.ACCESS_READ)
+                self._map = self._files.map(fd, self.size)
+            except OSError as error:
+                error.filename = error.filename or str(self.path)
+                raise
             finally:
-                os.close(fd)
+                self._files.close(fd)
             self._view = memoryview(self._map)
         return self._view
 

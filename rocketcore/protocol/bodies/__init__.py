@@ -131,9 +131,7 @@ _MODULES = {
         "PolicyInfo",
         "UserInfo",
     ),
-    "base": (
-        "Body",
-    ),
+    "base": ("Body",),
     "client": (
         "CMResult",
         "Connection",

@@ -1,0 +1,84 @@
+"""Read a file through a map: a page that cannot be read is an error of that read, and not the end of the process.
+
+A medium error, or a file that was cut underneath, reaches a reader of a map as SIGBUS. This module owns the handler for
+it, and the guards of every thread; the kernels that walk and gather take theirs from here.
+"""
+
+import errno
+
+from cpython.buffer cimport PyBuffer_Release
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memcpy
+
+from rocketcore._fast.table cimport take_bytes, take_range
+
+
+cdef extern from "rc_guard_handler.h" nogil:
+    rc_guard* rc_guards
+    int rc_install()
+
+cdef extern from "unistd.h" nogil:
+    long sysconf(int name)
+    int _SC_PAGESIZE
+
+
+cdef rc_guard** guards() noexcept nogil:
+    """Return where the calling thread keeps its innermost guard."""
+    return &rc_guards
+
+
+cdef int64_t page_before(const uint8_t* data, const uint8_t* fault) noexcept nogil:
+    """Return how many bytes of ``data`` lie before the page of ``fault``; 0 where it begins on that page."""
+    cdef int64_t page = sysconf(_SC_PAGESIZE)
+    cdef int64_t before = (<int64_t><size_t>fault // page) * page - <int64_t><size_t>data
+    return before if before > 0 else 0
+
+
+cdef const uint8_t* copy(uint8_t* target, const uint8_t* source, Py_ssize_t length) noexcept nogil:
+    """Copy, and return NULL or the address that could not be read."""
+    cdef rc_guard guard
+    cdef rc_guard** top = guards()
+    rc_enter(&guard, top, source, length)
+    if rc_try(guard):
+        memcpy(target, source, length)
+        rc_leave(&guard, top)
+        return NULL
+    return guard.fault
+
+
+def read(data, Py_ssize_t start, Py_ssize_t end):
+    """Return a copy of ``data[start:end]``.
+
+    data      bytes-like, mostly a map of a file
+    raises    OSError (EIO) when a page of it cannot be read; the text says at which byte of ``data``. ValueError for a
+              range that is not within it
+    """
+    cdef Py_buffer source
+    cdef bytes copied
+    cdef const uint8_t* fault
+    cdef uint8_t* target
+    take_bytes(data, &source)
+    try:
+        take_range(&source, start, end)
+        copied = PyBytes_FromStringAndSize(NULL, end - start)
+        target = <uint8_t*>PyBytes_AS_STRING(copied)
+        # With the GIL, as a slice would: most reads are of one record, and the pages are in memory.
+        fault = copy(target, <const uint8_t*>source.buf + start, end - start)
+        if fault != NULL:
+            raise OSError(errno.EIO, f"the page at byte {fault - <const uint8_t*>source.buf} cannot be read")
+        return copied
+    finally:
+        PyBuffer_Release(&source)
+
+
+def install():
+    """Make the handler the process's, where it is not; called at import, and before a file is mapped.
+
+    raises  OSError
+    """
+    if rc_install() != 0:
+        raise OSError(errno.EINVAL, "no handler for SIGBUS could be set")
+
+
+install()

@@ -1,0 +1,124 @@
+"""Pages that the disk does not give: an error of the reads that need them, in a process that lives on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rocketcore._fast import commit_log as kernel
+from rocketcore._fast import mapped
+from rocketcore.broker.store import GetStatus
+from rocketcore.broker.store.segment_file import FileSystem
+from tests.fixtures.stores import SEGMENT_BYTES, put, read_queue, records, running_store
+
+PAGE = os.sysconf("SC_PAGESIZE")
+BODY = bytes(10_000)
+
+HANDLERS = {
+    "alone": "",
+    "before": "import faulthandler; faulthandler.enable()",
+    "after": "import rocketcore._fast.mapped, faulthandler; faulthandler.enable()",
+}
+"""Whose handler of SIGBUS is there when ours comes."""
+
+
+def in_subprocess(test: str, folder: Path, handlers: str) -> subprocess.CompletedProcess[str]:
+    """Run a function of this module in a process of its own: a bus error would end this one."""
+    code = f"{handlers}\nfrom pathlib import Path\nfrom {__name__} import {test}\n{test}(Path({str(folder)!r}))"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+
+
+def serve_around_a_cut_segment(root: Path) -> None:
+    async def run() -> None:
+        async with running_store(root) as store:
+            for number in range(40):
+                await put(store, BODY + b"%d" % number)
+            assert len(read_queue(store)) == 40
+            cut = root / "commitlog" / f"{SEGMENT_BYTES:020d}"
+            in_cut = [
+                one["queue_offset"]
+                for one in read_queue(store)
+                if SEGMENT_BYTES <= one["physical_offset"] < 2 * SEGMENT_BYTES
+            ]
+            os.truncate(cut, 4 * PAGE)
+            # One message lies whole before the cut and is served, with those of the segment before.
+            first, last = in_cut[1], in_cut[-1]
+            found = store.get("T", 0, 0, 32)
+            assert (found.count, found.next_begin_offset) == (first, first)
+            assert [one["body"] for one in records(found.body)] == [BODY + b"%d" % number for number in range(first)]
+            for offset in range(first, last + 1):
+                with pytest.raises(OSError, match=rf"the page at byte {4 * PAGE}|the page at byte \d+") as raised:
+                    store.get("T", 0, offset, 32)
+                assert raised.value.filename == str(cut)
+                with pytest.raises(OSError, match=r"cannot be read"):
+                    store.get("T", 0, offset, 32, message_filter=lambda _: True)
+            assert store.read_errors == 2 * (last - first + 1) + 1
+            found = store.get("T", 0, last + 1, 32)
+            assert found.status is GetStatus.FOUND
+            assert records(found.body)[-1]["queue_offset"] == 39
+            assert (await put(store, b"goes on")).queue_offset == 40
+            os.truncate(cut, SEGMENT_BYTES)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("handlers", list(HANDLERS))
+def test_other_segments_are_served_when_one_cannot_be_read(tmp_path: Path, handlers: str) -> None:
+    done = in_subprocess("serve_around_a_cut_segment", tmp_path, HANDLERS[handlers])
+    assert (done.returncode, done.stderr.count("Fatal Python error")) == (0, 0), done.stderr
+
+
+def fault_outside_of_a_guard(folder: Path) -> None:
+    path = folder / "file"
+    path.write_bytes(bytes(2 * PAGE))
+    files = FileSystem()
+    data = files.map(files.open(path), 2 * PAGE)
+    os.truncate(path, PAGE)
+    with pytest.raises(OSError, match=f"the page at byte {PAGE} cannot be read"):
+        mapped.read(data, 0, 2 * PAGE)
+    print(data[PAGE])
+
+
+@pytest.mark.parametrize("handlers", list(HANDLERS))
+def test_other_faults_are_left_to_who_was_there_before(tmp_path: Path, handlers: str) -> None:
+    done = in_subprocess("fault_outside_of_a_guard", tmp_path, HANDLERS[handlers])
+    assert done.returncode == -7
+    assert ("Fatal Python error: Bus error" in done.stderr) is (handlers != "alone")
+
+
+def walk_and_gather(folder: Path) -> None:
+    async def run() -> None:
+        async with running_store(folder / "store") as store:
+            for number in range(10):
+                await put(store, bytes(PAGE // 4) + b"%d" % number)
+
+    asyncio.run(run())
+    path = folder / "store" / "commitlog" / f"{0:020d}"
+    files = FileSystem()
+    data = files.map(files.open(path), SEGMENT_BYTES)
+    rows = np.zeros((100, kernel.COLUMNS), np.int64)
+    whole, _, status = kernel.walk(data, 0, SEGMENT_BYTES, 0, rows)
+    assert (whole, status) == (10, kernel.END_OF_LOG)
+    offsets, sizes = rows[:10, kernel.PHYSICAL_OFFSET].tolist(), rows[:10, kernel.SIZE].tolist()
+    units = np.array([offsets, sizes, range(10)]).T.copy()
+    assert kernel.gather(units, 0, 10, data, 0, 0, 0)[1] == 10
+    for pages in (2, 1, 0):
+        os.truncate(path, pages * PAGE)
+        within = sum(offset + size <= pages * PAGE for offset, size in zip(offsets, sizes, strict=True))
+        count, position, status = kernel.walk(data, 0, SEGMENT_BYTES, 0, rows)
+        assert (count, position, status) == (within, offsets[within], kernel.UNREADABLE)
+        body, row = kernel.gather(units, 0, 10, data, 0, 0, 0)
+        assert (row, len(body)) == (within, sum(sizes[:within]))
+        body, row = kernel.gather(units, within, 10, data, 0, 0, 0)
+        assert (row, body) == (within, b"")
+
+
+def test_walk_and_gather_stop_before_what_cannot_be_read(tmp_path: Path) -> None:
+    done = in_subprocess("walk_and_gather", tmp_path, "")
+    assert done.returncode == 0, done.stderr
