@@ -10,14 +10,13 @@ So one group can hold runs of bytes for two segments.
 
 from __future__ import annotations
 
-import errno
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from rocketcore._fast.commit_log import FILLER_SIZE, encode_filler, gather
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.broker.store.segment_file import FileSystem, Segment, list_files, segment_name
+from rocketcore.broker.store.segment_file import FileSystem, LostWrite, Segment, is_full, list_files, segment_name
 from rocketcore.broker.store.table import Table
 from rocketcore.errors import StoreFull
 from rocketcore.service import Clock
@@ -275,9 +274,12 @@ class CommitLog:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             try:
-                return ahead.result()
+                segment = ahead.result()
             except OSError as error:
                 self._refuse(error, start)
+            else:
+                self._full = ""
+                return segment
         if self._clock.monotonic() < self._retry_at:
             raise StoreFull(self._full)
         return self._create(start)
@@ -292,17 +294,23 @@ class CommitLog:
         return segment
 
     def _refuse(self, error: OSError, start: int) -> None:
-        """Note a full disk; any other error is not this method's to hide."""
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        """Note why there is no next file, for now; raises a lost write again, which nothing heals."""
+        if isinstance(error, LostWrite):
             raise error
-        import shutil
-
         self._retry_at = self._clock.monotonic() + RETRY_ALLOCATION_SECONDS
-        free = shutil.disk_usage(self._folder).free
-        self._full = (
-            f"disk full: no room for the next commit log file {self._folder / segment_name(start)}: it needs "
-            f"{self._size} bytes, {free} are free; free some space, sends are taken again as soon as it fits"
-        )
+        path = self._folder / segment_name(start)
+        if is_full(error):
+            import shutil
+
+            free = shutil.disk_usage(self._folder).free
+            self._full = (
+                f"disk full: no room for the next commit log file {path}: it needs {self._size} bytes, {free} are "
+                "free; free some space, sends are taken again as soon as it fits"
+            )
+        else:
+            self._full = (
+                f"the next commit log file {path} cannot be made: {error}; sends are taken again as soon as it can"
+            )
         logger.error("commit log allocation failed reason=%s", self._full)
 
     @property

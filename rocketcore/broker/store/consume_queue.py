@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from rocketcore._fast.consume_queue import put_blank
 from rocketcore.broker.store.config import UNIT_SIZE
-from rocketcore.broker.store.segment_file import FileSystem, segment_name
+from rocketcore.broker.store.segment_file import FileSystem, segment_name, sync_checked, sync_names, write_checked
 from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 __all__ = ["ConsumeQueue", "QueueFiles", "QueueTable", "TopicQueues", "Units", "is_blank", "topic_fault"]
@@ -232,7 +232,7 @@ class QueueFiles:
                 self._files.resize(fd, within + len(data))
                 self._files.resize(fd, self._file_bytes)
             if data:
-                self._files.write(fd, data, within)
+                write_checked(fd, data, within, path, self._files)
         except OSError as error:
             error.filename = str(path)
             raise
@@ -243,9 +243,7 @@ class QueueFiles:
     def _remove_from(self, queue: ConsumeQueue, position: int) -> None:
         """Remove the files of a queue that begin at ``position`` or after it, except its very first one."""
         folder = self.folder(queue.topic, queue.queue_id)
-        if not folder.is_dir():
-            return
-        for name in os.listdir(folder):
+        for name in self._files.names(folder):
             if name.isdigit() and (int(name) > position or (int(name) == position and position)):
                 self._files.remove(folder / name)
                 self._unsynced.discard(folder / name)
@@ -257,37 +255,28 @@ class QueueFiles:
             with contextlib.suppress(FileNotFoundError):
                 fd = self._files.open(path)
                 try:
-                    self._files.sync(fd)
-                except OSError as error:
-                    error.filename = str(path)
-                    raise
+                    sync_checked(fd, path, self._files)
                 finally:
                     self._files.close(fd)
             self._unsynced.discard(path)
         while self._unsynced_folders:
             folder = next(iter(self._unsynced_folders))
             with contextlib.suppress(FileNotFoundError):
-                self._files.sync_folder(folder)
+                sync_names(folder, self._files)
             self._unsynced_folders.discard(folder)
 
     def remove_topic(self, topic: str) -> None:
         """Remove the files of all queues of a topic."""
         folder = self.root / topic
         self._unsynced = {path for path in self._unsynced if not path.is_relative_to(folder)}
-        with contextlib.suppress(FileNotFoundError):
-            import shutil
-
-            shutil.rmtree(folder)
+        self._files.remove_tree(folder)
 
     def remove_all(self) -> None:
         """Remove every queue, to build them from the log again."""
         self.close()
         self._unsynced.clear()
         self._unsynced_folders.clear()
-        with contextlib.suppress(FileNotFoundError):
-            import shutil
-
-            shutil.rmtree(self.root)
+        self._files.remove_tree(self.root)
         self._files.make_folder(self.root)
 
     def _path(self, queue: ConsumeQueue, start: int) -> Path:

@@ -10,8 +10,9 @@ A committed group is dispatched, in log order: its messages enter the consume qu
 then those who wait for it are answered. So no one is told of, and no one can read, what a crash could take back.
 
 The first write or fsync that fails makes the store read-only for good: the kernel drops the dirty pages and reports
-success the next time, so a second attempt proves nothing. A full disk is not such a failure: the log allocates its
-files before it needs them, and sends are refused until that succeeds.
+success the next time, so a second attempt proves nothing. A full disk is not such a failure, nor is a lack of
+descriptors or memory when a file is made: the log allocates its files before it needs them, and sends are refused until
+that succeeds.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class MessageStore:
         self.store_host = store_host
         self._clock = clock
         self._files = files or FileSystem()
-        self._lock = FolderLock(config.root)
+        self._lock = FolderLock(config.root, self._files)
         self._log = CommitLog(config, self._files, clock)
         self._queue_files = QueueFiles(config.root, config.queue_file_bytes, self._files)
         self._queues = QueueTable(self._queue_files)
@@ -108,6 +109,7 @@ class MessageStore:
         root = self.config.root
         self._files.make_folder(root)
         self._lock.acquire()
+        self._files.keep_spare()
         try:
             clean = not self._path("abort").exists()
             bounds, checkpoint = self._queue_saver.read()
@@ -184,6 +186,7 @@ class MessageStore:
     def _close_files(self) -> None:
         self._log.close()
         self._queue_files.close()
+        self._files.drop_spare()
         self._lock.release()
 
     def _path(self, name: str) -> Path:

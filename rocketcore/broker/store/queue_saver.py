@@ -12,7 +12,6 @@ for each open file, so of two threads that sync, one would be told that all is w
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable, Coroutine
 
@@ -21,7 +20,7 @@ from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import QueueTable, Units
 from rocketcore.broker.store.flush import DiskThread
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.segment_file import FileSystem, LostWrite, is_full
 from rocketcore.errors import StoreError
 from rocketcore.service import Clock
 
@@ -190,16 +189,17 @@ class QueueSaver:
         ).write(self._checkpoint_path, self._files)
 
     def _failed(self, error: Exception) -> None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            # The units are still in memory, and the log has them anyway.
-            reason = (
-                f"disk full: consume queues below {self._root} cannot be written: {error}; free space, sends are "
-                "taken again as soon as they fit"
-            )
-            self._on_full(reason)
-            logger.error("consume queues not saved reason=%s", reason)
-        else:
+        if not isinstance(error, OSError) or isinstance(error, LostWrite):
             self._committer.latch("write or fsync of consume queues", error)
+            return
+        # The units are still in memory, and the log has them anyway.
+        if is_full(error):
+            what = f"disk full: consume queues below {self._root} cannot be written: {error}; free space"
+        else:
+            what = f"consume queues below {self._root} cannot be saved: {error}"
+        reason = f"{what}; sends are taken again as soon as they can"
+        self._on_full(reason)
+        logger.error("consume queues not saved reason=%s", reason)
 
     # ------------------------------------------------------------------ deleting
 

@@ -24,31 +24,101 @@ import fcntl
 import logging
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 from rocketcore._fast import mapped
 from rocketcore.errors import StoreCorrupted, StoreLocked
 
-__all__ = ["FileSystem", "FolderLock", "Segment", "list_files", "replace_durably", "segment_name"]
+__all__ = [
+    "FileSystem",
+    "FolderLock",
+    "LostWrite",
+    "Segment",
+    "is_full",
+    "list_files",
+    "replace_durably",
+    "segment_name",
+    "sync_checked",
+    "sync_names",
+    "write_checked",
+]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 ZERO_BYTES = 1 << 20
 _ZEROS = bytes(ZERO_BYTES)
 
 _locked_folders: set[str] = set()
+_spare_lock = threading.Lock()
+
+
+class LostWrite(OSError):
+    """A write or a sync failed: what was written before may be lost, whatever the next sync says.
+
+    Every other ``OSError`` of this module (no descriptor, no memory, no room, no permission) is a refusal: nothing that
+    was written is affected, and the call may succeed the next time.
+    """
+
+
+def lost_write(error: OSError, path: Path | str) -> LostWrite:
+    return LostWrite(error.errno, error.strerror, str(path))
+
+
+def is_full(error: OSError) -> bool:
+    """Whether there is no room on the disk."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class FileSystem:
     """The system calls that open, read and change files; they raise the system's own ``OSError``."""
 
+    _spare = -1
+    _keeps_spare = False
+
+    def keep_spare(self) -> None:
+        """Keep a descriptor for the next file when connections have taken all the others."""
+        self._keeps_spare = True
+        self._take_spare()
+
+    def drop_spare(self) -> None:
+        self._keeps_spare = False
+        self._give_spare()
+
+    def _take_spare(self) -> None:
+        if not self._keeps_spare or self._spare >= 0:
+            return
+        with _spare_lock, contextlib.suppress(OSError):
+            if self._spare < 0:
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _give_spare(self) -> bool:
+        with _spare_lock:
+            spare, self._spare = self._spare, -1
+            if spare >= 0:
+                os.close(spare)
+            return spare >= 0
+
     def open(self, path: Path, flags: int = os.O_RDWR) -> int:
-        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+        return self._with_spare(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
+
+    def _with_spare(self, call: Callable[[], T]) -> T:
+        """Call, and where no descriptor is left once more with the spare one given up."""
+        try:
+            return call()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._give_spare():
+                raise
+        return call()
 
     def close(self, fd: int) -> None:
         os.close(fd)
+        self._take_spare()
 
     def allocate(self, fd: int, size: int) -> None:
         """Reserve ``size`` bytes on the disk, so that no later write into the file can run out of space."""
@@ -92,16 +162,32 @@ class FileSystem:
     def remove(self, path: Path) -> None:
         os.unlink(path)
 
+    def remove_tree(self, path: Path) -> None:
+        """Remove a folder with what is in it; one that is not there is as good as removed."""
+        import shutil
+
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def names(self, folder: Path) -> list[str]:
+        """Return the names in a folder; none where there is no such folder."""
+        try:
+            return self._with_spare(lambda: os.listdir(folder))
+        except FileNotFoundError:
+            return []
+        finally:
+            self._take_spare()
+
     def make_folder(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
     def sync_folder(self, path: Path) -> None:
         """Make the names in a folder durable."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
-            os.close(fd)
+            self.close(fd)
 
 
 class Segment:
@@ -109,39 +195,40 @@ class Segment:
 
     __slots__ = ("_fd", "_files", "_map", "_view", "_zeroed_to", "path", "size", "start")
 
-    def __init__(self, path: Path, start: int, size: int, files: FileSystem) -> None:
+    def __init__(self, path: Path, start: int, size: int, files: FileSystem, fd: int = -1) -> None:
         self.path = path
         self.start = start
         self.size = size
         self._files = files
-        self._fd = -1
+        self._fd = fd
         self._zeroed_to = 0
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
 
     @classmethod
     def create(cls, folder: Path, start: int, size: int, files: FileSystem) -> Segment:
-        """Allocate a new file, durable with its name before it is returned.
+        """Allocate a new file, durable with its name before it is returned, and open: nothing later needs a descriptor.
 
         raises  OSError; ENOSPC leaves nothing behind
         """
         path = folder / segment_name(start)
         temporary = path.with_name(path.name + ".tmp")
-        fd = files.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
+            fd = files.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             try:
                 files.allocate(fd, size)
-                files.sync(fd)
+                sync_checked(fd, path, files)
             finally:
                 files.close(fd)
             files.rename(temporary, path)
-            files.sync_folder(folder)
+            sync_names(folder, files)
+            fd = files.open(path)
         except OSError as error:
             with contextlib.suppress(OSError):
                 files.remove(temporary)
             error.filename = error.filename or str(path)
             raise
-        return cls(path, start, size, files)
+        return cls(path, start, size, files, fd)
 
     @property
     def end(self) -> int:
@@ -151,8 +238,7 @@ class Segment:
         try:
             self._files.write(self._writable(), data, position)
         except OSError as error:
-            error.filename = str(self.path)
-            raise
+            raise lost_write(error, self.path) from error
 
     def zero_ahead(self, position: int) -> None:
         """Write zeros behind the data, which end at ``position``, when those of the last time are used up."""
@@ -163,11 +249,7 @@ class Segment:
         self.write(_ZEROS if length == ZERO_BYTES else bytes(length), position)
 
     def sync(self) -> None:
-        try:
-            self._files.sync(self._writable())
-        except OSError as error:
-            error.filename = str(self.path)
-            raise
+        sync_checked(self._writable(), self.path, self._files)
 
     def _writable(self) -> int:
         if self._fd < 0:
@@ -271,7 +353,8 @@ class FolderLock:
     The system's record locks do not conflict within a process, so a set of this process's folders stands beside them.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, files: FileSystem) -> None:
+        self._files = files
         self._path = root / "lock"
         self._key = os.path.realpath(root)
         self._fd = -1
@@ -280,12 +363,12 @@ class FolderLock:
         """raises  StoreLocked when another store, here or in another process, has the folder"""
         if self._key in _locked_folders:
             raise StoreLocked(f"store folder {self._path.parent} is in use in this process")
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-            os.pwrite(fd, b"lock", 0)
+            self._files.write(fd, b"lock", 0)
         except OSError as error:
-            os.close(fd)
+            self._files.close(fd)
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 reason = f"store folder {self._path.parent} is in use: Lock failed,MQ already started"
                 raise StoreLocked(reason) from error
@@ -295,7 +378,7 @@ class FolderLock:
 
     def release(self) -> None:
         if self._fd >= 0:
-            os.close(self._fd)
+            self._files.close(self._fd)
             self._fd = -1
             _locked_folders.discard(self._key)
 
@@ -339,14 +422,45 @@ def _entries(folder: Path) -> Iterable[os.DirEntry[str]]:
         return []
 
 
+def sync_checked(fd: int, path: Path, files: FileSystem) -> None:
+    """Make a file durable; raises LostWrite."""
+    try:
+        files.sync(fd)
+    except OSError as error:
+        raise lost_write(error, path) from error
+
+
+def sync_names(folder: Path, files: FileSystem) -> None:
+    """Make the names in a folder durable; raises LostWrite, or an OSError where there is no descriptor to do it."""
+    try:
+        files.sync_folder(folder)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise lost_write(error, folder) from error
+
+
+def write_checked(fd: int, data: bytes | memoryview, position: int, path: Path, files: FileSystem) -> None:
+    """Write to a file whose room was not reserved; raises LostWrite, or an OSError that ``is_full``."""
+    try:
+        files.write(fd, data, position)
+    except OSError as error:
+        if is_full(error):
+            error.filename = str(path)
+            raise
+        raise lost_write(error, path) from error
+
+
 def replace_durably(path: Path, data: bytes, files: FileSystem) -> None:
     """Write a small file so that at any crash the path holds the old or the new content, whole."""
     temporary = path.with_name(path.name + ".tmp")
     fd = files.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:
-        files.write(fd, data, 0)
-        files.sync(fd)
+        write_checked(fd, data, 0, temporary, files)
+        sync_checked(fd, temporary, files)
     finally:
         files.close(fd)
     files.rename(temporary, path)
-    files.sync_folder(path.parent)
+    sync_names(path.parent, files)
