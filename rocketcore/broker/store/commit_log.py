@@ -16,7 +16,15 @@ from typing import NamedTuple
 
 from rocketcore._fast.commit_log import FILLER_SIZE, encode_filler, gather
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.broker.store.segment_file import FileSystem, LostWrite, Segment, is_full, list_files, segment_name
+from rocketcore.broker.store.segment_file import (
+    FileSystem,
+    LostWrite,
+    Segment,
+    is_full,
+    list_files,
+    segment_name,
+    sync_names,
+)
 from rocketcore.broker.store.table import Table
 from rocketcore.errors import StoreFull
 from rocketcore.service import Clock
@@ -101,6 +109,9 @@ class CommitLog:
     def load(self) -> None:
         """List the segments; raises StoreCorrupted for a file of the wrong size or a gap."""
         self._files.make_folder(self._folder)
+        # A file of an earlier life may have its name without that being on disk.
+        sync_names(self._folder, self._files)
+        sync_names(self._folder.parent, self._files)
         starts = list_files(self._folder, self._size, remove_broken=self._files)
         self.segments = [
             Segment(self._folder / segment_name(start), start, self._size, self._files) for start in starts
@@ -346,6 +357,19 @@ class CommitLog:
             raise
         self.synced = end
         return end
+
+    def make_sure(self, start: int | None, end: int) -> None:
+        """Have on disk what an unclean end left, before anything of it is shown or noted as durable.
+
+        What was written may never have been synced; and after a failed fsync the system takes pages for clean that are
+        not on disk, so they are written again. ``start`` is where the last note ends; without one the last two files
+        count, as no group reaches further back.
+        """
+        if start is None:
+            start = self.segments[-2:][0].start
+        for segment in self.segments:
+            if segment.end > start and segment.start < end:
+                segment.rewrite(max(start - segment.start, 0), min(end, segment.end) - segment.start)
 
     def _check_failure(self) -> None:
         """Raise the first error again: a sync asked for before the loop knew of it would succeed, for lost bytes."""

@@ -251,6 +251,17 @@ class Segment:
     def sync(self) -> None:
         sync_checked(self._writable(), self.path, self._files)
 
+    def rewrite(self, start: int, end: int) -> None:
+        """Write bytes again as they are, and sync them; what cannot be read is left as it is."""
+        for position in range(start, end, ZERO_BYTES):
+            try:
+                data = self.read(position, min(ZERO_BYTES, end - position))
+            except OSError as error:
+                logger.error("commit log not readable path=%s position=%d reason=%s", self.path, position, error)
+                continue
+            self.write(data, position)
+        self.sync()
+
     def _writable(self) -> int:
         if self._fd < 0:
             self._fd = self._files.open(self.path)

@@ -224,3 +224,67 @@ def test_one_thread_alone_syncs_the_log(tmp_path: Path, mode: FlushDiskType) -> 
     bounds = QueueBounds.read(tmp_path / "queuebounds")
     assert bounds is not None
     assert bounds.queues == {"T": {0: (0, 20)}}
+
+
+class NotingFiles(FailingFiles):
+    """Notes what was written to the log, and what of that was then synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: set[tuple[str, int]] = set()
+        self.folders: list[Path] = []
+        self._paths: dict[int, Path] = {}
+        self._written: dict[int, set[int]] = {}
+
+    def open(self, path: Path, flags: int = os.O_RDWR) -> int:
+        fd = super().open(path, flags)
+        self._paths[fd], self._written[fd] = path, set()
+        return fd
+
+    def write(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+        super().write(fd, data, position)
+        self._written[fd] |= set(range(position, position + len(data)))
+
+    def sync(self, fd: int) -> None:
+        super().sync(fd)
+        self.synced |= {(self._paths[fd].name, position) for position in self._written[fd]}
+
+    def sync_folder(self, path: Path) -> None:
+        super().sync_folder(path)
+        self.folders.append(path)
+
+
+@pytest.mark.parametrize("note", ["old", "lost"])
+def test_what_an_unclean_end_left_is_written_and_synced_before_it_is_shown(tmp_path: Path, note: str) -> None:
+    """After a failed fsync the page cache shows bytes that are not on disk, as clean: also to the next process."""
+
+    async def run() -> None:
+        files = FailingFiles()
+        async with running_store(tmp_path, files=files) as store:
+            await put(store, topic="U")
+            first = await put(store, b"safe")
+            await store.delete_topic("U")
+            files.fail(0, errno.EIO, only="sync")
+            refused = store.put(message(b"refused"))
+            assert await stored(store, refused) is PutStatus.SERVICE_NOT_AVAILABLE
+        if note == "lost":
+            (tmp_path / "queuebounds").unlink()
+        noting = NotingFiles()
+        async with running_store(tmp_path, files=noting) as store:
+            assert tmp_path / "commitlog" in noting.folders
+            assert [one["body"] for one in read_queue(store)] == [b"safe", b"refused"]
+            wanted = {(f"{0:020d}", position) for position in range(first.end_offset, refused.end_offset)}
+            assert wanted <= noting.synced
+
+    asyncio.run(run())
+
+
+def test_a_clean_start_writes_nothing_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            await put(store)
+        files = NotingFiles()
+        async with running_store(tmp_path, files=files):
+            assert not any(name == f"{0:020d}" for name, _ in files.synced)
+
+    asyncio.run(run())
