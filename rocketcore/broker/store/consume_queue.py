@@ -19,7 +19,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from rocketcore._fast.consume_queue import put_blank
+from rocketcore._fast.consume_queue import put_blank, unit
 from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.segment_file import FileSystem, segment_name, sync_checked, sync_names, write_checked
 from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
@@ -135,6 +135,11 @@ class ConsumeQueue:
         self._trim = False
         return units
 
+    def first_unsaved(self) -> int:
+        """Return where the first unit that is not in the files leads, -1 where all are."""
+        start = (self.saved - self._tail_start) * UNIT_SIZE
+        return unit(bytes(self._tail[start : start + UNIT_SIZE]), 0)[0] if self.saved < self.max_offset else -1
+
     def mark_saved(self, end: int) -> None:
         """Note that the units before ``end`` are in the files; old ones leave the tail."""
         self.saved = end
@@ -199,6 +204,29 @@ class QueueFiles:
         self._open.clear()
 
     # ------------------------------------------------------------------ disk thread
+
+    def peek(self, queue: ConsumeQueue, queue_offset: int) -> bytes:
+        """Return one unit, or nothing where its file ends before it; raises OSError."""
+        position = queue_offset * UNIT_SIZE
+        within = position % self._file_bytes
+        fd = self._files.open(self._path(queue, position - within), os.O_RDONLY)
+        try:
+            data = self._files.read(fd, UNIT_SIZE, within)
+        finally:
+            self._files.close(fd)
+        return data if len(data) == UNIT_SIZE else b""
+
+    def rewrite(self, units: Units) -> None:
+        """Write units into files that may be damaged, and make those as long as they should be."""
+        self.write(units)
+        first = units.first * UNIT_SIZE // self._file_bytes
+        last = (units.end * UNIT_SIZE - 1) // self._file_bytes
+        for start in range(first * self._file_bytes, (last + 1) * self._file_bytes, self._file_bytes):
+            fd = self._files.open(self._path(units.queue, start))
+            try:
+                self._files.resize(fd, self._file_bytes)
+            finally:
+                self._files.close(fd)
 
     def write(self, units: Units) -> None:
         """Write units into their files, which are made where missing."""

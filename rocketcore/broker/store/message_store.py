@@ -88,8 +88,10 @@ class MessageStore:
         self._queues = QueueTable(self._queue_files)
         self._dispatcher = Dispatcher(on_arrival)
         self._committer = Committer(config, self._log, self._dispatcher, clock, self._latched)
-        self._queue_saver = QueueSaver(config, self._queues, self._committer, self._files, clock, self._queues_full)
-        self._reader = Reader(config, self._log, self._queues, self._queue_saver.distrust)
+        self._queue_saver = QueueSaver(
+            config, self._log, self._queues, self._committer, self._files, clock, self._queues_full
+        )
+        self._reader = Reader(config, self._log, self._queues, self._queue_saver.repair)
         self._levels = config.delay_levels
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timers: list[asyncio.TimerHandle] = []
@@ -587,6 +589,11 @@ class MessageStore:
         return self._committer.durable_offset
 
     @property
+    def repaired_queues(self) -> int:
+        """Consume queues that were damaged and repaired from the log, since the start."""
+        return self._queue_saver.repaired_queues
+
+    @property
     def read_errors(self) -> int:
         """Reads of the log that failed because the disk did not give a page, since the start."""
         return self._reader.read_errors
@@ -599,7 +606,7 @@ class MessageStore:
     @property
     def damaged_records(self) -> int:
         """Messages found damaged, and left out of answers, since the start."""
-        return self._reader.damaged_records
+        return self._reader.damaged_records + self._queue_saver.lost_messages
 
 
 def _properties_reason(length: int) -> str:

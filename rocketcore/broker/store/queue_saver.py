@@ -16,10 +16,12 @@ import logging
 from collections.abc import Callable, Coroutine
 
 from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
+from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.broker.store.consume_queue import QueueTable, Units
+from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, Units
 from rocketcore.broker.store.flush import DiskThread
+from rocketcore.broker.store.queue_repair import Damage, Repair
 from rocketcore.broker.store.segment_file import FileSystem, LostWrite, is_full
 from rocketcore.errors import StoreError
 from rocketcore.service import Clock
@@ -62,12 +64,14 @@ class _Save:
 class QueueSaver:
     """Loop thread only, except what ``_Save.work`` does.
 
-    on_full  is told why sends must be refused until the queues can be saved; an empty text when they can be
+    on_full          is told why sends must be refused until the queues can be saved; an empty text when they can be
+    repaired_queues  repairs done since the start; lost_messages: what of those queues the log does not hold any more
     """
 
     def __init__(
         self,
         config: StoreConfig,
+        log: CommitLog,
         queues: QueueTable,
         committer: Committer,
         files: FileSystem,
@@ -90,7 +94,11 @@ class QueueSaver:
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._thorough_at = 0.0
-        self._trusted = True
+        self._log = log
+        self._levels = config.delay_levels
+        self._in_repair: set[ConsumeQueue] = set()
+        self.repaired_queues = 0
+        self.lost_messages = 0
 
     # ------------------------------------------------------------------ life
 
@@ -161,7 +169,7 @@ class QueueSaver:
         unsaved = [units for queue in self.queues if (units := queue.unsaved()) is not None]
         confirm_offset = self._committer.durable_offset
         news = confirm_offset != self.noted_offset or self.has_deletions_to_note
-        if not thorough or not self._trusted or not news:
+        if not thorough or not news:
             return _Save(self, unsaved, None)
         bounds: dict[str, dict[int, tuple[int, int]]] = {}
         for queue in self.queues:
@@ -240,8 +248,35 @@ class QueueSaver:
             except OSError as failure:
                 logger.error("files of a deleted topic not removed topic=%s reason=%s", topic, failure)
 
-    def distrust(self) -> None:
-        """A queue was found damaged: without the note, the next start builds all queues again."""
-        if self._trusted:
-            self._trusted = False
-            self._bounds_path.unlink(missing_ok=True)
+    # ------------------------------------------------------------------ repairing
+
+    def repair(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        """Have a queue that is damaged at an offset repaired from the log, by ``queue_repair``."""
+        if queue not in self._in_repair:
+            self._in_repair.add(queue)
+            self._run(self._repair(queue, queue_offset))
+
+    async def _repair(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        assert self._thread is not None, "started"
+        try:
+            async with self._lock:
+                if self._committer.read_only_reason is not None or queue_offset >= queue.saved:
+                    return
+                following = queue.first_unsaved()
+                damage = Damage(
+                    queue,
+                    queue_offset,
+                    queue.min_offset,
+                    queue.saved,
+                    following if following >= 0 else self._committer.durable_offset,
+                    max(self._log.min_offset, self.deleted_before.get(queue.topic, 0)),
+                )
+                repair = Repair(self._log, self.queues.files, self._levels, damage)
+                await self._thread.run(repair.work)
+                self.queues.files.forget(queue.topic)
+                self.repaired_queues += 1
+                self.lost_messages += repair.lost
+        except Exception as error:
+            self._failed(error)
+        finally:
+            self._in_repair.discard(queue)

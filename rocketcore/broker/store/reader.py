@@ -3,12 +3,14 @@
 A read copies once: units to (physical offset, size), then the log's pages, through the read-only map, into the body of
 the reply. Every record is checked on its way out: its CRC, its queue and its queue offset. A damaged body is named in
 the log of this process and left out, so that a consumer neither gets it nor stands still before it; a unit that points
-at another message means that the queue is damaged, and is an error until the next start builds the queue again. A page
+at another message means that the queue is damaged, and is an error until the unit is made again from the log, which
+begins at once (``queue_repair``). A page
 that cannot be read is an error of the reads that begin at it: the disk may give it the next time.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import struct
@@ -22,6 +24,7 @@ from rocketcore._fast.message import PHYSICAL_OFFSET as RECORD_PHYSICAL_OFFSET
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE, StoreConfig
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, is_blank
+from rocketcore.broker.store.queue_repair import leads_to
 from rocketcore.broker.store.table import Table
 from rocketcore.broker.store.values import Boundary, GetResult, GetStatus
 from rocketcore.errors import DecodeError, StoreCorrupted
@@ -44,7 +47,9 @@ _BORN_HOST_V6 = 0x10
 class Reader:
     """Reads what is visible; loop thread only."""
 
-    def __init__(self, config: StoreConfig, log: CommitLog, queues: QueueTable, on_damage: Callable[[], None]) -> None:
+    def __init__(
+        self, config: StoreConfig, log: CommitLog, queues: QueueTable, on_damage: Callable[[ConsumeQueue, int], None]
+    ) -> None:
         self._config = config
         self._log = log
         self._queues = queues
@@ -85,9 +90,7 @@ class Reader:
         scan_limit = count_limit
         if tag_codes is not None or message_filter is not None:
             scan_limit = max(config.max_filter_message_size // UNIT_SIZE, max_count)
-        units = queue.units(queue_offset, scan_limit)
-        if not units:
-            return GetResult(GetStatus.OFFSET_FOUND_NULL, self._next_file(queue_offset), low, high)
+        units = self._units(queue, queue_offset, scan_limit)
         if message_filter is not None:
             body, count, examined = self._filtered(
                 units, queue, queue_offset, tag_codes, message_filter, count_limit, bytes_limit
@@ -117,9 +120,20 @@ class Reader:
         status = GetStatus.MESSAGE_WAS_REMOVING if found else GetStatus.NO_MATCHED_MESSAGE
         return GetResult(status, queue_offset + examined, low, high)
 
-    def _next_file(self, queue_offset: int) -> int:
-        units_per_file = self._queues.files.units_per_file
-        return queue_offset + units_per_file - queue_offset % units_per_file
+    def _units(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes | bytearray:
+        """Return units of a queue, one at least.
+
+        raises  StoreCorrupted when they are not there, or the disk does not give them; OSError
+        """
+        try:
+            units = queue.units(queue_offset, count)
+        except OSError as error:
+            if error.errno not in (errno.EIO, errno.ENOENT):
+                raise
+            self._queue_damaged(queue, queue_offset, str(error))
+        if not units:
+            self._queue_damaged(queue, queue_offset, "the file ends before it")
+        return units
 
     def _copy(self, queue: ConsumeQueue, queue_offset: int, matched: int, examined: int) -> tuple[bytes, int, int]:
         """Return the records of the first ``matched`` rows of the found table, checked: (body, messages, examined).
@@ -163,8 +177,7 @@ class Reader:
         record = self._read(physical_offset, size)
         if record is None or len(record) < HEAD_BYTES:
             self._queue_damaged(queue, queue_offset, f"there is no record of {size} bytes at {physical_offset}")
-        total, _, _, queue_id, _, stored_offset, stored_position, _ = _HEAD.unpack_from(record)
-        if (total, queue_id, stored_offset, stored_position) != (size, queue.queue_id, queue_offset, physical_offset):
+        if not leads_to(record, queue, queue_offset, physical_offset, size):
             self._queue_damaged(queue, queue_offset, f"it leads to {physical_offset}, where another message lies")
         try:
             _, position = scan_stored(record, 0, size, self._record.view, True)
@@ -228,11 +241,11 @@ class Reader:
         return b"".join(records), len(records), len(units) // UNIT_SIZE
 
     def _queue_damaged(self, queue: ConsumeQueue, queue_offset: int, reason: str) -> NoReturn:
-        self._on_damage()
+        self._on_damage(queue, queue_offset)
         folder = self._queues.files.folder(queue.topic, queue.queue_id)
-        raise StoreCorrupted(
-            f"consume queue {folder} is damaged at offset {queue_offset}: {reason}; a restart rebuilds it from the log"
-        )
+        fault = f"consume queue {folder} is damaged at offset {queue_offset}: {reason}"
+        logger.error("%s", fault)
+        raise StoreCorrupted(f"{fault}; it is repaired from the log, ask again")
 
     # ------------------------------------------------------------------ by physical offset
 
@@ -263,9 +276,7 @@ class Reader:
         """Return the store time of a message, or -1 where there is none."""
         if not queue.min_offset <= queue_offset < queue.max_offset:
             return -1
-        units = queue.units(queue_offset, 1)
-        if not units:
-            return -1
+        units = self._units(queue, queue_offset, 1)
         physical_offset, size, _ = unit(units, 0)
         if is_blank(physical_offset, size):
             return -1

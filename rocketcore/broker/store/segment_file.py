@@ -186,6 +186,8 @@ class FileSystem:
         fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
+        except OSError as error:
+            raise lost_write(error, path) from error
         finally:
             self.close(fd)
 
@@ -445,10 +447,10 @@ def sync_names(folder: Path, files: FileSystem) -> None:
     """Make the names in a folder durable; raises LostWrite, or an OSError where there is no descriptor to do it."""
     try:
         files.sync_folder(folder)
-    except FileNotFoundError:
+    except (FileNotFoundError, LostWrite):
         raise
     except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE):
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
             raise
         raise lost_write(error, folder) from error
 

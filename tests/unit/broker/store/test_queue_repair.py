@@ -1,0 +1,181 @@
+"""A damaged consume queue is repaired while the store runs; the rest of it, and other queues, are served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rocketcore.broker.store import GetStatus, MessageStore
+from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.errors import StoreCorrupted
+from rocketcore.service import ManualClock
+from tests.fixtures.stores import SEGMENT_BYTES, UNITS_PER_FILE, FailingFiles, put, read_queue, running_store
+
+COUNT = 3 * UNITS_PER_FILE + 7
+QUEUE = Path("consumequeue") / "T" / "0"
+
+
+def body(number: int) -> bytes:
+    return b"%06d" % number * 400
+
+
+async def filled(root: Path) -> None:
+    """Two queues that share some files of the log, saved."""
+    async with running_store(root) as store:
+        for number in range(COUNT):
+            await put(store, body(number))
+            await put(store, b"other", topic="U")
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+async def read_again(store: MessageStore, queue_offset: int, topic: str = "T") -> None:
+    """Read until the repair is done."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                store.get(topic, 0, queue_offset, 32)
+            except StoreCorrupted:
+                await asyncio.sleep(0.005)
+            else:
+                return
+
+
+def zero_page(root: Path) -> int:
+    overwrite(root / QUEUE / f"{0:020d}", 10 * 20, bytes(20 * 20))
+    return 10
+
+
+def neighbour(root: Path) -> int:
+    path = root / QUEUE / f"{0:020d}"
+    overwrite(path, 7 * 20, path.read_bytes()[8 * 20 : 9 * 20])
+    return 7
+
+
+def cut(root: Path) -> int:
+    os.truncate(root / QUEUE / f"{UNITS_PER_FILE * 20:020d}", 13)
+    return UNITS_PER_FILE
+
+
+def lost(root: Path) -> int:
+    (root / QUEUE / f"{UNITS_PER_FILE * 20:020d}").unlink()
+    return UNITS_PER_FILE
+
+
+def garbage(root: Path) -> int:
+    for start in range(0, 3 * UNITS_PER_FILE * 20, UNITS_PER_FILE * 20):
+        overwrite(root / QUEUE / f"{start:020d}", 0, bytes(range(200)) * 5)
+    return 0
+
+
+@pytest.mark.parametrize("damage", [zero_page, neighbour, cut, lost, garbage])
+def test_a_damaged_queue_is_repaired_online(tmp_path: Path, damage: Callable[[Path], int]) -> None:
+    async def run() -> None:
+        await filled(tmp_path)
+        async with running_store(tmp_path) as store:
+            assert not store.recovery.rebuilt
+            hit = damage(tmp_path)
+            with pytest.raises(StoreCorrupted, match=f"consumequeue/T/0 is damaged at offset {hit}: .*ask again"):
+                store.get("T", 0, hit, 32)
+            # Nothing else waits for the repair.
+            assert len(read_queue(store, "U")) == COUNT
+            assert store.get("T", 0, 3 * UNITS_PER_FILE, 32).status is GetStatus.FOUND
+            assert (await put(store, body(COUNT))).queue_offset == COUNT
+            await read_again(store, hit)
+            assert [one["body"] for one in read_queue(store)] == [body(number) for number in range(COUNT + 1)]
+            assert store.repaired_queues == 1
+            for path in (tmp_path / QUEUE).iterdir():
+                assert path.stat().st_size == UNITS_PER_FILE * 20
+        async with running_store(tmp_path) as store:
+            assert not store.recovery.rebuilt
+            assert [one["body"] for one in read_queue(store)] == [body(number) for number in range(COUNT + 1)]
+
+    asyncio.run(run())
+
+
+def test_a_message_that_the_log_lost_is_named_and_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A page of the log reads as zeros: the unit leads to nothing, and no look at the log can mend that."""
+
+    async def run() -> None:
+        await filled(tmp_path)
+        async with running_store(tmp_path) as store:
+            hit = next(one for one in read_queue(store) if one["queue_offset"] == 60)
+            segment, position = divmod(hit["physical_offset"], SEGMENT_BYTES)
+            path = tmp_path / "commitlog" / f"{segment * SEGMENT_BYTES:020d}"
+            overwrite(path, position, bytes(100))
+            # What lies before it is answered first.
+            assert store.get("T", 0, 58, 32).next_begin_offset == 60
+            with pytest.raises(StoreCorrupted, match="damaged at offset 60"):
+                store.get("T", 0, 60, 32)
+            await read_again(store, 60)
+            found = [one["body"] for one in read_queue(store)]
+            assert found == [body(number) for number in range(COUNT) if number != 60]
+            assert f"commit log damaged path={path} position={position} bytes=" in caplog.text
+            assert "from=60 to=61 lost=1" in caplog.text
+            assert store.damaged_records == 1
+            assert len(read_queue(store, "U")) == COUNT
+
+    asyncio.run(run())
+
+
+def test_delays_keep_their_times(tmp_path: Path) -> None:
+    clock = ManualClock(1_000_000)
+
+    async def run() -> None:
+        async with running_store(tmp_path, clock=clock) as store:
+            for _ in range(UNITS_PER_FILE * 12):
+                await put(store, topic=SCHEDULE_TOPIC, properties=b"DELAY\x012\x02")
+            unit_file = tmp_path / "consumequeue" / SCHEDULE_TOPIC / "0" / f"{0:020d}"
+        whole = unit_file.read_bytes()
+        async with running_store(tmp_path, clock=clock) as store:
+            overwrite(unit_file, 5 * 20, bytes(3 * 20))
+            with pytest.raises(StoreCorrupted, match="damaged at offset 5"):
+                store.get(SCHEDULE_TOPIC, 0, 5, 1)
+            await read_again(store, 5, SCHEDULE_TOPIC)
+            assert unit_file.read_bytes() == whole
+
+    asyncio.run(run())
+
+
+def test_messages_of_a_deleted_topic_stay_out(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            for _ in range(3):
+                await put(store, b"old")
+            await store.delete_topic("T")
+            for number in range(COUNT):
+                await put(store, body(number))
+        async with running_store(tmp_path) as store:
+            overwrite(tmp_path / QUEUE / f"{0:020d}", 0, bytes(20 * 20))
+            with pytest.raises(StoreCorrupted, match="damaged at offset 0"):
+                store.get("T", 0, 0, 1)
+            await read_again(store, 0)
+            assert [one["body"] for one in read_queue(store)] == [body(number) for number in range(COUNT)]
+
+    asyncio.run(run())
+
+
+def test_a_repair_that_finds_no_room_is_tried_with_the_next_read(tmp_path: Path) -> None:
+    files = FailingFiles()
+
+    async def run() -> None:
+        await filled(tmp_path)
+        async with running_store(tmp_path, files=files) as store:
+            hit = zero_page(tmp_path)
+            files.fail(0, errno.ENOSPC, only="write")
+            with pytest.raises(StoreCorrupted, match="damaged"):
+                store.get("T", 0, hit, 32)
+            await read_again(store, hit)
+            assert store.read_only_reason is None
+            assert store.repaired_queues == 1
+
+    asyncio.run(run())
