@@ -2,6 +2,9 @@
 
 A held pull ends when a message that its tags let through becomes readable, when its time is over, or, every few
 seconds, when messages came that its tags do not let through: the answer then moves the client past them.
+
+A tick looks at the pulls whose second has come and at the queues that got messages which some pull did not want, not at
+all that are held.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 from rocketcore.transport.channel import Channel
 
 TICK_SECONDS = 1.0
+PER_CONNECTION = 1024
+"""Pulls that one connection may hold. A client holds one for each queue that it reads."""
+
 _TICKS_PER_SCAN = 5
 
 
@@ -34,7 +40,7 @@ class LongPoll:
     """Held pulls by queue. ``resume`` executes a pull again, for the last time; it is called on the event loop.
 
     max_offset  (topic, queue_id) → next offset to be written
-    capacity    pulls held at most
+    capacity    pulls held at most, ``PER_CONNECTION`` of them by one connection
     """
 
     def __init__(
@@ -51,6 +57,9 @@ class LongPoll:
         self._max_offset = max_offset
         self._clock = clock
         self._held: dict[tuple[str, int], dict[HeldPull, None]] = {}
+        # By the second of their deadline: each ends at a tick of that second or the next.
+        self._due: dict[int, dict[HeldPull, None]] = {}
+        self._passed_by: set[tuple[str, int]] = set()
         self._by_channel: dict[Channel, set[HeldPull]] = {}
         self._ready: list[HeldPull] = []
         self._ticks = 0
@@ -69,15 +78,19 @@ class LongPoll:
         self._run_ready()
 
     def hold(self, pull: HeldPull) -> bool:
-        """Keep a pull; False, and not kept, where too many are held already.
+        """Keep a pull; False, and not kept, where too many are held already, in all or by its connection.
 
         Call it in the turn of the loop that executed the pull, so that no arrival falls between.
         """
-        if self._count >= self._capacity:
+        mine = self._by_channel.setdefault(pull.channel, set())
+        if self._count >= self._capacity or len(mine) >= PER_CONNECTION:
+            if not mine:
+                del self._by_channel[pull.channel]
             return False
         self._count += 1
+        mine.add(pull)
         self._held.setdefault((pull.header.topic, pull.header.queue_id), {})[pull] = None
-        self._by_channel.setdefault(pull.channel, set()).add(pull)
+        self._due.setdefault(int(pull.deadline), {})[pull] = None
         return True
 
     def message_arrived(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
@@ -90,19 +103,22 @@ class LongPoll:
             for pull in held
             if pull.header.queue_offset < max_offset and (pull.tag_codes is None or tags_code in pull.tag_codes)
         ]
+        if len(matching) < len(held):
+            self._passed_by.add((topic, queue_id))
         if matching:
             self._wake(matching)
 
     def tick(self) -> None:
         """End what is over time; every fifth call also what has unwanted messages before it."""
         now = self._clock.monotonic()
+        over = [pull for second in sorted(self._due) if second <= now for pull in self._due[second]]
+        self._wake([pull for pull in over if pull.deadline <= now])
         self._ticks += 1
-        scan = self._ticks % _TICKS_PER_SCAN == 0
-        over: list[HeldPull] = []
-        for (topic, queue_id), held in self._held.items():
-            newest = self._max_offset(topic, queue_id) if scan else 0
-            over += [pull for pull in held if pull.deadline <= now or pull.header.queue_offset < newest]
-        self._wake(over)
+        if self._ticks % _TICKS_PER_SCAN == 0:
+            passed_by, self._passed_by = self._passed_by, set()
+            for key in passed_by:
+                newest = self._max_offset(*key)
+                self._wake([pull for pull in self._held.get(key, ()) if pull.header.queue_offset < newest])
 
     def channel_closed(self, channel: Channel) -> None:
         """Drop the pulls of a connection that is gone."""
@@ -131,8 +147,10 @@ class LongPoll:
 
     def _forget(self, pull: HeldPull) -> None:
         key = (pull.header.topic, pull.header.queue_id)
-        held = self._held[key]
-        del held[pull]
+        held, due = self._held[key], self._due[int(pull.deadline)]
+        del held[pull], due[pull]
         self._count -= 1
         if not held:
             del self._held[key]
+        if not due:
+            del self._due[int(pull.deadline)]

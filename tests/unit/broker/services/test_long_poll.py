@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from rocketcore.broker.services.long_poll import HeldPull, LongPoll
+from rocketcore.broker.services.long_poll import PER_CONNECTION, HeldPull, LongPoll
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import PullMessageRequestHeader
 from rocketcore.service import ManualClock
@@ -113,6 +113,7 @@ def test_unwanted_messages_end_a_pull_after_a_while() -> None:
     def scenario(scene: Scene) -> list[HeldPull]:
         pull = scene.hold(frozenset({1}))
         scene.newest = 500
+        scene.polls.message_arrived("T", 0, 500, 2)
         for _ in range(4):
             scene.polls.tick()
         assert len(scene.polls) == 1
@@ -146,6 +147,54 @@ def test_no_more_than_the_capacity_is_held() -> None:
         polls.message_arrived("T", 0, 1, 0)
         assert polls.hold(pulls[2])
         assert len(polls) == 2
+
+    asyncio.run(run())
+
+
+def test_one_connection_cannot_take_the_places_of_all() -> None:
+    async def run() -> None:
+        polls = LongPoll(lambda pull: None, lambda topic, queue_id: 0, clock=ManualClock())
+        greedy, other = cast(Channel, FakeChannel()), cast(Channel, FakeChannel())
+        kept = [
+            polls.hold(HeldPull(greedy, RemotingCommand(11), pull_header(number, 0), None, 10.0))
+            for number in range(PER_CONNECTION + 5)
+        ]
+        assert kept == [True] * PER_CONNECTION + [False] * 5
+        assert polls.hold(HeldPull(other, RemotingCommand(11), pull_header(0, 0), None, 10.0))
+        polls.channel_closed(greedy)
+        assert len(polls) == 1
+        assert polls.hold(HeldPull(greedy, RemotingCommand(11), pull_header(0, 0), None, 10.0))
+
+    asyncio.run(run())
+
+
+def test_a_tick_asks_only_for_queues_whose_messages_were_passed_by() -> None:
+    async def run() -> None:
+        clock = ManualClock()
+        asked: list[tuple[str, int]] = []
+
+        def max_offset(topic: str, queue_id: int) -> int:
+            asked.append((topic, queue_id))
+            return 11
+
+        resumed: list[HeldPull] = []
+        polls = LongPoll(resumed.append, max_offset, clock=clock)
+        channel = cast(Channel, FakeChannel())
+        pulls = [
+            HeldPull(channel, RemotingCommand(11), pull_header(number, 10), frozenset({1}), 100.0)
+            for number in range(500)
+        ]
+        for pull in pulls:
+            polls.hold(pull)
+        polls.message_arrived("T", 7, 11, 2)
+        for _ in range(20):
+            polls.tick()
+        assert asked == [("T", 7)]
+        await asyncio.sleep(0)
+        assert resumed == [pulls[7]]
+        clock.advance(100)
+        polls.tick()
+        assert len(polls) == 0
 
     asyncio.run(run())
 
