@@ -20,6 +20,9 @@ __all__ = ["FlushDiskType", "StoreConfig", "parse_delay_levels"]
 UNIT_SIZE = 20
 """Bytes of a consume queue entry."""
 
+FILE_MAX_BYTES = (1 << 31) - 1
+"""Largest commit log file, as in Java, where it is an ``int``."""
+
 RECORD_OVERHEAD = 64 * 1024
 """What a record may hold beside its body: properties (32,767 bytes), topic, fixed fields."""
 
@@ -84,6 +87,11 @@ class StoreConfig:
             raise ConfigError(
                 f"mappedFileSizeCommitLog={self.mapped_file_size_commit_log} is too small: a record of "
                 f"maxMessageSize={self.max_message_size} needs {needed} bytes in one file"
+            )
+        if self.mapped_file_size_commit_log > FILE_MAX_BYTES:
+            raise ConfigError(
+                f"mappedFileSizeCommitLog={self.mapped_file_size_commit_log} is too large: the record that ends a file "
+                f"says in 32 bits how much is left, so {FILE_MAX_BYTES} bytes are the most"
             )
         if self.mapped_file_size_consume_queue < UNIT_SIZE:
             raise ConfigError(f"mappedFileSizeConsumeQueue is at least {UNIT_SIZE} bytes")
