@@ -181,9 +181,15 @@ class QueueSaver:
                 confirm_offset=confirm_offset,
                 store_timestamp=self._committer.durable_timestamp,
                 queues=bounds,
-                deleted_before=dict(self.deleted_before),
+                deleted_before=self._still_in_log(),
             ),
         )
+
+    def _still_in_log(self) -> dict[str, int]:
+        """Return the deletions that concern a part of the log which is still there; the others are forgotten."""
+        start = self._log.min_offset
+        self.deleted_before = {topic: end for topic, end in self.deleted_before.items() if end > start}
+        return dict(self.deleted_before)
 
     def write_notes(self, bounds: QueueBounds) -> None:
         """Sync the queues, then write the notes: they are true at any crash, as the log before them is on disk."""

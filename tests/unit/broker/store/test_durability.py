@@ -13,7 +13,16 @@ import pytest
 from rocketcore.broker.store import FlushDiskType, MessageStore, PutStatus
 from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
 from rocketcore.errors import StoreError
-from tests.fixtures.stores import FailingFiles, crash_copy, message, put, read_queue, running_store, stored
+from tests.fixtures.stores import (
+    SEGMENT_BYTES,
+    FailingFiles,
+    crash_copy,
+    message,
+    put,
+    read_queue,
+    running_store,
+    stored,
+)
 
 
 class SlowFiles(FailingFiles):
@@ -111,7 +120,7 @@ def test_a_deletion_that_cannot_be_noted_says_so_and_is_tried_again(tmp_path: Pa
     files = FailingFiles()
 
     async def run() -> None:
-        async with running_store(tmp_path / "live", files=files) as store:
+        async with running_store(tmp_path / "live", files=files, flush_disk_type=FlushDiskType.ASYNC_FLUSH) as store:
             await put(store)
             files.fail(0, errno.ENOSPC, only="write", forever=True)
             for _ in range(2):
@@ -286,5 +295,24 @@ def test_a_clean_start_writes_nothing_again(tmp_path: Path) -> None:
         files = NotingFiles()
         async with running_store(tmp_path, files=files):
             assert not any(name == f"{0:020d}" for name, _ in files.synced)
+
+    asyncio.run(run())
+
+
+def test_a_deletion_is_forgotten_with_the_part_of_the_log_that_it_concerns(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            await put(store, b"old", topic="Old")
+            await store.delete_topic("Old")
+            while (await put(store, bytes(30_000))).end_offset < 2 * SEGMENT_BYTES:
+                pass
+            await put(store, b"new", topic="New")
+            await store.delete_topic("New")
+        (tmp_path / "commitlog" / f"{0:020d}").unlink()
+        async with running_store(tmp_path) as store:
+            await put(store)
+        bounds = QueueBounds.read(tmp_path / "queuebounds")
+        assert bounds is not None
+        assert list(bounds.deleted_before) == ["New"]
 
     asyncio.run(run())
