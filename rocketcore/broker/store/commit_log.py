@@ -33,6 +33,7 @@ __all__ = ["CommitLog", "Group", "Run"]
 
 BUFFER_BYTES = 1 << 20
 KEEP_BUFFER_BYTES = 8 << 20
+ZEROS_UP_TO_BYTES = 64 << 10
 RETRY_ALLOCATION_SECONDS = 0.2
 FORGET_AFTER_BYTES = 64 << 20
 """Bytes read through the maps after which their pages are dropped from resident memory."""
@@ -67,10 +68,13 @@ class Group:
                 with view[run.begin : run.end] as data:
                     run.segment.write(data, run.position)
 
-    def zero_ahead(self) -> None:
-        """Spare the syncs of the next groups a journal commit."""
-        segment, position, begin, end = self.runs[-1]
-        segment.zero_ahead(position + end - begin)
+    @property
+    def wants_zeros(self) -> bool:
+        """Whether zeros ahead would spare the syncs of the next groups a journal commit.
+
+        A large group brings more of its own than that costs, and uses the zeros up at once.
+        """
+        return self.size <= ZEROS_UP_TO_BYTES and self.runs[-1].segment.wants_zeros
 
     def sync(self) -> None:
         """Make the written runs durable."""
@@ -331,13 +335,22 @@ class CommitLog:
 
     # ------------------------------------------------------------------ flushing and closing
 
-    def write_and_sync(self, group: Group) -> None:
-        """Make a group durable; flush thread only."""
+    def write_and_sync(self, group: Group) -> bool:
+        """Make a group durable; flush thread only. Returns whether ``zero_ahead`` is to follow."""
         self._check_failure()
         try:
             group.write()
-            group.zero_ahead()
             group.sync()
+        except OSError as error:
+            self._failure = error
+            raise
+        return group.wants_zeros
+
+    def zero_ahead(self, segment: Segment) -> None:
+        """Write zeros behind what was written to a segment; flush thread only, when no one waits for it."""
+        self._check_failure()
+        try:
+            segment.zero_ahead()
         except OSError as error:
             self._failure = error
             raise

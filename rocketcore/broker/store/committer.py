@@ -20,6 +20,7 @@ from rocketcore.broker.store.commit_log import CommitLog, Group
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
 from rocketcore.broker.store.dispatch import Dispatcher, Entry
 from rocketcore.broker.store.flush import DiskThread
+from rocketcore.broker.store.segment_file import Segment
 from rocketcore.broker.store.values import PutStatus
 from rocketcore.errors import StoreError
 from rocketcore.service import Clock
@@ -128,7 +129,7 @@ class Committer:
         self._log.give_back(group)
         self._finish(commit)
 
-    def _synced(self, _result: None, error: BaseException | None) -> None:
+    def _synced(self, wants_zeros: bool | None, error: BaseException | None) -> None:
         """The flush thread is done with the group in flight."""
         commit, self._in_flight = self._in_flight, None
         if error is not None or commit is None:
@@ -140,6 +141,18 @@ class Committer:
         self._log.give_back(commit.group)
         self._commit()
         self._finish(commit)
+        if wants_zeros:
+            self._zero_ahead(commit.group.runs[-1].segment)
+
+    def _zero_ahead(self, segment: Segment) -> None:
+        """Prepare the log for the next groups, now that this one is answered."""
+        assert self._flusher is not None, "started"
+
+        def done(_result: None, error: BaseException | None) -> None:
+            if error is not None:
+                self.latch("write", error)
+
+        self._flusher.submit(lambda: self._log.zero_ahead(segment), done)
 
     def _finish(self, commit: _Commit) -> None:
         """Make a committed group visible and answer those who wait for it."""

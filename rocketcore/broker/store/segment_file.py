@@ -195,7 +195,7 @@ class FileSystem:
 class Segment:
     """One file of the commit log (Java: ``DefaultMappedFile``): bytes ``start`` to ``start + size`` of the log."""
 
-    __slots__ = ("_fd", "_files", "_map", "_view", "_zeroed_to", "path", "size", "start")
+    __slots__ = ("_fd", "_files", "_map", "_view", "_written_to", "_zeroed_to", "path", "size", "start")
 
     def __init__(self, path: Path, start: int, size: int, files: FileSystem, fd: int = -1) -> None:
         self.path = path
@@ -204,6 +204,7 @@ class Segment:
         self._files = files
         self._fd = fd
         self._zeroed_to = 0
+        self._written_to = 0
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
 
@@ -241,14 +242,21 @@ class Segment:
             self._files.write(self._writable(), data, position)
         except OSError as error:
             raise lost_write(error, self.path) from error
+        self._written_to = position + len(data)
 
-    def zero_ahead(self, position: int) -> None:
-        """Write zeros behind the data, which end at ``position``, when those of the last time are used up."""
-        if position < self._zeroed_to or position >= self.size:
-            return
-        length = min(ZERO_BYTES, self.size - position)
-        self._zeroed_to = position + length
-        self.write(_ZEROS if length == ZERO_BYTES else bytes(length), position)
+    @property
+    def wants_zeros(self) -> bool:
+        """Whether the data have used up the zeros that were written ahead of them; flush thread only."""
+        return self._zeroed_to <= self._written_to < self.size
+
+    def zero_ahead(self) -> None:
+        """Write zeros behind the data; flush thread only, which alone knows where they end."""
+        if self.wants_zeros:
+            position = self._written_to
+            length = min(ZERO_BYTES, self.size - position)
+            self._zeroed_to = position + length
+            self.write(_ZEROS if length == ZERO_BYTES else bytes(length), position)
+            self._written_to = position
 
     def sync(self) -> None:
         sync_checked(self._writable(), self.path, self._files)
