@@ -371,14 +371,14 @@ class CommitLog:
         self.synced = end
         return end
 
-    def make_sure(self, start: int | None, end: int) -> None:
+    def make_sure(self, start: int, end: int) -> None:
         """Have on disk what an unclean end left, before anything of it is shown or noted as durable.
 
         What was written may never have been synced; and after a failed fsync the system takes pages for clean that are
-        not on disk, so they are written again. ``start`` is where the last note ends; without one the last two files
-        count, as no group reaches further back.
+        not on disk, so they are written again. ``start`` is where the last note ends; -1, where there is none, stands
+        for the last two files, as no group reaches further back.
         """
-        if start is None:
+        if start < 0:
             start = self.segments[-2:][0].start
         for segment in self.segments:
             if segment.end > start and segment.start < end:

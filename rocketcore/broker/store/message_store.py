@@ -119,7 +119,7 @@ class MessageStore:
             self.recovery = recover(self.config, self._log, self._queues, bounds, checkpoint, clean=clean)
             self._log.open_at(self.recovery.end_offset)
             if not clean:
-                self._log.make_sure(bounds.confirm_offset if bounds is not None else None, self.recovery.end_offset)
+                self._log.make_sure(bounds.confirm_offset if bounds is not None else -1, self.recovery.end_offset)
             self._write_abort()
         except BaseException:
             self._close_files()

@@ -20,6 +20,7 @@ from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, Units
+from rocketcore.broker.store.deleted_topics import DeletedTopics
 from rocketcore.broker.store.flush import DiskThread
 from rocketcore.broker.store.queue_repair import Damage, Repair
 from rocketcore.broker.store.segment_file import FileSystem, LostWrite, is_full
@@ -34,12 +35,13 @@ logger = logging.getLogger(__name__)
 class _Save:
     """One save: ``work`` on the save thread, then ``done`` or ``failed`` on the loop."""
 
-    __slots__ = ("_deletions", "_saver", "_unsaved", "bounds")
+    __slots__ = ("_deletions", "_saver", "_unsaved", "_with_deletions", "bounds")
 
     def __init__(self, saver: QueueSaver, unsaved: list[Units], bounds: QueueBounds | None) -> None:
         self.bounds = bounds
         self._saver = saver
         self._deletions = saver.deletions
+        self._with_deletions = saver.has_deletions_to_note
         self._unsaved = unsaved
 
     def work(self) -> None:
@@ -47,6 +49,8 @@ class _Save:
         for units in self._unsaved:
             self._saver.queues.files.write(units)
         if self.bounds is not None:
+            if self._with_deletions:
+                self._saver.deleted.write(self.bounds.deleted_before)
             self._saver.write_notes(self.bounds)
 
     def done(self) -> None:
@@ -79,7 +83,7 @@ class QueueSaver:
         on_full: Callable[[str], None],
     ) -> None:
         self.queues = queues
-        self.deleted_before: dict[str, int] = {}
+        self.deleted = DeletedTopics(config.root, files)
         self.noted_offset = -1
         self.deletions = self.noted_deletions = 0
         self._root = config.root
@@ -103,10 +107,13 @@ class QueueSaver:
     # ------------------------------------------------------------------ life
 
     def read(self) -> tuple[QueueBounds | None, Checkpoint]:
-        """Read what the last run noted."""
+        """Read what the last run noted; bounds with a negative ``confirm_offset`` say only what was deleted."""
         bounds = QueueBounds.read(self._bounds_path)
+        self.deleted.read(bounds.deleted_before if bounds is not None else {})
         if bounds is not None:
-            self.deleted_before = bounds.deleted_before
+            bounds.deleted_before = dict(self.deleted.before)
+        elif self.deleted.before:
+            bounds = QueueBounds(confirm_offset=-1, deleted_before=dict(self.deleted.before))
         return bounds, Checkpoint.read(self._checkpoint_path)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -171,6 +178,7 @@ class QueueSaver:
         news = confirm_offset != self.noted_offset or self.has_deletions_to_note
         if not thorough or not news:
             return _Save(self, unsaved, None)
+        self.deleted.forget_before(self._log.min_offset)
         bounds: dict[str, dict[int, tuple[int, int]]] = {}
         for queue in self.queues:
             bounds.setdefault(queue.topic, {})[queue.queue_id] = (queue.min_offset, queue.max_offset)
@@ -181,15 +189,9 @@ class QueueSaver:
                 confirm_offset=confirm_offset,
                 store_timestamp=self._committer.durable_timestamp,
                 queues=bounds,
-                deleted_before=self._still_in_log(),
+                deleted_before=dict(self.deleted.before),
             ),
         )
-
-    def _still_in_log(self) -> dict[str, int]:
-        """Return the deletions that concern a part of the log which is still there; the others are forgotten."""
-        start = self._log.min_offset
-        self.deleted_before = {topic: end for topic, end in self.deleted_before.items() if end > start}
-        return dict(self.deleted_before)
 
     def write_notes(self, bounds: QueueBounds) -> None:
         """Sync the queues, then write the notes: they are true at any crash, as the log before them is on disk."""
@@ -223,7 +225,7 @@ class QueueSaver:
 
     def topic_deleted(self, topic: str, end_offset: int) -> None:
         """Have the next note say that what the log holds of a topic before ``end_offset`` belongs to no queue."""
-        self.deleted_before[topic] = end_offset
+        self.deleted.add(topic, end_offset)
         self.deletions += 1
 
     def note_deletions(self, topic: str) -> asyncio.Future[None]:
@@ -275,7 +277,7 @@ class QueueSaver:
                     queue.min_offset,
                     queue.saved,
                     following if following >= 0 else self._committer.durable_offset,
-                    max(self._log.min_offset, self.deleted_before.get(queue.topic, 0)),
+                    max(self._log.min_offset, self.deleted.before.get(queue.topic, 0)),
                 )
                 repair = Repair(self._log, self.queues.files, self._levels, damage)
                 await self._thread.run(repair.work)

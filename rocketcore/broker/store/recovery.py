@@ -148,7 +148,7 @@ class _Scan:
         self._rebuild = rebuild
         self._clean = clean
         self._deleted_before = bounds.deleted_before if bounds is not None else {}
-        self._durable_offset = bounds.confirm_offset if bounds is not None else None
+        self._durable_offset = bounds.confirm_offset if bounds is not None and bounds.confirm_offset >= 0 else None
         self._durable_timestamp = checkpoint.physic_msg_timestamp
         self._start = log.min_offset if rebuild or bounds is None else bounds.confirm_offset
         self._table = Table(ROWS, COLUMNS)

@@ -97,6 +97,27 @@ def test_a_deletion_is_durable_when_it_is_answered(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("lost", ["queuebounds", "deletedtopics"])
+@pytest.mark.parametrize("how", ["removed", "damaged"])
+def test_a_deletion_outlives_the_loss_of_either_note(tmp_path: Path, lost: str, how: str) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            await put(store, b"old")
+            await put(store, b"other", topic="U")
+            await store.delete_topic("T")
+        path = tmp_path / lost
+        if how == "removed":
+            path.unlink()
+        else:
+            path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
+        for _ in range(2):
+            async with running_store(tmp_path) as store:
+                assert list(store.queues()) == [("U", 0)]
+                assert [one["body"] for one in read_queue(store, "U")] == [b"other"]
+
+    asyncio.run(run())
+
+
 def test_a_deletion_that_a_later_note_overtakes_stays(tmp_path: Path) -> None:
     """A save in flight, prepared before the deletion, must not write its note behind that of the deletion."""
 

@@ -1,0 +1,64 @@
+"""How far the log belongs to topics that were deleted: the file ``deletedtopics``, and the table behind it.
+
+The log keeps the messages of a deleted topic, and a start that builds queues from the log must leave them out.
+``queuebounds`` has the table too, but that file is no more than a note: it may be lost or damaged with nothing but time
+to pay, and must not bring topics back. So there are two copies, and a start believes whatever either says.
+
+RocketMQ ignores the file.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from rocketcore.broker.store.segment_file import FileSystem, replace_durably
+
+__all__ = ["DeletedTopics"]
+
+logger = logging.getLogger(__name__)
+
+
+class DeletedTopics:
+    """Topic → the end of the log when it was deleted; loop thread only, except ``write``."""
+
+    def __init__(self, root: Path, files: FileSystem) -> None:
+        self.before: dict[str, int] = {}
+        self._path = root / "deletedtopics"
+        self._files = files
+
+    def read(self, noted: Mapping[str, int]) -> None:
+        """Take over what the file says, and what ``queuebounds`` noted."""
+        self.before = _read(self._path)
+        for topic, end_offset in noted.items():
+            self.before[topic] = max(end_offset, self.before.get(topic, 0))
+
+    def add(self, topic: str, end_offset: int) -> None:
+        """What the log holds of a topic before ``end_offset`` belongs to no queue."""
+        self.before[topic] = end_offset
+
+    def forget_before(self, start: int) -> None:
+        """Drop what concerns only the log before ``start``, which is gone."""
+        self.before = {topic: end for topic, end in self.before.items() if end > start}
+
+    def write(self, table: Mapping[str, int]) -> None:
+        """Make a copy of the table durable; on the save thread. Raises OSError."""
+        text = json.dumps(dict(table), separators=(",", ":"), sort_keys=True).encode()
+        replace_durably(self._path, f"{zlib.crc32(text):08x}\n".encode() + text, self._files)
+
+
+def _read(path: Path) -> dict[str, int]:
+    try:
+        digest, _, text = path.read_bytes().partition(b"\n")
+        if int(digest, 16) == zlib.crc32(text):
+            return {str(topic): int(end_offset) for topic, end_offset in json.loads(text).items()}
+        reason = "its checksum is wrong"
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        reason = str(error)
+    logger.error("table of deleted topics damaged path=%s reason=%s", path, reason)
+    return {}
