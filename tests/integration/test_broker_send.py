@@ -140,6 +140,20 @@ def test_unusual_messages_among_plain_ones(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE])
+def test_a_batch_without_messages_is_refused(tmp_path: Path, code: int) -> None:
+    """It was answered with success, an empty message id and an offset that the next message got."""
+
+    async def scenario(client: BrokerClient) -> None:
+        answer = await client.send("T", b"", batch=True, code=code)
+        assert (answer.code, answer.remark) == (1, "the batch for topic T holds no message")
+        assert await client.records("T") == []
+        first = await client.send_batch("T", [b"a"])
+        assert (first.ext_fields or {})["queueOffset"] == "0"
+
+    play(tmp_path, scenario)
+
+
 def test_a_batch_gets_consecutive_offsets(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         await client.send("T")

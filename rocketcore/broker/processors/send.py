@@ -372,6 +372,9 @@ class SendProcessor:
             )
         if _level(properties) > 0:
             raise BrokerError.of(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
+        if not message.body:
+            # Apache's code: there it is the exception that a missing body raises.
+            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"the batch for topic {message.topic} holds no message")
         return self._context.store.put_batch(message)
 
     def _put_single(
