@@ -646,15 +646,41 @@ cdef inline bint is_special(const rc_property* found) noexcept nogil:
     return False
 
 
-cdef inline bint read_put_properties(
-    const uint8_t* base, int64_t start, int64_t length, int64_t* result
-) noexcept nogil:
-    """Fill RESULT_TAGS_CODE, RESULT_UNIQ_KEY_… and RESULT_WAIT.
+cdef inline uint64_t name_bit(const rc_property* found) noexcept nogil:
+    """One of 64 bits for a property's name: names with different bits differ."""
+    return 1ULL << ((found.name_length * 5 + found.name[0] * 9 + found.name[found.name_length - 1]) & 63)
 
-    returns  False where a property is special, or a pair is none and would not be stored
+
+cdef uint64_t name_bits(const uint8_t* properties, int64_t length) noexcept nogil:
+    cdef rc_property_reader reader = rc_read_properties(properties, length)
+    cdef rc_property found
+    cdef uint64_t bits = 0
+    while rc_next_property(&reader, &found):
+        bits |= name_bit(&found)
+    return bits
+
+
+cdef bint has_name_of(const uint8_t* properties, int64_t length, const rc_property* wanted) noexcept nogil:
+    cdef rc_property_reader reader = rc_read_properties(properties, length)
+    cdef rc_property found
+    while rc_next_property(&reader, &found):
+        if named(&found, <const char*>wanted.name, wanted.name_length):
+            return True
+    return False
+
+
+cdef inline bint read_put_properties(
+    const uint8_t* base, int64_t start, int64_t length, const uint8_t* extra, int64_t extra_length,
+    uint64_t extra_names, int64_t* result,
+) noexcept nogil:
+    """Fill RESULT_TAGS_CODE, RESULT_UNIQ_KEY_… and RESULT_WAIT; of a name that comes twice the last pair counts.
+
+    extra_names  ``name_bits`` of the extra properties, which are stored after the message's own
+    returns      False where a property is special, comes twice, or a pair is none and would not be stored
     """
     cdef rc_property_reader reader = rc_read_properties(base + start, length)
     cdef rc_property found
+    cdef uint64_t bit, names = extra_names
     cdef const uint8_t* tags = NULL
     cdef const uint8_t* next_name = base + start
     cdef int64_t tags_length = 0
@@ -667,6 +693,13 @@ cdef inline bint read_put_properties(
         if found.name != next_name:
             plain = False
         next_name = found.value + found.value_length + 1
+        bit = name_bit(&found)
+        if names & bit and (
+            has_name_of(base + start, found.name - (base + start), &found)
+            or has_name_of(extra, extra_length, &found)
+        ):
+            plain = False
+        names |= bit
         if named(&found, b"TAGS", 4):
             tags = found.value
             tags_length = found.value_length
@@ -682,6 +715,22 @@ cdef inline bint read_put_properties(
     return plain and next_name >= base + start + length
 
 
+def waits_for_flush(properties):
+    """Whether the sender of a message with this property text waits until it is flushed: what RESULT_WAIT says.
+
+    properties  bytes-like; absent WAIT means yes, any value but "true", in whatever case, no
+    RocketMQ    common/message/Message.java (isWaitStoreMsgOK)
+    """
+    cdef Py_buffer source
+    cdef int64_t[RESULT_COLUMNS] result
+    take_bytes(properties, &source)
+    try:
+        read_put_properties(<const uint8_t*>source.buf, 0, source.len, NULL, 0, 0, result)
+        return result[RESULT_WAIT] != 0
+    finally:
+        PyBuffer_Release(&source)
+
+
 cdef struct Sources:
     const uint8_t* data
     int64_t data_length
@@ -690,6 +739,7 @@ cdef struct Sources:
     int64_t* next_offsets
     int64_t queue_count
     int64_t max_body
+    uint64_t extra_names
 
 
 cdef inline bint outside(int64_t start, int64_t length, int64_t total) noexcept nogil:
@@ -724,7 +774,10 @@ cdef PutStatus put_row(
     stored_length = joined_length(fields, properties, properties_length)
     if stored_length > PROPERTIES_MAX:
         return PUT_PROPERTIES_TOO_LONG
-    if not read_put_properties(sources.scratch, row[SEND_PROPERTIES_START], properties_length, result):
+    if not read_put_properties(
+        sources.scratch, row[SEND_PROPERTIES_START], properties_length, fields.extra, fields.extra_length,
+        sources.extra_names, result,
+    ):
         return PUT_GENERAL
     if result[RESULT_UNIQ_KEY_LENGTH] == 0:
         return PUT_GENERAL
@@ -787,8 +840,9 @@ def put_records(
                       (in ``scratch``) RESULT_WAIT (0 if the sender does not wait for the flush)
     returns           rows stored, counted from ``first``. If it is less than ``last - first``, RESULT_STATUS of the
                       next row says why that one was not stored, and it is for the caller to handle:
-                      PUT_GENERAL      not plain: unusual header, batch, no body, transaction, no UNIQ_KEY, or a
-                                       property that asks for more than storing (DELAY, timers, TRAN_MSG, POP_CK, …)
+                      PUT_GENERAL      not plain: unusual header, batch, no body, transaction, no UNIQ_KEY, a
+                                       property that comes twice or is among the extra ones, or one that asks for more
+                                       than storing (DELAY, timers, TRAN_MSG, POP_CK, …)
                       PUT_OTHER_TOPIC  PUT_BAD_QUEUE  PUT_BODY_TOO_LONG
                       PUT_PROPERTIES_TOO_LONG (the extra ones count)
                       PUT_NO_ROOM      the record does not fit before ``limit``
@@ -820,6 +874,7 @@ def put_records(
                         sources = Sources(
                             <const uint8_t*>source.buf, source.len, <const uint8_t*>side.buf, side.len,
                             <int64_t*>offsets.buf, offsets.shape[0], max_body,
+                            name_bits(fields.extra, fields.extra_length),
                         )
                         if source.len < NOGIL_BYTES:
                             done = put_rows(
@@ -888,7 +943,9 @@ cdef void put_elements(
             out + position, fields, size, <int32_t>row[BATCH_FLAG], queue_offset + i, base_offset + position,
             data + row[BATCH_BODY_START], row[BATCH_BODY_LENGTH], properties, row[BATCH_PROPERTIES_LENGTH],
         )
-        read_put_properties(data, row[BATCH_PROPERTIES_START], row[BATCH_PROPERTIES_LENGTH], result)
+        read_put_properties(
+            data, row[BATCH_PROPERTIES_START], row[BATCH_PROPERTIES_LENGTH], NULL, 0, 0, result
+        )
         result[RESULT_POSITION] = position
         result[RESULT_SIZE] = size
         result[RESULT_STATUS] = PUT_OK

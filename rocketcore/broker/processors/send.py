@@ -7,7 +7,7 @@ holds all the rules. Both answer when the store says that the messages are durab
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
 from rocketcore._fast.header import (
@@ -32,6 +32,7 @@ from rocketcore._fast.message import (
     RESULT_UNIQ_KEY_START,
     RESULT_WAIT,
     offset_msg_id,
+    waits_for_flush,
 )
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.context import FAQ, BrokerContext
@@ -58,7 +59,7 @@ from rocketcore.codes import (
     Version,
 )
 from rocketcore.errors import BrokerError
-from rocketcore.message import CLUSTER, DELAY, MSG_REGION, TRACE_ON, TRANSACTION_PREPARED, UNIQ_KEY, WAIT
+from rocketcore.message import CLUSTER, DELAY, MSG_REGION, TRACE_ON, TRANSACTION_PREPARED, UNIQ_KEY
 from rocketcore.protocol.bodies import TopicConfig, TopicFilterType
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import Chunk
@@ -219,10 +220,21 @@ class SendProcessor:
             )
             (waiting if results[result + RESULT_WAIT] else at_once).append(reply)
         context.stats.count_put(target.name, put.count, size)
-        self._acknowledger.reply_when_durable(channel, put.end_offset, size, waiting)
+        self._acknowledge(channel, put.end_offset, size, waiting, at_once)
+        return put.count
+
+    def _acknowledge(
+        self,
+        channel: Channel,
+        end_offset: int,
+        size: int,
+        waiting: Sequence[SendReply],
+        at_once: Sequence[SendReply],
+    ) -> None:
+        """Answer the senders that wait for the flush after it, the others now; all count as pending until then."""
+        self._acknowledger.reply_when_durable(channel, end_offset, size, waiting)
         if at_once:
             channel.write(self._acknowledger.encode(at_once))
-        return put.count
 
     def _extra_properties(self) -> bytes:
         """What every stored message carries beside the sender's properties."""
@@ -334,11 +346,8 @@ class SendProcessor:
             None if unique is None else unique.encode(),
         )
         replies = () if request.is_oneway else (reply,)
-        if properties.get(WAIT) == "false":
-            if replies:
-                channel.write(self._acknowledger.encode(replies))
-        else:
-            self._acknowledger.reply_when_durable(channel, result.end_offset, result.size, replies)
+        waiting, at_once = (replies, ()) if waits_for_flush(text) else ((), replies)
+        self._acknowledge(channel, result.end_offset, result.size, waiting, at_once)
         return None
 
     def _queue_id(self, channel: Channel, header: SendHeader, topic: TopicConfig) -> int:

@@ -1,8 +1,7 @@
 """A whole connection to a broker: frames, requests, answers, and the log that they leave.
 
 Whatever comes, nothing is raised, each request that asks for an answer gets one, answers and log are the same bytes
-with and without the handlers that take requests by the chunk, and what was acknowledged is in the log. Only where a
-message has a property twice the log has it so by the chunk, and once in general; readers take the last in both.
+with and without the handlers that take requests by the chunk, and what was acknowledged is in the log.
 
 The broker has a topic ``T`` of four queues and a group ``g``.
 
@@ -59,7 +58,7 @@ def run(data: bytes) -> None:
 async def serve(parts: list[bytes]) -> None:
     answers, log = await answered(parts, by_chunks=True)
     sent = requests_of(b"".join(parts))
-    if CHUNKS & set(sent.values()) and not any_property_twice(parts):
+    if CHUNKS & set(sent.values()):
         assert (answers, log) == await answered(parts, by_chunks=False)
     records, bad = reference_message.decode_all(log, 0, len(log), check_crc=True)
     assert bad is None
@@ -70,16 +69,6 @@ async def serve(parts: list[bytes]) -> None:
             record = at[decode_offset_msg_id(fields["msgId"].partition(",")[0])[1]]
             assert str(record.queue_offset) == fields["queueOffset"]
     assert not FAILURES, FAILURES
-
-
-def any_property_twice(parts: list[bytes]) -> bool:
-    with contextlib.suppress(DecodeError):
-        for each in FrameDecoder().feed(b"".join(parts)):
-            pairs = (each.ext_fields or {}).get("i", "").split("\x02")
-            names = [pair.partition("\x01")[0] for pair in pairs if pair]
-            if each.code == RequestCode.SEND_MESSAGE_V2 and len(names) != len(set(names)):
-                return True
-    return False
 
 
 def requests_of(stream: bytes) -> dict[int, int]:

@@ -483,6 +483,8 @@ def test_put_records_lays_out_plain_messages() -> None:
         (send_frame("T", 0, KEY + b"k\x01", b"no value"), message.PUT_GENERAL),
         (send_frame("T", 0, KEY + b"none", b"none at the end"), message.PUT_GENERAL),
         (send_frame("T", 0, KEY, b"x", m="true"), message.PUT_GENERAL),
+        (send_frame("T", 0, KEY + b"TAGS\x01a\x02k\x01v\x02TAGS\x01b", b"one twice"), message.PUT_GENERAL),
+        (send_frame("T", 0, KEY + b"CLUSTER\x01mine", b"one of the broker's"), message.PUT_GENERAL),
         (send_frame("Other", 0, KEY, b"x"), message.PUT_OTHER_TOPIC),
         (send_frame("T", 4, KEY, b"x"), message.PUT_BAD_QUEUE),
         (send_frame("T", -1, KEY, b"x"), message.PUT_BAD_QUEUE),
