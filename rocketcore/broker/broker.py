@@ -212,7 +212,7 @@ class Broker:
 
     def _register_handlers(self) -> None:
         context, server = self._context, self._server
-        runtime_info = RuntimeInfo(context, self._store_config, self._delay.positions)
+        runtime_info = RuntimeInfo(context, self._store_config, self._delay)
         processors = (
             self._send,
             self._pull,
@@ -242,7 +242,7 @@ class Broker:
     def _message_arrived(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
         self._pull.long_poll.message_arrived(topic, queue_id, max_offset, tags_code)
         if topic == SCHEDULE_TOPIC:
-            self._delay.message_arrived(queue_id)
+            self._delay.message_arrived(queue_id, max_offset)
 
     def _topics_changed(self, topics: Iterable[TopicConfig]) -> None:
         self._context.writer.save(self._topics.file, self._topics.encode)
@@ -277,7 +277,7 @@ class Broker:
 
     def _save_delays(self) -> None:
         if self._delay.take_changes():
-            self._context.writer.save(self._delay.file, self._delay.encode)
+            self._context.writer.save(self._delay.file, self._delay.encode_file)
 
     async def _save_state(self) -> None:
         """Write what is only in memory; called when no request can change it any more."""

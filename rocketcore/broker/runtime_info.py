@@ -6,9 +6,8 @@ stay, because ``mqadmin clusterList`` and the Dashboard read them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rocketcore.broker.context import BrokerContext
+from rocketcore.broker.services.delay import DelayService
 from rocketcore.broker.stats import Totals
 from rocketcore.broker.store import StoreConfig
 from rocketcore.codes import CURRENT_VERSION, Version
@@ -24,17 +23,17 @@ _RATES = {
 
 
 class RuntimeInfo:
-    """Collects the figures of one broker; ``delay_positions`` is level → (next message, end)."""
+    """Collects the figures of one broker."""
 
     def __init__(
         self,
         context: BrokerContext,
         store_config: StoreConfig,
-        delay_positions: Callable[[], dict[int, tuple[int, int]]],
+        delay: DelayService,
     ) -> None:
         self._context = context
         self._store_config = store_config
-        self._delay_positions = delay_positions
+        self._delay = delay
 
     def table(self) -> dict[str, str]:
         """Name → value of everything that is known."""
@@ -97,10 +96,11 @@ class RuntimeInfo:
         return -1 if record is None else _store_timestamp(record)
 
     def _delays(self) -> dict[str, str]:
-        return {
+        offsets = {
             f"scheduleMessageOffset_{level}": f"{position},{end}"
-            for level, (position, end) in self._delay_positions().items()
+            for level, (position, end) in self._delay.positions().items()
         }
+        return {**offsets, "scheduleMessageSkipped": str(self._delay.skipped)}
 
     def _pools(self) -> dict[str, str]:
         result = {}

@@ -11,6 +11,7 @@ import pytest
 from rocketcore._fast.header import encode_properties
 from rocketcore.broker.record import RecordReader
 from rocketcore.codes import RequestCode
+from rocketcore.protocol.bodies import KVTable
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketcore.transport.client import RemotingClient
@@ -21,7 +22,7 @@ QUEUES = 4
 IN_FLIGHT = 64
 
 
-def send_request(number: int) -> RemotingCommand:
+def send_request(number: int, **properties: str) -> RemotingCommand:
     header = SendMessageRequestHeaderV2(
         producer_group="p",
         topic="T",
@@ -31,7 +32,7 @@ def send_request(number: int) -> RemotingCommand:
         sys_flag=0,
         born_timestamp=1_700_000_000_000,
         flag=0,
-        properties=encode_properties({"UNIQ_KEY": f"{number:032X}"}).decode(),
+        properties=encode_properties({"UNIQ_KEY": f"{number:032X}", **properties}).decode(),
     )
     return RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header, b"%d" % number)
 
@@ -107,3 +108,43 @@ def test_nothing_acknowledged_is_lost_by_a_kill(processes: Processes, tmp_path: 
     asyncio.run(check())
     assert len(acknowledged) >= 100
     assert broker.stop() == 0
+
+
+@pytest.mark.parametrize("delivered", [1, 1_500])
+def test_delayed_messages_come_once_though_the_broker_is_killed_while_they_come(
+    processes: Processes, tmp_path: Path, delivered: int
+) -> None:
+    """All are due together; the kill comes when some are delivered, long before positions are saved."""
+    store = tmp_path / "store"
+    count = 3_000
+    broker = processes.broker("127.0.0.1:1", store=store)
+
+    async def send_and_kill(broker: RocketProcess) -> None:
+        async with asyncio.timeout(60), RemotingClient() as client:
+            for first in range(0, count, 500):
+                numbers = range(first, first + 500)
+                sends = [client.invoke(broker.address, send_request(n, DELAY="2"), TIMEOUT) for n in numbers]
+                assert {answer.code for answer in await asyncio.gather(*sends)} == {0}
+            while len(await read_queue(client, broker.address, 0)) < delivered / QUEUES:
+                pass
+        broker.kill()
+
+    async def read_all(broker: RocketProcess) -> list[int]:
+        async with asyncio.timeout(60), RemotingClient() as client:
+            while True:
+                queues = [await read_queue(client, broker.address, queue_id) for queue_id in range(QUEUES)]
+                if sum(map(len, queues)) >= count and await positions(client, broker.address) == f"{count},{count}":
+                    return sorted(number for queue in queues for number in queue)
+
+    asyncio.run(send_and_kill(broker))
+    broker = processes.broker("127.0.0.1:1", store=store)
+    assert asyncio.run(read_all(broker)) == list(range(count))
+    assert broker.stop() == 0
+
+
+async def positions(client: RemotingClient, address: str) -> str:
+    """Where level 2 is, and where its queue ends."""
+    answer = await client.invoke(
+        address, RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO, None), TIMEOUT
+    )
+    return KVTable.decode(answer.body).table["scheduleMessageOffset_2"]

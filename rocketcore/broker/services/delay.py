@@ -3,23 +3,35 @@
 A delayed message lies in queue ``level - 1`` of SCHEDULE_TOPIC_XXXX and carries its real topic and queue as properties.
 Messages of one level come due in the order in which they were stored, so each level is one position in one queue.
 
-File     ``config/delayOffset.json``: ``{"dataVersion", "offsetTable": {level: next queue offset}}``. It holds only what
-         is durable in the real topic: after a crash a delivery may repeat, none is lost.
-Never    early: a message whose time lies further away than its level is long (the clock went back) waits the length
-         of the level from when it was first looked at. Upstream delivers it at once.
+Time     A message that arrives while the service runs is due a delay later by the monotonic clock: no jump of the wall
+         clock makes it early or late. One that lay there at the start is due when its queue says, by the wall clock of
+         the start; where that clock had gone back, after its whole delay.
+Once     A delivery holds where its message waited: its prepared transaction offset, which in a committed message says
+         where the half one is, is the physical offset of that message and 1. ``config/delayOffset.json`` says how far
+         each level was at some end of the log. So the log behind that end tells, after any crash, which messages came
+         since: none is lost, none comes twice.
+Damage   What cannot be read or put is named, counted and passed over. A message whose place in its queue is damaged is
+         whole in the log: the position stays before it until a start has built the queue again.
+
+File     ``config/delayOffset.json``: ``{"dataVersion", "offsetTable": {level: next queue offset}, "logOffset"}``.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from rocketcore._fast.header import decode_properties, encode_properties
 from rocketcore.broker.record import RecordReader, StoredRecord
 from rocketcore.broker.state.json_file import JsonFile
-from rocketcore.broker.store import MessageStore, PutStatus, StoredMessage
+from rocketcore.broker.store import MessageStore, PutResult, PutStatus, StoredMessage
 from rocketcore.codes import SCHEDULE_TOPIC, TRANSACTION_MASK
+from rocketcore.errors import RocketError, StoreCorrupted
 from rocketcore.message import DELAY, REAL_QUEUE_ID, REAL_TOPIC
 from rocketcore.protocol.bodies import DataVersion, DelayOffsetSerializeWrapper
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
@@ -27,9 +39,17 @@ from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.1
+ERROR_SECONDS = 10.0
+"""A level rests for this long after an error that may heal, as upstream's."""
+
+_ARRIVAL_SECONDS = 0.05
+"""Messages that arrive within this time of the first of them are due together, with the last."""
+
 _MAX_PER_READ = 32
 _MAX_IN_FLIGHT = 1024
-_NEVER = 1 << 62
+_REFILL = _MAX_IN_FLIGHT // 2
+_LOG_BYTES_PER_SAVE = 64 << 20
+"""Positions that stand still are saved again when the log has grown by this much: a start reads what came since."""
 
 
 def schedule(message: StoredMessage, properties: Mapping[str, str], level: int, level_count: int) -> StoredMessage:
@@ -39,24 +59,82 @@ def schedule(message: StoredMessage, properties: Mapping[str, str], level: int, 
     return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=encode_properties(marked))
 
 
+class _Undeliverable(Exception):
+    """Why a message can never be delivered."""
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """Messages on their way: where the first waited in its level and is in the log, and whether their fate is known."""
+
+    queue_offset: int
+    physical_offset: int
+    end_offset: int
+    messages: int
+    is_settled: bool = False
+
+
+class _Put(NamedTuple):
+    """A message that was put: where it waited in its level, its topic, and where it went."""
+
+    queue_offset: int
+    topic: str
+    result: PutResult
+
+
 @dataclass(slots=True)
 class _Level:
     number: int
-    delay_millis: int
+    delay: float
+    """In seconds; for messages that arrive now."""
     cursor: int = 0
     """Next queue offset to look at."""
-    delivered: int = 0
-    """Every message before this one is durable in its real topic."""
-    in_flight: int = 0
-    next_due: int = 0
-    """Wall time before which there is nothing to do."""
-    head: int = -1
-    head_seen: float = 0.0
-    """The message at the head when the clock had gone back, and when it was first seen (monotonic)."""
+    old_end: int = 0
+    """Messages before this one were there at the start."""
+    due_end: int = 0
+    """Messages from ``old_end`` to this one are due."""
+    arrivals: deque[tuple[float, int]] = field(default_factory=deque)
+    """When messages arrived (monotonic), and the end of the queue after them; those before ``due_end`` are gone."""
+    arrival_end: float = -math.inf
+    """Until when what arrives belongs to the last of ``arrivals``."""
+    in_flight: deque[_Delivery] = field(default_factory=deque)
+    messages_in_flight: int = 0
+    is_full: bool = False
+    """Whether more is due than may be in flight."""
+    unread: tuple[int, int] | None = None
+    """Queue offset of the first message that the next start is to try again, and from where on the log has deliveries
+    of messages behind it."""
+    next_due: float = -math.inf
+    """Monotonic time before which there is nothing to do."""
 
     @property
     def queue_id(self) -> int:
         return self.number - 1
+
+    @property
+    def position(self) -> int:
+        """Every message before this one is durable in its real topic, or will never be."""
+        position = self.cursor
+        if self.in_flight:
+            position = min(position, self.in_flight[0].queue_offset)
+        return position if self.unread is None else min(position, self.unread[0])
+
+    def arrived(self, end: int, now: float) -> None:
+        """Note that the queue ends at ``end`` from now on."""
+        if now < self.arrival_end:
+            self.arrivals[-1] = now, end
+            return
+        self.arrival_end = now + _ARRIVAL_SECONDS
+        self.arrivals.append((now, end))
+        self.next_due = min(self.next_due, now + self.delay)
+
+    def look_at(self, now: float) -> None:
+        """Bring ``due_end`` up to date."""
+        arrivals = self.arrivals
+        while arrivals and arrivals[0][0] + self.delay <= now:
+            self.due_end = arrivals.popleft()[1]
+        if not arrivals:
+            self.arrival_end = -math.inf
 
 
 class DelayService:
@@ -74,14 +152,22 @@ class DelayService:
         on_put: Callable[[str, int, int], None],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self.skipped = 0
+        """Messages passed over since the start."""
         self._store = store
         self._file = file
         self._on_put = on_put
         self._clock = clock
-        self._levels = [_Level(number, millis) for number, millis in enumerate(delay_levels, 1)]
+        self._levels = {number: _Level(number, millis / 1000) for number, millis in enumerate(delay_levels, 1)}
         self._reader = RecordReader(_MAX_PER_READ)
         self._version = DataVersion()
         self._saved: list[int] = []
+        self._saved_end = 0
+        self._delivered: set[int] = set()
+        self._log_offset = 0
+        self._loaded_millis = 0
+        self._loaded = 0.0
+        self._stopped = False
         self._task = PeriodicTask("broker-delay", self.deliver_due, TICK_SECONDS)
 
     @property
@@ -89,131 +175,302 @@ class DelayService:
         return self._file
 
     def load(self) -> None:
-        """Read the positions, once the store is loaded; each is brought into the bounds of its queue."""
-        saved = self._file.load(DelayOffsetSerializeWrapper.from_json)
-        table = {} if saved is None else saved.offset_table
+        """Read the positions, once the store is loaded, and bring them to where the log says that deliveries are.
+
+        A level that the configuration no longer has stays as long as its queue: its messages come when they were to.
+        """
+        self._loaded_millis, self._loaded = self._clock.time_millis(), self._clock.monotonic()
+        saved = self._file.load(_parse)
+        table: Mapping[int, int] = {}
+        self._log_offset = -1
         if saved is not None:
-            self._version = saved.data_version
-        for level in self._levels:
+            wrapper, self._log_offset = saved
+            table, self._version = wrapper.offset_table, wrapper.data_version
+        longest = max((level.delay for level in self._levels.values()), default=0.0)
+        for topic, queue_id in self._store.queues():
+            if topic == SCHEDULE_TOPIC:
+                self._levels.setdefault(queue_id + 1, _Level(queue_id + 1, longest))
+        for level in self._levels.values():
             low, high = self._bounds(level)
-            level.cursor = level.delivered = min(max(table.get(level.number, 0), low), high)
+            level.cursor = min(max(table.get(level.number, 0), low), high)
+            level.old_end = level.due_end = high
+        self._find_deliveries()
+
+    def _find_deliveries(self) -> None:
+        """Pass over what was delivered after the positions were saved."""
+        waiting = [level for level in self._levels.values() if level.cursor < level.old_end]
+        end = self._store.max_physical_offset
+        noted = self._log_offset
+        if not 0 <= noted <= end:
+            # Positions of Apache's, or a log that lost its end: a delivery lies behind the message that it delivers.
+            self._log_offset = min((self._place_of(level) for level in waiting), default=end)
+        if waiting and self._log_offset < end:
+            self._delivered = self._store.deliveries(self._log_offset)
+        for level in waiting:
+            while self._delivered and self._pass_delivered(level):
+                pass
+        if noted > end:
+            # The log will grow past what was noted, which must not be believed then.
+            self._file.save(self.encode_file())
+
+    def _pass_delivered(self, level: _Level) -> bool:
+        """Move the cursor past messages that were delivered before; False at the first that was not."""
+        records = self._look_at(level, _MAX_PER_READ)
+        for record in records:
+            if record.queue_offset != level.cursor or not self._came_before(record):
+                return False
+            level.cursor += 1
+        return bool(records)
+
+    def _came_before(self, record: StoredRecord) -> bool:
+        """Whether a message was delivered before the start; asked once for each."""
+        mark = _mark(record)
+        if mark not in self._delivered:
+            return False
+        self._delivered.discard(mark)
+        return True
 
     def start(self) -> None:
+        self._stopped = False
         self._task.start()
 
     async def stop(self) -> None:
+        """Deliver nothing any more; what is on its way still counts when it is durable."""
+        self._stopped = True
         await self._task.stop()
 
-    def message_arrived(self, queue_id: int) -> None:
-        """Note that a level has a new message; it cannot be due before the ones that it waits behind."""
-        if queue_id < len(self._levels):
-            level = self._levels[queue_id]
-            if level.next_due == _NEVER:
-                level.next_due = 0
+    def message_arrived(self, queue_id: int, end: int) -> None:
+        """Note that the queue of a level has a new message and ends at ``end`` now."""
+        level = self._levels.get(queue_id + 1)
+        if level is not None:
+            level.arrived(end, self._clock.monotonic())
 
     def positions(self) -> dict[int, tuple[int, int]]:
         """Level → (next message, end of its queue)."""
-        return {level.number: (level.delivered, self._bounds(level)[1]) for level in self._levels}
+        return {level.number: (level.position, self._bounds(level)[1]) for level in self._levels.values()}
 
     def encode(self) -> bytes:
-        """The positions as the file holds them and as request 45 answers them."""
-        table = {level.number: level.delivered for level in self._levels}
+        """The positions as request 45 answers them."""
+        table = {level.number: level.position for level in self._levels.values()}
         return DelayOffsetSerializeWrapper(table, self._version).encode()
 
+    def encode_file(self) -> bytes:
+        """The positions as the file holds them, with the end of the log up to which they are complete."""
+        return b'%b,"logOffset":%d}' % (self.encode().rstrip()[:-1], self._complete_until())
+
+    def _complete_until(self) -> int:
+        """Return where the log begins that a start reads: every delivery before counts in the positions."""
+        if self._delivered:
+            return self._log_offset
+        places = [level.in_flight[0].physical_offset for level in self._levels.values() if level.in_flight]
+        places += [level.unread[1] for level in self._levels.values() if level.unread is not None]
+        return min(places, default=self._store.max_physical_offset)
+
     def take_changes(self) -> bool:
-        """Say whether a position moved since the last call."""
-        positions = [level.delivered for level in self._levels]
+        """Say whether a position moved since the last call, or the log grew much while messages wait."""
+        positions = [level.position for level in self._levels.values()]
+        end = self._store.max_physical_offset
         if positions == self._saved:
-            return False
-        self._saved = positions
+            waiting = any(level.position < self._bounds(level)[1] for level in self._levels.values())
+            if not waiting or end - self._saved_end < _LOG_BYTES_PER_SAVE:
+                return False
+        self._saved, self._saved_end = positions, end
         self._version.next_version(self._clock.time_millis())
         return True
 
     def deliver_due(self) -> None:
         """Deliver what is due now in every level."""
-        now = self._clock.time_millis()
-        for level in self._levels:
-            while level.next_due <= now and level.in_flight < _MAX_IN_FLIGHT:
-                if not self._deliver_some(level, now):
-                    break
+        for level in self._levels.values():
+            self._deliver_level(level)
 
     def _bounds(self, level: _Level) -> tuple[int, int]:
         store = self._store
         return store.min_offset(SCHEDULE_TOPIC, level.queue_id), store.max_offset(SCHEDULE_TOPIC, level.queue_id)
 
-    def _deliver_some(self, level: _Level, now: int) -> bool:
+    def _deliver_level(self, level: _Level) -> None:
+        """Deliver what is due in a level; an error is the level's own."""
+        now = self._clock.monotonic()
+        if level.next_due > now:
+            return
+        try:
+            level.look_at(now)
+            level.is_full = False
+            while not level.is_full and self._deliver_some(level, now):
+                level.is_full = level.messages_in_flight >= _MAX_IN_FLIGHT
+        except Exception:
+            level.next_due = now + ERROR_SECONDS
+            logger.exception("delayed messages not delivered level=%d again_in=%gs", level.number, ERROR_SECONDS)
+
+    def _deliver_some(self, level: _Level, now: float) -> bool:
         """Deliver a few messages; False when the level has to wait."""
         low, high = self._bounds(level)
-        if not low <= level.cursor < high:
-            if level.cursor < low:
-                logger.warning("delayed messages were deleted level=%d from=%d to=%d", level.number, level.cursor, low)
-                level.cursor = low
-                level.delivered = max(level.delivered, low)
-                return low < high
-            level.next_due = _NEVER
+        if level.cursor < low:
+            logger.warning("delayed messages were deleted level=%d from=%d to=%d", level.number, level.cursor, low)
+            level.cursor = low
+        end = min(high, max(level.due_end, level.old_end))
+        if level.cursor >= end:
+            level.next_due = level.arrivals[0][0] + level.delay if level.arrivals else math.inf
             return False
-        found = self._store.get(SCHEDULE_TOPIC, level.queue_id, level.cursor, _MAX_PER_READ)
-        if not found.count:
-            skipped = found.next_begin_offset > level.cursor
-            level.cursor = found.next_begin_offset if skipped else level.cursor
-            return skipped
-        for record in self._reader.read(found.body):
-            wait = self._wait_millis(level, record.queue_offset, record.store_timestamp, now)
-            if wait > 0:
-                level.next_due = now + wait
-                return False
-            if not self._deliver(level, record):
-                return False
-        return True
+        before = level.cursor
+        puts: list[_Put] = []
+        try:
+            for record in self._read(level, min(_MAX_PER_READ, end - before)):
+                if record.queue_offset < level.old_end:
+                    due = self._due_time(level, record)
+                    if due > now:
+                        level.next_due = due
+                        return False
+                self._pass_over(level, record.queue_offset - level.cursor, "damaged")
+                if not self._deliver(level, record, puts):
+                    return False
+        finally:
+            if puts:
+                self._put(level, puts)
+        return level.cursor > before
 
-    def _wait_millis(self, level: _Level, queue_offset: int, store_timestamp: int, now: int) -> int:
-        wait = store_timestamp + level.delay_millis - now
-        if wait <= level.delay_millis:
-            return wait
-        if level.head != queue_offset:
-            level.head, level.head_seen = queue_offset, self._clock.monotonic()
-        waited = int((self._clock.monotonic() - level.head_seen) * 1000)
-        # The tick looks again soon: the wall clock, by which next_due counts, cannot be trusted now.
-        return 1 if waited < level.delay_millis else 0
+    def _due_time(self, level: _Level, record: StoredRecord) -> float:
+        """Return when a message is due that lay there at the start (monotonic)."""
+        stored = record.store_timestamp
+        due = self._store.tags_code(SCHEDULE_TOPIC, level.queue_id, record.queue_offset)
+        if due is None or due < stored:
+            due = stored + int(level.delay * 1000)
+        # A message that seems to come from the future waits its whole delay: it cannot be older than the start.
+        return self._loaded + max(min(due - self._loaded_millis, due - stored), 0) / 1000
 
-    def _deliver(self, level: _Level, record: StoredRecord) -> bool:
+    # Reading
+
+    def _read(self, level: _Level, count: int) -> Sequence[StoredRecord]:
+        """Return the next messages; passes over one that cannot be read, and returns none then."""
+        try:
+            records, end = self._records(level, count)
+        except (RocketError, ValueError) as error:
+            if count > 1:
+                return self._read(level, 1)
+            if isinstance(error, StoreCorrupted) and level.unread is None:
+                is_old = level.cursor < level.old_end
+                level.unread = level.cursor, self._log_offset if is_old else self._store.max_physical_offset
+            self._pass_over(level, 1, str(error))
+            return ()
+        if not records:
+            self._pass_over(level, end - level.cursor, "damaged")
+        return records
+
+    def _records(self, level: _Level, count: int) -> tuple[list[StoredRecord], int]:
+        """Return messages from the cursor on, and the offset behind them.
+
+        raises  StoreCorrupted, DecodeError, UnicodeDecodeError for one that cannot be read; OSError
+        """
+        found = self._store.get(SCHEDULE_TOPIC, level.queue_id, level.cursor, count)
+        try:
+            return list(self._reader.read(found.body)), found.next_begin_offset
+        except UnicodeDecodeError as error:
+            if count > 1:
+                raise
+            raise ValueError(f"the record at {int.from_bytes(found.body[28:36], 'big')}: {error}") from error
+
+    def _look_at(self, level: _Level, count: int) -> list[StoredRecord]:
+        """Return messages from the cursor on, none where they cannot be read."""
+        try:
+            return self._records(level, count)[0]
+        except (RocketError, ValueError, OSError):
+            return []
+
+    def _place_of(self, level: _Level) -> int:
+        """Return the physical offset of a level's next message, or the start of the log."""
+        records = self._look_at(level, 1)
+        return records[0].physical_offset if records else 0
+
+    def _pass_over(self, level: _Level, count: int, reason: str) -> None:
+        """Move the cursor past messages that cannot be delivered."""
+        if count <= 0:
+            return
+        self.skipped += count
+        logger.error(
+            "delayed messages passed over queue=%s/%d queue_offset=%d messages=%d reason=%s",
+            *(SCHEDULE_TOPIC, level.queue_id, level.cursor, count, reason),
+        )
+        level.cursor += count
+
+    # Delivering
+
+    def _deliver(self, level: _Level, record: StoredRecord, puts: list[_Put]) -> bool:
         """Put one due message where it belongs; False if the store takes nothing at the moment.
 
         The text of its properties stays as it is, DELAY, REAL_TOPIC and REAL_QID included, as upstream leaves it.
         """
-        next_offset = record.queue_offset + 1
-        message = record.message
-        properties = decode_properties(message.properties)
-        topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
-        if not topic or not queue_id.isdecimal():
-            logger.error("delayed message without a real topic level=%d queue_offset=%d", level.number, next_offset - 1)
-            self._skipped(level, next_offset)
+        if self._came_before(record):
+            level.cursor += 1
             return True
-        message.topic, message.queue_id = topic, int(queue_id)
-        message.sys_flag &= ~TRANSACTION_MASK
-        result = self._store.put(message)
-        if result.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
-            logger.error("delayed message refused topic=%s reason=%s", message.topic, result.reason)
-            self._skipped(level, next_offset)
+        message = record.message
+        try:
+            message.topic, message.queue_id = _real_place(message)
+            message.sys_flag &= ~TRANSACTION_MASK
+            message.prepared_transaction_offset = _mark(record)
+            result = self._store.put(message)
+            if result.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+                raise _Undeliverable(f"topic {message.topic} does not take it: {result.reason}")
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            self._pass_over(level, 1, f"the record at {record.physical_offset}: {error!r}")
             return True
         if result.status is not PutStatus.PUT_OK:
             return False
-        self._on_put(message.topic, 1, result.size)
-        level.cursor = next_offset
-        level.in_flight += 1
-        self._store.wait(result.end_offset, lambda status: self._delivered(level, next_offset, status))
+        puts.append(_Put(record.queue_offset, message.topic, result))
+        level.cursor += 1
         return True
 
-    def _delivered(self, level: _Level, next_offset: int, status: PutStatus) -> None:
-        level.in_flight -= 1
-        if status in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT):
-            level.delivered = max(level.delivered, next_offset)
-        else:
-            level.cursor = min(level.cursor, level.delivered)
-            level.next_due = 0
+    def _put(self, level: _Level, puts: list[_Put]) -> None:
+        """Note what was put, and wait until it is stored."""
+        first, last = puts[0], puts[-1]
+        delivery = _Delivery(first.queue_offset, first.result.physical_offset, last.result.end_offset, len(puts))
+        level.in_flight.append(delivery)
+        level.messages_in_flight += delivery.messages
+        self._await(level, delivery)
+        try:
+            for topic, of_topic in itertools.groupby(puts, lambda put: put.topic):
+                sizes = [put.result.size for put in of_topic]
+                self._on_put(topic, len(sizes), sum(sizes))
+        except Exception:
+            logger.exception("deliveries not counted level=%d", level.number)
 
-    def _skipped(self, level: _Level, next_offset: int) -> None:
-        """Move past a message that cannot be delivered; one still in flight moves the position later."""
-        level.cursor = next_offset
-        if not level.in_flight:
-            level.delivered = next_offset
+    def _await(self, level: _Level, delivery: _Delivery) -> None:
+        self._store.wait(delivery.end_offset, lambda status: self._stored(level, delivery, status))
+
+    def _stored(self, level: _Level, delivery: _Delivery, status: PutStatus) -> None:
+        """Move the position for what is durable, and fill up what is in flight."""
+        if status is PutStatus.FLUSH_DISK_TIMEOUT:
+            # The disk may still take it or fail: not delivered yet, and not to be put again.
+            self._await(level, delivery)
+            return
+        delivery.is_settled = True
+        level.messages_in_flight -= delivery.messages
+        if status is not PutStatus.PUT_OK:
+            level.cursor = min(level.cursor, delivery.queue_offset)
+            level.next_due = -math.inf
+        while level.in_flight and level.in_flight[0].is_settled:
+            level.in_flight.popleft()
+        if level.is_full and level.messages_in_flight <= _REFILL and not self._stopped:
+            self._deliver_level(level)
+
+
+def _mark(record: StoredRecord) -> int:
+    """What tells a message's delivery from others in the log; never 0, which all other messages have."""
+    return record.physical_offset + 1
+
+
+def _real_place(message: StoredMessage) -> tuple[str, int]:
+    """Return topic and queue id that a delayed message is for; raises _Undeliverable."""
+    properties = decode_properties(message.properties)
+    topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
+    if not topic or topic == SCHEDULE_TOPIC or not (queue_id.isascii() and queue_id.isdigit()):
+        raise _Undeliverable(f"it has no real topic and queue: {topic!r}, {queue_id!r}")
+    return topic, int(queue_id)
+
+
+def _parse(text: dict[str, Any]) -> tuple[DelayOffsetSerializeWrapper, int]:
+    """Return the positions of a file, and the end of the log that they are for, -1 where it does not say."""
+    log_offset = text.pop("logOffset", -1)
+    if not isinstance(log_offset, int):
+        raise ValueError(f"logOffset {log_offset!r}")
+    return DelayOffsetSerializeWrapper.from_json(text), log_offset

@@ -521,6 +521,18 @@ class MessageStore:
         """Return the record at a physical offset, or None where no sound and visible one begins."""
         return self._reader.lookup(physical_offset, self._committer.durable_offset)
 
+    def tags_code(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Return the hash of a message's tags; in SCHEDULE_TOPIC it is the time when the message is due."""
+        queue = self._queues.find(topic, queue_id)
+        return None if queue is None else self._reader.tags_code(queue, queue_offset)
+
+    def deliveries(self, physical_offset: int) -> set[int]:
+        """Return the marks of delayed messages that were delivered behind ``physical_offset``, where a record begins.
+
+        A delivery's mark is its prepared transaction offset. All that is behind is read: for a start after a crash.
+        """
+        return self._reader.deliveries(max(physical_offset, self._log.min_offset), self._dispatched_offset)
+
     def max_offset(self, topic: str, queue_id: int, *, committed: bool = True) -> int:
         """Return the end of a queue, 0 for an unknown one; not committed: counting what is not visible yet."""
         if not committed:

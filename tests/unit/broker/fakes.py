@@ -44,6 +44,9 @@ class FakeStore:
         self.clock = clock
         self.store_host = STORE_HOST
         self.refuse: PutStatus | None = None
+        self.due: dict[tuple[int, int], int] = {}
+        self.bytes_walked = 0
+        self.damaged: dict[tuple[str, int, int], Exception] = {}
         self._queues: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self._log: dict[int, bytes] = {}
         self._end = 0
@@ -65,7 +68,7 @@ class FakeStore:
             store_timestamp=self.clock.time_millis(),
             store_host=self.store_host,
             reconsume_times=message.reconsume_times,
-            prepared_offset=0,
+            prepared_offset=message.prepared_transaction_offset,
             body=message.body,
             properties=message.properties,
         )
@@ -93,9 +96,23 @@ class FakeStore:
         for _, callback in waiting:
             callback(status)
 
+    @property
+    def waits(self) -> bool:
+        """Whether anything that was put is not durable yet."""
+        return bool(self._waiting)
+
+    def lose(self, topic: str, queue_id: int, count: int = 1) -> None:
+        """Take back the last messages of a queue, as a crash may."""
+        for record in self._queues[topic, queue_id][-count:]:
+            del self._log[int.from_bytes(record[28:36], "big")]
+        del self._queues[topic, queue_id][-count:]
+
     def get(self, topic: str, queue_id: int, queue_offset: int, max_count: int, tag_codes: object = None) -> GetResult:
         queue = self._queues[topic, queue_id]
         found = queue[queue_offset : queue_offset + max_count]
+        for offset in range(queue_offset, queue_offset + len(found)):
+            if (topic, queue_id, offset) in self.damaged:
+                raise self.damaged[topic, queue_id, offset]
         status = GetStatus.FOUND if found else GetStatus.OFFSET_OVERFLOW_ONE
         return GetResult(status, queue_offset + len(found), 0, len(queue), b"".join(found), len(found))
 
@@ -107,6 +124,23 @@ class FakeStore:
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         return 0
+
+    @property
+    def max_physical_offset(self) -> int:
+        return self._end
+
+    def queues(self) -> list[tuple[str, int]]:
+        return [place for place, queue in self._queues.items() if queue]
+
+    def tags_code(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Only of delayed messages: when they are due."""
+        return self.due.get((queue_id, queue_offset))
+
+    def deliveries(self, physical_offset: int) -> set[int]:
+        at = 48 + 8 + 8 + 8 + 4
+        records = [record for start, record in self._log.items() if start >= physical_offset]
+        self.bytes_walked += sum(map(len, records))
+        return {int.from_bytes(record[at : at + 8], "big") for record in records} - {0}
 
     def records(self, topic: str, queue_id: int) -> list[bytes]:
         return self._queues[topic, queue_id]

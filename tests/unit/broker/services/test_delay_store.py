@@ -1,0 +1,102 @@
+"""Delayed delivery on a real store: what a crash leaves, in files."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rocketcore._fast.header import encode_properties
+from rocketcore.broker.services.delay import DelayService, schedule
+from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.broker.store import MessageStore, StoredMessage
+from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.service import ManualClock
+from tests.fixtures.stores import crash_copy, read_queue, running_store, stored
+
+LEVELS = (1_000, 5_000)
+V6 = bytes(range(16)) + (10911).to_bytes(4, "big")
+
+
+async def store_delayed(store: MessageStore, count: int, *, born_host: bytes = bytes(8)) -> None:
+    for number in range(count):
+        message = StoredMessage(topic="T", queue_id=0, body=b"%d" % number + bytes(500), born_host=born_host)
+        result = store.put(schedule(message, {"TAGS": "a"}, 1, len(LEVELS)))
+    await stored(store, result)
+
+
+def service(store: MessageStore, clock: ManualClock, path: Path) -> DelayService:
+    delay = DelayService(store, LEVELS, JsonFile(path), on_put=lambda *_: None, clock=clock)
+    delay.load()
+    return delay
+
+
+async def deliver(store: MessageStore, delay: DelayService) -> None:
+    """Deliver what is due, and wait until it is stored."""
+    delay.deliver_due()
+    done = asyncio.get_running_loop().create_future()
+    store.wait(store.max_physical_offset, done.set_result)
+    await done
+
+
+@pytest.mark.parametrize("host", [bytes(8), V6])
+def test_a_copy_taken_at_any_time_delivers_each_message_once(tmp_path: Path, host: bytes) -> None:
+    """The messages fill several segments of the log; the first of them is the first record of all."""
+    clock = ManualClock()
+    count = 700
+
+    async def run() -> None:
+        async with running_store(tmp_path / "live", clock=clock, store_host=host) as store:
+            await store_delayed(store, count, born_host=host)
+            delay = service(store, clock, tmp_path / "live" / "delayOffset.json")
+            clock.advance(1.5)
+            delay.deliver_due()
+            while (done := len(read_queue(store))) < count:
+                crash_copy(tmp_path / "live", tmp_path / f"crash-{done}")
+                await deliver(store, delay)
+                delay.file.save(delay.encode_file())
+            crash_copy(tmp_path / "live", tmp_path / f"crash-{done}")
+
+    async def check(root: Path) -> None:
+        async with running_store(root, clock=clock) as store:
+            delay = service(store, clock, root / "delayOffset.json")
+            while delay.positions()[1][0] < count:
+                await deliver(store, delay)
+            assert [int(one["body"].rstrip(b"\0")) for one in read_queue(store)] == list(range(count))
+
+    asyncio.run(run())
+    copies = list(tmp_path.glob("crash-*"))
+    assert len(copies) >= 2
+    for copy in copies:
+        asyncio.run(check(copy))
+
+
+def test_deliveries_are_found_in_every_segment(tmp_path: Path) -> None:
+    clock = ManualClock()
+
+    async def run() -> None:
+        async with running_store(tmp_path, clock=clock) as store:
+            await store_delayed(store, 400)
+            delay = service(store, clock, tmp_path / "delayOffset.json")
+            middle = store.max_physical_offset
+            clock.advance(1.5)
+            await deliver(store, delay)
+            assert len(store.deliveries(0)) == len(store.deliveries(middle)) == 400
+            assert store.deliveries(store.max_physical_offset) == set()
+            first = store.get(SCHEDULE_TOPIC, 0, 0, 1).body
+            assert int.from_bytes(first[28:36], "big") + 1 in store.deliveries(middle)
+
+    asyncio.run(run())
+
+
+def test_a_body_that_looks_like_a_delivery_is_none(tmp_path: Path) -> None:
+    """Only the broker writes the field that tells."""
+
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            properties = encode_properties({"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "0"})
+            await stored(store, store.put(StoredMessage(topic="T", queue_id=0, body=b"x", properties=properties)))
+            assert store.deliveries(0) == set()
+
+    asyncio.run(run())
