@@ -11,6 +11,7 @@ import pytest
 from rocketcore._fast.header import decode_properties
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.store import PutStatus
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies import (
@@ -377,6 +378,26 @@ def test_a_message_that_failed_too_often_is_a_dead_letter(tmp_path: Path) -> Non
         topic = client.broker._context.topics.find("%DLQ%readers")
         assert topic is not None
         assert (topic.write_queue_nums, topic.perm) == (1, 6)
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(PutStatus.PUT_OK, 0), (PutStatus.FLUSH_DISK_TIMEOUT, 1), (PutStatus.SERVICE_NOT_AVAILABLE, 1)],
+)
+def test_a_send_back_is_a_success_only_when_it_is_stored(tmp_path: Path, status: PutStatus, code: int) -> None:
+    """A flush that takes too long is none yet: the consumer keeps the message."""
+
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T", b"work")
+        await client.heartbeat("T")
+        [record] = await client.records("T")
+        store = client.broker._store
+        store.wait = lambda _end, callback: callback(status)  # type: ignore[method-assign]
+        answer = await _send_back(client, record.physical_offset, level=1)
+        assert (answer.code, answer.remark) == (code, status.value if code else None)
+        del store.wait
 
     play(tmp_path, scenario)
 

@@ -97,9 +97,10 @@ class SendBackProcessor:
         def answer(status: PutStatus) -> None:
             if channel.closed:
                 return
-            if status in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT):
+            if status is PutStatus.PUT_OK:
                 channel.send(RemotingCommand.response(request))
             else:
+                # After a time-out of the flush, too: the consumer keeps the message and tries again.
                 channel.send(RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, status.value))
 
         context.store.wait(result.end_offset, answer)
