@@ -6,6 +6,7 @@ Java: ``AdminBrokerProcessor``, ``QueryMessageProcessor`` (5.5.0).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
@@ -131,10 +132,12 @@ class AdminProcessor:
         if is_system_topic(topic) or topic in context.topics.system_topics:
             raise BrokerError.of(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
         context.topics.delete([topic])
-        context.store.delete_topic(topic)
+        noted = context.store.delete_topic(topic)
         context.offsets.remove_topic(topic)
+        context.writer.save(context.offsets.file, context.offsets.encode)
         logger.info("topic deleted by=%s topic=%s", channel.remote_address, topic)
-        await context.writer.flushed()
+        # With only one of the three on disk a crash would bring back the messages, or old offsets for new messages.
+        await asyncio.gather(noted, context.writer.flushed())
         return RemotingCommand.response(request)
 
     def all_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -191,6 +194,7 @@ class AdminProcessor:
         context.groups.delete(header.group_name)
         if header.clean_offset or header.remove_offset:
             context.offsets.remove_group(header.group_name)
+            context.writer.save(context.offsets.file, context.offsets.encode)
         logger.info("group deleted by=%s group=%s", channel.remote_address, header.group_name)
         await context.writer.flushed()
         return RemotingCommand.response(request)

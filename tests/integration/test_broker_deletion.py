@@ -1,0 +1,137 @@
+"""A deletion that was acknowledged holds: whatever the broker had still to write when it was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.broker.store.queue_saver import QueueSaver
+from rocketcore.codes import RequestCode
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import DeleteSubscriptionGroupRequestHeader, DeleteTopicRequestHeader
+from rocketcore.protocol.schema import Header
+from rocketcore.transport.channel import Channel
+from tests.fixtures.stores import crash_copy
+from tests.integration.broker_client import BrokerClient, running_broker
+from tests.unit.broker.fakes import FakeChannel
+
+TIMEOUT = 10.0
+NOTE = "queuebounds"
+
+
+class Steps:
+    """The writes of a broker; the one to ``folder / held`` waits, when it is armed, until it is let go."""
+
+    def __init__(self, held: str) -> None:
+        self.held = held
+        self.armed = False
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+        self.done: set[str] = set()
+
+    def take(self, name: str, write: Callable[[], None]) -> None:
+        if self.armed and name == self.held:
+            self.reached.set()
+            assert self.go_on.wait(TIMEOUT)
+        write()
+        self.done.add(name)
+
+
+@contextmanager
+def held_at(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    save, write_notes = JsonFile.save, QueueSaver.write_notes
+    with monkeypatch.context() as patch:
+        patch.setattr(JsonFile, "save", lambda file, text: steps.take(file.path.name, lambda: save(file, text)))
+        patch.setattr(
+            QueueSaver, "write_notes", lambda saver, bounds: steps.take(NOTE, lambda: write_notes(saver, bounds))
+        )
+        try:
+            yield
+        finally:
+            steps.go_on.set()
+
+
+async def delete(client: BrokerClient, code: int, header: Header) -> RemotingCommand:
+    """Call the handler, so that nothing but the broker's own work is between the request and the answer."""
+    handler = client.broker._server._endpoint.handlers[code]
+    answer = handler(cast(Channel, FakeChannel()), RemotingCommand.request(code, header))
+    return cast(RemotingCommand, await cast("Awaitable[Any]", answer))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while not condition():  # noqa: ASYNC110  # threads do this, which have no event of the loop's
+            await asyncio.sleep(0.001)
+
+
+async def killed_at(
+    root: Path, copies: Path, held: str, request: tuple[int, Header], others: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delete; take a copy as a kill leaves it when one write is held and the others are done, and after the answer."""
+    steps = Steps(held)
+    async with running_broker(root) as client:
+        with held_at(steps, monkeypatch):
+            await client.send("T", b"one")
+            await client.heartbeat("T")
+            await client.pull("T", 0, 1, commit=1)
+            client.broker._save_offsets()
+            await client.broker._context.writer.flushed()
+            steps.done.clear()
+            steps.armed = True
+            deletion = asyncio.create_task(delete(client, *request))
+            await until(lambda: steps.reached.is_set() or deletion.done())
+            assert not deletion.done(), f"answered before {held} was written"
+            await until(lambda: others <= steps.done)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not deletion.done(), f"answered while {held} was not written"
+            crash_copy(root, copies / "before")
+            steps.go_on.set()
+            assert (await deletion).code == 0
+            crash_copy(root, copies / "after")
+
+
+@pytest.mark.parametrize("held", ["topics.json", "consumerOffset.json", NOTE])
+def test_a_deleted_topic_stays_deleted(tmp_path: Path, held: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T")
+    others = {"topics.json"} if held == NOTE else {NOTE}
+    asyncio.run(killed_at(tmp_path / "live", tmp_path, held, request, others, monkeypatch))
+
+    async def check() -> None:
+        async with running_broker(tmp_path / "after") as client:
+            context = client.broker._context
+            assert context.topics.find("T") is None
+            assert "T" not in {topic for topic, _ in context.store.queues()}
+            assert context.offsets.topics_of("readers") == []
+            assert (await client.send("T", b"new")).code == 0
+            assert await client.bodies("T") == [b"new"]
+        async with running_broker(tmp_path / "before") as client:
+            # Not acknowledged: the messages may be there or not; to delete it again ends what was begun.
+            assert await client.bodies("T") in ([b"one"], [])
+            assert (await delete(client, *request)).code == 0
+            assert client.broker._context.topics.find("T") is None
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("held", ["subscriptionGroup.json", "consumerOffset.json"])
+def test_a_deleted_group_stays_deleted(tmp_path: Path, held: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = (
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        DeleteSubscriptionGroupRequestHeader(group_name="readers", clean_offset=True),
+    )
+    asyncio.run(killed_at(tmp_path / "live", tmp_path, held, request, set(), monkeypatch))
+
+    async def check() -> None:
+        async with running_broker(tmp_path / "after") as client:
+            assert not client.broker._context.groups.exists("readers")
+            assert client.broker._context.offsets.topics_of("readers") == []
+
+    asyncio.run(check())
