@@ -382,6 +382,34 @@ def test_a_message_that_failed_too_often_is_a_dead_letter(tmp_path: Path) -> Non
     play(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_delayed_messages_come_once_though_the_broker_stops_while_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, answers: bool
+) -> None:
+    """Whether the stop waits until they are on disk, or gives up: then their positions are not saved."""
+    count = 3_000
+    monkeypatch.setattr("rocketcore.broker.broker._DRAIN_SECONDS", 5.0 if answers else 0.01)
+
+    async def stop_in_between(client: BrokerClient) -> None:
+        await client.send("T")
+        sends = [client.send("T", b"%d" % number, properties={"DELAY": "1"}) for number in range(count)]
+        assert {answer.code for answer in await asyncio.gather(*sends)} == {0}
+        store = client.broker._store
+        while store.max_offset("T", 0) < 2:  # noqa: ASYNC110  # a state of the store, which has no event
+            await asyncio.sleep(0)
+        if not answers:
+            store.wait = lambda _end, _callback: None  # type: ignore[method-assign]
+
+    async def read_all(client: BrokerClient) -> None:
+        while client.broker._delay.positions()[1] != (count, count):  # noqa: ASYNC110  # likewise
+            await asyncio.sleep(0.01)
+        bodies = await client.all_bodies("T")
+        assert sorted(map(int, bodies[1:])) == list(range(count))
+
+    asyncio.run(_fast_levels(tmp_path, stop_in_between))
+    asyncio.run(_fast_levels(tmp_path, read_all))
+
+
 @pytest.mark.parametrize(
     ("status", "code"),
     [(PutStatus.PUT_OK, 0), (PutStatus.FLUSH_DISK_TIMEOUT, 1), (PutStatus.SERVICE_NOT_AVAILABLE, 1)],

@@ -31,6 +31,7 @@ from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, QueueFiles, QueueTable, topic_fault
+from rocketcore.broker.store.deliveries import find_deliveries
 from rocketcore.broker.store.dispatch import Arrival, Dispatcher
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.reader import Reader
@@ -531,7 +532,7 @@ class MessageStore:
 
         A delivery's mark is its prepared transaction offset. All that is behind is read: for a start after a crash.
         """
-        return self._reader.deliveries(max(physical_offset, self._log.min_offset), self._dispatched_offset)
+        return find_deliveries(self._log, max(physical_offset, self._log.min_offset), self._committer.durable_offset)
 
     def max_offset(self, topic: str, queue_id: int, *, committed: bool = True) -> int:
         """Return the end of a queue, 0 for an unknown one; not committed: counting what is not visible yet."""

@@ -18,7 +18,6 @@ from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from rocketcore._fast import commit_log as log_kernel
 from rocketcore._fast.consume_queue import OUT_COLUMNS, PHYSICAL_OFFSET, scan_units, unit
 from rocketcore._fast.message import COLUMNS, PROPERTIES_LENGTH, PROPERTIES_START, scan_stored
 from rocketcore._fast.message import PHYSICAL_OFFSET as RECORD_PHYSICAL_OFFSET
@@ -43,7 +42,6 @@ logger = logging.getLogger(__name__)
 
 _HEAD = struct.Struct(">iiiiiqqi")
 _BORN_HOST_V6 = 0x10
-_STORE_HOST_V6 = 0x20
 
 
 class Reader:
@@ -282,29 +280,6 @@ class Reader:
             return None
         return record
 
-    def deliveries(self, start: int, end: int) -> set[int]:
-        """Return the prepared transaction offsets of the messages with a delay level in the log, but 0.
-
-        start, end  bounds in the log; a record begins at ``start``
-        """
-        found: set[int] = set()
-        table = Table(MAX_RECORDS, log_kernel.COLUMNS)
-        while start < end and (segment := self._log.find_segment(start)) is not None:
-            view = segment.view()
-            stop = min(segment.size, end - segment.start)
-            at, status = start - segment.start, log_kernel.FULL
-            while status == log_kernel.FULL and at < stop:
-                count, at, status = log_kernel.walk(view, at, stop, segment.start, table.view, False)
-                for index, level in enumerate(table.column(log_kernel.DELAY_LEVEL, count)):
-                    if level > 0:
-                        found.add(_prepared_offset(view, table.row(index)[log_kernel.PHYSICAL_OFFSET] - segment.start))
-            start = segment.end if status == log_kernel.FILLER else segment.start + at
-            if status == log_kernel.END_OF_LOG and start < end:
-                logger.error("log not read to its end path=%s position=%d", segment.path, at)
-                break
-        found.discard(0)
-        return found
-
     # ------------------------------------------------------------------ by time
 
     def store_time(self, queue: ConsumeQueue, queue_offset: int) -> int:
@@ -334,13 +309,6 @@ class Reader:
             else:
                 high = middle
         return max(low - 1, queue.min_offset) if upper else low
-
-
-def _prepared_offset(log: memoryview, start: int) -> int:
-    """Return the prepared transaction offset of the record that begins at ``start``."""
-    sys_flag = int.from_bytes(log[start + 36 : start + 40], "big")
-    at = start + 76 + (12 if sys_flag & _BORN_HOST_V6 else 0) + (12 if sys_flag & _STORE_HOST_V6 else 0)
-    return int.from_bytes(log[at : at + 8], "big", signed=True)
 
 
 def _out_of_bounds(queue_offset: int, low: int, high: int) -> GetResult:

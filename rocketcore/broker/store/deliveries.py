@@ -1,0 +1,51 @@
+"""Which delayed messages were delivered, as the log tells: for a start whose saved positions are older than the log.
+
+A delivery is a message with a delay level (its text still has it) and a prepared transaction offset, by which the delay
+service says which message it delivers. The message that waits has a level too, and no such offset.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rocketcore._fast.commit_log import COLUMNS, DELAY_LEVEL, FILLER, FULL, PHYSICAL_OFFSET, walk
+from rocketcore.broker.store.commit_log import CommitLog
+from rocketcore.broker.store.table import Table
+
+__all__ = ["find_deliveries"]
+
+_ROWS = 1024
+_BORN_HOST_V6 = 0x10
+_STORE_HOST_V6 = 0x20
+
+logger = logging.getLogger(__name__)
+
+
+def find_deliveries(log: CommitLog, start: int, end: int) -> set[int]:
+    """Return the prepared transaction offsets, but 0, of the log's messages with a delay level.
+
+    start, end  bounds in the log; a record begins at ``start``
+    """
+    found: set[int] = set()
+    table = Table(_ROWS, COLUMNS)
+    while start < end and (segment := log.find_segment(start)) is not None:
+        view = segment.view()
+        stop = min(segment.size, end - segment.start)
+        at, status = start - segment.start, FULL
+        while status == FULL and at < stop:
+            count, at, status = walk(view, at, stop, segment.start, table.view, False)[:3]
+            for row, level in enumerate(table.column(DELAY_LEVEL, count)):
+                if level > 0:
+                    found.add(_prepared_offset(view, table.row(row)[PHYSICAL_OFFSET] - segment.start))
+        if status != FILLER and at < stop:
+            logger.error("delayed messages may come twice: log not read path=%s from=%d to=%d", segment.path, at, stop)
+        start = segment.end
+    found.discard(0)
+    return found
+
+
+def _prepared_offset(log: memoryview, start: int) -> int:
+    """Return the prepared transaction offset of the record that begins at ``start``."""
+    sys_flag = int.from_bytes(log[start + 36 : start + 40], "big")
+    at = start + 76 + (12 if sys_flag & _BORN_HOST_V6 else 0) + (12 if sys_flag & _STORE_HOST_V6 else 0)
+    return int.from_bytes(log[at : at + 8], "big", signed=True)
