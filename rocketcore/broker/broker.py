@@ -103,7 +103,12 @@ class Broker:
         self._send = SendProcessor(context, self._acknowledger, len(levels), store_config.max_message_size)
         self._pull = PullProcessor(context)
         self._delay = DelayService(
-            self._store, levels, JsonFile(folder / "delayOffset.json"), on_put=context.stats.count_put, clock=clock
+            self._store,
+            levels,
+            JsonFile(folder / "delayOffset.json"),
+            on_put=context.stats.count_put,
+            is_gone=self._is_gone,
+            clock=clock,
         )
         self._server = RemotingServer(
             config.bind_address,
@@ -243,6 +248,10 @@ class Broker:
         self._pull.long_poll.message_arrived(topic, queue_id, max_offset, tags_code)
         if topic == SCHEDULE_TOPIC:
             self._delay.message_arrived(queue_id, max_offset)
+
+    def _is_gone(self, topic: str, physical_offset: int) -> bool:
+        """Whether a topic is deleted, with what was stored for it at a place in the log."""
+        return self._topics.find(topic) is None and self._store.is_deleted(topic, physical_offset)
 
     def _topics_changed(self, topics: Iterable[TopicConfig]) -> None:
         self._context.writer.save(self._topics.file, self._topics.encode)

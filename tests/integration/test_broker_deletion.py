@@ -121,6 +121,25 @@ def test_a_deleted_topic_stays_deleted(tmp_path: Path, held: str, monkeypatch: p
     asyncio.run(check())
 
 
+def test_a_delayed_message_does_not_bring_its_deleted_topic_back(tmp_path: Path) -> None:
+    request = RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T")
+
+    async def delete_first() -> None:
+        async with running_broker(tmp_path) as client:
+            await client.send("T", b"now")
+            await client.send("T", b"late", properties={"DELAY": "1"})
+            assert (await delete(client, *request)).code == 0
+            await until(lambda: client.broker._delay.positions()[1] == (1, 1))
+
+    async def look() -> None:
+        async with running_broker(tmp_path) as client:
+            assert client.broker._context.topics.find("T") is None
+            assert "T" not in {topic for topic, _ in client.broker._store.queues()}
+
+    asyncio.run(delete_first())
+    asyncio.run(look())
+
+
 @pytest.mark.parametrize("held", ["subscriptionGroup.json", "consumerOffset.json"])
 def test_a_deleted_group_stays_deleted(tmp_path: Path, held: str, monkeypatch: pytest.MonkeyPatch) -> None:
     request = (

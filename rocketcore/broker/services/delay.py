@@ -140,7 +140,8 @@ class _Level:
 class DelayService:
     """Moves delayed messages to their real topics when they are due; driven by ``deliver_due``, every 100 ms.
 
-    on_put  (topic, messages, bytes), for statistics
+    on_put   (topic, messages, bytes), for statistics
+    is_gone  (topic, physical offset): whether the topic was deleted after a message for it was stored there
     """
 
     def __init__(
@@ -150,6 +151,7 @@ class DelayService:
         file: JsonFile,
         *,
         on_put: Callable[[str, int, int], None],
+        is_gone: Callable[[str, int], bool],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.skipped = 0
@@ -157,6 +159,7 @@ class DelayService:
         self._store = store
         self._file = file
         self._on_put = on_put
+        self._is_gone = is_gone
         self._clock = clock
         self._levels = {number: _Level(number, millis / 1000) for number, millis in enumerate(delay_levels, 1)}
         self._reader = RecordReader(_MAX_PER_READ)
@@ -209,6 +212,7 @@ class DelayService:
         for level in waiting:
             while self._delivered and self._pass_delivered(level):
                 pass
+        self._delivered = {mark for mark in self._delivered if self._still_waits(mark)}
         if noted > end:
             # The log will grow past what was noted, which must not be believed then.
             self._file.save(self.encode_file())
@@ -221,6 +225,14 @@ class DelayService:
                 return False
             level.cursor += 1
         return bool(records)
+
+    def _still_waits(self, mark: int) -> bool:
+        """Whether the message that was delivered lies behind its level's cursor, so that it will be met."""
+        record = self._store.lookup(mark - 1)
+        if record is None:
+            return False
+        level = self._levels.get(int.from_bytes(record[12:16], "big") + 1)
+        return level is not None and int.from_bytes(record[20:28], "big") >= level.cursor
 
     def _came_before(self, record: StoredRecord) -> bool:
         """Whether a message was delivered before the start; asked once for each."""
@@ -260,7 +272,7 @@ class DelayService:
 
     def _complete_until(self) -> int:
         """Return where the log begins that a start reads: every delivery before counts in the positions."""
-        if self._delivered:
+        if self._delivered and any(level.position < level.old_end for level in self._levels.values()):
             return self._log_offset
         places = [level.in_flight[0].physical_offset for level in self._levels.values() if level.in_flight]
         places += [level.unread[1] for level in self._levels.values() if level.unread is not None]
@@ -404,6 +416,8 @@ class DelayService:
         message = record.message
         try:
             message.topic, message.queue_id = _real_place(message)
+            if self._is_gone(message.topic, record.physical_offset):
+                raise _Undeliverable(f"topic {message.topic} was deleted")
             message.sys_flag &= ~TRANSACTION_MASK
             message.prepared_transaction_offset = _mark(record)
             result = self._store.put(message)

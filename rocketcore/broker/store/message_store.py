@@ -527,6 +527,10 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         return None if queue is None else self._reader.tags_code(queue, queue_offset)
 
+    def is_deleted(self, topic: str, physical_offset: int) -> bool:
+        """Whether a topic was deleted after a message for it was stored at ``physical_offset``."""
+        return physical_offset < self._queue_saver.deleted.before.get(topic, 0)
+
     def deliveries(self, physical_offset: int) -> set[int]:
         """Return the marks of delayed messages that were delivered behind ``physical_offset``, where a record begins.
 

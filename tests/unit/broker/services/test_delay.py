@@ -41,6 +41,7 @@ class Scene:
             levels,
             JsonFile(folder / "delayOffset.json"),
             on_put=lambda *put: self.puts.append(put),
+            is_gone=lambda topic, _: topic == "Deleted",
             clock=self.clock,
         )
         self.delay.load()
@@ -213,6 +214,29 @@ def test_a_message_that_nobody_takes_does_not_stop_its_level(scene: Scene) -> No
     assert [record.message.body for record in scene.delivered()] == [b"two"]
     assert scene.delay.positions()[1] == (2, 2)
     assert scene.delay.skipped == 1
+
+
+def test_a_message_of_a_deleted_topic_does_not_bring_it_back(scene: Scene) -> None:
+    scene.store_delayed(b"gone", 1, topic="Deleted")
+    scene.store_delayed(b"one", 1)
+    scene.turn(1.5)
+    assert (scene.bodies(), scene.bodies("Deleted")) == ([b"one"], [])
+    assert scene.delay.positions()[1] == (2, 2)
+
+
+def test_a_start_reads_the_log_again_only_for_levels_that_are_behind(scene: Scene, tmp_path: Path) -> None:
+    """What the log has of messages before the saved positions is forgotten: it holds back no later position."""
+    scene.store_delayed(b"one", 1)
+    scene.store_delayed(b"two", 2)
+    scene.turn(1.5)
+    scene.delay.file.save(b'{"dataVersion":{},"offsetTable":{"1":1,"2":0},"logOffset":0}')
+    again = Scene(tmp_path, store=scene.store, clock=scene.clock)
+    walked = scene.store.bytes_walked
+    again.save()
+    Scene(tmp_path, store=scene.store, clock=scene.clock)
+    assert scene.store.bytes_walked == walked
+    again.turn(4)
+    assert again.bodies() == [b"one", b"two"]
 
 
 def poison(scene: Scene, queue_offset: int, error: Exception | None = None) -> None:

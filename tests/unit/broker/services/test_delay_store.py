@@ -27,7 +27,7 @@ async def store_delayed(store: MessageStore, count: int, *, born_host: bytes = b
 
 
 def service(store: MessageStore, clock: ManualClock, path: Path) -> DelayService:
-    delay = DelayService(store, LEVELS, JsonFile(path), on_put=lambda *_: None, clock=clock)
+    delay = DelayService(store, LEVELS, JsonFile(path), on_put=lambda *_: None, is_gone=lambda *_: False, clock=clock)
     delay.load()
     return delay
 
