@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -17,10 +19,22 @@ from typing import Any, Final, Protocol, TypeVar
 
 import uvloop
 
-from rocketcore.errors import ClientClosed
+from rocketcore.errors import ClientClosed, ConfigError
 from rocketcore.service import result_or_signal
+from rocketcore.transport.blocking import run_sync
 
-__all__ = ["ASYNCIO", "THREADS", "AsyncioRuntime", "Lock", "LoopThread", "Runtime", "ThreadRuntime"]
+__all__ = [
+    "ASYNCIO",
+    "LOOP_BESIDE_THREADS",
+    "THREADS",
+    "AsyncioRuntime",
+    "Lock",
+    "LoopThread",
+    "Runtime",
+    "ThreadRuntime",
+]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -50,6 +64,9 @@ class Runtime(Protocol):
     async def pause(self, seconds: float) -> None:
         """Let time pass."""
 
+    async def ask_instance(self, question: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the ``ClientInstance``, which may live in another world."""
+
 
 class _LoopLock:
     """A lock between the tasks of a loop."""
@@ -75,10 +92,17 @@ class AsyncioRuntime:
         return _LoopLock()
 
     async def offload(self, function: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.to_thread(function, *arguments)
+        try:
+            work = asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+        except RuntimeError:
+            return function(*arguments)  # the interpreter ends: it starts no thread any more
+        return await work
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def ask_instance(self, question: Coroutine[Any, Any, T]) -> T:
+        return await question
 
 
 class _ThreadLock:
@@ -106,9 +130,20 @@ class ThreadRuntime:
     async def pause(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - the caller is a thread and no loop runs in it
 
+    async def ask_instance(self, question: Coroutine[Any, Any, T]) -> T:
+        return await question
+
+
+class LoopBesideThreads(AsyncioRuntime):
+    """Coroutines on the loop that a blocking client has beside its threads, whose world its instance lives in."""
+
+    async def ask_instance(self, question: Coroutine[Any, Any, T]) -> T:
+        return await self.offload(run_sync, question)
+
 
 ASYNCIO = AsyncioRuntime()
 THREADS = ThreadRuntime()
+LOOP_BESIDE_THREADS = LoopBesideThreads()
 
 
 class LoopThread:
@@ -118,16 +153,33 @@ class LoopThread:
         self.loop = uvloop.new_event_loop()
         self._lock = threading.Lock()  # guards _stopped: nothing is handed to the loop after that it is to stop
         self._stopped = False
+        self._waited_for: set[concurrent.futures.Future[Any]] = set()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_forever()
-            self.loop.run_until_complete(self._end_tasks())
+            try:
+                self.loop.run_forever()
+            finally:
+                with self._lock:
+                    self._stopped = True
+                self.loop.run_until_complete(self._end_tasks())
+        except BaseException:
+            logger.exception("loop ended thread=%s", self._thread.name)
+            raise
         finally:
+            self._leave_no_one_waiting()
             self.loop.close()
+
+    def _leave_no_one_waiting(self) -> None:
+        """End what callers wait for; after ``sys.exit()`` in a callback there is no one else to do it."""
+        with self._lock:
+            left = [future for future in self._waited_for if not future.done()]
+        for future in left:
+            with contextlib.suppress(concurrent.futures.InvalidStateError):
+                future.set_exception(ClientClosed(f"the thread {self._thread.name!r} has ended"))
 
     @staticmethod
     async def _end_tasks() -> None:
@@ -139,17 +191,33 @@ class LoopThread:
         if tasks:
             await asyncio.wait(tasks, timeout=_END_SECONDS)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loop still runs."""
+        return self._thread.is_alive()
+
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Run a coroutine on the loop and wait for its result.
 
-        raises  ClientClosed after ``stop()``, or when that ended it; TimeoutError when ``timeout`` seconds were not
-                enough
+        raises  ConfigError on the loop's own thread, which would wait for itself; ClientClosed after ``stop()``, or
+                when that or the end of the thread ended it; TimeoutError when ``timeout`` seconds were not enough
         """
+        if self.is_current:
+            coroutine.close()
+            raise ConfigError(
+                f"this call waits for the thread {self._thread.name!r} and was made on it, by a callback or a handler"
+            )
         with self._lock:
             if self._stopped or not self._thread.is_alive():
                 coroutine.close()
                 raise ClientClosed("the client is closed")
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+            self._waited_for.add(future)
         try:
             return result_or_signal(future, timeout)
         except concurrent.futures.CancelledError:
@@ -160,6 +228,8 @@ class LoopThread:
             # a KeyboardInterrupt or a timeout leaves the coroutine running: end it, its caller has gone
             future.cancel()
             raise
+        finally:
+            self._waited_for.discard(future)
 
     def stop(self, timeout: float = 5.0) -> None:
         """End the loop and its thread; a second call does nothing."""
@@ -167,5 +237,5 @@ class LoopThread:
             if not self._stopped and self._thread.is_alive():
                 self.loop.call_soon_threadsafe(self.loop.stop)
             self._stopped = True
-        if threading.current_thread() is not self._thread:
+        if not self.is_current:
             self._thread.join(timeout)

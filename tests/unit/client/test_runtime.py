@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketcore.client.runtime import ASYNCIO, THREADS, LoopThread
-from rocketcore.errors import ClientClosed
+from rocketcore.errors import ClientClosed, ConfigError
 from rocketcore.transport.blocking import run_sync
 
 
@@ -83,3 +83,32 @@ def test_after_the_end_nothing_is_begun() -> None:
     host.stop()
     with pytest.raises(ClientClosed):
         host.run(asyncio.sleep(0))
+
+
+def test_a_loop_does_not_wait_for_itself() -> None:
+    host = LoopThread("host")
+
+    async def call() -> None:
+        host.run(asyncio.sleep(0))
+
+    with pytest.raises(ConfigError, match="'host' and was made on it"):
+        host.run(call())
+    host.stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("end", [SystemExit(3), KeyboardInterrupt()])
+def test_a_thread_that_dies_leaves_no_caller_waiting(end: BaseException) -> None:
+    host = LoopThread("host")
+
+    def die() -> None:
+        raise end
+
+    async def forever() -> None:
+        host.loop.call_soon(die)
+        await asyncio.Event().wait()
+
+    with pytest.raises(ClientClosed):
+        host.run(forever(), 30.0)
+    host.stop()
+    assert not host.alive
