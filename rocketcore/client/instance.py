@@ -198,11 +198,14 @@ class ClientInstance:
         return changed
 
     async def _ask_route(self, topic: str, timeout: float) -> TopicRouteData:
-        return await self._name_servers.ask(
-            lambda remoting, address, share: api.topic_route(remoting, address, topic, share),
-            timeout,
-            not_final=_NOT_FINAL,
-        )
+        try:
+            return await self._name_servers.ask(
+                lambda remoting, address, share: api.topic_route(remoting, address, topic, share),
+                timeout,
+                not_final=_NOT_FINAL,
+            )
+        except TransportError as error:
+            raise type(error)(f"route of topic {topic!r}: {error}") from error
 
     async def _inherited_route(
         self, topic: str, queue_nums: int, deadline: Deadline, unknown: TopicNotExist

@@ -94,6 +94,8 @@ class NameServerList:
         if refusal is not None:
             raise refusal
         assert failure is not None, "there is at least one name server"
+        if isinstance(failure, TransportError):
+            raise type(failure)(f"no name server answers ({', '.join(addresses)}): {failure}") from failure
         raise failure
 
     async def second_opinion(
