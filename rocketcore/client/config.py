@@ -8,7 +8,9 @@ RocketMQ 5.5.0: ``ClientConfig``, ``DefaultMQProducer``, ``DefaultMQPushConsumer
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,32 +46,59 @@ StartFrom: TypeAlias = Literal["first", "last"] | datetime
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 _COMPRESSIONS: Final = ("zlib", "lz4", "zstd")
+_HOST: Final = re.compile(r"[^\s\x00-\x1f\[\]@?#'\"]+")
 
 
 def name_server_list(namesrv: NameServers, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the name server addresses of an argument.
 
-    namesrv  ``host:port``, several joined by ``;``, or an iterable of them; None: ``ROCKETMQ_NAMESRV_ADDR``, then
-             ``NAMESRV_ADDR``, then ``127.0.0.1:9876``
-    raises   ConfigError for an address without a port
+    namesrv  ``host:port``, several joined by ``;`` or ``,``, or an iterable of them; None: ``ROCKETMQ_NAMESRV_ADDR``,
+             then ``NAMESRV_ADDR``, then ``127.0.0.1:9876``
+    raises   ConfigError for what is no address
     """
     if namesrv is None:
         namesrv = environ.get("ROCKETMQ_NAMESRV_ADDR") or environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
-    parts = namesrv.split(";") if isinstance(namesrv, str) else namesrv
-    addresses = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    parts = [namesrv] if isinstance(namesrv, str) else namesrv
+    if isinstance(parts, (bytes, bytearray)) or not isinstance(parts, Iterable):
+        raise ConfigError(f"namesrv is text or several texts, got {type(parts).__name__}")
+    addresses: dict[str, None] = {}
+    for part in parts:
+        if not isinstance(part, str):
+            raise ConfigError(f"each name server address is text, got {type(part).__name__}")
+        addresses |= dict.fromkeys(filter(None, map(str.strip, re.split("[;,]", part))))
     if not addresses:
         raise ConfigError("no name server address was given")
     for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigError(f"name server address {address!r} is not host:port")
-    return addresses
+        _check_address(address)
+    return tuple(addresses)
+
+
+def _check_address(address: str) -> None:
+    """Refuse a name server address that no connection can be made to."""
+    if "/" in address:
+        raise ConfigError(f"name server address {address!r} is host:port, without a scheme or a path")
+    host, _, port = address.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise ConfigError(f"name server address {address!r} is not host:port")
+    if not (_is_ipv6(bare) if ":" in bare else _HOST.fullmatch(bare)):
+        raise ConfigError(f"name server address {address!r}: {host!r} is no host")
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_above_zero(config: ClientConfig, *names: str) -> None:
     """Refuse intervals without a length and bounds that let nothing through."""
     for name in names:
         value = getattr(config, name)
+        if not isinstance(value, (int, float)):
+            raise ConfigError(f"{name} is a number above 0, got {type(value).__name__}")
         if not value > 0:
             raise ConfigError(f"{name} is above 0, got {value}")
 
@@ -104,6 +133,7 @@ class ClientConfig:
     route_interval: float = setting(30.0, "between route refreshes", unit="s", property="pollNameServerInterval")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "namesrv", name_server_list(self.namesrv))
         _check_above_zero(self, "timeout", "heartbeat_interval", "route_interval")
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("access_key and secret_key belong together")
@@ -143,13 +173,14 @@ class ProducerConfig(ClientConfig):
     buffer_bytes: int = setting(
         32 * 1024 * 1024, "send_nowait: bytes not yet answered", unit="bytes", property="totalBatchMaxBytes"
     )
+    delivery_timeout: float = setting(30.0, "send_nowait: longest time to the outcome, retries included", unit="s")
 
     def __post_init__(self) -> None:
         # dataclass(slots=True) makes a new class, so the zero-argument super() would look at the wrong one
         ClientConfig.__post_init__(self)
         check_group(self.group)
         find_selector(self.selector)
-        _check_above_zero(self, "default_topic_queue_nums", "batch_count")
+        _check_above_zero(self, "default_topic_queue_nums", "batch_count", "delivery_timeout")
         if self.retries < 0:
             raise ConfigError(f"retries is at least 0, got {self.retries}")
         if self.compression not in _COMPRESSIONS:
@@ -254,6 +285,7 @@ class ProducerOptions(ClientOptions, total=False):
     batch_bytes: int
     batch_count: int
     buffer_bytes: int
+    delivery_timeout: float
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -281,11 +313,32 @@ class ConsumerOptions(ClientOptions, total=False):
     offset_store_path: str
 
 
-def producer_config(namesrv: NameServers, options: ProducerOptions) -> ProducerConfig:
-    """Return the settings that the arguments of a producer mean."""
-    return ProducerConfig(namesrv=name_server_list(namesrv), **options)
+def producer_config(
+    namesrv: NameServers, options: ProducerOptions, config: ProducerConfig | None = None
+) -> ProducerConfig:
+    """Return the settings that the arguments of a producer mean; raises ConfigError for ``config`` and others."""
+    if config is None:
+        return ProducerConfig(namesrv=name_server_list(namesrv), **options)
+    _check_alone(config, ProducerConfig, namesrv, options)
+    return config
 
 
-def consumer_config(namesrv: NameServers, options: ConsumerOptions) -> ConsumerConfig:
-    """Return the settings that the arguments of a consumer mean."""
-    return ConsumerConfig(namesrv=name_server_list(namesrv), **options)
+def consumer_config(
+    namesrv: NameServers, options: ConsumerOptions, config: ConsumerConfig | None = None
+) -> ConsumerConfig:
+    """Return the settings that the arguments of a consumer mean; raises ConfigError for ``config`` and others."""
+    if config is None:
+        return ConsumerConfig(namesrv=name_server_list(namesrv), **options)
+    _check_alone(config, ConsumerConfig, namesrv, options)
+    return config
+
+
+def _check_alone(config: object, kind: type[ClientConfig], namesrv: NameServers, options: Mapping[str, object]) -> None:
+    """Refuse ``config`` beside settings of their own: which of the two is meant?"""
+    if not isinstance(config, kind):
+        raise ConfigError(f"config is a {kind.__name__}, got {type(config).__name__}")
+    others = (["namesrv"] if namesrv is not None else []) + sorted(options)
+    if others:
+        raise ConfigError(
+            f"config says it all: give {', '.join(others)} there, or use dataclasses.replace(config, …)"
+        )

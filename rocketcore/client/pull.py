@@ -38,7 +38,7 @@ class PullConsumer(GroupConsumer):
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
-        super().__init__(config or consumer_config(namesrv, options))
+        super().__init__(consumer_config(namesrv, options, config))
         if self.config.ordered:
             raise ConfigError("ordered is for PushConsumer: a PullConsumer sees each queue in order anyway")
         self._assigned: set[MessageQueue] = set()

@@ -92,7 +92,7 @@ class PushConsumer(GroupConsumer):
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
-        super().__init__(config or consumer_config(namesrv, options))
+        super().__init__(consumer_config(namesrv, options, config))
         self._handlers: dict[str, MessageHandler] = {}
         self._returning: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()

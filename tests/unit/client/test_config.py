@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import rocketcore
+from rocketcore import aio
 from rocketcore.client.config import (
     ClientConfig,
     ConsumerConfig,
@@ -28,6 +30,8 @@ from rocketcore.errors import ConfigError, MessageIllegal
         (" a:1 ; ;a:1;b:2;", ("a:1", "b:2")),
         (["a:1", "b:2"], ("a:1", "b:2")),
         ("[::1]:9876", ("[::1]:9876",)),
+        ("a:1,b:2 , c:3;d:4", ("a:1", "b:2", "c:3", "d:4")),
+        (["a:1,b:2", "c:3"], ("a:1", "b:2", "c:3")),
     ],
 )
 def test_forms_of_name_server_addresses(given: Any, expected: tuple[str, ...]) -> None:
@@ -41,7 +45,14 @@ def test_left_out_the_environment_decides() -> None:
     assert name_server_list(None, {}) == ("127.0.0.1:9876",)
 
 
-@pytest.mark.parametrize("given", ["", ";", [], "host", "host:", ":9876", "host:port", "host:0", "host:70000"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "", ";", [], "host", "host:", ":9876", "host:port", "host:0", "host:70000", "host:1\N{ARABIC-INDIC DIGIT ONE}",
+        "http://localhost:9876", "localhost:9876/", "a b:9876", "a:9876:9876", "[]:9876", "user@host:9876",
+        5, b"a:1", [b"a:1"], [5],
+    ],
+)  # fmt: skip
 def test_an_address_without_host_and_port_is_refused(given: Any) -> None:
     with pytest.raises(ConfigError):
         name_server_list(given, {})
@@ -74,6 +85,7 @@ def test_keyword_arguments_are_the_fields(settings: type[ClientConfig], options:
         {"batch_bytes": 0},
         {"batch_bytes": 1 << 30},
         {"batch_count": 0},
+        {"delivery_timeout": 0},
     ],
 )
 def test_a_producer_refuses_wrong_settings(wrong: dict[str, Any]) -> None:
@@ -104,6 +116,27 @@ def test_a_producer_refuses_wrong_settings(wrong: dict[str, Any]) -> None:
 def test_a_consumer_refuses_wrong_settings(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         ConsumerConfig(**wrong)
+
+
+@pytest.mark.parametrize("kind", [rocketcore.Producer, aio.Producer, rocketcore.PushConsumer, rocketcore.PullConsumer])
+def test_config_and_other_settings_exclude_each_other(kind: Any) -> None:
+    config = ProducerConfig(group="x") if "Producer" in kind.__name__ else ConsumerConfig(group="x")
+    with pytest.raises(ConfigError, match="config says it all: give namesrv, group there, or use"):
+        kind("h:1", config=config, group="y")
+    with pytest.raises(ConfigError, match="config is a"):
+        kind(config={"group": "x"})
+    assert kind(config=config).config.group == "x"
+
+
+def test_name_servers_of_a_config_are_checked_where_it_is_made() -> None:
+    assert ProducerConfig(namesrv="a:1;b:2").namesrv == ("a:1", "b:2")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="http"):
+        ProducerConfig(namesrv=("http://a:1",))
+
+
+def test_a_setting_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ConfigError, match="timeout is a number above 0, got str"):
+        ProducerConfig(timeout="3")  # type: ignore[arg-type]
 
 
 def test_a_group_name_is_checked() -> None:
