@@ -7,6 +7,7 @@ are in ``rocketcore._fast.message`` and ``rocketcore.protocol.message``.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 
 NAME_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
+INT32_MIN: Final = -(1 << 31)
+INT32_MAX: Final = (1 << 31) - 1
 KEY_SEPARATOR: Final = " "
 
 DELAY_LEVELS: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -125,16 +128,44 @@ def _check_name(kind: str, name: str, limit: int) -> None:
         raise MessageIllegal(f"the {kind} name {name!r} may hold only letters, digits, '%', '|', '_' and '-'")
 
 
+def _text(what: str, value: str) -> str:
+    """Return an argument that is text; anything else is a TypeError that names it."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is text, got {type(value).__name__}")
+    return value
+
+
+def _body_bytes(topic: str, body: bytes | bytearray | memoryview | str) -> bytes:
+    if isinstance(body, str):
+        try:
+            return body.encode()
+        except UnicodeEncodeError as error:
+            raise MessageIllegal(f"message to {topic!r}: the body has no UTF-8: {error}") from None
+    if not isinstance(body, (bytes, bytearray, memoryview)):
+        hint = "; json.dumps() makes text of it" if isinstance(body, (dict, list, tuple)) else ""
+        raise TypeError(f"message to {topic!r}: body is bytes or text, got {type(body).__name__}{hint}")
+    return bytes(body)
+
+
+def _check_flag(topic: str, flag: int) -> None:
+    if not isinstance(flag, int) or isinstance(flag, bool):
+        raise TypeError(f"message to {topic!r}: flag is a whole number, got {type(flag).__name__}")
+    if not INT32_MIN <= flag <= INT32_MAX:
+        raise MessageIllegal(f"message to {topic!r}: flag is a number of 32 bits, got {flag}")
+
+
 class Message:
     """A message to send (Java: ``Message``).
 
     topic          1 to 127 characters of ``[%|a-zA-Z0-9_-]``
     body           bytes, or text that is encoded as UTF-8; not empty, at most 4 MiB
-    tag, keys      the tag, and one index key or several
+    tag, keys      the tag, and one index key or several: a text with spaces between them, or several texts
     properties     user properties; RocketMQ's own names are refused
     message_group  messages of one group go to one queue, in order
     delay          seconds or timedelta; deliver_at a datetime (5.x timers); delay_level 1 to 18 (4.9 and 5.x)
-    raises         ConfigError for contradictory arguments, MessageIllegal for what no broker takes
+    flag           a number of 32 bits that the application may use
+    raises         TypeError for an argument of a wrong type, ConfigError for contradictory arguments, MessageIllegal
+                   for what no broker takes
     """
 
     __slots__ = ("body", "flag", "message_group", "properties", "topic")
@@ -153,27 +184,52 @@ class Message:
         delay_level: int | None = None,
         flag: int = 0,
     ) -> None:
-        self.topic = topic
-        self.body = body.encode() if isinstance(body, str) else bytes(body)
+        self.topic = topic if type(topic) is str else _text("topic", topic)
+        self.body = body if type(body) is bytes else _body_bytes(topic, body)
         self.flag = flag
+        if flag:
+            _check_flag(topic, flag)
         self.message_group = message_group
         self.properties: dict[str, str] = {}
-        if properties:
+        if properties is not None:
             self._set_user_properties(properties)
-        if tag:
-            self.properties[TAGS] = tag
-        if keys:
-            self.properties[KEYS] = keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
+        if tag is not None:
+            self._set_tag(tag)
+        if keys is not None:
+            self._set_keys(keys)
         if message_group is not None:
-            self.properties[SHARDING_KEY] = message_group
+            self.properties[SHARDING_KEY] = _text("message_group", message_group)
         if delay is not None or deliver_at is not None or delay_level is not None:
             self._set_delay(delay, deliver_at, delay_level)
         for name, value in self.properties.items():
             if NAME_SEPARATOR in value or PROPERTY_SEPARATOR in value:
                 raise MessageIllegal(f"property {name!r} holds a separator character (U+0001 or U+0002)")
 
+    def _set_tag(self, tag: str) -> None:
+        if "||" in _text("tag", tag) or tag != tag.strip():
+            raise MessageIllegal(
+                f"tag {tag!r}: no subscription finds a tag with '||' in it or white space around it, give one tag"
+            )
+        if tag:
+            self.properties[TAGS] = tag
+
+    def _set_keys(self, keys: str | Iterable[str]) -> None:
+        if type(keys) is not str and not isinstance(keys, str):
+            if isinstance(keys, (bytes, bytearray, memoryview)) or not isinstance(keys, Iterable):
+                raise TypeError(f"keys is text or several texts, got {type(keys).__name__}")
+            several = [_text("each of keys", key) for key in keys]
+            for key in several:
+                if key.split() != [key]:
+                    raise MessageIllegal(f"key {key!r}: a key is not empty and holds no white space")
+            keys = KEY_SEPARATOR.join(several)
+        if keys:
+            self.properties[KEYS] = keys
+
     def _set_user_properties(self, properties: Mapping[str, str]) -> None:
+        if not isinstance(properties, Mapping):
+            raise TypeError(f"properties is a mapping of text to text, got {type(properties).__name__}")
         for name, value in properties.items():
+            _text("property name", name)
             if name in RESERVED_PROPERTIES:
                 raise MessageIllegal(f"property {name!r} is reserved by RocketMQ")
             if not name or not value or not isinstance(value, str):
@@ -188,22 +244,31 @@ class Message:
         if sum(value is not None for value in (delay, deliver_at, delay_level)) > 1:
             raise ConfigError("give one of delay, deliver_at and delay_level")
         if delay_level is not None:
+            if not isinstance(delay_level, int):
+                raise TypeError(f"delay_level is a whole number, got {type(delay_level).__name__}")
             if not 1 <= delay_level <= len(DELAY_LEVELS):
                 raise ConfigError(f"delay_level is 1 to {len(DELAY_LEVELS)}, got {delay_level}")
             self.properties[DELAY] = str(delay_level)
         elif deliver_at is not None:
+            if not isinstance(deliver_at, datetime):
+                raise TypeError(f"deliver_at is a datetime, got {type(deliver_at).__name__}")
             if deliver_at.tzinfo is None:
                 raise ConfigError("deliver_at needs a time zone, for example datetime(…, tzinfo=UTC)")
             self.properties[TIMER_DELIVER_MS] = str(round(deliver_at.timestamp() * 1000))
         else:
             seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-            if seconds is None or seconds < 0:
+            if not isinstance(seconds, (int, float)):
+                raise TypeError(f"delay is seconds or a timedelta, got {type(seconds).__name__}")
+            if not 0 <= seconds < math.inf:
                 raise ConfigError(f"delay is a number of seconds of at least 0, got {seconds}")
             self.properties[TIMER_DELAY_MS] = str(round(seconds * 1000))
 
     def check(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         """Refuse what no broker takes; called before anything is sent."""
-        check_send_topic(self.topic)
+        check_send_topic(_text("topic", self.topic))
+        if type(self.body) is not bytes:
+            raise TypeError(f"message to {self.topic!r}: body is bytes once it is made, got {type(self.body).__name__}")
+        _check_flag(self.topic, self.flag)
         if not self.body:
             raise MessageIllegal(f"message to {self.topic!r}: the body is empty")
         if len(self.body) > max_bytes:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Final, Required, TypedDict
+from difflib import get_close_matches
+from typing import Final, Required, TypeAlias, TypedDict
 
 from rocketcore.codes import MAX_PROPERTIES_BYTES, RETRY_TOPIC_PREFIX
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import DELAY, TIMER_DELAY_MS, TIMER_DELIVER_MS, Message
 
-__all__ = ["ArrowColumns", "MessageOptions", "can_be_batched", "check_batch", "make_message", "property_text"]
+__all__ = ["ArrowColumns", "Body", "MessageOptions", "batch_list", "can_be_batched", "make_message", "property_text"]
 
 _UNBATCHABLE: Final = frozenset((DELAY, TIMER_DELAY_MS, TIMER_DELIVER_MS))
 
@@ -41,13 +42,21 @@ class ArrowColumns(TypedDict, total=False):
     message_group: str | None
 
 
-def make_message(topic: str | Message, body: bytes | str | None, options: MessageOptions) -> Message:
-    """Return the message that the arguments of ``send`` mean."""
+Body: TypeAlias = bytes | bytearray | memoryview | str
+
+
+def make_message(call: str, topic: str | Message, body: Body | None, options: MessageOptions) -> Message:
+    """Return the message that the arguments of ``send`` and its kin mean; ``call`` is the name for the error."""
     if isinstance(topic, Message):
         if body is not None or options:
             raise ConfigError("give a Message alone, or a topic, a body and its options")
         return topic
-    if body is None:
+    unknown = options.keys() - MessageOptions.__annotations__.keys() if options else ()
+    for name in unknown:
+        near = get_close_matches(name, MessageOptions.__annotations__, n=1)
+        hint = f": did you mean {near[0]}?" if near else f"; there are {', '.join(MessageOptions.__annotations__)}"
+        raise TypeError(f"{call}() has no option {name!r}{hint}")
+    if body is None and isinstance(topic, str):
         raise ConfigError(f"message to {topic!r}: the body is missing")
     return Message(topic, body, **options)
 
@@ -58,8 +67,11 @@ def property_text(message: Message, msg_id: str) -> str:
     if not message.properties:
         return tail
     text = "".join([f"{name}\x01{value}\x02" for name, value in message.properties.items()]) + tail
-    # A character takes at most four bytes of UTF-8.
-    if len(text) * 4 > MAX_PROPERTIES_BYTES and (size := len(text.encode())) > MAX_PROPERTIES_BYTES:
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        raise MessageIllegal(f"message to {message.topic!r}: its properties have no UTF-8: {error}") from None
+    if size > MAX_PROPERTIES_BYTES:
         raise MessageIllegal(
             f"message to {message.topic!r}: the properties have {size} bytes, {MAX_PROPERTIES_BYTES} are allowed"
         )
@@ -69,6 +81,18 @@ def property_text(message: Message, msg_id: str) -> str:
 def can_be_batched(message: Message) -> bool:
     """Say whether a message may be part of a batch: it is not delayed."""
     return not message.properties or _UNBATCHABLE.isdisjoint(message.properties)
+
+
+def batch_list(messages: Iterable[Message]) -> list[Message]:
+    """Return the messages of a batch, checked: TypeError for what are no messages, MessageIllegal for no batch."""
+    if isinstance(messages, Message) or not isinstance(messages, Iterable):
+        raise TypeError(f"send_batch(): a batch is several messages, got one {type(messages).__name__}")
+    batch = list(messages)
+    for message in batch:
+        if not isinstance(message, Message):
+            raise TypeError(f"send_batch(): a batch is several messages, got {type(message).__name__} among them")
+    check_batch(batch)
+    return batch
 
 
 def check_batch(messages: Iterable[Message]) -> None:

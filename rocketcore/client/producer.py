@@ -24,7 +24,7 @@ from rocketcore.client.config import NameServers, ProducerConfig, ProducerOption
 from rocketcore.client.fault import ASSUMED_LATENCY, BrokerNumbers, LatencyFaultTolerance
 from rocketcore.client.ids import new_uniq_key
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.outgoing import ArrowColumns, MessageOptions, check_batch, make_message, property_text
+from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, batch_list, make_message, property_text
 from rocketcore.client.route_table import TopicRoute
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.selectors import find_selector
@@ -159,7 +159,7 @@ class ProducerLogic:
     async def send(
         self,
         topic: str | Message,
-        body: bytes | str | None = None,
+        body: Body | None = None,
         *,
         queue: MessageQueue | None = None,
         timeout: float | None = None,
@@ -173,7 +173,7 @@ class ProducerLogic:
         returns      SendResult; its status can be other than SEND_OK: stored, but not yet as safely as asked
         raises       MessageIllegal, RouteNotFound, TransportError (RequestTimeout), the broker's refusal (BrokerError)
         """
-        message = make_message(topic, body, options)
+        message = make_message("send", topic, body, options)
         self.check(message)
         msg_id = new_uniq_key()
         properties = property_text(message, msg_id)
@@ -200,8 +200,7 @@ class ProducerLogic:
         returns  SendResult: ``offset`` is that of the first message, ``msg_id`` joins the ids by commas
         raises   MessageIllegal for an empty batch, mixed topics, delayed messages, or too many bytes in all
         """
-        batch = list(messages)
-        check_batch(batch)
+        batch = batch_list(messages)
         for message in batch:
             self.check(message)
         topic, message_group = batch[0].topic, batch[0].message_group
@@ -248,13 +247,13 @@ class ProducerLogic:
     async def send_oneway(
         self,
         topic: str | Message,
-        body: bytes | str | None = None,
+        body: Body | None = None,
         *,
         queue: MessageQueue | None = None,
         **options: Unpack[MessageOptions],
     ) -> None:
         """Send a message without waiting for an answer; it may be lost, and no one will know."""
-        message = make_message(topic, body, options)
+        message = make_message("send_oneway", topic, body, options)
         self.check(message)
         if self._closed:
             raise ClientClosed("the producer is closed")
