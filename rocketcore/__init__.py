@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import Admin
-    from rocketcore.client.accumulator import SendFuture
     from rocketcore.client.arrow import read_arrow
     from rocketcore.client.config import ConsumerConfig, ProducerConfig
-    from rocketcore.client.sync import Producer, PullConsumer, PushConsumer
+    from rocketcore.client.future import SendFuture
+    from rocketcore.client.sync import PullConsumer, PushConsumer
+    from rocketcore.client.sync_producer import Producer
     from rocketcore.errors import (
         BrokerError,
         ClientClosed,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         RequestTimeout,
         RocketError,
         RouteNotFound,
+        SendsFailed,
         TransportError,
     )
     from rocketcore.local import LocalCluster
@@ -55,7 +57,7 @@ _MODULES = {
     "MessageIllegal": "errors",
     "MessageQueue": "message",
     "PartlyDone": "errors",
-    "Producer": "client.sync",
+    "Producer": "client.sync_producer",
     "ProducerConfig": "client.config",
     "PullConsumer": "client.sync",
     "PushConsumer": "client.sync",
@@ -64,9 +66,10 @@ _MODULES = {
     "RetryLater": "message",
     "RocketError": "errors",
     "RouteNotFound": "errors",
-    "SendFuture": "client.accumulator",
+    "SendFuture": "client.future",
     "SendResult": "message",
     "SendStatus": "message",
+    "SendsFailed": "errors",
     "TlsConfig": "transport.tls",
     "TransportError": "errors",
     "read_arrow": "client.arrow",
@@ -98,6 +101,7 @@ __all__ = [
     "SendFuture",
     "SendResult",
     "SendStatus",
+    "SendsFailed",
     "TlsConfig",
     "TransportError",
     "__version__",

@@ -299,6 +299,21 @@ class PartlyDone(ClientError):
         return f"{self.request}: done at {', '.join(self.done)}, not at {', '.join(self.failed)} ({errors})"
 
 
+class SendsFailed(ClientError):
+    """Messages that ``send_nowait`` took were not sent, and no one has asked their futures.
+
+    ``count`` is how many, ``first`` what the first of them failed with.
+    """
+
+    def __init__(self, count: int, first: BaseException) -> None:
+        super().__init__(count, first)
+        self.count = count
+        self.first = first
+
+    def __str__(self) -> str:
+        return f"{self.count} message{'' if self.count == 1 else 's'} of send_nowait not sent, the first: {self.first}"
+
+
 class StoreError(RocketError):
     """The message store failed."""
 

@@ -1,4 +1,7 @@
-"""Clients and the process they live in: closing what was forgotten at its end, and noticing ``fork()``.
+"""Clients and the process they live in: closing what was forgotten, and noticing ``fork()``.
+
+A client that exists at the end of the interpreter is closed then. One that nobody refers to any more before that is
+complained of (ResourceWarning) and closed by a thread, for which the end of the interpreter waits.
 
 A forked child has the parent's objects but none of its threads, and must not use its sockets. A producer starts over in
 the child; a consumer, whose work is its threads, raises ``ForkedClient``.
@@ -10,10 +13,12 @@ import atexit
 import logging
 import os
 import threading
+import warnings
 import weakref
+from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["BlockingClient", "watch"]
+__all__ = ["BlockingClient", "close_forgotten", "watch"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +39,8 @@ class _Watch:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._clients: weakref.WeakSet[BlockingClient] = weakref.WeakSet()
+        # Changed without a lock: garbage collection comes at any time, also to a thread that holds one.
+        self._closing: set[threading.Thread] = set()
         self._hooked = False
 
     def add(self, client: BlockingClient) -> None:
@@ -44,17 +51,40 @@ class _Watch:
                 atexit.register(self._close_all)
                 os.register_at_fork(after_in_child=self._forked)
 
+    def close_later(self, name: str, close: Callable[[], None]) -> None:
+        """Close something on a thread of its own."""
+
+        def work() -> None:
+            try:
+                _close(name, close)
+            finally:
+                self._closing.discard(thread)
+
+        thread = threading.Thread(target=work, name=f"close {name}", daemon=True)
+        self._closing.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter ends: it starts no thread any more
+            work()
+
     def _close_all(self) -> None:
         for client in list(self._clients):
-            try:
-                client.close()
-            except Exception:
-                logger.exception("client not closed at exit client=%r", client)
+            _close(repr(client), client.close)
+        for thread in list(self._closing):
+            thread.join()
 
     def _forked(self) -> None:
         self._lock = threading.Lock()  # another thread of the parent may have held it
+        self._closing = set()
         for client in list(self._clients):
             client.forked()
+
+
+def _close(name: str, close: Callable[[], None]) -> None:
+    try:
+        close()
+    except Exception:
+        logger.exception("not closed cleanly client=%s", name)
 
 
 _WATCH = _Watch()
@@ -63,3 +93,11 @@ _WATCH = _Watch()
 def watch(client: BlockingClient) -> None:
     """Close a client at interpreter exit if it still exists then, and tell it when it is in a forked child."""
     _WATCH.add(client)
+
+
+def close_forgotten(name: str, close: Callable[[], None]) -> None:
+    """Complain that nobody refers to a client that is open, and close it; for ``weakref.finalize``."""
+    try:
+        warnings.warn(f"unclosed {name}: call close(), or use it with 'with'", ResourceWarning, stacklevel=2)
+    finally:
+        _WATCH.close_later(name, close)

@@ -1,7 +1,7 @@
 """Producer: choose a queue, send, and try another broker when that fails, all within one deadline.
 
 ``ProducerLogic`` is the logic for both worlds; ``Producer`` (public as ``rocketcore.aio.Producer``) adds what lives on
-an event loop. The blocking ``rocketcore.Producer`` is in ``rocketcore.client.sync``.
+an event loop. The blocking ``rocketcore.Producer`` is in ``rocketcore.client.sync_producer``.
 
 RocketMQ 5.5.0: ``DefaultMQProducer``, ``DefaultMQProducerImpl.sendDefaultImpl``.
 """
@@ -10,70 +10,43 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
-import time
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from typing import TYPE_CHECKING, Final, Self, Unpack, overload
 
 from rocketcore._fast.message import encode_batch
-from rocketcore._fast.rotation import QueueRotation
-from rocketcore.client.accumulator import Accumulator, SendFuture
+from rocketcore.client.accumulator import Accumulator
 from rocketcore.client.api import SEND_STATUSES
+from rocketcore.client.attempts import Attempts
 from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, producer_config
-from rocketcore.client.fault import ASSUMED_LATENCY, BrokerNumbers, LatencyFaultTolerance
+from rocketcore.client.future import SendFuture
 from rocketcore.client.ids import new_uniq_key
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, batch_list, make_message, property_text
-from rocketcore.client.route_table import TopicRoute
-from rocketcore.client.runtime import ASYNCIO
-from rocketcore.client.selectors import find_selector
+from rocketcore.client.publisher import Publishers, TopicPublisher
+from rocketcore.client.runtime import ASYNCIO, Runtime
 from rocketcore.client.send_command import SendTarget
 from rocketcore.codes import ResponseCode
-from rocketcore.errors import (
-    ClientClosed,
-    DecodeError,
-    MessageIllegal,
-    RequestTimeout,
-    RocketError,
-    RouteNotFound,
-    TransportError,
-)
-from rocketcore.message import (
-    Message,
-    MessageQueue,
-    SendResult,
-    SendStatus,
-    check_send_topic,
-)
+from rocketcore.errors import ClientClosed, ConfigError, DecodeError, MessageIllegal, RocketError, SendsFailed
+from rocketcore.message import INT32_MAX, INT32_MIN, Message, MessageQueue, SendResult, SendStatus
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.compression import CompressionType, compress
-from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline, PeriodicTask
-from rocketcore.transport.client import RemotingClient
+from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
+from rocketcore.transport.client import Remoting, RemotingClient
 
 if TYPE_CHECKING:
     import pyarrow
 
     from rocketcore.client.arrow_sender import SendSummary
 
-__all__ = ["Producer", "ProducerLogic", "TopicPublisher"]
+__all__ = ["Producer", "ProducerLogic"]
 
 logger = logging.getLogger(__name__)
 
 _OFFLOAD_BYTES: Final = 64 * 1024
-
-
-class TopicPublisher:
-    """The queues of one topic to send to, prepared from one route; a new route makes a new publisher."""
-
-    __slots__ = ("by_queue", "order", "rotation", "route", "targets", "topic")
-
-    def __init__(self, route: TopicRoute, targets: Sequence[SendTarget], start: int) -> None:
-        self.topic = route.topic
-        self.route = route
-        self.targets = targets
-        self.rotation = QueueRotation([target.broker_number for target in targets], start)
-        self.by_queue = {target.queue: target for target in targets}
 
 
 class ProducerLogic:
@@ -83,59 +56,36 @@ class ProducerLogic:
         self.config = config
         self.instance = instance
         self._clock = clock
-        self._fault = LatencyFaultTolerance(config.latency_fault_tolerance, clock)
-        self._brokers = BrokerNumbers()
+        self._publishers = Publishers(config, instance, clock)
+        self._remoting = instance.remoting
+        self._runtime = instance.runtime
         self._compression = CompressionType[config.compression.upper()]
-        self._select = find_selector(config.selector)
-        self._publishers: dict[str, TopicPublisher] = {}
         self._checked_topics: set[str] = set()
         self._closed = False
         instance.register_producer(config.group)
 
+    def beside(self, remoting: Remoting, runtime: Runtime) -> ProducerLogic:
+        """Return the same producer over other connections: one identity, one table of routes and of brokers' faults."""
+        other = copy.copy(self)
+        other._remoting = remoting
+        other._runtime = runtime
+        return other
+
     async def publisher(self, topic: str, timeout: float | None = None) -> TopicPublisher:
         """Return the publisher of a topic's newest route; raises RouteNotFound without a writable queue."""
-        publisher = self.find_publisher(topic)
+        publisher = self._publishers.find(topic)
         if publisher is not None:
             return publisher
-        deadline = Deadline(self.config.timeout if timeout is None else timeout, self._clock)
-        known = self.instance.routes.find(topic)
-        route = await self.instance.await_route(
-            topic, default_queue_nums=self.config.default_topic_queue_nums, timeout=deadline.remaining()
-        )
-        targets = self._targets(route)
-        if not targets and route is known:
-            # Known for up to ``route_interval``, and perhaps of the past: permission may have been given back.
-            await self._refresh(topic, deadline.remaining())
-            route = self.instance.routes.find(topic) or route
-            targets = self._targets(route)
-        if not targets:
-            raise RouteNotFound(f"topic {topic!r} has no queue that can be written to")
-        # Producers that start together must not all begin with the first queue.
-        publisher = TopicPublisher(route, targets, time.perf_counter_ns() % len(targets))
-        self._publishers[topic] = publisher
-        return publisher
-
-    def _targets(self, route: TopicRoute) -> list[SendTarget]:
-        addresses = self.instance.routes
-        return [
-            SendTarget(
-                queue,
-                address,
-                self._brokers.number(queue.broker),
-                self.config.group,
-                self.config.default_topic_queue_nums,
-                signed=bool(self.config.access_key),
-            )
-            for queue in route.publish
-            if (address := addresses.find_publish_address(queue.broker)) is not None
-        ]
+        timeout = self.config.timeout if timeout is None else timeout
+        return await self._runtime.ask_instance(self._publishers.get(topic, timeout))
 
     def find_publisher(self, topic: str) -> TopicPublisher | None:
-        """Return the publisher of a topic if one is at hand that fits the newest route; any thread."""
-        publisher = self._publishers.get(topic)
-        if publisher is not None and self.instance.routes.find(topic) is publisher.route:
-            return publisher
-        return None
+        """Return the publisher of a topic whose route is known; any thread."""
+        return self._publishers.find(topic)
+
+    async def refresh_route(self, topic: str, timeout: float) -> None:
+        """Ask for a topic's route again; where no one answers, the known one stays."""
+        await self._runtime.ask_instance(self._publishers.refresh(topic, timeout))
 
     def refuse(self) -> None:
         """Send nothing any more."""
@@ -143,18 +93,49 @@ class ProducerLogic:
 
     def check(self, message: Message) -> None:
         """Refuse what no broker takes."""
-        topic = message.topic
-        if topic not in self._checked_topics:
-            check_send_topic(topic)
-            self._checked_topics.add(topic)
-        if not 0 < len(message.body) <= self.config.max_message_bytes:
+        topic, body, flag = message.topic, message.body, message.flag
+        # A message can be changed after it was made: what is sent is checked, by the rules in Message.check.
+        if (
+            topic not in self._checked_topics
+            or type(body) is not bytes
+            or not 0 < len(body) <= self.config.max_message_bytes
+            or type(flag) is not int
+            or not INT32_MIN <= flag <= INT32_MAX
+        ):
             message.check(self.config.max_message_bytes)
+            self._checked_topics.add(topic)
 
-    async def _compress(self, body: bytes) -> tuple[bytes, int]:
+    async def packed(self, body: bytes) -> tuple[bytes, int]:
+        """Return the body to send and its system flag: compressed, if that makes it shorter."""
         kind, level = self._compression, self.config.compression_level
         if len(body) < _OFFLOAD_BYTES:
-            return compress(body, kind, level), kind.sys_flag
-        return await self.instance.runtime.offload(compress, body, kind, level), kind.sys_flag
+            short = compress(body, kind, level)
+        else:
+            short = await self._runtime.offload(compress, body, kind, level)
+        return (short, kind.sys_flag) if len(short) < len(body) else (body, 0)
+
+    def _time(self, timeout: float | None) -> float:
+        if timeout is None:
+            return self.config.timeout
+        if not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise ConfigError(f"timeout is seconds above 0, got {timeout!r}")
+        return timeout
+
+    @overload
+    async def send(
+        self, topic: Message, *, queue: MessageQueue | None = None, timeout: float | None = None
+    ) -> SendResult: ...
+
+    @overload
+    async def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> SendResult: ...
 
     async def send(
         self,
@@ -173,13 +154,37 @@ class ProducerLogic:
         returns      SendResult; its status can be other than SEND_OK: stored, but not yet as safely as asked
         raises       MessageIllegal, RouteNotFound, TransportError (RequestTimeout), the broker's refusal (BrokerError)
         """
-        message = make_message("send", topic, body, options)
+        return await self.send_message(make_message("send", topic, body, options), queue, timeout)
+
+    @overload
+    async def send_oneway(self, topic: Message, *, queue: MessageQueue | None = None) -> None: ...
+
+    @overload
+    async def send_oneway(
+        self, topic: str, body: Body, *, queue: MessageQueue | None = None, **options: Unpack[MessageOptions]
+    ) -> None: ...
+
+    async def send_oneway(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> None:
+        """Send a message without waiting for an answer; it may be lost, and no one will know."""
+        await self.send_oneway_message(make_message("send_oneway", topic, body, options), queue)
+
+    async def send_message(
+        self, message: Message, queue: MessageQueue | None = None, timeout: float | None = None
+    ) -> SendResult:
+        """Send a message and wait until the broker has stored it."""
         self.check(message)
         msg_id = new_uniq_key()
         properties = property_text(message, msg_id)
         content, sys_flag = message.body, 0
         if len(content) >= self.config.compress_over_bytes:
-            content, sys_flag = await self._compress(content)
+            content, sys_flag = await self.packed(content)
         return await self._send(
             message.topic,
             message.message_group,
@@ -212,22 +217,6 @@ class ProducerLogic:
         )
         return await self.send_encoded_batch(topic, message_group, queue, encoded, ids, timeout)
 
-    async def send_encoded(
-        self,
-        topic: str,
-        queue: MessageQueue | None,
-        body: bytes,
-        properties: str,
-        msg_id: str,
-        flag: int = 0,
-        timeout: float | None = None,
-    ) -> SendResult:
-        """Send one message whose property string is made; a large body is compressed."""
-        sys_flag = 0
-        if len(body) >= self.config.compress_over_bytes:
-            body, sys_flag = await self._compress(body)
-        return await self._send(topic, None, queue, timeout, body, properties, msg_id, sys_flag=sys_flag, flag=flag)
-
     async def send_encoded_batch(
         self,
         topic: str,
@@ -244,45 +233,65 @@ class ProducerLogic:
             topic, message_group, queue, timeout, body, "WAIT\x01true\x02", ",".join(ids), batch=True
         )
 
-    async def send_oneway(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> None:
-        """Send a message without waiting for an answer; it may be lost, and no one will know."""
-        message = make_message("send_oneway", topic, body, options)
+    async def send_oneway_message(self, message: Message, queue: MessageQueue | None = None) -> None:
+        """Send a message without waiting for an answer."""
         self.check(message)
         if self._closed:
             raise ClientClosed("the producer is closed")
         properties = property_text(message, new_uniq_key())
         content, sys_flag = message.body, 0
         if len(content) >= self.config.compress_over_bytes:
-            content, sys_flag = await self._compress(content)
+            content, sys_flag = await self.packed(content)
         publisher = await self.publisher(message.topic)
-        target = self.target(publisher, message.message_group, queue, -1)
+        target = self.target(publisher, message.message_group, queue)
+        assert target is not None, "no broker is avoided"
         request = target.request(
             content, properties, self._clock.time_millis(), sys_flag=sys_flag, flag=message.flag, oneway=True
         )
-        await self.instance.remoting.invoke_oneway(target.address, request, self.config.timeout)
+        await self._remoting.invoke_oneway(target.address, request, self.config.timeout)
 
     def target(
-        self, publisher: TopicPublisher, message_group: str | None, queue: MessageQueue | None, last_broker: int
-    ) -> SendTarget:
-        """Return where a message goes: the given queue, its group's, or the next one.
+        self,
+        publisher: TopicPublisher,
+        message_group: str | None,
+        queue: MessageQueue | None,
+        avoid: Collection[int] = (),
+        full: Collection[str] = (),
+    ) -> SendTarget | None:
+        """Return where a message goes: the given queue, its group's, or the next one; None where it has to wait.
 
-        last_broker  number of the broker that just failed, -1 without one
+        avoid  numbers of brokers that failed; full  addresses of brokers that have enough to do
         """
-        if queue is not None:
-            try:
-                return publisher.by_queue[queue]
-            except KeyError:
-                raise RouteNotFound(f"{queue} is no queue of {publisher.topic!r} that can be written to") from None
-        if message_group is not None:
-            return publisher.targets[self._select(message_group, len(publisher.targets)) % len(publisher.targets)]
-        return publisher.targets[self._fault.select(publisher.rotation, last_broker)]
+        target = self._publishers.fixed_target(publisher, message_group, queue)
+        if target is None:
+            return self._publishers.next_target(publisher, avoid, full)
+        return None if target.broker_number in avoid or target.address in full else target
+
+    async def attempt(
+        self,
+        target: SendTarget,
+        body: bytes,
+        properties: str,
+        msg_id: str,
+        timeout: float,
+        *,
+        sys_flag: int = 0,
+        flag: int = 0,
+        batch: bool = False,
+    ) -> SendResult:
+        """Send once; raises what the transport or the broker says against it."""
+        clock, publishers = self._clock, self._publishers
+        request = target.request(body, properties, clock.time_millis(), sys_flag=sys_flag, flag=flag, batch=batch)
+        started = clock.monotonic() if publishers.timing else 0.0
+        try:
+            response = await self._remoting.invoke(target.address, request, timeout)
+            result = send_result(response, target, msg_id)
+        except RocketError as error:
+            publishers.failed(target, error)
+            raise
+        if publishers.timing:
+            publishers.answered(target, clock.monotonic() - started)
+        return result
 
     async def _send(
         self,
@@ -301,57 +310,48 @@ class ProducerLogic:
         """Try brokers until one stores the message, the attempts are used up, or the time is."""
         if self._closed:
             raise ClientClosed("the producer is closed")
-        clock = self._clock
-        timeout = self.config.timeout if timeout is None else timeout
-        started = clock.monotonic()
-        end = started + timeout
-        attempts = 1 if queue is not None or message_group is not None else 1 + self.config.retries
-        last_broker = -1
-        failure: RocketError | None = None
+        monotonic = self._clock.monotonic
+        timeout = self._time(timeout)
+        end = monotonic() + timeout
+        attempts: Attempts | None = None
         result: SendResult | None = None
-        for attempt in range(attempts):
-            if attempt:
-                started = clock.monotonic()
-                if started < end and failure is not None and failure.refresh_route:
-                    await self._refresh(topic, end - started)
-                    started = clock.monotonic()
-                if started >= end:
-                    break
-            publisher = self.find_publisher(topic)
+        while True:
+            publisher = self._publishers.find(topic)
             if publisher is None:
-                publisher = await self.publisher(topic, end - started)
-                started = clock.monotonic()
-            target = self.target(publisher, message_group, queue, last_broker)
-            request = target.request(body, properties, clock.time_millis(), sys_flag=sys_flag, flag=flag, batch=batch)
-            try:
-                response = await self.instance.remoting.invoke(target.address, request, end - started)
-                result = send_result(response, target, msg_id)
-            except RocketError as error:
-                reachable = not isinstance(error, TransportError)
-                self._fault.update(target.broker_number, ASSUMED_LATENCY, reachable=reachable)
-                if not error.retriable:
-                    raise
-                failure, last_broker = error, target.broker_number
-                logger.debug("send failed topic=%s address=%s attempt=%d: %s", topic, target.address, attempt, error)
+                publisher = await self.publisher(topic, end - monotonic())
+            target = self.target(publisher, message_group, queue, () if attempts is None else attempts.avoid)
+            if target is None:
+                assert attempts is not None, "without an attempt no broker is avoided"
+                pause = attempts.pause()
+                if monotonic() + pause >= end:
+                    break
+                await self._runtime.pause(pause)
                 continue
-            if self._fault.enabled:
-                self._fault.update(target.broker_number, clock.monotonic() - started)
-            if result.status is SendStatus.SEND_OK or not self.config.retry_another_broker_when_not_store_ok:
-                return result
-            last_broker = target.broker_number
+            try:
+                result = await self.attempt(
+                    target, body, properties, msg_id, end - monotonic(), sys_flag=sys_flag, flag=flag, batch=batch
+                )
+            except RocketError as error:
+                attempts = attempts or self._attempts(topic, fixed=message_group is not None or queue is not None)
+                logger.debug("send failed topic=%s address=%s error=%s", topic, target.address, error)
+                if not attempts.failed(target, error):
+                    break
+                if attempts.refresh_route and monotonic() < end:
+                    await self.refresh_route(topic, end - monotonic())
+            else:
+                if result.status is SendStatus.SEND_OK or not self.config.retry_another_broker_when_not_store_ok:
+                    return result
+                attempts = attempts or self._attempts(topic, fixed=message_group is not None or queue is not None)
+                if not attempts.not_safe(target):
+                    break
+            if monotonic() >= end:
+                break
         if result is not None:
             return result
-        if failure is None or isinstance(failure, RequestTimeout):
-            raise RequestTimeout(f"send to topic {topic!r}: no answer within {timeout:g} s") from failure
-        raise failure
+        raise attempts.error(timeout)
 
-    async def _refresh(self, topic: str, timeout: float) -> None:
-        try:
-            await self.instance.refresh_topic(
-                topic, default_queue_nums=self.config.default_topic_queue_nums, timeout=timeout / 2
-            )
-        except RocketError as error:
-            logger.debug("route not refreshed topic=%s error=%s", topic, error)
+    def _attempts(self, topic: str, *, fixed: bool) -> Attempts:
+        return Attempts(topic, 0 if fixed else self.config.retries)
 
 
 def send_result(response: RemotingCommand, target: SendTarget, msg_id: str) -> SendResult:
@@ -387,11 +387,13 @@ class Producer(ProducerLogic):
     def __init__(
         self, namesrv: NameServers = None, *, config: ProducerConfig | None = None, **options: Unpack[ProducerOptions]
     ) -> None:
-        config = config or producer_config(namesrv, options)
-        self._remoting = RemotingClient(**config.remoting)
-        super().__init__(config, ClientInstance(config, self._remoting, ASYNCIO))
+        config = producer_config(namesrv, options, config)
+        remoting = RemotingClient(**config.remoting)
+        self._client = remoting
+        super().__init__(config, ClientInstance(config, remoting, ASYNCIO))
         self._tasks: list[PeriodicTask] = []
         self._accumulator: Accumulator | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._close_lock = asyncio.Lock()
 
     @property
@@ -406,13 +408,31 @@ class Producer(ProducerLogic):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except SendsFailed:
+            if error is None:  # what ended the block says more
+                raise
+
+    def __del__(self) -> None:
+        tasks, loop = getattr(self, "_tasks", None), getattr(self, "_loop", None)
+        if not tasks or self._closed or loop is None:
+            return
+        try:
+            warnings.warn(
+                f"unclosed {self!r}: await close(), or use it with 'async with'", ResourceWarning, stacklevel=2
+            )
+        finally:
+            if not loop.is_closed():
+                with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+                    loop.call_soon_threadsafe(_give_up, tasks, self._client)
 
     async def start(self) -> None:
         """Begin heartbeats and route refresh; a second call does nothing."""
         if self._closed:
             raise ClientClosed("the producer is closed")
         if not self._tasks:
+            self._loop = asyncio.get_running_loop()
             self._tasks = [
                 PeriodicTask("producer-route", self.instance.refresh, self.config.route_interval),
                 PeriodicTask(
@@ -435,19 +455,36 @@ class Producer(ProducerLogic):
 
         return await send_arrow(self, topic, record_batch, **columns)
 
-    async def send_nowait(self, message: Message, *, queue: MessageQueue | None = None) -> SendFuture:
+    @overload
+    async def send_nowait(self, topic: Message, *, queue: MessageQueue | None = None) -> SendFuture: ...
+
+    @overload
+    async def send_nowait(
+        self, topic: str, body: Body, *, queue: MessageQueue | None = None, **options: Unpack[MessageOptions]
+    ) -> SendFuture: ...
+
+    async def send_nowait(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> SendFuture:
         """Hand a message over to be sent with others of its queue; waits only while ``buffer_bytes`` are taken.
 
-        returns  a future of the SendResult; its ``msg_id`` is known at once
+        topic, body  a topic and a body, with the options of ``Message``; or a ``Message`` alone
+        returns      a future of the SendResult; its ``msg_id`` is known at once
+        raises       MessageIllegal, RouteNotFound for a queue that is none; Overloaded after ``delivery_timeout``
+                     seconds without room
         """
-        self.check(message)
-        publisher = await self.publisher(message.topic)
+        message = make_message("send_nowait", topic, body, options)
         accumulator = self.accumulator()
-        future = accumulator.append(publisher, message, queue)
-        while future is None:
-            await accumulator.room()
-            future = accumulator.append(publisher, message, queue)
-        return future
+        if not self._tasks:
+            await self.start()
+        if queue is not None or message.message_group is not None:
+            await self.publisher(message.topic)
+        return await accumulator.append_when_room(message, queue)
 
     def accumulator(self) -> Accumulator:
         """Return what collects the messages of ``send_nowait``; made at first use."""
@@ -458,25 +495,58 @@ class Producer(ProducerLogic):
         return self._accumulator
 
     async def flush(self) -> None:
-        """Wait until everything that ``send_nowait`` took is sent, or has failed."""
+        """Wait until everything that ``send_nowait`` took before is sent, or has failed.
+
+        That takes at most ``delivery_timeout`` seconds.
+
+        raises  SendsFailed for failures that no one has asked a future for
+        """
         if self._accumulator is not None:
             await self._accumulator.flush()
 
-    async def close(self) -> None:
-        """Send what is waiting, leave the group, close the connections; a second call waits for the first."""
+    async def close(self, timeout: float | None = None) -> None:
+        """Send what is waiting, leave the group, close the connections; a second call waits for the first.
+
+        timeout  seconds to send what is waiting, what is left then fails; default: all of ``delivery_timeout``
+        raises   SendsFailed, after all is closed, for failures that no one has asked a future for
+        """
         async with self._close_lock:
             if self._closed:
                 return
-            if self._accumulator is not None:
-                await self._accumulator.close()
-            self._closed = True
-            tasks, self._tasks = self._tasks, []
             async with contextlib.AsyncExitStack() as ends:
-                # Also where this is cancelled, nothing may go on by itself.
-                ends.push_async_callback(self._remoting.close)
-                for task in tasks:
-                    ends.push_async_callback(task.stop)
-                for task in tasks:
-                    await task.stop()
-                if tasks:
-                    await self.instance.unregister()
+                # Also where this is cancelled, or messages were not sent, nothing may go on by itself.
+                ends.push_async_callback(self._end)
+                if self._accumulator is not None:
+                    await self._accumulator.close(None if timeout is None else self._time(timeout))
+
+    async def _end(self) -> None:
+        self._closed = True
+        tasks, self._tasks = self._tasks, []
+        async with contextlib.AsyncExitStack() as ends:
+            ends.push_async_callback(self._client.close)
+            for task in tasks:
+                ends.push_async_callback(task.stop)
+            for task in tasks:
+                await task.stop()
+            if tasks:
+                await self.instance.unregister()
+
+    def __repr__(self) -> str:
+        return f"<aio.Producer group={self.config.group!r} client_id={self.client_id!r}>"
+
+
+def _give_up(tasks: list[PeriodicTask], remoting: RemotingClient) -> None:
+    """End what a forgotten producer has on its loop."""
+
+    async def end() -> None:
+        for task in tasks:
+            await task.stop()
+        await remoting.close()
+
+    ending = asyncio.get_running_loop().create_task(end(), name="producer-forgotten")
+    _ENDING.add(ending)
+    ending.add_done_callback(_ENDING.discard)
+
+
+_ENDING: Final[set[asyncio.Task[None]]] = set()
+"""The loop itself holds its tasks weakly."""

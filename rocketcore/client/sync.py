@@ -1,8 +1,7 @@
 """The blocking clients: same names as in ``rocketcore.aio``, no logic of their own.
 
-A ``Producer`` runs the coroutines of ``ProducerLogic`` on the calling thread, over connections that block; one daemon
-thread sends heartbeats and refreshes routes. ``send_nowait`` and the consumers need something that goes on by itself:
-an event loop on a daemon thread, on which the asyncio client runs.
+What a consumer does goes on by itself: the asyncio consumer runs on an event loop on a daemon thread. The producer,
+which needs that only for ``send_nowait``, is in ``rocketcore.client.sync_producer``.
 """
 
 from __future__ import annotations
@@ -12,235 +11,26 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
-from rocketcore.client.accumulator import Accumulator, SendFuture
-from rocketcore.client.config import (
-    ConsumerConfig,
-    ConsumerOptions,
-    NameServers,
-    ProducerConfig,
-    ProducerOptions,
-    StartFrom,
-    producer_config,
-)
+from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, StartFrom
 from rocketcore.client.consume_service import MessageHandler
-from rocketcore.client.instance import ClientInstance
-from rocketcore.client.outgoing import ArrowColumns, MessageOptions
 from rocketcore.client.process import watch
-from rocketcore.client.producer import Producer as AsyncProducer
-from rocketcore.client.producer import ProducerLogic
 from rocketcore.client.pull import PullConsumer as AsyncPullConsumer
 from rocketcore.client.push import PushConsumer as AsyncPushConsumer
-from rocketcore.client.runtime import THREADS, LoopThread
+from rocketcore.client.runtime import LoopThread
+from rocketcore.client.sync_producer import Producer
 from rocketcore.errors import ClientClosed, ForkedClient
-from rocketcore.message import Message, MessageQueue, ReceivedMessage, SendResult
-from rocketcore.service import PeriodicThread, wait_or_signal
-from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemotingClient, run_sync
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from rocketcore.client.arrow_sender import SendSummary
+from rocketcore.message import MessageQueue, ReceivedMessage
+from rocketcore.service import wait_or_signal
 
 __all__ = ["Producer", "PullConsumer", "PushConsumer", "Subscription"]
 
 T = TypeVar("T")
 Handler = TypeVar("Handler", bound=MessageHandler)
 
-HOUSEKEEPING_DELAY = 1.0
 CLOSE_MARGIN = 15.0
 ITERATION_CHUNK = 32
-
-
-class Producer:
-    """Sends messages (Java: ``DefaultMQProducer``); thread-safe.
-
-    Use it with ``with``, or just send: it starts on first use. ``close()`` sends what ``send_nowait`` took and leaves
-    the group; it is called at interpreter exit if it was forgotten. In a forked child the producer starts over.
-
-    namesrv  ``host:port``, several joined by ``;``, or a list; None: ``ROCKETMQ_NAMESRV_ADDR``, ``NAMESRV_ADDR``,
-             ``127.0.0.1:9876``
-    config   settings as one object; or its fields as keyword arguments, see ``ProducerConfig``
-    """
-
-    def __init__(
-        self, namesrv: NameServers = None, *, config: ProducerConfig | None = None, **options: Unpack[ProducerOptions]
-    ) -> None:
-        self.config = config or producer_config(namesrv, options)
-        self._closed = False
-        self._begin()
-        watch(self)
-
-    def _begin(self) -> None:
-        """Set up what belongs to one process."""
-        config = self.config
-        self._lock = threading.Lock()  # guards starting and closing
-        self._started = False
-        self._nowait: _Background | None = None
-        self._remoting = BlockingRemotingClient(name="producer", **config.remoting)
-        self._logic = ProducerLogic(config, ClientInstance(config, BlockingChannelAdapter(self._remoting), THREADS))
-        interval = min(config.route_interval, config.heartbeat_interval)
-        self._housekeeping = PeriodicThread(
-            "producer-housekeeping", self._keep_house, interval, initial_delay=HOUSEKEEPING_DELAY
-        )
-
-    def forked(self) -> None:
-        """Start over in a forked child; connections, threads and ids of the parent are left alone."""
-        if not self._closed:
-            self._begin()
-
-    @property
-    def client_id(self) -> str:
-        """The name under which brokers know this producer."""
-        return self._logic.instance.client_id
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def start(self) -> None:
-        """Begin heartbeats and route refresh; a second call does nothing."""
-        with self._lock:
-            if self._closed:
-                raise ClientClosed("the producer is closed")
-            if not self._started:
-                self._housekeeping.start()
-                self._started = True
-
-    def _keep_house(self) -> float | None:
-        sooner = run_sync(self._logic.instance.refresh())
-        run_sync(self._logic.instance.heartbeat())
-        return sooner
-
-    def send(
-        self,
-        topic: str | Message,
-        body: bytes | str | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        timeout: float | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> SendResult:
-        """Send a message and wait until the broker has stored it (Java: ``send``).
-
-        topic, body  a topic and a body, with the options of ``Message``; or a ``Message`` alone
-        queue        the queue to send to; without it and without ``message_group`` the queues take turns
-        timeout      seconds for the whole call, retries included; default: the producer's
-        returns      SendResult; its status can be other than SEND_OK: stored, but not yet as safely as asked
-        raises       MessageIllegal, RouteNotFound, TransportError (RequestTimeout), the broker's refusal (BrokerError)
-        """
-        if not self._started:
-            self.start()
-        return run_sync(self._logic.send(topic, body, queue=queue, timeout=timeout, **options))
-
-    def send_oneway(
-        self,
-        topic: str | Message,
-        body: bytes | str | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> None:
-        """Send a message without waiting for an answer; it may be lost, and no one will know."""
-        if not self._started:
-            self.start()
-        run_sync(self._logic.send_oneway(topic, body, queue=queue, **options))
-
-    def send_batch(
-        self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: float | None = None
-    ) -> SendResult:
-        """Send messages of one topic as one batch: one queue, consecutive offsets, stored together or not at all.
-
-        returns  SendResult: ``offset`` is that of the first message, ``msg_id`` joins the ids by commas
-        raises   as ``send``; MessageIllegal for what cannot be one batch
-        """
-        if not self._started:
-            self.start()
-        return run_sync(self._logic.send_batch(messages, queue=queue, timeout=timeout))
-
-    def send_arrow(
-        self, topic: str, record_batch: pyarrow.RecordBatch | pyarrow.Table, **columns: Unpack[ArrowColumns]
-    ) -> SendSummary:
-        """Send each row of a record batch, or of a table, as a message; see ``rocketcore.client.arrow.send_arrow``."""
-        from rocketcore.client.arrow import send_arrow
-
-        if not self._started:
-            self.start()
-        return run_sync(send_arrow(self._logic, topic, record_batch, **columns))
-
-    def send_nowait(self, message: Message, *, queue: MessageQueue | None = None) -> SendFuture:
-        """Hand a message over to be sent with others of its queue; waits only while ``buffer_bytes`` are taken.
-
-        returns  a future of the SendResult; its ``msg_id`` is known at once
-        """
-        background = self._nowait or self._start_nowait()
-        return background.send(message, queue)
-
-    def _start_nowait(self) -> _Background:
-        if not self._started:
-            self.start()
-        with self._lock:
-            if self._closed:
-                raise ClientClosed("the producer is closed")
-            if self._nowait is None:
-                self._nowait = _Background(self.config)
-            return self._nowait
-
-    def flush(self) -> None:
-        """Wait until everything that ``send_nowait`` took is sent, or has failed."""
-        if self._nowait is not None:
-            self._nowait.flush()
-
-    def close(self) -> None:
-        """Send what is waiting, leave the group, close the connections; a second call does nothing."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        if self._nowait is not None:
-            self._nowait.close()
-        if self._started:
-            self._housekeeping.stop()
-            run_sync(self._logic.instance.unregister())
-        self._logic.refuse()
-        self._remoting.close()
-
-
-class _Background:
-    """The asyncio producer that sends what ``send_nowait`` takes, and the loop it runs on."""
-
-    def __init__(self, config: ProducerConfig) -> None:
-        self._thread = LoopThread("producer-nowait")
-        self._producer, self._accumulator = self._thread.run(self._open(config))
-
-    @staticmethod
-    async def _open(config: ProducerConfig) -> tuple[AsyncProducer, Accumulator]:
-        producer = AsyncProducer(config=config)
-        await producer.start()
-        return producer, producer.accumulator()
-
-    def send(self, message: Message, queue: MessageQueue | None) -> SendFuture:
-        producer, accumulator = self._producer, self._accumulator
-        producer.check(message)
-        publisher = producer.find_publisher(message.topic) or self._thread.run(producer.publisher(message.topic))
-        future = accumulator.append(publisher, message, queue, wait=True)
-        assert future is not None
-        return future
-
-    def flush(self) -> None:
-        self._thread.run(self._accumulator.flush())
-
-    def close(self) -> None:
-        try:
-            self._thread.run(self._producer.close())
-        finally:
-            self._thread.stop()
 
 
 class _Hosted:

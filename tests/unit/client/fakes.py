@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from rocketcore.client.runtime import ThreadRuntime
 from rocketcore.codes import RemotingFlag, RequestCode, ResponseCode
 from rocketcore.errors import RocketError
 from rocketcore.protocol.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
@@ -28,6 +29,21 @@ def route(*brokers: str, queues: int = 2, perm: int = 6) -> TopicRouteData:
         ],
         broker_datas=[BrokerData(cluster="c", broker_name=name, broker_addrs={0: f"{name}:1"}) for name in brokers],
     )
+
+
+class ManualRuntime(ThreadRuntime):
+    """Pauses turn a clock, and tell what happens meanwhile."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.events: list[Callable[[], None]] = []
+        self.pauses: list[float] = []
+
+    async def pause(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.pauses.append(seconds)
+        if self.events:
+            self.events.pop(0)()
 
 
 class FakeRemoting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 
@@ -11,7 +11,6 @@ from rocketcore.client.config import ClientConfig, ProducerConfig
 from rocketcore.client.instance import HOLD_SECONDS, ClientInstance
 from rocketcore.client.name_servers import NameServerList
 from rocketcore.client.producer import ProducerLogic
-from rocketcore.client.runtime import ThreadRuntime
 from rocketcore.codes import AUTO_CREATE_TOPIC, RequestCode, ResponseCode
 from rocketcore.errors import (
     BrokerSystemError,
@@ -29,7 +28,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
 from rocketcore.transport.blocking import run_sync
 from rocketcore.transport.client import Remoting
-from tests.unit.client.fakes import decoded, greeted_or_stored, route
+from tests.unit.client.fakes import ManualRuntime, decoded, greeted_or_stored, route
 
 Routes = Mapping[str, TopicRouteData]
 
@@ -90,21 +89,6 @@ class Network:
         asked = [address for address, code in self.asked if code == RequestCode.GET_ROUTEINFO_BY_TOPIC]
         self.asked.clear()
         return asked
-
-
-class ManualRuntime(ThreadRuntime):
-    """Pauses turn a clock, and tell what happens meanwhile."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        self.clock = clock
-        self.events: list[Callable[[], None]] = []
-        self.pauses: list[float] = []
-
-    async def pause(self, seconds: float) -> None:
-        self.clock.advance(seconds)
-        self.pauses.append(seconds)
-        if self.events:
-            self.events.pop(0)()
 
 
 class InOrder(random.Random):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import zlib
 from collections.abc import Callable
 
@@ -10,7 +11,6 @@ import pytest
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.producer import ProducerLogic
-from rocketcore.client.runtime import THREADS
 from rocketcore.codes import AUTO_CREATE_TOPIC, RequestCode, ResponseCode
 from rocketcore.errors import (
     BrokerError,
@@ -30,7 +30,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import SendMessageRequestHeaderV2
 from rocketcore.service import ManualClock
 from rocketcore.transport.blocking import run_sync
-from tests.unit.client.fakes import FakeRemoting, Outcome, route, stored
+from tests.unit.client.fakes import FakeRemoting, ManualRuntime, Outcome, route, stored
 
 ONE = {"T": route("a")}
 TWO = {"T": route("a", "b")}
@@ -38,7 +38,8 @@ TWO = {"T": route("a", "b")}
 
 def producer(remoting: FakeRemoting, config: ProducerConfig | None = None) -> ProducerLogic:
     config = config or ProducerConfig(group="pg")
-    return ProducerLogic(config, ClientInstance(config, remoting, THREADS, clock=remoting.clock), remoting.clock)
+    runtime = ManualRuntime(remoting.clock)
+    return ProducerLogic(config, ClientInstance(config, remoting, runtime, clock=remoting.clock), remoting.clock)
 
 
 def failing(*outcomes: Callable[[RemotingCommand], Outcome]) -> Callable[[str, RemotingCommand], Outcome]:
@@ -144,10 +145,52 @@ def test_other_refusals_are_raised_at_once(code: int) -> None:
 
 
 def test_attempts_are_one_and_the_retries() -> None:
-    remoting = FakeRemoting(TWO, lambda address, request: ConnectError("down"))
-    with pytest.raises(ConnectError):
+    remoting = FakeRemoting(TWO, lambda address, request: ConnectionLost("gone"))
+    with pytest.raises(ConnectionLost):
         run_sync(producer(remoting, ProducerConfig(retries=4)).send("T", b"x"))
     assert len(remoting.asked) == 5
+
+
+def test_where_nothing_was_sent_it_is_tried_until_the_time_is_up() -> None:
+    remoting = FakeRemoting(TWO, lambda address, request: ConnectError(f"SEND_MESSAGE_V2 at {address}: refused"))
+    with pytest.raises(ConnectError, match=r"^send to topic 'T': \d+ attempts: [ab] \([ab]:1\) refused$"):
+        run_sync(producer(remoting, ProducerConfig(retries=0)).send("T", b"x", timeout=5.0))
+    assert 4.0 < remoting.clock.monotonic() <= 5.0
+    assert 8 <= len(remoting.asked) <= 40
+    one, other = [address for address, _ in remoting.asked[:2]]
+    assert one != other
+
+
+def test_a_broker_that_is_back_in_time_gets_the_message() -> None:
+    def serve(address: str, request: RemotingCommand) -> Outcome:
+        return ConnectError("down") if remoting.clock.monotonic() < 2.0 else stored(request)
+
+    remoting = FakeRemoting(ONE, serve)
+    assert run_sync(producer(remoting).send("T", b"x", message_group="g")).status is SendStatus.SEND_OK
+
+
+def test_between_attempts_at_the_same_broker_is_a_pause() -> None:
+    remoting = FakeRemoting(ONE, failing(refusal(ResponseCode.SYSTEM_BUSY), refusal(ResponseCode.SYSTEM_BUSY)))
+    assert run_sync(producer(remoting).send("T", b"x")).status is SendStatus.SEND_OK
+    assert remoting.clock.monotonic() > 0.05
+
+
+def test_all_brokers_are_tried_before_one_is_tried_again() -> None:
+    remoting = FakeRemoting({"T": route("a", "b", "c")}, lambda address, request: ConnectionLost("gone"))
+    with pytest.raises(ConnectionLost, match="send to topic 'T': 3 attempts: "):
+        run_sync(producer(remoting).send("T", b"x"))
+    assert {address for address, _ in remoting.asked} == {"a:1", "b:1", "c:1"}
+    assert remoting.clock.monotonic() == 0.0
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), "3"])
+def test_a_timeout_that_is_none_is_refused(timeout: float) -> None:
+    remoting = FakeRemoting(ONE)
+    with pytest.raises(ConfigError, match="timeout is seconds above 0"):
+        run_sync(producer(remoting).send("T", b"x", timeout=timeout))
+    with pytest.raises(ConfigError, match="timeout is seconds above 0"):
+        run_sync(producer(remoting).send_batch([Message("T", b"x")], timeout=timeout))
+    assert not remoting.asked
 
 
 def test_one_deadline_for_all_attempts() -> None:
@@ -157,7 +200,7 @@ def test_one_deadline_for_all_attempts() -> None:
         clock.advance(1.0)
         return RequestTimeout("late")
 
-    remoting = FakeRemoting(TWO, slow, clock)
+    remoting = FakeRemoting({"T": route("a", "b", "c")}, slow, clock)
     with pytest.raises(RequestTimeout, match=r"2\.5 s"):
         run_sync(producer(remoting, ProducerConfig(retries=9)).send("T", b"x", timeout=2.5))
     assert remoting.timeouts == [2.5, 1.5, 0.5]
@@ -176,17 +219,17 @@ def test_the_time_that_name_servers_take_is_not_added_to_the_deadline() -> None:
         def close_channel(self, address: str) -> None:
             assert address == "127.0.0.1:9876"
 
-    remoting = Names(TWO, failing(error(ConnectError), error(ConnectError), error(ConnectError)), clock)
-    with pytest.raises(ConnectError):
-        run_sync(producer(remoting).send("T", b"x", timeout=4.0))
-    assert remoting.timeouts == [4.0, 2.0, 1.0]
-    assert clock.monotonic() == 3.0
+    remoting = Names(TWO, failing(*[error(ConnectionLost)] * 3), clock)
+    with pytest.raises(ConnectionLost):
+        run_sync(producer(remoting, ProducerConfig(retries=1)).send("T", b"x", timeout=4.0))
+    assert remoting.timeouts == [4.0, 2.0]
+    assert clock.monotonic() == 2.0
 
 
 @pytest.mark.parametrize("arguments", [{"queue": MessageQueue("T", "a", 1)}, {"message_group": "g"}])
 def test_a_chosen_queue_gets_one_attempt(arguments: dict[str, object]) -> None:
-    remoting = FakeRemoting(TWO, lambda address, request: ConnectError("down"))
-    with pytest.raises(ConnectError):
+    remoting = FakeRemoting(TWO, lambda address, request: ConnectionLost("gone"))
+    with pytest.raises(ConnectionLost):
         run_sync(producer(remoting).send("T", b"x", **arguments))  # type: ignore[arg-type]
     assert len(remoting.asked) == 1
 
@@ -293,6 +336,14 @@ def test_large_bodies_are_compressed(size: int) -> None:
         assert zlib.decompress(request.body) == b"x" * size
 
 
+def test_a_body_that_does_not_shrink_is_sent_as_it_is() -> None:
+    remoting = FakeRemoting(ONE)
+    body = random.Random(1).randbytes(1 << 22)
+    run_sync(producer(remoting).send("T", body))
+    [(_, request)] = remoting.asked
+    assert (header(request).sys_flag, request.body) == (0, body)
+
+
 def test_one_way_is_written_and_forgotten() -> None:
     remoting = FakeRemoting(ONE)
     run_sync(producer(remoting).send_oneway(Message("T", b"x", tag="t")))
@@ -354,7 +405,7 @@ def test_contradictory_arguments_are_refused() -> None:
 
 def test_the_brokers_words_are_in_the_error() -> None:
     remoting = FakeRemoting(ONE, failing(refusal(ResponseCode.MESSAGE_ILLEGAL)))
-    with pytest.raises(MessageRefused, match="send to topic 'T' at a:1: MESSAGE_ILLEGAL"):
+    with pytest.raises(MessageRefused, match=r"send to topic 'T' \(1 attempt\) to a at a:1: MESSAGE_ILLEGAL"):
         run_sync(producer(remoting).send("T", b"x"))
 
 

@@ -1,0 +1,304 @@
+"""SendFuture: what becomes of a message that ``send_nowait`` took, and the failures that no one asks for.
+
+The messages of a batch share one outcome: a future is its batch and a number, so that handing over a message costs no
+lock, condition or event of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any, Final
+
+from rocketcore.client.attempts import Attempts
+from rocketcore.errors import ConfigError, RequestTimeout, SendsFailed
+from rocketcore.message import MessageQueue, SendResult
+from rocketcore.service import Clock
+
+__all__ = ["Batch", "Failures", "SendFuture"]
+
+logger = logging.getLogger(__name__)
+
+WARN_SECONDS: Final = 60.0
+"""At most one line of the log in so many seconds says that sends fail and no one asks."""
+
+
+class Failures:
+    """Messages that were not sent and whose futures no one has asked; for any thread."""
+
+    __slots__ = ("_clock", "_count", "_first", "_lock", "_told", "_warn_after")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()  # guards all below, and ``looked`` and ``counted`` of the batches
+        self._count = 0
+        self._first: BaseException | None = None
+        self._told = 0
+        self._warn_after = 0.0
+
+    def add(self, batch: Batch, error: BaseException) -> None:
+        """Count the messages of a batch that failed, but for those whose futures have been asked already."""
+        with self._lock:
+            unseen = len(batch.ids) - len(batch.looked)
+            batch.counted = self._told
+            if not unseen:
+                return
+            if not self._count:
+                self._first = error
+            self._count += unseen
+            now = self._clock.monotonic()
+            if now < self._warn_after:
+                return
+            self._warn_after = now + WARN_SECONDS
+            count = self._count
+        logger.warning("messages of send_nowait not sent topic=%s messages=%d error=%s", batch.topic, count, error)
+
+    def look(self, batch: Batch, index: int) -> None:
+        """Note that someone knows of the failure of a message."""
+        with self._lock:
+            if index not in batch.looked:
+                batch.looked.add(index)
+                if batch.counted == self._told:
+                    self._count -= 1
+
+    def tell(self) -> None:
+        """Raise SendsFailed if there is something to tell; what was told is not told again."""
+        with self._lock:
+            count, first = self._count, self._first
+            self._count, self._first = 0, None
+            self._told += 1
+        if count:
+            assert first is not None
+            raise SendsFailed(count, first) from first
+
+
+class Batch:
+    """Messages that leave together, and what became of them.
+
+    key       the lane that the batch belongs to: its topic, its queue, or None while that is not known
+    end       monotonic seconds by which the outcome is known
+    attempts  those that failed; None before the first one did
+    """
+
+    __slots__ = (
+        "attempts",
+        "bodies",
+        "bytes",
+        "callbacks",
+        "counted",
+        "end",
+        "error",
+        "event",
+        "failures",
+        "flags",
+        "group",
+        "ids",
+        "key",
+        "looked",
+        "loop",
+        "message_ids",
+        "properties",
+        "queue",
+        "request",
+        "result",
+        "topic",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        key: str | MessageQueue | None,
+        loop: asyncio.AbstractEventLoop,
+        failures: Failures,
+        end: float,
+    ) -> None:
+        self.topic = topic
+        self.key = key
+        self.loop = loop
+        self.failures = failures
+        self.end = end
+        self.group: str | None = None
+        self.queue: MessageQueue | None = None
+        self.ids: list[str] = []
+        self.bodies: list[bytes] = []
+        self.properties: list[bytes] = []
+        self.flags: list[int] = []
+        self.bytes = 0
+        self.event = threading.Event()
+        self.callbacks: deque[Callable[[], None]] = deque()
+        self.attempts: Attempts | None = None
+        self.request: tuple[bytes, str, str, int, int] | None = None
+        self.waits = False
+        self.result: SendResult | None = None
+        self.message_ids: list[str] = []
+        self.error: BaseException | None = None
+        self.looked: set[int] = set()
+        self.counted = -1
+
+    def forget_parts(self) -> None:
+        """Free what the request was made of."""
+        self.bodies.clear()
+        self.properties.clear()
+        self.flags.clear()
+
+    def settle(self, outcome: SendResult | BaseException) -> None:
+        """Note the outcome and wake all who wait for it."""
+        if isinstance(outcome, BaseException):
+            self.error = outcome
+        else:
+            self.result = outcome
+            self.message_ids = outcome.offset_msg_id.split(",")
+        self.forget_parts()
+        self.request = None
+        self.event.set()
+        while self.callbacks:
+            self.callbacks.popleft()()
+        if self.error is not None:
+            self.failures.add(self, self.error)
+
+
+class SendFuture:
+    """What will become of one message that ``send_nowait`` took: ``await`` it, or call ``result()``.
+
+    The methods mean what those of ``concurrent.futures.Future`` mean; ``to_future()`` is one, for functions that insist
+    on the class. A message that was taken cannot be taken back, so ``cancel()`` returns False.
+    """
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    @property
+    def msg_id(self) -> str:
+        """The id that the message has been given."""
+        return self._batch.ids[self._index]
+
+    def done(self) -> bool:
+        """Say whether the outcome is known."""
+        return self._batch.event.is_set()
+
+    def running(self) -> bool:
+        """Say whether the outcome is still to come."""
+        return not self._batch.event.is_set()
+
+    def cancel(self) -> bool:
+        """Return False: the message was handed over."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Return False, always."""
+        return False
+
+    def result(self, timeout: float | None = None) -> SendResult:
+        """Wait for the outcome; raises what the send failed with, RequestTimeout after ``timeout`` seconds."""
+        batch = self._batch
+        if not batch.event.is_set():
+            self._wait(timeout)
+        result = batch.result
+        if result is None:
+            raise self._own_error()
+        index = self._index
+        return SendResult(
+            result.status,
+            batch.ids[index],
+            batch.message_ids[index] if index < len(batch.message_ids) else "",
+            result.queue,
+            result.offset + index,
+            result.transaction_id,
+            result.recall_handle,
+        )
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the outcome; return what the send failed with, None if it did not."""
+        if not self._batch.event.is_set():
+            self._wait(timeout)
+        return None if self._batch.error is None else self._own_error()
+
+    def _own_error(self) -> BaseException:
+        """Return the failure of the batch as an object of one's own: each raise adds to the traceback of its object."""
+        batch = self._batch
+        batch.failures.look(batch, self._index)
+        error = batch.error
+        assert error is not None, "a batch ends with a result or an error"
+        try:
+            own = copy.copy(error)
+        except Exception:  # an exception of someone else's, whose constructor wants more than its args
+            return error
+        own.__cause__ = error.__cause__
+        return own
+
+    def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
+        """Call a function with this future when the outcome is known.
+
+        It runs on the thread that learns the outcome, and holds up all that is sent meanwhile. It may send; what would
+        wait for that thread, such as ``flush()``, raises ConfigError.
+        """
+        batch = self._batch
+        call = self._guarded(callback)
+        batch.callbacks.append(call)
+        # settle() may have emptied the list just before
+        if batch.event.is_set():
+            try:
+                batch.callbacks.remove(call)
+            except ValueError:
+                return
+            call()
+
+    def _guarded(self, callback: Callable[[SendFuture], object]) -> Callable[[], None]:
+        def call() -> None:
+            try:
+                callback(self)
+            except BaseException:  # sys.exit() too: it would end the thread that sends for all
+                logger.exception("callback failed msg_id=%s", self.msg_id)
+
+        return call
+
+    def to_future(self) -> Future[SendResult]:
+        """Return a ``concurrent.futures.Future`` of the same outcome, for functions that take no other."""
+        future: Future[SendResult] = Future()
+        future.set_running_or_notify_cancel()
+
+        def settle(done: SendFuture) -> None:
+            error = done.exception()
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(done.result())
+
+        self.add_done_callback(settle)
+        return future
+
+    def _wait(self, timeout: float | None) -> None:
+        if asyncio._get_running_loop() is self._batch.loop:
+            raise ConfigError("the message is not sent yet: await the future on its event loop")
+        if not self._batch.event.wait(timeout):
+            raise RequestTimeout(f"message {self.msg_id} was not sent within {timeout:g} s")
+
+    def __await__(self) -> Generator[Any, None, SendResult]:
+        if not self._batch.event.is_set():
+            loop = asyncio.get_running_loop()
+            done: asyncio.Future[None] = loop.create_future()
+
+            def wake(_: SendFuture) -> None:
+                loop.call_soon_threadsafe(_resolve, done)
+
+            self.add_done_callback(wake)
+            yield from done.__await__()
+        return self.result()
+
+    def __repr__(self) -> str:
+        state = "pending" if not self.done() else "failed" if self._batch.error is not None else "sent"
+        return f"<SendFuture {state} msg_id={self.msg_id}>"
+
+
+def _resolve(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,155 @@
+"""Where a producer's messages may go: the queues of each topic, prepared for sending, and which brokers to avoid.
+
+RocketMQ 5.5.0: ``TopicPublishInfo``, ``MQFaultStrategy.selectOneMessageQueue``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Sequence
+
+from rocketcore._fast.rotation import QueueRotation
+from rocketcore.client.config import ProducerConfig
+from rocketcore.client.fault import ASSUMED_LATENCY, BrokerNumbers, LatencyFaultTolerance
+from rocketcore.client.instance import ClientInstance
+from rocketcore.client.route_table import TopicRoute
+from rocketcore.client.selectors import find_selector
+from rocketcore.client.send_command import SendTarget
+from rocketcore.errors import RocketError, RouteNotFound, TransportError
+from rocketcore.message import MessageQueue
+from rocketcore.service import Clock, Deadline
+
+__all__ = ["Publishers", "TopicPublisher"]
+
+logger = logging.getLogger(__name__)
+
+
+class TopicPublisher:
+    """The queues of one topic to send to, prepared from one route; a new route makes a new publisher."""
+
+    __slots__ = ("addresses", "brokers", "by_queue", "rotation", "route", "targets", "topic")
+
+    def __init__(self, route: TopicRoute, targets: Sequence[SendTarget], start: int) -> None:
+        self.topic = route.topic
+        self.route = route
+        self.targets = targets
+        self.rotation = QueueRotation([target.broker_number for target in targets], start)
+        self.by_queue = {target.queue: target for target in targets}
+        self.addresses = tuple(dict.fromkeys(target.address for target in targets))
+        self.brokers = len({target.broker_number for target in targets})
+
+
+class Publishers:
+    """The topics of one producer; for any thread, whichever world its ``instance`` lives in."""
+
+    def __init__(self, config: ProducerConfig, instance: ClientInstance, clock: Clock) -> None:
+        self.instance = instance
+        self._config = config
+        self._clock = clock
+        self._fault = LatencyFaultTolerance(config.latency_fault_tolerance, clock)
+        self._brokers = BrokerNumbers()
+        self._select = find_selector(config.selector)
+        self._publishers: dict[str, TopicPublisher] = {}
+
+    def find(self, topic: str) -> TopicPublisher | None:
+        """Return the publisher of a topic if its route is known and has a queue to write to; asks no one."""
+        route = self.instance.routes.find(topic)
+        if route is None:
+            return None
+        publisher = self._publishers.get(topic)
+        if publisher is not None and publisher.route is route:
+            return publisher
+        targets = self._targets(route)
+        if not targets:
+            return None
+        # Producers that start together must not all begin with the first queue.
+        publisher = self._publishers[topic] = TopicPublisher(route, targets, time.perf_counter_ns() % len(targets))
+        return publisher
+
+    async def get(self, topic: str, timeout: float) -> TopicPublisher:
+        """Return the publisher of a topic's newest route; raises RouteNotFound without a writable queue."""
+        deadline = Deadline(timeout, self._clock)
+        known = self.instance.routes.find(topic)
+        route = await self.instance.await_route(
+            topic, default_queue_nums=self._config.default_topic_queue_nums, timeout=deadline.remaining()
+        )
+        publisher = self.find(topic)
+        if publisher is None and route is known:
+            # Known for up to ``route_interval``, and perhaps of the past: permission may have been given back.
+            await self.refresh(topic, deadline.remaining())
+            publisher = self.find(topic)
+        if publisher is None:
+            raise RouteNotFound(f"topic {topic!r} has no queue that can be written to")
+        return publisher
+
+    async def refresh(self, topic: str, timeout: float) -> None:
+        """Ask for a topic's route again; where no one answers, the known one stays."""
+        try:
+            await self.instance.refresh_topic(
+                topic, default_queue_nums=self._config.default_topic_queue_nums, timeout=timeout / 2
+            )
+        except RocketError as error:
+            logger.debug("route not refreshed topic=%s error=%s", topic, error)
+
+    def _targets(self, route: TopicRoute) -> list[SendTarget]:
+        addresses = self.instance.routes
+        return [
+            SendTarget(
+                queue,
+                address,
+                self._brokers.number(queue.broker),
+                self._config.group,
+                self._config.default_topic_queue_nums,
+                signed=bool(self._config.access_key),
+            )
+            for queue in route.publish
+            if (address := addresses.find_publish_address(queue.broker)) is not None
+        ]
+
+    def fixed_target(
+        self, publisher: TopicPublisher, message_group: str | None, queue: MessageQueue | None
+    ) -> SendTarget | None:
+        """Return the queue that was given, or that belongs to the group; None where the queues take turns.
+
+        raises  RouteNotFound for a queue that cannot be written to
+        """
+        if queue is not None:
+            try:
+                return publisher.by_queue[queue]
+            except KeyError:
+                raise RouteNotFound(f"{queue} is no queue of {publisher.topic!r} that can be written to") from None
+        if message_group is not None:
+            return publisher.targets[self._select(message_group, len(publisher.targets)) % len(publisher.targets)]
+        return None
+
+    def next_target(
+        self, publisher: TopicPublisher, avoid: Collection[int] = (), full: Collection[str] = ()
+    ) -> SendTarget | None:
+        """Return the next queue in turn; None where all brokers are to be avoided.
+
+        avoid  numbers of brokers that failed; full  addresses of brokers that have enough to do
+        """
+        targets, rotation = publisher.targets, publisher.rotation
+        target = targets[self._fault.select(rotation, -1)]
+        if not avoid and not full:
+            return target
+        for _ in range(publisher.brokers):
+            if target.broker_number not in avoid and target.address not in full:
+                return target
+            target = targets[rotation.next_skipping(target.broker_number)]
+        return None
+
+    def answered(self, target: SendTarget, latency: float) -> None:
+        """Note how long a broker took."""
+        self._fault.update(target.broker_number, latency)
+
+    def failed(self, target: SendTarget, error: RocketError) -> None:
+        """Note that an attempt failed at a broker."""
+        reachable = not isinstance(error, TransportError)
+        self._fault.update(target.broker_number, ASSUMED_LATENCY, reachable=reachable)
+
+    @property
+    def timing(self) -> bool:
+        """Whether it matters how long brokers take."""
+        return self._fault.enabled

@@ -1,0 +1,337 @@
+"""The blocking producer: same names as in ``rocketcore.aio``, no logic of its own.
+
+It runs the coroutines of ``ProducerLogic`` on the calling thread, over connections that block; one daemon thread sends
+heartbeats and refreshes routes. ``send_nowait`` needs something that goes on by itself: an event loop on a daemon
+thread, with connections of its own but the same identity, routes and table of faults.
+
+The threads know what they work for (``_Workings``) and not the ``Producer``: one that nobody refers to any more is
+noticed, complained of and closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, Unpack, overload
+
+from rocketcore.client.accumulator import Accumulator
+from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, producer_config
+from rocketcore.client.future import SendFuture
+from rocketcore.client.instance import ClientInstance
+from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, make_message
+from rocketcore.client.process import close_forgotten, watch
+from rocketcore.client.producer import ProducerLogic
+from rocketcore.client.runtime import LOOP_BESIDE_THREADS, THREADS, LoopThread
+from rocketcore.errors import ClientClosed, ConfigError, SendsFailed
+from rocketcore.message import Message, MessageQueue, SendResult
+from rocketcore.service import PeriodicThread
+from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemotingClient, run_sync
+from rocketcore.transport.client import RemotingClient
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from rocketcore.client.arrow_sender import SendSummary
+
+__all__ = ["Producer"]
+
+HOUSEKEEPING_DELAY = 1.0
+
+
+class _Workings:
+    """What a blocking producer has in one process: connections, threads, what waits to be sent."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._config = config
+        self._lock = threading.Lock()  # guards starting and closing
+        self.started = False
+        self.closed = False
+        self.nowait: _Nowait | None = None
+        self._remoting = BlockingRemotingClient(name="producer", **config.remoting)
+        self.logic = ProducerLogic(config, ClientInstance(config, BlockingChannelAdapter(self._remoting), THREADS))
+        interval = min(config.route_interval, config.heartbeat_interval)
+        self._housekeeping = PeriodicThread(
+            "producer-housekeeping", self._keep_house, interval, initial_delay=HOUSEKEEPING_DELAY
+        )
+
+    def start(self) -> None:
+        with self._lock:
+            if self.closed:
+                raise ClientClosed("the producer is closed")
+            if not self.started:
+                self._housekeeping.start()
+                self.started = True
+
+    def start_nowait(self) -> _Nowait:
+        self.start()
+        with self._lock:
+            if self.closed:
+                raise ClientClosed("the producer is closed")
+            if self.nowait is None:
+                self.nowait = _Nowait(self._config, self.logic)
+            return self.nowait
+
+    def _keep_house(self) -> float | None:
+        sooner = run_sync(self.logic.instance.refresh())
+        run_sync(self.logic.instance.heartbeat())
+        return sooner
+
+    def close(self, timeout: float | None = None) -> None:
+        if self.nowait is not None and self.nowait.is_current:
+            raise ConfigError("close() in a callback of send_nowait would wait for its own thread")
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+        with contextlib.ExitStack() as ends:
+            # Also where messages were not sent, or this is interrupted, nothing may go on by itself.
+            ends.callback(self._end)
+            if self.nowait is not None:
+                self.nowait.close(timeout)
+
+    def _end(self) -> None:
+        self.logic.refuse()
+        with contextlib.ExitStack() as ends:
+            ends.callback(self._remoting.close)
+            if self.started:
+                self._housekeeping.stop()
+                run_sync(self.logic.instance.unregister())
+
+
+class _Nowait:
+    """What sends the messages of ``send_nowait``: an accumulator on a loop, and connections of that loop."""
+
+    def __init__(self, config: ProducerConfig, logic: ProducerLogic) -> None:
+        self._thread = LoopThread("producer-nowait")
+        try:
+            self._remoting, self.accumulator = self._thread.run(self._open(config, logic))
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    @staticmethod
+    async def _open(config: ProducerConfig, logic: ProducerLogic) -> tuple[RemotingClient, Accumulator]:
+        remoting = RemotingClient(name="producer-nowait", **config.remoting)
+        return remoting, Accumulator(logic.beside(remoting, LOOP_BESIDE_THREADS), config)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is a callback of a ``SendFuture``."""
+        return self._thread.is_current
+
+    def flush(self) -> None:
+        self.accumulator.flush_from_thread(lambda: self._thread.alive)
+
+    def close(self, timeout: float | None) -> None:
+        try:
+            self._thread.run(self._close(timeout))
+        finally:
+            self._thread.stop()
+
+    async def _close(self, timeout: float | None) -> None:
+        try:
+            await self.accumulator.close(timeout)
+        finally:
+            await self._remoting.close()
+
+
+class Producer:
+    """Sends messages (Java: ``DefaultMQProducer``); thread-safe.
+
+    Use it with ``with``, or just send: it starts on first use. ``close()`` sends what ``send_nowait`` took and leaves
+    the group; it is called at interpreter exit if it was forgotten. In a forked child the producer starts over.
+
+    namesrv  ``host:port``, several joined by ``;``, or a list; None: ``ROCKETMQ_NAMESRV_ADDR``, ``NAMESRV_ADDR``,
+             ``127.0.0.1:9876``
+    config   settings as one object; or its fields as keyword arguments, see ``ProducerConfig``
+    """
+
+    def __init__(
+        self, namesrv: NameServers = None, *, config: ProducerConfig | None = None, **options: Unpack[ProducerOptions]
+    ) -> None:
+        self.config = producer_config(namesrv, options, config)
+        self._begin()
+        watch(self)
+
+    def _begin(self) -> None:
+        """Set up what belongs to one process."""
+        self._workings = _Workings(self.config)
+        self._finalizer = weakref.finalize(self, _forgotten, self._workings)
+        self._finalizer.atexit = False  # what is there at the end of the interpreter is closed by the watch
+
+    def forked(self) -> None:
+        """Start over in a forked child; connections, threads and ids of the parent are left alone."""
+        self._finalizer.detach()
+        if not self._workings.closed:
+            self._begin()
+
+    @property
+    def client_id(self) -> str:
+        """The name under which brokers know this producer."""
+        return self._workings.logic.instance.client_id
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except SendsFailed:
+            if error is None:  # what ended the block says more
+                raise
+
+    def start(self) -> None:
+        """Begin heartbeats and route refresh; a second call does nothing."""
+        self._workings.start()
+
+    def _logic(self) -> ProducerLogic:
+        workings = self._workings
+        if not workings.started:
+            workings.start()
+        return workings.logic
+
+    @overload
+    def send(
+        self, topic: Message, *, queue: MessageQueue | None = None, timeout: float | None = None
+    ) -> SendResult: ...
+
+    @overload
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> SendResult: ...
+
+    def send(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> SendResult:
+        """Send a message and wait until the broker has stored it (Java: ``send``).
+
+        topic, body  a topic and a body, with the options of ``Message``; or a ``Message`` alone
+        queue        the queue to send to; without it and without ``message_group`` the queues take turns
+        timeout      seconds for the whole call, retries included; default: the producer's
+        returns      SendResult; its status can be other than SEND_OK: stored, but not yet as safely as asked
+        raises       MessageIllegal, RouteNotFound, TransportError (RequestTimeout), the broker's refusal (BrokerError)
+        """
+        return run_sync(self._logic().send_message(make_message("send", topic, body, options), queue, timeout))
+
+    @overload
+    def send_oneway(self, topic: Message, *, queue: MessageQueue | None = None) -> None: ...
+
+    @overload
+    def send_oneway(
+        self, topic: str, body: Body, *, queue: MessageQueue | None = None, **options: Unpack[MessageOptions]
+    ) -> None: ...
+
+    def send_oneway(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> None:
+        """Send a message without waiting for an answer; it may be lost, and no one will know."""
+        run_sync(self._logic().send_oneway_message(make_message("send_oneway", topic, body, options), queue))
+
+    def send_batch(
+        self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: float | None = None
+    ) -> SendResult:
+        """Send messages of one topic as one batch: one queue, consecutive offsets, stored together or not at all.
+
+        returns  SendResult: ``offset`` is that of the first message, ``msg_id`` joins the ids by commas
+        raises   as ``send``; MessageIllegal for what cannot be one batch
+        """
+        return run_sync(self._logic().send_batch(messages, queue=queue, timeout=timeout))
+
+    def send_arrow(
+        self, topic: str, record_batch: pyarrow.RecordBatch | pyarrow.Table, **columns: Unpack[ArrowColumns]
+    ) -> SendSummary:
+        """Send each row of a record batch, or of a table, as a message; see ``rocketcore.client.arrow.send_arrow``."""
+        from rocketcore.client.arrow import send_arrow
+
+        return run_sync(send_arrow(self._logic(), topic, record_batch, **columns))
+
+    @overload
+    def send_nowait(self, topic: Message, *, queue: MessageQueue | None = None) -> SendFuture: ...
+
+    @overload
+    def send_nowait(
+        self, topic: str, body: Body, *, queue: MessageQueue | None = None, **options: Unpack[MessageOptions]
+    ) -> SendFuture: ...
+
+    def send_nowait(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> SendFuture:
+        """Hand a message over to be sent with others of its queue; waits only while ``buffer_bytes`` are taken.
+
+        What fails is sent again, by another broker if one is there, until ``delivery_timeout`` seconds after the call.
+        A callback of a future may send too: it does not wait for room, but may fill the buffer to twice its limit.
+
+        topic, body  a topic and a body, with the options of ``Message``; or a ``Message`` alone
+        returns      a future of the SendResult; its ``msg_id`` is known at once
+        raises       MessageIllegal, RouteNotFound for a queue that is none; Overloaded after ``delivery_timeout``
+                     seconds without room, or at once in a callback
+        """
+        if type(topic) is not Message or body is not None or options:
+            topic = make_message("send_nowait", topic, body, options)
+        nowait = self._workings.nowait or self._workings.start_nowait()
+        if (queue is not None or topic.message_group is not None) and not nowait.is_current:
+            logic = self._workings.logic
+            if logic.find_publisher(topic.topic) is None:
+                # Batches are of one queue, so here the route is wanted now; a callback leaves it to the loop.
+                run_sync(logic.publisher(topic.topic))
+        future = nowait.accumulator.append(topic, queue, wait=True)
+        assert future is not None, "append waits for room"
+        return future
+
+    def flush(self) -> None:
+        """Wait until everything that ``send_nowait`` took before is sent, or has failed.
+
+        That takes at most ``delivery_timeout`` seconds.
+
+        raises  SendsFailed for failures that no one has asked a future for; ConfigError in a callback of a future
+        """
+        if self._workings.nowait is not None:
+            self._workings.nowait.flush()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is waiting, leave the group, close the connections; a second call does nothing.
+
+        timeout  seconds to send what is waiting, what is left then fails; default: all of ``delivery_timeout``
+        raises   SendsFailed, after all is closed, for failures that no one has asked a future for; ConfigError in a
+                 callback of a future
+        """
+        self._workings.close(timeout)
+        self._finalizer.detach()
+
+    def __repr__(self) -> str:
+        return f"<Producer group={self.config.group!r} client_id={self.client_id!r}>"
+
+
+def _forgotten(workings: _Workings) -> None:
+    """Close what a producer had that nobody refers to any more."""
+    if workings.started and not workings.closed:
+        name = f"producer {workings.logic.instance.client_id}"
+        close_forgotten(name, workings.close)

@@ -1,0 +1,240 @@
+"""``send_nowait``: callbacks that use their producer, brokers that fail, what a forgotten producer leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rocketcore as rmq
+from rocketcore import aio
+from rocketcore.codes import RequestCode
+from rocketcore.local import LocalCluster
+from rocketcore.protocol.command import RemotingCommand
+
+pytestmark = pytest.mark.timeout(60)
+
+MakeTopic = Callable[..., str]
+WAIT = 30.0
+
+
+def called_back(producer: rmq.Producer, topic: str, call: Callable[[], Any]) -> Any:
+    """Return what a function that a callback calls returns or raises."""
+    outcome: list[Any] = []
+    done = threading.Event()
+
+    def callback(_: rmq.SendFuture) -> None:
+        try:
+            outcome.append(call())
+        except rmq.RocketError as error:
+            outcome.append(error)
+        done.set()
+
+    producer.send_nowait(topic, b"x").add_done_callback(callback)
+    assert done.wait(WAIT), "the callback did not return"
+    return outcome[0]
+
+
+def test_a_callback_may_use_its_producer(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    topic, other = make_topic(), make_topic()
+    with rmq.Producer(cluster.namesrv, group=group) as producer:
+        for call in (producer.flush, producer.close):
+            assert isinstance(called_back(producer, topic, call), rmq.ConfigError)
+        for new in (lambda: producer.send_nowait(other, b"y"), lambda: producer.send_nowait(f"New-{group}", b"y")):
+            assert called_back(producer, topic, new).result(WAIT)
+        grouped = called_back(producer, topic, lambda: producer.send_nowait(make_topic(), b"y", message_group="g"))
+        assert grouped.result(WAIT)
+        assert called_back(producer, topic, lambda: producer.send(other, b"z"))
+        producer.flush()
+
+
+def test_a_callback_may_send_when_the_buffer_is_full(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    topic = make_topic()
+    with rmq.Producer(cluster.namesrv, group=group, buffer_bytes=4096, batch_bytes=1024) as producer:
+        again: list[rmq.SendFuture] = []
+
+        def resend(future: rmq.SendFuture) -> None:
+            again.append(producer.send_nowait(topic, b"z" * 300))
+
+        for _ in range(200):
+            producer.send_nowait(topic, b"y" * 300).add_done_callback(resend)
+        producer.flush()
+        producer.flush()
+        assert len(again) == 200
+        assert all(future.result(WAIT) for future in again)
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), *arguments],
+        timeout=50,
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+
+
+def test_the_interpreter_ends_though_callbacks_wait(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    program = """
+        import sys
+        import rocketcore as rmq
+
+        producer = rmq.Producer(sys.argv[1], group=sys.argv[3])
+        for call in (producer.flush, producer.close, lambda: sys.exit(3)):
+            producer.send_nowait(sys.argv[2], b"x").add_done_callback(lambda done, call=call: call())
+        producer.send_nowait(sys.argv[2], b"x" * 100_000)
+    """
+    done = run(program, cluster.namesrv, make_topic(), group)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_waits_at_the_end_of_the_interpreter_is_sent(cluster: LocalCluster, group: str) -> None:
+    """Also a new topic, and a body that is compressed elsewhere: the interpreter starts no thread any more then."""
+    program = """
+        import atexit, sys
+        import rocketcore as rmq
+
+        futures = []
+        atexit.register(lambda: print([future.exception(10) for future in futures]))  # runs after the producer's end
+        producer = rmq.Producer(sys.argv[1], group=sys.argv[2])
+        producer.start()
+        futures += [producer.send_nowait(f"New-{sys.argv[2]}", b"x" * 100_000) for _ in range(3)]
+        futures.append(producer.send_nowait(f"Other-{sys.argv[2]}", b"x"))
+    """
+    done = run(program, cluster.namesrv, group)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "[None, None, None, None]\n")
+
+
+def test_one_producer_has_one_identity(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    topic = make_topic()
+    asked: list[tuple[int, str]] = []
+
+    class Hook:
+        def before_request(self, address: str, command: RemotingCommand) -> None:
+            asked.append((command.code, threading.current_thread().name))
+
+        def after_response(self, address: str, request: RemotingCommand, response: RemotingCommand) -> None:
+            pass
+
+    with rmq.Producer(cluster.namesrv, group=group, hooks=[Hook()], heartbeat_interval=0.05) as producer:
+        producer.send_nowait(topic, b"x").result(WAIT)
+        producer.send(topic, b"x")
+    codes = [code for code, _ in asked]
+    assert codes.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) == 1
+    assert codes.count(RequestCode.UNREGISTER_CLIENT) == 2  # of two brokers
+    assert {name for code, name in asked if name == "producer-nowait"} == {"producer-nowait"}
+    assert not [code for code, name in asked if name == "producer-nowait" and code == RequestCode.HEART_BEAT]
+
+
+def test_a_broker_that_is_away_loses_nothing(make_topic: MakeTopic, group: str) -> None:
+    with LocalCluster() as own, rmq.Producer(own.namesrv, group=group) as producer:
+        producer.send("T", "first")
+        own.stop_broker(0)
+        futures = [producer.send_nowait("T", f"{i}") for i in range(100)]
+        assert not any(future.done() for future in futures)
+        own.start_broker(0)
+        producer.flush()
+        assert all(future.result() for future in futures)
+
+
+def test_what_is_not_sent_is_told(make_topic: MakeTopic, group: str) -> None:
+    with LocalCluster() as own:
+        producer = rmq.Producer(own.namesrv, group=group, delivery_timeout=0.5, timeout=0.5)
+        producer.send("T", "first")
+        own.stop_broker(0)
+        with pytest.raises(rmq.TransportError, match=r"'T': \d+ attempts?: broker-a \(127\.0\.0\.1:\d+\) "):
+            producer.send("T", "x")
+        for _ in range(3):
+            producer.send_nowait("T", "x")
+        with pytest.raises(rmq.SendsFailed, match=r"3 messages .* 'T'.*broker-a \(127\.0\.0\.1:\d+\)"):
+            producer.flush()
+        producer.send_nowait("T", "x")
+        with pytest.raises(rmq.SendsFailed):
+            producer.close()
+        producer.close()
+        with (
+            contextlib.suppress(ZeroDivisionError),
+            rmq.Producer(own.namesrv, group=group, delivery_timeout=0.5) as another,
+        ):
+            future = another.send_nowait("T", "x")
+            raise ZeroDivisionError  # and not SendsFailed: what ended the block says more
+        assert future.exception() is not None
+
+
+def test_asyncio_tells_what_is_not_sent(group: str) -> None:
+    async def main() -> None:
+        producer = aio.Producer("127.0.0.1:1", group=group, delivery_timeout=0.3, timeout=0.3)
+        futures = [await producer.send_nowait("T", "x") for _ in range(3)]
+        with pytest.raises(rmq.TransportError, match=r"topic 'T'.*no name server answers \(127\.0\.0\.1:1\)"):
+            await futures[0]
+        with pytest.raises(rmq.SendsFailed, match="2 messages"):
+            await producer.flush()
+        await producer.close(timeout=1.0)
+
+    asyncio.run(main())
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("producer")}
+
+
+def test_a_forgotten_producer_is_complained_of_sends_and_ends(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str
+) -> None:
+    producer = rmq.Producer(cluster.namesrv, group=group)
+    producer.send(make_topic(), b"x")
+    future = producer.send_nowait(make_topic(), b"x")
+    assert threads() >= {"producer-housekeeping", "producer-nowait"}
+    name = producer.client_id
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del producer
+        gc.collect()
+    assert [str(each.message) for each in caught if f"unclosed producer {name}" in str(each.message)]
+    assert future.result(WAIT)
+    for thread in threading.enumerate():
+        if thread.name.startswith("close producer"):
+            thread.join(WAIT)
+    assert not threads()
+
+
+def test_who_closes_or_never_starts_is_not_complained_of(group: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rmq.Producer("127.0.0.1:1", group=group)
+        with rmq.Producer("127.0.0.1:1", group=group):
+            pass
+        gc.collect()
+
+
+def test_a_forgotten_asyncio_producer_ends(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    topic = make_topic()
+
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        producer = aio.Producer(cluster.namesrv, group=group)
+        await producer.send(topic, b"x")
+        await (await producer.send_nowait(topic, b"x"))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            del producer
+            gc.collect()
+        assert [str(each.message) for each in caught if group in str(each.message)]
+        await asyncio.sleep(0)
+        left = asyncio.all_tasks() - before
+        if left:
+            await asyncio.wait(left, timeout=WAIT)
+        assert asyncio.all_tasks() == before
+
+    asyncio.run(main())
