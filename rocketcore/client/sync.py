@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import FrameType, TracebackType
@@ -15,7 +16,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, StartFrom
 from rocketcore.client.consume_service import MessageHandler
-from rocketcore.client.process import watch
+from rocketcore.client.process import close_forgotten, watch
 from rocketcore.client.pull import PullConsumer as AsyncPullConsumer
 from rocketcore.client.push import PushConsumer as AsyncPushConsumer
 from rocketcore.client.runtime import LoopThread
@@ -42,6 +43,7 @@ class _Hosted:
         self._lock = threading.Lock()  # guards starting and closing
         self._closed = False
         self._forked = False
+        self._finalizer: weakref.finalize[..., Any] | None = None
         watch(self)
 
     def __enter__(self) -> Self:
@@ -61,6 +63,8 @@ class _Hosted:
         """Note that this is a child: the threads of the consumer are the parent's."""
         self._forked = True
         self._lock = threading.Lock()
+        if self._finalizer is not None:
+            self._finalizer.detach()
 
     @property
     def config(self) -> ConsumerConfig:
@@ -85,6 +89,9 @@ class _Hosted:
             with self._lock:
                 if self._thread is None:
                     self._thread = LoopThread(f"consumer-{self.config.group}")
+                    # The thread knows the asyncio consumer and not this one, which may so be forgotten.
+                    self._finalizer = weakref.finalize(self, _forgotten, self._hosted, self._thread)
+                    self._finalizer.atexit = False  # what is there at the end is closed by the watch
             thread = self._thread
         except BaseException:
             coroutine.close()
@@ -109,10 +116,21 @@ class _Hosted:
             thread = self._thread
         if thread is None:
             return
-        try:
-            thread.run(self._hosted.close(), self.config.close_timeout + CLOSE_MARGIN)
-        finally:
-            thread.stop()
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        _end(self._hosted, thread)
+
+
+def _end(consumer: AsyncPushConsumer | AsyncPullConsumer, thread: LoopThread) -> None:
+    try:
+        thread.run(consumer.close(), consumer.config.close_timeout + CLOSE_MARGIN)
+    finally:
+        thread.stop()
+
+
+def _forgotten(consumer: AsyncPushConsumer | AsyncPullConsumer, thread: LoopThread) -> None:
+    """Close what a consumer had that nobody refers to any more."""
+    close_forgotten(f"consumer of group {consumer.config.group}", lambda: _end(consumer, thread))
 
 
 class Subscription:

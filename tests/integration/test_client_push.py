@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,8 +41,9 @@ class Inbox:
 
 
 @pytest.fixture
-def producer(cluster: LocalCluster, group: str) -> rmq.Producer:
-    return rmq.Producer(cluster.namesrv, group=f"P-{group}")
+def producer(cluster: LocalCluster, group: str) -> Iterator[rmq.Producer]:
+    with rmq.Producer(cluster.namesrv, group=f"P-{group}") as running:
+        yield running
 
 
 def test_a_handler_gets_the_tags_it_asked_for(
