@@ -320,12 +320,13 @@ class Accumulator:
         self._drop_if_done(lane)
 
     def _drop_if_done(self, lane: Lane) -> None:
-        if lane.waiting or lane.under_way or lane.looking is not None:
+        key = (lane.topic,) if lane.key is None else lane.key
+        if lane.waiting or lane.under_way or lane.looking is not None or self._lanes.get(key) is not lane:
             return
+        del self._lanes[key]
         if lane.key is None:
             with self._lock:
                 self._unrouted.discard(lane.topic)
-        self._lanes.pop((lane.topic,) if lane.key is None else lane.key, None)
 
     def _give_queue(self, publisher: TopicPublisher, batch: Batch) -> None:
         """Move a batch to the lane of its queue, now that the topic's queues are known."""

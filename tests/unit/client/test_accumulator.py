@@ -658,3 +658,42 @@ def test_a_message_that_cannot_be_sent_is_refused_before_it_joins_a_batch(name: 
         assert [(await future).offset for future in good] == [7, 8, 9, 10]
 
     run(body)
+
+
+class Turns(Gate):
+    """One broker with nine queues; each send is answered when it has its turn."""
+
+    def __init__(self) -> None:
+        super().__init__(queues=9)
+        self.turns = asyncio.Semaphore(0)
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        if command.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            await self.turns.acquire()
+        return await FakeRemoting.invoke(self, address, command, timeout)
+
+
+def test_a_queue_that_gave_up_once_has_its_turn_again() -> None:
+    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+        assert isinstance(remoting, Turns)
+        await logic.publisher("T")
+
+        def send(number: int) -> SendFuture:
+            future = accumulator.append(Message("T", b"x"), MessageQueue("T", "a", number))
+            assert future is not None
+            return future
+
+        stuck = [send(number) for number in range(8)]  # all that the broker may have under way
+        late = send(8)
+        await settled(late)
+        again, behind = send(8), send(8)
+        remoting.turns.release()
+        await settled(behind)
+        for _ in range(8):
+            remoting.turns.release()
+        assert {(await future).queue.broker for future in (*stuck, again)} == {"a"}
+        assert {type(future.exception()) for future in (late, behind)} == {RequestTimeout}
+        await accumulator.flush()
+        assert accumulator._lanes == {}
+
+    run(body, make=Turns, batch_count=1, delivery_timeout=0.1)
