@@ -226,10 +226,11 @@ class Message:
             self.properties[KEYS] = keys
 
     def _set_user_properties(self, properties: Mapping[str, str]) -> None:
-        if not isinstance(properties, Mapping):
+        if type(properties) is not dict and not isinstance(properties, Mapping):  # the first costs a tenth
             raise TypeError(f"properties is a mapping of text to text, got {type(properties).__name__}")
         for name, value in properties.items():
-            _text("property name", name)
+            if type(name) is not str:
+                _text("property name", name)
             if name in RESERVED_PROPERTIES:
                 raise MessageIllegal(f"property {name!r} is reserved by RocketMQ")
             if not name or not value or not isinstance(value, str):

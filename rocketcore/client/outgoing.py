@@ -32,6 +32,9 @@ class MessageOptions(TypedDict, total=False):
     flag: int
 
 
+_OPTIONS: Final = frozenset(MessageOptions.__annotations__)
+
+
 class ArrowColumns(TypedDict, total=False):
     """Names of the columns that ``send_arrow`` makes messages of."""
 
@@ -51,9 +54,9 @@ def make_message(call: str, topic: str | Message, body: Body | None, options: Me
         if body is not None or options:
             raise ConfigError("give a Message alone, or a topic, a body and its options")
         return topic
-    unknown = options.keys() - MessageOptions.__annotations__.keys() if options else ()
-    for name in unknown:
-        near = get_close_matches(name, MessageOptions.__annotations__, n=1)
+    if options and not _OPTIONS.issuperset(options):
+        [name, *_] = options.keys() - _OPTIONS
+        near = get_close_matches(name, _OPTIONS, n=1)
         hint = f": did you mean {near[0]}?" if near else f"; there are {', '.join(MessageOptions.__annotations__)}"
         raise TypeError(f"{call}() has no option {name!r}{hint}")
     if body is None and isinstance(topic, str):

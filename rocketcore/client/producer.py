@@ -114,13 +114,6 @@ class ProducerLogic:
             short = await self._runtime.offload(compress, body, kind, level)
         return (short, kind.sys_flag) if len(short) < len(body) else (body, 0)
 
-    def _time(self, timeout: float | None) -> float:
-        if timeout is None:
-            return self.config.timeout
-        if not isinstance(timeout, (int, float)) or not timeout > 0:
-            raise ConfigError(f"timeout is seconds above 0, got {timeout!r}")
-        return timeout
-
     @overload
     async def send(
         self, topic: Message, *, queue: MessageQueue | None = None, timeout: float | None = None
@@ -262,9 +255,9 @@ class ProducerLogic:
 
         avoid  numbers of brokers that failed; full  addresses of brokers that have enough to do
         """
-        target = self._publishers.fixed_target(publisher, message_group, queue)
-        if target is None:
+        if queue is None and message_group is None:
             return self._publishers.next_target(publisher, avoid, full)
+        target = self._publishers.fixed_target(publisher, message_group, queue)
         return None if target.broker_number in avoid or target.address in full else target
 
     async def attempt(
@@ -311,7 +304,10 @@ class ProducerLogic:
         if self._closed:
             raise ClientClosed("the producer is closed")
         monotonic = self._clock.monotonic
-        timeout = self._time(timeout)
+        if timeout is None:
+            timeout = self.config.timeout
+        elif not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise ConfigError(f"timeout is seconds above 0, got {timeout!r}")
         end = monotonic() + timeout
         attempts: Attempts | None = None
         result: SendResult | None = None
@@ -517,7 +513,7 @@ class Producer(ProducerLogic):
                 # Also where this is cancelled, or messages were not sent, nothing may go on by itself.
                 ends.push_async_callback(self._end)
                 if self._accumulator is not None:
-                    await self._accumulator.close(None if timeout is None else self._time(timeout))
+                    await self._accumulator.close(timeout)
 
     async def _end(self) -> None:
         self._closed = True

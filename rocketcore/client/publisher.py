@@ -41,13 +41,17 @@ class TopicPublisher:
 
 
 class Publishers:
-    """The topics of one producer; for any thread, whichever world its ``instance`` lives in."""
+    """The topics of one producer; for any thread, whichever world its ``instance`` lives in.
+
+    timing  whether it matters how long brokers take to answer
+    """
 
     def __init__(self, config: ProducerConfig, instance: ClientInstance, clock: Clock) -> None:
         self.instance = instance
         self._config = config
         self._clock = clock
         self._fault = LatencyFaultTolerance(config.latency_fault_tolerance, clock)
+        self.timing = self._fault.enabled
         self._brokers = BrokerNumbers()
         self._select = find_selector(config.selector)
         self._publishers: dict[str, TopicPublisher] = {}
@@ -109,8 +113,8 @@ class Publishers:
 
     def fixed_target(
         self, publisher: TopicPublisher, message_group: str | None, queue: MessageQueue | None
-    ) -> SendTarget | None:
-        """Return the queue that was given, or that belongs to the group; None where the queues take turns.
+    ) -> SendTarget:
+        """Return the queue that was given, or else that belongs to the group.
 
         raises  RouteNotFound for a queue that cannot be written to
         """
@@ -119,9 +123,8 @@ class Publishers:
                 return publisher.by_queue[queue]
             except KeyError:
                 raise RouteNotFound(f"{queue} is no queue of {publisher.topic!r} that can be written to") from None
-        if message_group is not None:
-            return publisher.targets[self._select(message_group, len(publisher.targets)) % len(publisher.targets)]
-        return None
+        assert message_group is not None, "a queue or a group decides"
+        return publisher.targets[self._select(message_group, len(publisher.targets)) % len(publisher.targets)]
 
     def next_target(
         self, publisher: TopicPublisher, avoid: Collection[int] = (), full: Collection[str] = ()
@@ -148,8 +151,3 @@ class Publishers:
         """Note that an attempt failed at a broker."""
         reachable = not isinstance(error, TransportError)
         self._fault.update(target.broker_number, ASSUMED_LATENCY, reachable=reachable)
-
-    @property
-    def timing(self) -> bool:
-        """Whether it matters how long brokers take."""
-        return self._fault.enabled
