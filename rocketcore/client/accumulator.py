@@ -78,17 +78,9 @@ class BatchSender(Protocol):
     async def packed(self, body: bytes) -> tuple[bytes, int]: ...
 
     async def attempt(
-        self,
-        target: SendTarget,
-        body: bytes,
-        properties: str,
-        msg_id: str,
-        timeout: float,
-        *,
-        sys_flag: int = 0,
-        flag: int = 0,
-        batch: bool = False,
-    ) -> SendResult: ...
+        self, target: SendTarget, body: bytes, properties: str, msg_id: str, timeout: float,
+        *, sys_flag: int = 0, flag: int = 0, batch: bool = False,
+    ) -> SendResult: ...  # fmt: skip
 
 
 class Accumulator:
