@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The virtual environment's commands first: demo, tests and Spark's workers all run the same interpreter.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test fault soak fuzz sanitize bench bench-once compare compare-once lint interop build clean
+.PHONY: help setup demo test fault soak fuzz sanitize bench bench-once compare compare-once lint interop build package-check clean
 
 help:
 	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
@@ -32,6 +32,7 @@ help:
 	@echo 'make lint      ruff, mypy --strict, cython-lint'
 	@echo 'make interop   only the tests against Apache RocketMQ (needs a JDK and Maven)'
 	@echo 'make build     sdist and wheel, into dist/'
+	@echo 'make package-check   both built, each installed away from here, and a message sent'
 	@echo 'make clean     remove what was built; .venv stays'
 
 setup: $(VENV)/.stamp-kernels
@@ -91,6 +92,9 @@ lint: setup
 build: setup
 	$(BIN)/python -m pip install --quiet build
 	$(BIN)/python -m build --no-isolation
+
+package-check:
+	.ci/check-package $(PYTHON)
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

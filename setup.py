@@ -22,6 +22,12 @@ ANNOTATE = os.environ.get("ROCKETCORE_ANNOTATE") == "1"
 
 FAST = Path("rocketcore/_fast")
 LINUX_ONLY = {"answers", "reactor"}
+KERNELS = [] if NO_KERNELS else sorted(FAST.glob("*.pyx"))
+if not (KERNELS or NO_KERNELS):
+    sys.exit(
+        f"{FAST.absolute()} holds no *.pyx: without its kernels rocketcore neither sends nor serves. Build from a "
+        "checkout or a complete sdist; ROCKETCORE_NO_KERNELS=1 leaves the kernels out on purpose."
+    )
 HEADERS = sorted(str(path) for path in (FAST / "include").glob("*.h"))
 
 compile_args = ["-std=c11", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function"]
@@ -46,7 +52,7 @@ extensions = [
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )
-    for path in ([] if NO_KERNELS else sorted(FAST.glob("*.pyx")))
+    for path in KERNELS
     if sys.platform == "linux" or path.stem not in LINUX_ONLY
 ]
 

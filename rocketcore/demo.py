@@ -28,11 +28,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-import numpy
-
 from rocketcore._fast.crc32 import crc32, crc32_ranges
 from rocketcore.errors import ConfigError, RocketError
 from rocketcore.message import KEYS, ReceivedMessage
+
+try:
+    import numpy
+except ImportError as error:
+    raise ConfigError("the main job runs in Spark: pip install 'rocketcore[spark]'") from error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

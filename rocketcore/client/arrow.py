@@ -1,6 +1,7 @@
 """Topics as Arrow tables: ``read_arrow`` reads them, ``send_arrow`` fills them; no Python object per row.
 
-Public as ``rocketcore.read_arrow`` and as the method ``send_arrow`` of both producers. Needs pyarrow (extra ``spark``).
+Public as ``rocketcore.read_arrow`` and as the method ``send_arrow`` of both producers. Needs pyarrow and numpy (extra
+``arrow``).
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemoti
 from rocketcore.transport.tls import TlsOption
 
 try:
+    import numpy  # noqa: F401 - the columns below are made with it
     import pyarrow as pa
 except ImportError as error:
-    raise ConfigError("Arrow tables need pyarrow: pip install 'rocketcore[spark]'") from error
+    raise ConfigError(f"Arrow tables need {error.name}: pip install 'rocketcore[arrow]'") from error
 
 from rocketcore.client.arrow_reader import DEFAULT_COLUMNS, QueueReader, ReadSettings, find_range
 from rocketcore.client.arrow_sender import BATCH_BYTES, RecordBatchSender, SendSettings, SendSummary
