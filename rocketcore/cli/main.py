@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
+from itertools import pairwise
 from typing import Final, NamedTuple, NoReturn
 
 import click
@@ -134,7 +135,21 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
     "version": Entry("version", "version", "Show versions."),
 }
 
+
+
+def _show_version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from rocketcore.cli.version import installed_version
+
+        click.echo(f"rocketcore {installed_version() or 'of unknown version'}")
+        ctx.exit()
+
+
 rocket = global_options(LazyGroup("rocket", "RocketMQ in Python: servers, messages, administration.", COMMANDS))
+rocket.params.append(
+    click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
+                 help="Show the version and exit.")
+)  # fmt: skip
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -176,7 +191,7 @@ def _pipe_closed() -> int:
 
 def _show_usage(error: click.ClickException, settings: Settings, arguments: Sequence[str]) -> None:
     """Say what is wrong with the arguments, as JSON where they ask for it, though they were not read to their end."""
-    asked = zip(arguments, [*arguments[1:], ""], strict=True)
+    asked = pairwise([*arguments, ""])
     if settings.output in JSON_FORMS or any(
         (name in ("-o", "--output") and form in JSON_FORMS)
         or name in [f"{option}{form}" for option in ("-o", "--output=") for form in JSON_FORMS]

@@ -10,15 +10,22 @@ from rocketcore.cli.render import show_object
 from rocketcore.codes import CURRENT_VERSION, Version
 
 
+__all__ = ["installed_version", "version"]
+
+
+def installed_version() -> str | None:
+    """Return the version of the package; None where it runs without being installed."""
+    try:
+        return metadata.version("rocketcore")
+    except metadata.PackageNotFoundError:
+        return None
+
+
 @command(help="Show versions of the package, of Python and of the protocol that is spoken.")
 def version() -> None:
-    try:
-        installed = metadata.version("rocketcore")
-    except metadata.PackageNotFoundError:
-        installed = None
     show_object(
         {
-            "rocketcore": installed,
+            "rocketcore": installed_version(),
             "python": platform.python_version(),
             "protocol": Version(CURRENT_VERSION).name.lstrip("V").replace("_", "."),
             "platform": platform.platform(),

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,21 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["protocol"] == "5.3.3"
     assert run(["-o", "jsonl", "version"]) == 0
     assert "python" in json.loads(capsys.readouterr().out)
+
+
+def test_the_name_alone_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 2
+    captured = capsys.readouterr()
+    assert "Usage: rocket" in captured.err
+    assert "produce" in captured.err
+    done = process()
+    assert (done.returncode, "Traceback" in done.stderr, "Commands:" in done.stderr) == (2, False, True)
+
+
+def test_the_version_as_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    name, version = capsys.readouterr().out.split()
+    assert (name, version) == ("rocketcore", metadata.version("rocketcore"))
 
 
 @pytest.mark.parametrize(
