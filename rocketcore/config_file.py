@@ -5,9 +5,10 @@ RocketMQ's name for it (the camelCase of the field name where it is left out). A
 property name to text; ``load_config`` picks from it what a class declares. What no class declares stays in the mapping,
 because a server shows it again (GET_BROKER_CONFIG, GET_NAMESRV_CONFIG).
 
-Mapping rules as in ``MixAll.properties2Object``: texts are trimmed, a boolean is true only when it reads ``true``, and
-a value that does not parse leaves the default. The original is silent about that; here it is one log line, and numbers
-and booleans are trimmed as well.
+Mapping rules as in ``MixAll.properties2Object``: texts are trimmed, here numbers and booleans as well. There a value
+that does not parse leaves the default, silently, and a boolean that does not read ``true`` is false. Here such a value
+ends the start of a server (``load_config``): who has asked for something gets no default in its place. A request that
+changes a running server (``update_config``) is read by the original's rules, with a log line.
 """
 
 from __future__ import annotations
@@ -36,13 +37,16 @@ else:
 
 __all__ = [
     "HIDDEN",
+    "BadSetting",
     "config_properties",
     "environment_properties",
     "format_properties",
     "load_config",
     "parse_properties",
     "print_config",
+    "property_lines",
     "property_name",
+    "property_names",
     "read_properties",
     "replace_file",
     "setting",
@@ -88,39 +92,56 @@ def property_name(declared: Field[Any]) -> str:
     return first + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
+def property_names(cls: type[DataclassInstance]) -> list[str]:
+    """Return RocketMQ's names of all fields."""
+    return [property_name(declared) for declared in fields(cls)]
+
+
+class BadSetting(ConfigError):
+    """A setting with a value that it cannot have; ``name`` is RocketMQ's."""
+
+    def __init__(self, name: str, value: str, rule: str) -> None:
+        super().__init__(f"{name}={value}: {rule}")
+        self.name = name
+
+
 def load_config(cls: type[ConfigT], properties: Mapping[str, str]) -> ConfigT:
     """Build a configuration from its defaults and the properties that it declares; others are left alone.
 
-    raises  ConfigError where the class itself refuses a value (its ``__post_init__``)
+    raises  BadSetting for a text that does not parse; ConfigError where the class itself refuses a value
+            (its ``__post_init__``)
     """
-    return cls(**_declared_values(cls, properties))
+    return cls(**dict(_declared_values(cls, properties, strict=True)))
 
 
 def update_config(config: ConfigT, properties: Mapping[str, str]) -> ConfigT:
-    """Return a copy of ``config`` with the properties that it declares."""
-    return replace(config, **_declared_values(type(config), properties))
+    """Return a copy of ``config`` with the properties that it declares; one that does not parse stays as it was."""
+    return replace(config, **dict(_declared_values(type(config), properties, strict=False)))
 
 
-def _declared_values(cls: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:
+def _declared_values(cls: type[Any], properties: Mapping[str, str], *, strict: bool) -> Iterator[tuple[str, Any]]:
     hints = typing.get_type_hints(cls)
-    values = {}
     for declared in fields(cls):
-        text = properties.get(property_name(declared))
+        name = property_name(declared)
+        text = properties.get(name)
         if text is None or not declared.init:
             continue
         try:
-            values[declared.name] = _parse(text.strip(), hints[declared.name])
+            yield declared.name, _parse(text.strip(), hints[declared.name], strict)
         except ValueError as error:
             shown = HIDDEN if declared.metadata.get("secret") else repr(text)
-            logger.warning("setting ignored name=%s value=%s reason=%s", property_name(declared), shown, error)
-    return values
+            if strict:
+                raise BadSetting(name, shown, str(error)) from None
+            logger.warning("setting ignored name=%s value=%s reason=%s", name, shown, error)
 
 
-def _parse(text: str, kind: Any) -> Any:
+def _parse(text: str, kind: Any, strict: bool) -> Any:
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         options = [option for option in typing.get_args(kind) if option is not type(None)]
-        return None if not text else _parse(text, options[0])
+        return None if not text else _parse(text, options[0], strict)
     if kind is bool:
+        if strict and text.lower() not in ("true", "false"):
+            raise ValueError("neither true nor false")
         return text.lower() == "true"
     if kind is int:
         if not re.fullmatch(r"[+-]?[0-9]+", text):
@@ -130,7 +151,10 @@ def _parse(text: str, kind: Any) -> Any:
             raise ValueError("not within 64 bits")
         return number
     if kind is float:
-        return float(text)
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError("not a number") from None
     if kind is Path:
         return Path(text)
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -213,12 +237,15 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{os.fspath(path)}: {error}") from error
         return dict(_flat(table, ""))
-    # Java reads these files as ISO-8859-1; UTF-8 is what people write. Text that is not UTF-8 is read Java's way.
+    return parse_properties(_properties_text(data))
+
+
+def _properties_text(data: bytes) -> str:
+    """Decode UTF-8, which is what people write, and what is not UTF-8 as ISO-8859-1, as Java reads these files."""
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = data.decode("latin-1")
-    return parse_properties(text)
+        return data.decode("latin-1")
 
 
 def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
@@ -241,20 +268,33 @@ def parse_properties(text: str) -> dict[str, str]:
 
     raises  ConfigError on an escape ``\\u`` without four hexadecimal digits
     """
-    result = {}
-    for line in _logical_lines(text):
+    return {name: value for name, value, _ in _entries(text)}
+
+
+def property_lines(path: str | os.PathLike[str]) -> dict[str, int]:
+    """Return the line on which each name of a ``.properties`` file has its value, from 1; empty for a TOML file."""
+    if os.fspath(path).endswith(".toml"):
+        return {}
+    return {name: number for name, _, number in _entries(_properties_text(Path(path).read_bytes()))}
+
+
+def _entries(text: str) -> Iterator[tuple[str, str, int]]:
+    """Yield name, value and number of the line on which the entry begins."""
+    for line, number in _logical_lines(text):
         key = _KEY.match(line)
         assert key is not None, "the pattern matches the empty text"
         separator = _SEPARATOR.match(line, key.end())
         assert separator is not None, "the pattern matches the empty text"
-        result[_unescape(key.group())] = _unescape(line[separator.end() :])
-    return result
+        yield _unescape(key.group()), _unescape(line[separator.end() :]), number
 
 
-def _logical_lines(text: str) -> Iterable[str]:
+def _logical_lines(text: str) -> Iterable[tuple[str, int]]:
     pending = ""
-    for natural in re.split(r"\r\n|\r|\n", text):
+    begin = 1
+    for number, natural in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = natural.lstrip(" \t\f")
+        if not pending:
+            begin = number
         if not pending and (not line or line[0] in "#!"):
             continue
         backslashes = len(line) - len(line.rstrip("\\"))
@@ -262,10 +302,10 @@ def _logical_lines(text: str) -> Iterable[str]:
             pending += line[:-1]
             continue
         if pending or line:
-            yield pending + line
+            yield pending + line, begin
         pending = ""
     if pending:
-        yield pending
+        yield pending, begin
 
 
 def _unescape(text: str) -> str:

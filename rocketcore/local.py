@@ -256,14 +256,16 @@ class _ThreadHost:
         return self._call(start, "namesrv is not ready")
 
     def start_broker(self, index: int, properties: Mapping[str, str]) -> str:
+        from rocketcore.apache_settings import check_settings
         from rocketcore.broker.broker import Broker
         from rocketcore.broker.config import BrokerConfig
         from rocketcore.broker.store.config import StoreConfig
         from rocketcore.config_file import load_config
-        from rocketcore.transport.tls import ServerTls, client_tls
+        from rocketcore.transport.tls import TLS_SETTINGS, ServerTls, client_tls
 
         if index in self._brokers:
             raise ConfigError(f"{_broker_name(index)} is running")
+        check_settings("broker", properties, [BrokerConfig, StoreConfig, *TLS_SETTINGS])
 
         async def start() -> str:
             broker = Broker(

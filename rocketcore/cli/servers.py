@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 import click
 
+from rocketcore.apache_settings import check_settings
+from rocketcore.cli.failures import EXIT_USAGE, CommandFailed
 from rocketcore.cli.options import command, current
-from rocketcore.config_file import environment_properties, load_config, print_config, read_properties
+from rocketcore.config_file import (
+    BadSetting,
+    environment_properties,
+    load_config,
+    print_config,
+    property_lines,
+    read_properties,
+)
 from rocketcore.errors import ConfigError
 from rocketcore.printable import LineFormatter
 
@@ -53,16 +63,19 @@ def start_namesrv(
     from rocketcore.nameserver.config import NameServerConfig
     from rocketcore.transport.tls import TLS_SETTINGS, ServerTls, client_tls, tls_properties
 
-    file = _read(config_file)
+    log_to_stderr()
     options = _listen_properties(listen)
     if home is not None:
         options["rocketmqHome"] = str(home)
     if config_file is not None:
         options["configStorePath"] = str(config_file.absolute())
-    properties = {**file, **environment_properties([NameServerConfig, *TLS_SETTINGS]), **options}
-    config = load_config(NameServerConfig, properties)
-    properties = tls_properties(properties)
-    tls, to_others = load_config(ServerTls, properties), client_tls(properties)
+    declared = [NameServerConfig, *TLS_SETTINGS]
+    sources = _Sources(config_file, environment_properties(declared), options)
+    with sources.named():
+        check_settings("name server", sources.properties, declared, sources.where)
+        config = load_config(NameServerConfig, sources.properties)
+        properties = tls_properties(sources.properties)
+        tls, to_others = load_config(ServerTls, properties), client_tls(properties)
     if only_print:
         click.echo(print_config(config, tls), nl=False)
         return 0
@@ -71,7 +84,7 @@ def start_namesrv(
     def make() -> Server:
         from rocketcore.nameserver.server import NameServer
 
-        return NameServer(config, properties=file, tls=tls, client_tls=to_others or False)
+        return NameServer(config, properties=sources.file, tls=tls, client_tls=to_others or False)
 
     return serve(make)
 
@@ -101,7 +114,7 @@ def start_broker(
     from rocketcore.broker.store.config import StoreConfig
     from rocketcore.transport.tls import TLS_SETTINGS, ServerTls, client_tls, tls_properties
 
-    file = _read(config_file)
+    log_to_stderr()
     options = _listen_properties(listen)
     given = {
         "storePathRootDir": None if store is None else str(store),
@@ -112,13 +125,16 @@ def start_broker(
         "namesrvAddr": current().namesrv_option,
     }
     options.update({key: value for key, value in given.items() if value is not None})
-    properties = {**file, **environment_properties([BrokerConfig, StoreConfig, *TLS_SETTINGS]), **options}
-    if "namesrvAddr" not in properties:
-        properties["namesrvAddr"] = current().namesrv
-    config = load_config(BrokerConfig, properties)
-    store_config = load_config(StoreConfig, properties)
-    properties = tls_properties(properties)
-    tls, to_others = load_config(ServerTls, properties), client_tls(properties)
+    declared = [BrokerConfig, StoreConfig, *TLS_SETTINGS]
+    sources = _Sources(config_file, environment_properties(declared), options)
+    if "namesrvAddr" not in sources.properties:
+        options["namesrvAddr"] = current().namesrv
+    with sources.named():
+        check_settings("broker", sources.properties, declared, sources.where)
+        config = load_config(BrokerConfig, sources.properties)
+        store_config = load_config(StoreConfig, sources.properties)
+        properties = tls_properties(sources.properties)
+        tls, to_others = load_config(ServerTls, properties), client_tls(properties)
     if only_print:
         click.echo(print_config(config, store_config, tls), nl=False)
         return 0
@@ -145,7 +161,6 @@ def serve(make: Callable[[], Server]) -> int:
     from rocketcore.transport.listener import keep_heap, raise_descriptor_limit
 
     keep_heap()
-    log_to_stderr()
     raise_descriptor_limit()
     ended_by: list[int] = []
 
@@ -186,8 +201,42 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=level, handlers=[handler])
 
 
-def _read(path: Path | None) -> dict[str, str]:
-    return {} if path is None else read_properties(path)
+class _Sources:
+    """Where the settings of a server come from: the file of ``-c``, then the environment, then options."""
+
+    def __init__(self, path: Path | None, environment: dict[str, str], options: dict[str, str]) -> None:
+        self._path = path
+        self._environment = environment
+        self._options = options
+        try:
+            self.file = {} if path is None else read_properties(path)
+        except ConfigError as error:
+            raise CommandFailed("BAD_FILE", str(error), exit_code=EXIT_USAGE) from error
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return {**self.file, **self._environment, **self._options}
+
+    def where(self, name: str) -> str:
+        """Say where the value of a setting stands."""
+        if name in self._options:
+            return "the command line"
+        if name in self._environment:
+            return "the environment"
+        if self._path is None or name not in self.file:
+            return "another file"
+        line = property_lines(self._path).get(name)
+        return str(self._path) if line is None else f"{self._path}, line {line}"
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Add the place to the error of a setting."""
+        try:
+            yield
+        except BadSetting as error:
+            raise CommandFailed(
+                "BAD_SETTING", f"{self.where(error.name)}: {error}", "correct it or take it out", exit_code=EXIT_USAGE
+            ) from error
 
 
 def _listen_properties(listen: str | None) -> dict[str, str]:

@@ -9,7 +9,6 @@ from rocketcore.cli.options import command
 from rocketcore.cli.render import show_object
 from rocketcore.codes import CURRENT_VERSION, Version
 
-
 __all__ = ["installed_version", "version"]
 
 

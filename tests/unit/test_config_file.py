@@ -15,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketcore.config_file import (
+    BadSetting,
     config_properties,
     environment_properties,
     load_config,
     parse_properties,
     print_config,
+    property_lines,
     property_name,
     read_properties,
     replace_file,
@@ -77,14 +79,42 @@ def test_every_type_is_read() -> None:
     [
         ("listenPort", "9 876"), ("listenPort", "0x10"), ("listenPort", "1_0"), ("ratio", "much"), ("flush", "sync"),
         ("kind", "z"), ("listenPort", "9" * 19), ("listenPort", "9" * 5000),
+        ("ratio", ""),
     ],
 )
-def test_what_does_not_parse_leaves_the_default_and_a_log_line(
+def test_what_does_not_parse_ends_a_start_and_changes_no_running_server(
     name: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    with pytest.raises(BadSetting, match=f"{name}={text[:20]!r}".rstrip("'")) as caught:
+        load_config(Settings, {name: text})
+    assert caught.value.name == name
     with caplog.at_level(logging.WARNING):
-        assert load_config(Settings, {name: text}) == Settings()
+        assert update_config(Settings(), {name: text}) == Settings()
     assert name in caplog.text
+
+
+def test_what_is_neither_true_nor_false(caplog: pytest.LogCaptureFixture) -> None:
+    """Java takes it for false, and from a request it is taken so; but nobody writes ``yes`` for false into a file."""
+    with pytest.raises(BadSetting, match="enabled='yes': neither true nor false"):
+        load_config(Settings, {"enabled": "yes"})
+    assert not update_config(Settings(enabled=True), {"enabled": "yes"}).enabled
+
+
+def test_a_bad_secret_is_not_shown() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Pin:
+        pin: int = setting(0, "number of a key", secret=True)
+
+    with pytest.raises(BadSetting) as caught:
+        load_config(Pin, {"pin": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_lines_of_settings(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("# one\n\nlistenPort=1\r\nnames = a;\\\n  b\nflush: SYNC\nlistenPort=2\n")
+    assert property_lines(file) == {"listenPort": 7, "names": 4, "flush": 6}
+    assert read_properties(file) == {"listenPort": "2", "names": "a;b", "flush": "SYNC"}
 
 
 def test_secrets_are_neither_printed_nor_logged(caplog: pytest.LogCaptureFixture) -> None:

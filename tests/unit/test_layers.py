@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "printable": set(),
     "service": {"codes", "errors", "message"},
     "config_file": {"codes", "errors"},
+    "apache_settings": {"errors", "config_file"},
     "_fast": {"errors"},
     "protocol": BASE - {"service"} | {"_fast"},
     "transport": KERNELS | {"config_file"},
@@ -33,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "client": SERVERS,
     "admin": SERVERS | {"client"},
     "spark": SERVERS | {"client"},
-    "local": SERVERS | {"broker", "broker.store", "nameserver"},
+    "local": SERVERS | {"apache_settings", "broker", "broker.store", "nameserver"},
     "testing": SERVERS | {"local", "client", "admin"},
 }
 """Layer → the layers that it may import besides itself; a layer that is not listed (cli, demo) may import anything."""

@@ -303,7 +303,7 @@ def test_printed_settings_show_where_they_come_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "namesrv.conf"
-    file.write_text("listenPort=1111\norderMessageEnable=true\nscanNotActiveBrokerInterval=x\n")
+    file.write_text("listenPort=1111\norderMessageEnable=true\n")
     monkeypatch.setenv("ROCKETCORE_LISTEN_PORT", "2222")
     assert run(["namesrv", "start", "-c", str(file), "-p", "--home", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -319,6 +319,43 @@ def test_printed_settings_show_where_they_come_from(
         "brokerId=0", "listenPort=0",
     }  # fmt: skip
     assert expected <= set(lines)
+
+
+@pytest.mark.parametrize("server", ["namesrv", "broker"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\nlistenPort=abc\n", "broker.conf, line 2: listenPort='abc': not an integer"),
+        ("aclEnable = true", "broker.conf, line 1: aclEnable=true: asks for access control"),
+        ("proxyProtocolEnable=yes", "neither true nor false"),
+        ("a\x00\x01b", "no setting has such a name"),
+    ],
+)
+def test_a_file_that_cannot_be_obeyed_ends_the_start(
+    server: str, text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(text)
+    assert run([server, "start", "-c", str(file)]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+
+
+def test_a_variable_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("ROCKETCORE_LISTEN_PORT", "x")
+    assert run(["broker", "start"]) == 2
+    assert "the environment: listenPort='x': not an integer" in capsys.readouterr().err
+
+
+def test_what_a_file_asks_for_in_vain_is_told_when_settings_are_printed_too(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("fileReservedTime=72\nbrokerNmae=b\n")
+    done = process("broker", "start", "-p", "-c", str(file))
+    assert done.returncode == 0
+    assert "without effect here names=fileReservedTime" in done.stderr
+    assert f"name=brokerNmae nearest=brokerName where={file}, line 2" in done.stderr
 
 
 def test_an_open_address_needs_to_be_allowed(capsys: pytest.CaptureFixture[str]) -> None:
