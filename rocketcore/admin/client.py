@@ -188,6 +188,25 @@ class Admin:
             )
         )
 
+    def topic_configs(
+        self, topic: str, *, cluster: str | None = None, broker: str | None = None
+    ) -> dict[str, bodies.TopicConfig]:
+        """Return the settings of a topic by broker, as the masters that have it say.
+
+        raises  TopicNotExist where none has it, RouteNotFound without such a broker, the error of one that does not say
+        """
+        return self._run(self._logic.topic_configs(topic, cluster=cluster, broker=broker))
+
+    def update_topic(self, changes: Mapping[str, bodies.TopicConfig]) -> None:
+        """Give a topic these settings at these masters, by broker; return when the name servers show them.
+
+        ``attributes`` hold those to change, the others stay. The order configuration of an ordered topic follows the
+        write queues.
+
+        raises  RouteNotFound for a broker without a master, BrokerError where all refuse, PartlyDone where some do
+        """
+        self._run(self._logic.update_topic(changes))
+
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> list[str]:
         """Delete a topic and its messages on every broker, then at the name servers; return the names of the brokers.
 

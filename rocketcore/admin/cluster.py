@@ -219,7 +219,9 @@ class ClusterAdmin(ABC):
 
     async def broker_topics(self, address: str) -> dict[str, bodies.TopicConfig]:
         """Return the topics that a broker has, by name, system topics included (Java: ``getAllTopicConfig``)."""
-        deadline = self._deadline()
+        return await self._topics_of(address, self._deadline())
+
+    async def _topics_of(self, address: str, deadline: Deadline) -> dict[str, bodies.TopicConfig]:
         result: dict[str, bodies.TopicConfig] = {}
         while True:
             page, total = await requests.broker_topics(

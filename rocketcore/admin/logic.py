@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -204,19 +205,73 @@ class AsyncAdmin(ClusterAdmin):
             deadline,
         )
         if order:
-            value = ";".join(f"{name}:{write}" for name in masters)
-            await self._everywhere(
-                f"order configuration of topic {topic!r}",
-                lambda r, a, t: requests.put_kv(r, a, ORDER_TOPIC_NAMESPACE, topic, value, t),
-                deadline=deadline,
-            )
-        await self._await_route(topic, set(masters), read, views, deadline)
+            await self._put_order(topic, dict.fromkeys(masters, write), deadline)
+        await self._await_route(topic, dict.fromkeys(masters, read), views, deadline)
         return CreatedTopic(topic, read, write, tuple(masters))
 
+    async def topic_configs(
+        self, topic: str, *, cluster: str | None = None, broker: str | None = None
+    ) -> dict[str, bodies.TopicConfig]:
+        """Return the settings of a topic by broker, as the masters that have it say.
+
+        raises  TopicNotExist where none has it, RouteNotFound without such a broker, the error of one that does not say
+        """
+        deadline = self._deadline()
+        masters = _masters_in((await self._views(deadline)).values(), cluster, broker)
+        names = list(masters)
+        answers = await self._at_once([partial(self._topics_of, masters[name], deadline) for name in names])
+        found = {}
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, RocketError):
+                raise answer
+            if topic in answer:
+                found[name] = answer[topic]
+        if not found:
+            raise TopicNotExist(TopicNotExist.response_code, f"topic {topic!r} is not on {', '.join(names)}")
+        return found
+
+    async def update_topic(self, changes: Mapping[str, bodies.TopicConfig]) -> None:
+        """Give a topic these settings at these masters, by broker; return when the name servers show them.
+
+        ``attributes`` hold those to change, the others stay. The order configuration of an ordered topic follows the
+        write queues.
+
+        raises  RouteNotFound for a broker without a master, BrokerError where all refuse, PartlyDone where some do
+        """
+        (topic,) = {config.topic_name for config in changes.values()}
+        deadline = self._deadline()
+        views = await self._views(deadline)
+        masters = _masters_in(views.values())
+        missing = sorted(set(changes) - set(masters))
+        if missing:
+            raise RouteNotFound(f"no master of {', '.join(missing)} is registered")
+        config_of = {masters[name]: config for name, config in changes.items()}
+        await self._everywhere(
+            f"change of topic {topic!r}",
+            lambda r, a, t: requests.create_topic(r, a, config_of[a], t),
+            config_of,
+            deadline,
+        )
+        if any(config.order for config in changes.values()):
+            await self._put_order(topic, {name: each.write_queue_nums for name, each in changes.items()}, deadline)
+        shown = {name: config.read_queue_nums for name, config in changes.items()}
+        await self._await_route(topic, shown, views, deadline)
+
+    async def _put_order(self, topic: str, write_queues: Mapping[str, int], deadline: Deadline) -> None:
+        """Keep at every name server how many queues each broker has for an ordered topic."""
+        value = ";".join(f"{name}:{count}" for name, count in sorted(write_queues.items()))
+        await self._everywhere(
+            f"order configuration of topic {topic!r}",
+            lambda r, a, t: requests.put_kv(r, a, ORDER_TOPIC_NAMESPACE, topic, value, t),
+            deadline=deadline,
+        )
+
     async def _await_route(
-        self, topic: str, brokers: set[str], read: int, name_servers: Iterable[str], deadline: Deadline
+        self, topic: str, queues: Mapping[str, int], name_servers: Iterable[str], deadline: Deadline
     ) -> None:
-        """Wait until name servers show the topic: brokers register a change before or soon after they answer."""
+        """Wait until name servers show the topic with these read queues: brokers register a change before or soon after
+        they answer."""
+        brokers = set(queues)
         for address in name_servers:
             while True:
                 try:
@@ -227,7 +282,8 @@ class AsyncAdmin(ClusterAdmin):
                     logger.info("name server not asked address=%s error=%s", address, error)
                     break
                 else:
-                    shown = {data.broker_name for data in route.queue_datas if data.read_queue_nums == read}
+                    counts = {data.broker_name: data.read_queue_nums for data in route.queue_datas}
+                    shown = {name for name, count in queues.items() if counts.get(name) == count}
                 if brokers <= shown:
                     break
                 if deadline.expired:

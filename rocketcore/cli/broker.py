@@ -11,7 +11,7 @@ from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, EXIT_UNREACHABLE, CommandFailed, failure_of
 from rocketcore.cli.options import command, current
-from rocketcore.cli.render import Column, progress, show_object, show_rows
+from rocketcore.cli.render import Column, counted, progress, show_object, show_rows
 from rocketcore.cli.topic import topic_kind
 from rocketcore.codes import MASTER_ID, Permission
 from rocketcore.errors import RocketError, RouteNotFound
@@ -165,19 +165,15 @@ def drain_plan(info: ClusterInfo, broker: str, topics: dict[str, TopicConfig] | 
         losing = [each for each in topics.values() if each.perm & Permission.WRITE and each.write_queue_nums]
         made = [each for each in losing if topic_kind(each.topic_name, own) == "normal"]
         queues = sum(each.write_queue_nums for each in made)
-        lines = [f"{lead}: {_count(queues, 'write queue')} of {_count(len(made), 'topic')} go"]
+        lines = [f"{lead}: {counted(queues, 'write queue')} of {counted(len(made), 'topic')} go"]
         lines += [f"  {each.topic_name}  {each.write_queue_nums}" for each in made]
         if len(losing) > len(made):
-            lines.append(f"  and {_count(len(losing) - len(made), 'system, retry or dead-letter topic')}")
+            lines.append(f"  and {counted(len(losing) - len(made), 'system, retry or dead-letter topic')}")
     members = info.cluster_addr_table.get(cluster, ())
     others = [info.broker_addr_table[name] for name in members if name != broker and name in info.broker_addr_table]
     if not any(data.master_address for data in others):
         lines.append(f"  {cluster} has no other master: its producers will find no queue")
     return "\n".join(map(printable, lines))
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 @command(help="Give the topics of a broker the write permission back on every name server.")

@@ -17,7 +17,7 @@ from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_INTERRUPTED, EXIT_TIMEOUT, CommandFailed
 from rocketcore.cli.messages import FORMAT_HELP, compile_format, message_line, message_object
 from rocketcore.cli.options import command, current
-from rocketcore.cli.render import progress, show_line
+from rocketcore.cli.render import counted, progress, show_line
 from rocketcore.cli.times import DURATION, parse_time
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def consume(
             consumed += 1
             if consumed == count or ending.asked:
                 break
-    progress(f"{consumed} messages consumed by group {group}")
+    progress(f"{counted(consumed, 'message')} consumed by group {group}")
     if ending.interrupted:
         return EXIT_INTERRUPTED
     if count is not None and consumed < count:

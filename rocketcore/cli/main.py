@@ -80,10 +80,11 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
     "tail": Entry("consume", "tail", "Watch topics without a group: moves nothing."),
     "topic": _group(
         "topic",
-        "Topics: list, describe, create, delete, route.",
+        "Topics: list, describe, create, update, delete, route.",
         list=("topic", "list_topics", "List the topics of the cluster."),
         describe=("topic", "describe", "Show the queues of a topic and their offsets."),
-        create=("topic", "create", "Create a topic, or change it."),
+        create=("topic", "create", "Create a topic."),
+        update=("topic", "update", "Change a topic; shows before and after."),
         delete=("topic", "delete", "Delete a topic and its messages."),
         route=("topic", "route", "Show which brokers serve a topic."),
     ),

@@ -15,7 +15,7 @@ import click
 
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
 from rocketcore.cli.options import command, current
-from rocketcore.cli.render import progress, show_line
+from rocketcore.cli.render import counted, progress, show_line
 from rocketcore.cli.times import DURATION, TIME
 
 __all__ = ["produce"]
@@ -112,7 +112,7 @@ def produce(
                             f"{result.status.value} {queue.broker}/{queue.queue_id}@{result.offset} {result.msg_id}",
                         )
                 sent += 1
-    progress(f"{sent} messages sent to {topic}")
+    progress(f"{counted(sent, 'message')} sent to {topic}")
     if not_ok:
         raise CommandFailed("NOT_OK", f"{not_ok} of {sent} messages are stored, but not as safely as asked for",
                             "the status of each tells why", exit_code=EXIT_PARTLY)  # fmt: skip

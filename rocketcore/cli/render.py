@@ -23,6 +23,8 @@ from rocketcore.printable import printable, printable_json
 
 __all__ = [
     "Column",
+    "cell",
+    "counted",
     "discard",
     "json_text",
     "progress",
@@ -61,7 +63,7 @@ class Column:
         value = row.get(self.key)
         if value is None:
             return None
-        return _cell(value) if self.text is None else self.text(value)
+        return cell(value) if self.text is None else self.text(value)
 
     @property
     def heading(self) -> str:
@@ -159,6 +161,11 @@ def _fits(text: str, stream: TextIO) -> bool:
     return True
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number with what it counts: ``1 message``, ``2 messages``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def width(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
     if text.isascii():
@@ -184,13 +191,14 @@ def _csv_cell(column: Column, row: Row) -> str:
     return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """Return a value as a table shows it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(_cell, value)) or UNKNOWN
+        return ", ".join(map(cell, value)) or UNKNOWN
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={_cell(item)}" for key, item in value.items()) or UNKNOWN
+        return ", ".join(f"{key}={cell(item)}" for key, item in value.items()) or UNKNOWN
     if isinstance(value, float):
         return f"{value:,.3f}".rstrip("0").rstrip(".")
     return str(value)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from rocketcore.cli.cluster import no_cluster
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
-from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
+from rocketcore.cli.failures import EXIT_NOT_ALLOWED, EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command
-from rocketcore.cli.render import Column, show_object, show_rows, timestamp
+from rocketcore.cli.render import Column, cell, counted, progress, show_object, show_rows, timestamp
 from rocketcore.codes import (
     DLQ_TOPIC_PREFIX,
     REPLY_TOPIC_SUFFIX,
@@ -25,9 +28,11 @@ from rocketcore.printable import printable
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import Admin
+    from rocketcore.protocol.bodies import TopicConfig, TopicRouteData
 
-__all__ = ["create", "delete", "describe", "list_topics", "permission_text", "route", "topic_kind"]
+__all__ = ["create", "delete", "describe", "list_topics", "permission_text", "route", "topic_kind", "update"]
 
+_QUEUES: Final = click.IntRange(1, 65535)
 LISTS: Final = ("system", "unit", "unit-sub", "unit-sub-ununit")
 
 PERMISSIONS = {"rw": Permission.READ | Permission.WRITE, "r": Permission.READ, "w": Permission.WRITE}
@@ -110,16 +115,25 @@ def describe(topic: str) -> None:
     )
 
 
-@command(help="Create a topic on every broker, or change it.")
+_read_queues = click.option("--read-queues", type=_QUEUES, help="Readable queues, where the number differs.")
+_write_queues = click.option("--write-queues", type=_QUEUES, help="Writable queues, where the number differs.")
+_attributes = click.option("--attribute", "attributes", multiple=True, metavar="K=V",
+                           help="A 5.x attribute; may be repeated.")  # fmt: skip
+_cluster = click.option("--cluster", help="Only on the brokers of this cluster.")
+_broker = click.option("--broker", help="Only on this broker.")
+
+
+@command(help="Create a topic on every broker. One that is there stays as it is: exit code 1.")
 @click.argument("topic")
-@click.option("--queues", type=click.IntRange(1, 65535), default=8, show_default=True, help="Queues on each broker.")
-@click.option("--read-queues", type=click.IntRange(1, 65535), help="Readable queues, where the number differs.")
-@click.option("--write-queues", type=click.IntRange(1, 65535), help="Writable queues, where the number differs.")
+@click.option("--queues", type=_QUEUES, default=8, show_default=True, help="Queues on each broker.")
+@_read_queues
+@_write_queues
 @click.option("--perm", type=click.Choice(list(PERMISSIONS)), default="rw", show_default=True, help="Permission.")
 @click.option("--order", is_flag=True, help="Keep the order of queues while a broker is away.")
-@click.option("--cluster", help="Only on the brokers of this cluster.")
-@click.option("--broker", help="Only on this broker.")
-@click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="A 5.x attribute; may be repeated.")
+@_cluster
+@_broker
+@_attributes
+@click.option("--if-not-exists", is_flag=True, help="Where the topic is, do nothing and show it: exit code 0.")
 def create(
     topic: str,
     queues: int,
@@ -130,12 +144,23 @@ def create(
     cluster: str | None,
     broker: str | None,
     attributes: tuple[str, ...],
+    if_not_exists: bool,
 ) -> None:
-    pairs = [attribute.partition("=") for attribute in attributes]
-    if any(not name or not separator for name, separator, _ in pairs):
-        raise click.BadParameter("give it as NAME=VALUE", param_hint="--attribute")
-    with open_admin() as admin:
-        try:
+    named = _named_attributes(attributes)
+    if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
+        raise click.UsageError(f"{topic}: brokers make retry and dead-letter topics, when a group needs one")
+    with open_admin(calls=3) as admin, _brokers_named():
+        there = _configs(admin, topic, cluster, broker)
+        if there and not if_not_exists:
+            raise CommandFailed(
+                "TOPIC_EXISTS", f"topic {topic!r} is on {', '.join(there)}: nothing was changed",
+                "rocket topic update changes it, --broker creates it on one more broker",
+            )  # fmt: skip
+        if there:
+            progress(f"topic {topic} is there: nothing was changed")
+            first = next(iter(there.values()))
+            shown = first.read_queue_nums, first.write_queue_nums, permission_text(first.perm), list(there)
+        else:
             created = admin.create_topic(
                 topic,
                 queues,
@@ -145,21 +170,137 @@ def create(
                 order=order,
                 cluster=cluster,
                 broker=broker,
-                attributes={name: value for name, _, value in pairs},
+                attributes=named,
             )
-        except RouteNotFound as error:
-            raise CommandFailed(
-                "BROKER_NOT_EXIST", str(error), "rocket broker list shows who is", exit_code=EXIT_NOT_FOUND
-            ) from None
+            shown = created.read_queues, created.write_queues, perm, list(created.brokers)
     show_object(
-        {
-            "topic": created.topic,
-            "read_queues": created.read_queues,
-            "write_queues": created.write_queues,
-            "perm": perm,
-            "brokers": list(created.brokers),
-        }
+        dict(zip(("topic", "read_queues", "write_queues", "perm", "brokers"), (topic, *shown), strict=True))
     )
+
+
+@contextmanager
+def _brokers_named() -> Iterator[None]:
+    """A broker or cluster that is not registered is not found."""
+    try:
+        yield
+    except RouteNotFound as error:
+        if isinstance(error, TopicNotExist):
+            raise
+        raise CommandFailed(
+            "BROKER_NOT_EXIST", str(error), "rocket broker list shows who is", exit_code=EXIT_NOT_FOUND
+        ) from None
+
+
+def _named_attributes(attributes: tuple[str, ...]) -> dict[str, str]:
+    pairs = [attribute.partition("=") for attribute in attributes]
+    if any(not name or not separator for name, separator, _ in pairs):
+        raise click.BadParameter("give it as NAME=VALUE", param_hint="--attribute")
+    return {name: value for name, _, value in pairs}
+
+
+def _configs(admin: Admin, topic: str, cluster: str | None, broker: str | None) -> dict[str, TopicConfig]:
+    """Return the settings of a topic by broker; empty where no broker has it."""
+    try:
+        return admin.topic_configs(topic, cluster=cluster, broker=broker)
+    except TopicNotExist:
+        return {}
+
+
+@command(help="Change what is named of a topic, on every broker that has it; show what was before and what is now. "
+              "It asks first where there would be fewer read queues than hold messages.")  # fmt: skip
+@click.argument("topic")
+@click.option("--queues", type=_QUEUES, help="Readable and writable queues on each broker.")
+@_read_queues
+@_write_queues
+@click.option("--perm", type=click.Choice(list(PERMISSIONS)), help="Permission.")
+@click.option("--order/--no-order", default=None, help="Whether the order of queues is kept while a broker is away.")
+@_cluster
+@_broker
+@_attributes
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+def update(
+    topic: str,
+    queues: int | None,
+    read_queues: int | None,
+    write_queues: int | None,
+    perm: str | None,
+    order: bool | None,
+    cluster: str | None,
+    broker: str | None,
+    attributes: tuple[str, ...],
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    wanted: dict[str, Any] = {
+        "read_queue_nums": read_queues or queues,
+        "write_queue_nums": write_queues or queues,
+        "perm": None if perm is None else PERMISSIONS[perm],
+        "order": order,
+    }
+    named = {name: value for name, value in wanted.items() if value is not None}
+    added = _named_attributes(attributes)
+    if not named and not added:
+        raise click.UsageError("nothing to change is named")
+    with open_admin(calls=3) as admin, _brokers_named():
+        before = admin.topic_configs(topic, cluster=cluster, broker=broker)
+        after = {name: replace(config, **named) for name, config in before.items()}
+        hidden = _hidden(admin, topic, before, after)
+        if hidden:
+            confirm("\n".join(hidden), topic, yes=yes, dry_run=dry_run)
+        if dry_run:
+            progress("a dry run: nothing was changed")
+        else:
+            admin.update_topic({name: replace(config, attributes=added) for name, config in after.items()})
+    changed = {name: replace(config, attributes=config.attributes | added) for name, config in after.items()}
+    show_rows(
+        [{"topic": topic, "broker": name, **_change(before[name], changed[name])} for name in before],
+        [Column("broker"), *(Column(key, text=_arrow) for key in _change_keys)],
+        name="broker",
+    )
+
+
+_change_keys: Final = ("read_queues", "write_queues", "perm", "order", "attributes")
+
+
+def _change(before: TopicConfig, after: TopicConfig) -> dict[str, dict[str, Any]]:
+    """Return each setting as it was and as it is."""
+
+    def values(config: TopicConfig) -> tuple[Any, ...]:
+        perm = permission_text(config.perm)
+        return config.read_queue_nums, config.write_queue_nums, perm, config.order, dict(config.attributes)
+
+    pairs = zip(_change_keys, values(before), values(after), strict=True)
+    return {key: {"before": old, "after": new} for key, old, new in pairs}
+
+
+def _arrow(change: dict[str, Any]) -> str:
+    old, new = cell(change["before"]), cell(change["after"])
+    return old if old == new else f"{old} → {new}"
+
+
+def _hidden(
+    admin: Admin, topic: str, before: dict[str, TopicConfig], after: dict[str, TopicConfig]
+) -> list[str]:
+    """Say which messages nobody could read any more, a line a broker: those of queues beyond the read queues."""
+    fewer = {name for name in before if after[name].read_queue_nums < before[name].read_queue_nums}
+    if not fewer:
+        return []
+    lines = []
+    stats = admin.topic_stats(topic)
+    for name in sorted(fewer):
+        count = after[name].read_queue_nums
+        lost = [
+            bounds.max_offset - bounds.min_offset
+            for queue, bounds in stats.items()
+            if queue.broker == name and queue.queue_id >= count and bounds.max_offset > bounds.min_offset
+        ]
+        if lost:
+            lines.append(
+                f"read queues of topic {topic} on {name} from {before[name].read_queue_nums} to {count}: "
+                f"{counted(sum(lost), 'message')} in {counted(len(lost), 'queue')} cannot be read any more"
+            )
+    return [printable(line) for line in lines]
 
 
 @command(help="Delete a topic and its messages.")
@@ -169,7 +310,13 @@ def create(
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 def delete(topic: str, cluster: str | None, yes: bool, dry_run: bool) -> None:
     with open_admin(calls=3) as admin:
-        brokers = _owners(admin, topic, cluster)
+        routes = _routes(admin, topic)
+        own = {name for route in routes for data in route.broker_datas for name in (data.broker_name, data.cluster)}
+        if topic_kind(topic, own) == "system":
+            raise CommandFailed(
+                "NO_PERMISSION", f"{topic} is a topic of the system: brokers need it", exit_code=EXIT_NOT_ALLOWED
+            )
+        brokers = _owners(routes, topic, cluster)
         try:
             stats = admin.topic_stats(topic)
         except TopicNotExist:  # its messages are deleted already, and a name server has missed that
@@ -177,7 +324,7 @@ def delete(topic: str, cluster: str | None, yes: bool, dry_run: bool) -> None:
         else:
             lost_queues = [bounds for queue, bounds in stats.items() if queue.broker in brokers]
             messages = sum(bounds.max_offset - bounds.min_offset for bounds in lost_queues)
-            lost = f"{messages} messages in {len(lost_queues)} queues"
+            lost = f"{counted(messages, 'message')} in {counted(len(lost_queues), 'queue')}"
         plan = printable(f"delete topic {topic}: {lost} on {', '.join(brokers)}")
         if not confirm(plan, topic, yes=yes, dry_run=dry_run):
             return
@@ -185,13 +332,18 @@ def delete(topic: str, cluster: str | None, yes: bool, dry_run: bool) -> None:
     show_object({"topic": topic, "deleted_on": deleted, "messages": messages})
 
 
-def _owners(admin: Admin, topic: str, cluster: str | None) -> list[str]:
-    """Return the brokers that any name server names for a topic, sorted; raises the error of one where none does."""
+def _routes(admin: Admin, topic: str) -> list[TopicRouteData]:
+    """Return what each name server says of a topic; raises the error of one where none knows it."""
     views = admin.topic_routes(topic).values()
     routes = [view for view in views if not isinstance(view, RocketError)]
     if not routes:
         errors = [view for view in views if isinstance(view, RocketError)]
         raise next((error for error in errors if isinstance(error, TopicNotExist)), errors[0])
+    return routes
+
+
+def _owners(routes: list[TopicRouteData], topic: str, cluster: str | None) -> list[str]:
+    """Return the brokers that any name server names for a topic, sorted; raises CommandFailed for none."""
     found = {data.broker_name for route in routes for data in route.broker_datas if cluster in (None, data.cluster)}
     if not found:
         raise CommandFailed(

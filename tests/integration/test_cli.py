@@ -90,6 +90,75 @@ def test_topics(rocket: Rocket) -> None:
     assert rocket("topic", "create", "cli-made", "--attribute", "x")[0] == 2
 
 
+def test_a_topic_that_is_there_is_not_created(rocket: Rocket, topic: str) -> None:
+    """It used to get 8 queues and perm rw: with fewer queues than before, messages could not be read any more."""
+    code, out, err = rocket("topic", "create", topic, "--queues", "1", "--perm", "r")
+    assert (code, out) == (1, "")
+    assert f"topic {topic!r} is on broker-a: nothing was changed" in err
+    code, out, _ = rocket("topic", "create", topic, "--queues", "1", "--perm", "r", "--if-not-exists", "-o", "json")
+    assert code == 0
+    assert json.loads(out) == {
+        "topic": topic, "read_queues": 2, "write_queues": 2, "perm": "rw", "brokers": ["broker-a"]
+    }  # fmt: skip
+    [row] = json.loads(rocket("topic", "route", topic, "-o", "json")[1])
+    assert (row["read_queues"], row["write_queues"], row["perm"]) == (2, 2, "rw")
+
+
+def test_an_update_changes_what_is_named(rocket: Rocket, topic: str) -> None:
+    code, out, _ = rocket("topic", "update", topic, "--perm", "r", "-o", "json")
+    assert code == 0
+    same = {"before": 2, "after": 2}
+    assert json.loads(out) == [
+        {
+            "topic": topic, "broker": "broker-a", "read_queues": same, "write_queues": same,
+            "perm": {"before": "rw", "after": "r"}, "order": {"before": False, "after": False},
+            "attributes": {"before": {}, "after": {}},
+        }
+    ]  # fmt: skip
+    code, out, _ = rocket("topic", "update", topic, "--queues", "4")
+    assert "2 → 4" in out
+    [row] = json.loads(rocket("topic", "route", topic, "-o", "json")[1])
+    assert (row["read_queues"], row["write_queues"], row["perm"]) == (4, 4, "r")
+    assert rocket("topic", "update", topic)[0] == 2
+    assert rocket("topic", "update", "nothing-here", "--queues", "4")[0] == 3
+
+
+def test_an_update_asks_before_it_hides_messages(rocket: Rocket, topic: str) -> None:
+    assert rocket("topic", "update", topic, "--queues", "1")[0] == 0, "the second queue is empty"
+    assert rocket("topic", "update", topic, "--queues", "3")[0] == 0
+    rocket("produce", topic, "x", "-n", "3")  # one in each queue
+    plan = "from 3 to 1: 2 messages in 2 queues cannot be read any more"
+    code, out, err = rocket("topic", "update", topic, "--read-queues", "1", stdin=b"")
+    assert (code, out) == (2, "")
+    assert plan in err
+    code, _, err = rocket("topic", "update", topic, "--read-queues", "1", "--dry-run")
+    assert code == 0
+    assert plan in err
+    [row] = json.loads(rocket("topic", "route", topic, "-o", "json")[1])
+    assert row["read_queues"] == 3
+    assert rocket("topic", "update", topic, "--write-queues", "1")[0] == 0, "what is there can be read"
+    assert rocket("topic", "update", topic, "--read-queues", "1", "--yes")[0] == 0
+    [row] = json.loads(rocket("topic", "route", topic, "-o", "json")[1])
+    assert (row["read_queues"], row["write_queues"]) == (1, 1)
+
+
+def test_an_order_configuration_follows_an_update(rocket: Rocket) -> None:
+    assert rocket("topic", "create", "ordered-one", "--queues", "2", "--order")[0] == 0
+    assert rocket("topic", "update", "ordered-one", "--queues", "5")[0] == 0
+    code, out, _ = rocket("namesrv", "kv", "get", "ORDER_TOPIC_CONFIG", "ordered-one", "-o", "json")
+    assert (code, json.loads(out)["value"]) == (0, "broker-a:5")
+
+
+def test_topics_that_brokers_make_and_need(rocket: Rocket) -> None:
+    for name in ("%RETRY%g", "%DLQ%g"):
+        code, _, err = rocket("topic", "create", name)
+        assert (code, "brokers make retry and dead-letter topics" in err) == (2, True)
+    for name in ("TBW102", "broker-a", "DefaultCluster", "DefaultCluster_REPLY_TOPIC"):
+        code, out, err = rocket("topic", "delete", name, "--yes")
+        assert (code, out) == (4, "")
+        assert "is a topic of the system" in err
+
+
 def test_describe_and_delete(rocket: Rocket, topic: str) -> None:
     code, out, _ = rocket("topic", "describe", topic, "-o", "json")
     first, second = json.loads(out)
@@ -352,7 +421,9 @@ def test_one_timeout_for_a_whole_command(rocket: Rocket, cluster: LocalCluster, 
     if "kv" in verb:
         assert rocket("namesrv", "kv", "set", "space", "k", "1")[0] == 0
     if "timed" in verb:
-        assert rocket("topic", "create", "timed")[0] == 0
+        assert rocket("topic", "create", "timed", "--if-not-exists")[0] == 0
+    if "create" in verb:
+        assert rocket("topic", "delete", "timed", "--yes")[0] == 0
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         started = time.monotonic()
