@@ -249,7 +249,10 @@ def _in_threads(functions: list[Callable[[], None]]) -> None:
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=guarded, args=(function,), name="rocket-bench") for function in functions]
+    # Daemons: after Ctrl-C nobody waits for the rest of their time.
+    threads = [
+        threading.Thread(target=guarded, args=(function,), name="rocket-bench", daemon=True) for function in functions
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import threading
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rocketcore.cli.connection import open_admin
-from rocketcore.cli.failures import EXIT_INTERRUPTED, EXIT_TIMEOUT, CommandFailed
+from rocketcore.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PARTLY, EXIT_TIMEOUT, CommandFailed
 from rocketcore.cli.messages import FORMAT_HELP, compile_format, message_line, message_object
 from rocketcore.cli.options import command, current
 from rocketcore.cli.render import counted, progress, show_line
 from rocketcore.cli.times import DURATION, parse_time
+from rocketcore.cli.watch import Watch, require_topics
 
 if TYPE_CHECKING:
     from rocketcore import Admin, MessageQueue, PushConsumer, ReceivedMessage
@@ -65,40 +67,69 @@ def consume(
 ) -> int:
     from rocketcore import PushConsumer
 
+    settings = current()
     show = _printer(line_format)
-    try:
-        arguments = shlex.split(program) if program else None
-    except ValueError as error:
-        raise click.BadParameter(f"{program!r}: {error}", param_hint="--exec") from error
-    consumed = 0
+    arguments = _program(program)
+    require_topics(topics)
+    consumed = failed = 0
     with (
-        PushConsumer(current().namesrv, group=group, start_from=start_from, tls=current().tls) as consumer,
+        PushConsumer(settings.namesrv, group=group, start_from=start_from, tls=settings.tls) as consumer,
         _Ending(consumer, timeout) as ending,
+        Watch.of(topics, settings) as watch,
     ):
         for topic in topics:
             consumer.subscribe(topic, tag=tag, sql=sql)
         for message in consumer:
+            watch.heard()
             with ending.message_in_hand:
                 if ending.asked:
                     break
                 show(message)
-                if arguments is not None and subprocess.run(arguments, input=message.body, check=False).returncode:
+                if arguments is not None and not _done(arguments, message):
                     message.retry()
+                    failed += 1
                 elif ack == "auto":
                     message.ack()
             consumed += 1
             if consumed == count or ending.asked:
                 break
-    progress(f"{counted(consumed, 'message')} consumed by group {group}")
+    again = f", {failed} to be delivered again" if failed else ""
+    progress(f"{counted(consumed, 'message')} consumed by group {group}{again}")
     if ending.interrupted:
         return EXIT_INTERRUPTED
+    if failed:
+        raise CommandFailed(
+            "EXEC_FAILED", f"{program} failed for {failed} of {counted(consumed, 'message')}: they come again later",
+            exit_code=EXIT_PARTLY if failed < consumed else EXIT_FAILED,
+        )  # fmt: skip
     if count is not None and consumed < count:
         raise CommandFailed("TIMEOUT", f"{consumed} of {count} messages came in {timeout:g} s", exit_code=EXIT_TIMEOUT)
     return 0
 
 
+def _program(text: str | None) -> list[str] | None:
+    """Return the words of ``--exec``; raises BadParameter where there is no such program: no message is taken then."""
+    if text is None:
+        return None
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}", param_hint="--exec") from error
+    if not words or shutil.which(words[0]) is None:
+        raise click.BadParameter(f"{text!r}: there is no such program", param_hint="--exec")
+    return words
+
+
+def _done(words: list[str], message: ReceivedMessage) -> bool:
+    """Run the program with the body on its stdin; whether it took the message.
+
+    In a process group of its own: Ctrl-C is for this command, which waits for the program, and not for the program.
+    """
+    return subprocess.run(words, input=message.body, check=False, process_group=0).returncode == 0
+
+
 class _Ending:
-    """Closes a consumer after a time or on Ctrl-C, beside the loop over its messages.
+    """Closes a consumer after a time, or on Ctrl-C and SIGTERM, beside the loop over its messages.
 
     The loop ends after the message in hand, which is settled before the offsets are stored; leaving the context waits
     for that.
@@ -116,7 +147,7 @@ class _Ending:
         self._timer = threading.Timer(timeout, self._close) if timeout is not None else None
 
     def __enter__(self) -> _Ending:
-        self._before = signal.signal(signal.SIGINT, self._interrupt)
+        self._before = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         if self._timer is not None:
             self._timer.daemon = True
             self._timer.start()
@@ -128,7 +159,8 @@ class _Ending:
             self._timer.join()
         for thread in self._closing:
             thread.join()
-        signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _close(self) -> None:
         self.asked = True
@@ -236,13 +268,17 @@ def tail(
     if not left and not open_ended:
         return
     shown = 0
-    with PullConsumer(settings.namesrv, group=TOOLS_GROUP, start_from="first", tls=settings.tls) as consumer:
+    with (
+        PullConsumer(settings.namesrv, group=TOOLS_GROUP, start_from="first", tls=settings.tls) as consumer,
+        Watch.of(topics, settings) as watch,
+    ):
         wanted = [queue for queue in ranges if queue in left or queue not in ends]
         consumer.assign(wanted, tag=tag, sql=sql)
         for queue in wanted:
             consumer.seek(queue, ranges[queue].start)
         while left or open_ended:
             for message in consumer.poll(POLL_SECONDS):
+                watch.heard()
                 end = ends.get(message.queue)
                 if (end is not None and message.offset >= end) or (pattern and not pattern.search(message.body)):
                     continue

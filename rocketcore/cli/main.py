@@ -7,6 +7,7 @@ heart, so that ``rocket --help`` answers at once.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -212,9 +213,14 @@ def _show_usage(error: click.ClickException, settings: Settings, arguments: Sequ
 
 
 def main() -> NoReturn:
-    """Entry point of the command."""
+    """Entry point of the command. SIGTERM ends it as Ctrl-C does: what is in hand is finished, connections close."""
+    signal.signal(signal.SIGTERM, _interrupt)
     _open_streams()
     sys.exit(run())
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _open_streams() -> None:

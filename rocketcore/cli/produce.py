@@ -9,14 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
 from rocketcore.cli.options import command, current
-from rocketcore.cli.render import counted, progress, show_line
+from rocketcore.cli.render import counted, progress, show_line, tell
 from rocketcore.cli.times import DURATION, TIME
+
+if TYPE_CHECKING:
+    from rocketcore import SendResult
 
 __all__ = ["produce"]
 
@@ -88,34 +91,44 @@ def produce(
     sent = not_ok = 0
     began = time.monotonic()
     with Producer(settings.namesrv, group=group, timeout=settings.timeout, tls=settings.tls) as producer:
-        for fields in _inputs(bodies, jsonl):
-            message = Message(topic, **{**constants, **fields})
-            for _ in range(count):
-                if rate is not None:
-                    time.sleep(max(0.0, began + sent / rate - time.monotonic()))
-                if oneway:
-                    producer.send_oneway(message)
-                else:
-                    result = producer.send(message)
-                    not_ok += not result
-                    if not quiet:
-                        queue = result.queue
-                        show_line(
-                            {
-                                "status": result.status.value,
-                                "msg_id": result.msg_id,
-                                "topic": queue.topic,
-                                "broker": queue.broker,
-                                "queue_id": queue.queue_id,
-                                "offset": result.offset,
-                            },
-                            f"{result.status.value} {queue.broker}/{queue.queue_id}@{result.offset} {result.msg_id}",
-                        )
-                sent += 1
+        try:
+            for fields in _inputs(bodies, jsonl):
+                message = Message(topic, **{**constants, **fields})
+                for _ in range(count):
+                    if rate is not None:
+                        time.sleep(max(0.0, began + sent / rate - time.monotonic()))
+                    result = None
+                    if oneway:
+                        producer.send_oneway(message)
+                    else:
+                        result = producer.send(message)
+                        not_ok += not result
+                    sent += 1
+                    if result is not None and not quiet:
+                        _show_result(result)
+        except (Exception, KeyboardInterrupt) as error:
+            if sent and not isinstance(error, BrokenPipeError):
+                tell(f"{counted(sent, 'message')} sent to {topic} before this:")
+            raise
     progress(f"{counted(sent, 'message')} sent to {topic}")
     if not_ok:
         raise CommandFailed("NOT_OK", f"{not_ok} of {sent} messages are stored, but not as safely as asked for",
                             "the status of each tells why", exit_code=EXIT_PARTLY)  # fmt: skip
+
+
+def _show_result(result: SendResult) -> None:
+    queue = result.queue
+    show_line(
+        {
+            "status": result.status.value,
+            "msg_id": result.msg_id,
+            "topic": queue.topic,
+            "broker": queue.broker,
+            "queue_id": queue.queue_id,
+            "offset": result.offset,
+        },
+        f"{result.status.value} {queue.broker}/{queue.queue_id}@{result.offset} {result.msg_id}",
+    )
 
 
 def _inputs(bodies: tuple[str, ...], jsonl: bool) -> Iterator[dict[str, Any]]:

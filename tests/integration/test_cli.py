@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import select
 import shlex
 import signal
@@ -451,7 +452,7 @@ def test_produce(rocket: Rocket, cluster: LocalCluster, tmp_path: Path) -> None:
     options = ["-t", "tag", "-k", "a", "-k", "b", "-H", "x=y=z", "-o", "json"]
     code, out, err = rocket("produce", "produced", "one", *options)
     assert code == 0
-    assert "1 messages sent to produced" in err
+    assert "1 message sent to produced" in err
     sent = json.loads(out)
     assert (sent["status"], sent["broker"], sent["queue_id"], sent["offset"]) == ("SEND_OK", "broker-a", 0, 0)
     file = tmp_path / "body"
@@ -532,6 +533,44 @@ def test_consume_with_a_program(rocket: Rocket, topic: str, tmp_path: Path) -> N
     arguments = ["--from", "first", "-n", "2", "--timeout", "20s", "--tag", "odd", "--exec", program]
     assert rocket("consume", topic, "-g", f"{topic}-group", *arguments)[0] == 0
     assert (tmp_path / "seen").read_bytes() == b"hello 1;hello 3;"
+
+
+def test_a_program_that_fails_is_counted(rocket: Rocket, topic: str) -> None:
+    options = ["-g", f"{topic}-group", "--from", "first", "--timeout", "20s", "-f", "%s"]
+    code, _, err = rocket("consume", topic, *options, "-n", "2", "--exec", "false")
+    assert code == 1
+    assert "2 messages consumed by group" in err
+    assert "false failed for 2 of 2 messages: they come again later" in err
+    fails_once = shlex.join(["sh", "-c", 'read body; test "$body" != "hello 2"'])
+    code, _, err = rocket("consume", topic, *options, "-n", "3", "--exec", fails_once)
+    assert code == 6
+    assert "3 messages consumed by group" in err
+    assert "1 to be delivered again" in err
+
+
+@pytest.mark.parametrize("program", ["no-such-program-here", "", "'"], ids=["missing", "empty", "quote"])
+def test_no_message_is_taken_for_a_program_that_is_not_there(rocket: Rocket, topic: str, program: str) -> None:
+    code, out, err = rocket("consume", topic, "-g", f"{topic}-group", "--from", "first", "-n", "1", "--exec", program)
+    assert (code, out) == (2, "")
+    assert "--exec" in err
+
+
+@pytest.mark.parametrize("verb", [["consume", "-g", "g"], ["tail"]], ids=lambda verb: verb[0])
+def test_waiting_that_cannot_help(rocket: Rocket, verb: list[str]) -> None:
+    """It used to wait for ever, or to exit with 0 after the time-out."""
+    assert rocket(*verb, "no-such-topic")[0] == 3
+    code, _, err = rocket(*verb, "orders", "--namesrv", "127.0.0.1:1")
+    assert code == 5
+    assert "127.0.0.1:1" in err
+
+
+def test_what_was_sent_before_a_failure_is_told(rocket: Rocket, topic: str) -> None:
+    lines = b'{"body": "a"}\n{"body": "b"}\n{"bodi": "c"}\n'
+    code, out, err = rocket("produce", topic, "--jsonl", stdin=lines)
+    assert (code, len(out.splitlines())) == (2, 2)
+    assert f"2 messages sent to {topic} before this:" in err
+    assert "before this" not in rocket("produce", topic, "--jsonl", stdin=b'{"bodi": "c"}\n')[2]
+    assert "1 message sent" in rocket("produce", topic, "one")[2]
 
 
 @pytest.mark.parametrize("mode", ["sync", "nowait", "oneway", "batch"])
@@ -628,12 +667,13 @@ def test_a_taken_port_is_an_error_without_a_traceback(cluster: LocalCluster) -> 
     assert "Traceback" not in err
 
 
-def test_interrupted_consume_leaves_and_says_130(cluster: LocalCluster, topic: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_consume_leaves_and_says_130(cluster: LocalCluster, topic: str, number: signal.Signals) -> None:
     options = ["--from", "first", "--namesrv", cluster.namesrv, "-f", "%s"]
     process = start("consume", topic, "-g", f"{topic}-group", *options)
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(5)] == [f"hello {i}\n" for i in range(5)]
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
     assert "Traceback" not in err
@@ -660,6 +700,51 @@ def test_a_message_that_was_shown_is_acknowledged_before_the_consumer_closes(
     assert shown == [b"hello 0"]
     with Admin(cluster.namesrv) as admin:
         assert admin.consumer_offset(group, MessageQueue(topic, "broker-a", 0)) == 1
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [["tail", "-f", "%s", "-o", "start"], ["produce", "body", "-n", "1000000", "--rate", "100"]],
+    ids=lambda verb: verb[0],
+)
+def test_sigterm_ends_like_ctrl_c(cluster: LocalCluster, topic: str, verb: list[str]) -> None:
+    process = start(verb[0], topic, *verb[1:], "--namesrv", cluster.namesrv)
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    if verb[0] == "produce":
+        assert re.search(rf"^\d+ messages? sent to {topic} before this:$", err, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "verb", [["consume", "-g", "g", "--from", "first"], ["tail", "-o", "start"]], ids=lambda verb: verb[0]
+)
+def test_a_cluster_that_goes_away_is_told(verb: list[str]) -> None:
+    with LocalCluster() as cluster:
+        with Admin(cluster.namesrv) as admin:
+            admin.create_topic("Watched", 1)
+        with Producer(cluster.namesrv, group="p") as producer:
+            producer.send("Watched", "it reads")
+        process = start(verb[0], "Watched", *verb[1:], "--namesrv", cluster.namesrv)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline(), process.communicate()[1]
+        try:
+            cluster.stop_broker(0)
+            for line in process.stderr:
+                if "waiting for the cluster" in line:
+                    break
+            cluster.start_broker(0)
+            for line in process.stderr:
+                if "the cluster answers again" in line:
+                    break
+        finally:
+            process.terminate()
+            _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
 
 
 def test_ctrl_c_does_not_wait_for_servers_that_are_silent() -> None:

@@ -1,0 +1,94 @@
+"""What a command that waits for messages says when there is nobody left who could send any."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+from rocketcore.cli.connection import open_admin
+from rocketcore.cli.options import Settings
+from rocketcore.cli.render import printable, tell
+from rocketcore.errors import RocketError
+
+__all__ = ["Watch", "require_topics"]
+
+PROBE_SECONDS: Final = 2.0
+"""Between two looks at a cluster from which nothing comes."""
+
+
+def require_topics(topics: Sequence[str]) -> None:
+    """Find the route of each topic; raises TopicNotExist, or the error of name servers that do not answer.
+
+    A consumer waits for whatever is missing; who has typed the names wants to know that it is.
+    """
+    with open_admin(len(topics)) as admin:
+        for topic in topics:
+            admin.topic_route(topic)
+
+
+class Watch(AbstractContextManager["Watch"]):
+    """Asks the brokers of the topics while no message comes; says on stderr when they go away and when they are back.
+
+    ask       one look; raises RocketError where a server does not answer
+    interval  seconds of silence before a look, and between two
+    """
+
+    def __init__(self, ask: Callable[[], object], settings: Settings, *, interval: float = PROBE_SECONDS) -> None:
+        self._ask = ask
+        self._settings = settings
+        self._interval = interval
+        self._ended = threading.Event()
+        self._heard = False
+        self._away = False
+        self._thread = threading.Thread(target=self._run, name="rocket-watch", daemon=True)
+
+    @classmethod
+    def of(cls, topics: Sequence[str], settings: Settings) -> Watch:
+        """Watch the servers of these topics."""
+
+        def ask() -> None:
+            with open_admin(len(topics), settings) as admin:
+                for topic in topics:
+                    admin.topic_stats(topic)
+
+        return cls(ask, settings)
+
+    def __enter__(self) -> Watch:
+        if not self._settings.quiet:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()  # not joined: a look may take as long as its time-out
+
+    def heard(self) -> None:
+        """Note that a message came: nobody has to be asked."""
+        self._heard = True
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._interval):
+            if self._heard:
+                self._heard = False
+                self._found(None)
+            else:
+                self.look()
+
+    def look(self) -> None:
+        """Ask once, and say what has changed."""
+        try:
+            self._ask()
+        except RocketError as error:
+            self._found(error)
+        else:
+            self._found(None)
+
+    def _found(self, error: Exception | None) -> None:
+        if self._away == (error is not None) or self._ended.is_set():
+            return
+        self._away = error is not None
+        if error is None:
+            tell("the cluster answers again")
+        else:
+            tell(f"waiting for the cluster: {printable(' '.join(str(error).split()))}")

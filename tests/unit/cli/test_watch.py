@@ -1,0 +1,25 @@
+"""What a waiting command says of its cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketcore.cli.options import Settings
+from rocketcore.cli.watch import Watch
+from rocketcore.errors import ConnectError
+
+
+def test_each_change_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    answers: list[Exception | None] = [None, None, ConnectError("x"), ConnectError("y\n\x1bz"), None, None]
+
+    def ask() -> None:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+
+    watch = Watch(ask, Settings())
+    said = []
+    for _ in range(6):
+        watch.look()
+        said.append(capsys.readouterr().err)
+    assert said == ["", "", "waiting for the cluster: x\n", "", "the cluster answers again\n", ""]
