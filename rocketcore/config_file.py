@@ -114,9 +114,12 @@ def load_config(cls: type[ConfigT], properties: Mapping[str, str]) -> ConfigT:
     return cls(**dict(_declared_values(cls, properties, strict=True)))
 
 
-def update_config(config: ConfigT, properties: Mapping[str, str]) -> ConfigT:
-    """Return a copy of ``config`` with the properties that it declares; one that does not parse stays as it was."""
-    return replace(config, **dict(_declared_values(type(config), properties, strict=False)))
+def update_config(config: ConfigT, properties: Mapping[str, str], *, strict: bool = False) -> ConfigT:
+    """Return a copy of ``config`` with the properties that it declares.
+
+    strict  raise BadSetting for one that does not parse; otherwise it stays as it was, and a log line says so
+    """
+    return replace(config, **dict(_declared_values(type(config), properties, strict=strict)))
 
 
 def _declared_values(cls: type[Any], properties: Mapping[str, str], *, strict: bool) -> Iterator[tuple[str, Any]]:

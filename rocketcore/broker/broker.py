@@ -29,6 +29,7 @@ from rocketcore.broker.services.delay import DelayService
 from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable, ProducerTable
 from rocketcore.broker.state.consumer_offset import ConsumerOffsets
 from rocketcore.broker.state.json_file import JsonFile, StateWriter
+from rocketcore.broker.state.live_settings import LiveSettings
 from rocketcore.broker.state.queue_locks import QueueLocks
 from rocketcore.broker.state.subscription_group import SubscriptionGroups
 from rocketcore.broker.state.topic_config import TopicConfigs
@@ -73,6 +74,8 @@ class Broker:
             raise ConfigError(f"brokerId {config.broker_id}: only masters (0) are supported")
         self._store_config = store_config
         folder = Path(store_config.root) / "config"
+        self._live = LiveSettings(JsonFile(folder / "liveSettings.json"))
+        config = self._live.load(config)
         self._topics = TopicConfigs(config, JsonFile(folder / "topics.json"), self._topics_changed, clock=clock)
         self._groups = SubscriptionGroups(
             JsonFile(folder / "subscriptionGroup.json"),
@@ -224,7 +227,7 @@ class Broker:
             SendBackProcessor(context, len(self._store_config.delay_levels)),
             ClientProcessor(context),
             ConsumerProcessor(context),
-            AdminProcessor(context, self._store_config, runtime_info, delay_offsets=self._delay.encode),
+            AdminProcessor(context, self._store_config, runtime_info, self._live, delay_offsets=self._delay.encode),
         )
         for processor in processors:
             for code, handler in processor.handlers().items():

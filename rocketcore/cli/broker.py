@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "drain", "drain_plan", "list_brokers", "undrain"]
 
+PERMISSION = "brokerPermission"
+READ_ONLY, READ_WRITE = "4", "6"
+REGISTRATION_SECONDS = 2.0
 REFRESH = 30
 """Seconds after which a client asks for its routes again, if nobody told it otherwise."""
 
@@ -113,22 +117,40 @@ def _since_midnight(runtime: dict[str, str], counter: str) -> int | None:
     return _difference(runtime, f"{counter}TotalTodayNow", f"{counter}TotalTodayMorning")
 
 
-@command(help="Take the write permission from a broker's topics on every name server, so that producers leave it. "
-              "Consumers read on. It lasts until the broker restarts or changes a topic.")  # fmt: skip
+@command(help="Make producers leave a broker: it becomes read-only, also after a restart, until undrain. "
+              "Consumers read on.")  # fmt: skip
 @click.argument("broker")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would lose its write queues.")
 def drain(broker: str, yes: bool, dry_run: bool) -> None:
-    with open_admin(calls=3) as admin:
+    with open_admin(calls=4) as admin:
         info = _view_with(admin, broker)
         topics = _topics_of(admin, info, broker)
         if not confirm(drain_plan(info, broker, topics), broker, yes=yes, dry_run=dry_run):
             return
+        holds = _permit(admin, info, broker, READ_ONLY)
         count = admin.wipe_write_permission(broker)
     if count == 0:
         raise _not_found(broker)
-    show_object({"broker": broker, "topics": count, "writable": False})
+    until = "undrain" if holds else "the broker registers anew"
+    show_object({"broker": broker, "topics": count, "writable": False, "until": until})
     progress(f"{broker} is now read-only; producers move within {REFRESH} s")
+
+
+def _permit(admin: Admin, info: ClusterInfo, broker: str, permission: str) -> bool:
+    """Set the permission of the broker itself, which it registers for all its topics; whether it took it.
+
+    The mark that name servers can make for it is gone when the broker restarts or registers a change of a topic.
+    """
+    address = info.broker_addr_table[broker].master_address
+    if address is None:
+        return False
+    try:
+        admin.update_broker_config(address, {PERMISSION: permission})
+    except RocketError as error:
+        progress(f"{broker} at {address} did not take {PERMISSION}={permission}: {error}")
+        return False
+    return True
 
 
 def _view_with(admin: Admin, broker: str) -> ClusterInfo:
@@ -176,16 +198,33 @@ def drain_plan(info: ClusterInfo, broker: str, topics: dict[str, TopicConfig] | 
     return "\n".join(map(printable, lines))
 
 
-@command(help="Give the topics of a broker the write permission back on every name server.")
+@command(help="Make a broker writable again: its topics have the permissions that the broker has for them.")
 @click.argument("broker")
 def undrain(broker: str) -> None:
-    with open_admin(calls=3) as admin:
-        topics = _topics_of(admin, _view_with(admin, broker), broker)
-        count = admin.add_write_permission(broker)
+    with open_admin(calls=4) as admin:
+        info = _view_with(admin, broker)
+        topics = _topics_of(admin, info, broker)
+        if topics is not None and _permit(admin, info, broker, READ_WRITE):
+            count = len(topics)
+            _await_writable(admin, broker, topics)
+        else:
+            topics, count = None, admin.add_write_permission(broker)
     if count == 0:
         raise _not_found(broker)
     show_object({"broker": broker, "topics": count, "writable": True})
     refused = [name for name, config in (topics or {}).items() if not config.perm & Permission.WRITE]
     if refused:
-        progress(f"{broker} itself refuses messages to {', '.join(refused)}, though name servers offer them now")
+        progress(f"{broker} takes no messages to {', '.join(refused)}: see rocket topic update --perm")
     progress(f"{broker} is writable again; producers find it within {REFRESH} s")
+
+
+def _await_writable(admin: Admin, broker: str, topics: dict[str, TopicConfig]) -> None:
+    """Wait a little until name servers show a topic as writable again: the broker registers right after its answer."""
+    topic = next((name for name, config in topics.items() if config.perm & Permission.WRITE), None)
+    end = time.monotonic() + REGISTRATION_SECONDS
+    while topic is not None and time.monotonic() < end:
+        routes = [route for route in admin.topic_routes(topic).values() if not isinstance(route, RocketError)]
+        perms = [queues.perm for route in routes for queues in route.queue_datas if queues.broker_name == broker]
+        if all(perm & Permission.WRITE for perm in perms):
+            return
+        time.sleep(0.05)

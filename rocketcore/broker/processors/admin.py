@@ -14,11 +14,12 @@ from rocketcore.broker.config import LIVE_PROPERTIES
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.runtime_info import RuntimeInfo
 from rocketcore.broker.state.client_table import ClientChannel
+from rocketcore.broker.state.live_settings import LiveSettings
 from rocketcore.broker.state.topic_config import check_topic_name, is_system_topic
 from rocketcore.broker.store import StoreConfig
 from rocketcore.codes import RequestCode, ResponseCode
-from rocketcore.config_file import config_properties, format_properties, parse_properties, update_config
-from rocketcore.errors import BrokerError
+from rocketcore.config_file import config_properties, format_properties, parse_properties
+from rocketcore.errors import BrokerError, ConfigError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies import (
     Connection,
@@ -67,12 +68,14 @@ class AdminProcessor:
         context: BrokerContext,
         store_config: StoreConfig,
         runtime_info: RuntimeInfo,
+        live: LiveSettings,
         *,
         delay_offsets: Callable[[], bytes],
     ) -> None:
         self._context = context
         self._store_config = store_config
         self._runtime_info = runtime_info
+        self._live = live
         self._delay_offsets = delay_offsets
         self._config_version = DataVersion(timestamp=context.clock.time_millis())
 
@@ -270,8 +273,11 @@ class AdminProcessor:
 
     # The broker
 
-    def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Change live settings; one that may not be changed refuses the whole request."""
+    async def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Change live settings and keep them; one that may not be changed, or does not parse, refuses them all.
+
+        RocketMQ passes over a value that does not parse and answers with success.
+        """
         changes = parse_properties(request.body.decode(errors="replace"))
         refused = sorted(set(changes) - LIVE_PROPERTIES)
         if refused:
@@ -279,12 +285,16 @@ class AdminProcessor:
                 ResponseCode.NO_PERMISSION, f"Can not update config in black list. Not changeable: {', '.join(refused)}"
             )
         context = self._context
-        before = context.config
-        context.config = update_config(before, changes)
+        try:
+            context.config = self._live.change(context.config, changes)
+        except ConfigError as error:
+            raise BrokerError.of(ResponseCode.INVALID_PARAMETER, str(error)) from None
         self._config_version.next_version(context.clock.time_millis())
         logger.info("settings changed by=%s settings=%s", channel.remote_address, changes)
-        if context.config.broker_permission != before.broker_permission:
+        if "brokerPermission" in changes:  # name servers may have another one, by requests 205 and 327
             context.topics.touch()
+        context.writer.save(self._live.file, self._live.encode)
+        await context.writer.flushed()
         return RemotingCommand.response(request)
 
     def get_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
