@@ -135,6 +135,18 @@ class Broker:
     def address(self) -> str:
         return self._context.address
 
+    def ready(self) -> dict[str, object]:
+        """What a program that has started the broker wants to know."""
+        config = self._context.config
+        asked = len(config.name_servers)
+        return {
+            "address": self.address,
+            "broker": config.broker_name,
+            "cluster": config.broker_cluster_name,
+            "store": str(self._store_config.root.absolute()),
+            "name_servers": {"asked": asked, "registered_at": 0 if self._outer is None else self._outer.registered},
+        }
+
     @property
     def port(self) -> int:
         return self._server.port

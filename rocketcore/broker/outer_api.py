@@ -84,6 +84,11 @@ class OuterApi:
         except TimeoutError:
             logger.warning("name servers have not answered yet name_servers=%s", self._config().namesrv_addr)
 
+    @property
+    def registered(self) -> int:
+        """How many name servers have the registration."""
+        return sum(server.registered for server in self._servers)
+
     async def stop(self) -> None:
         """Sign off from every name server, all at the same time; end the tasks."""
         tasks = [server.task for server in self._servers if server.task is not None]

@@ -141,8 +141,9 @@ def bench_produce(
     sender = {"sync": _send, "nowait": _send_nowait, "oneway": _send_oneway, "batch": _send_batch}[mode]
     recorders = [Recorder() for _ in range(threads)]
     with Producer(
-        settings.namesrv, group="rocket-bench", timeout=settings.timeout, retries=0, tls=settings.tls
-    ) as producer:
+        settings.namesrv, group="rocket-bench", timeout=settings.timeout, retries=0, tls=settings.tls,
+        **settings.credentials,
+    ) as producer:  # fmt: skip
         producer.send(topic, b"\0" * size)
         progress(f"sending to {topic}: {size} bytes, {mode}, {threads} threads")
         budget = _Budget(count, seconds)
@@ -289,8 +290,9 @@ def bench_consume(topic: str, batch: int, count: int | None, seconds: float, roc
     born_delays, store_delays = array("d"), array("d")
     clock = time.perf_counter
     with PullConsumer(
-        settings.namesrv, group="TOOLS_CONSUMER", start_from="first", pull_batch_size=batch, tls=settings.tls
-    ) as consumer:
+        settings.namesrv, group="TOOLS_CONSUMER", start_from="first", pull_batch_size=batch, tls=settings.tls,
+        **settings.credentials,
+    ) as consumer:  # fmt: skip
         consumer.assign(stats)
         began = clock()
         while recorder.messages < wanted and clock() - began < seconds:

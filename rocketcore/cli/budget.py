@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from rocketcore.admin.client import Admin
+from rocketcore.cli.options import Credentials
 from rocketcore.client.config import NameServers
 from rocketcore.transport.tls import TlsOption
 
@@ -27,8 +28,10 @@ class CommandAdmin(Admin):
     calls  how many there will be; those beyond get all that is left
     """
 
-    def __init__(self, namesrv: NameServers, *, timeout: float, tls: TlsOption, calls: int) -> None:
-        super().__init__(namesrv, timeout=timeout, tls=tls)
+    def __init__(
+        self, namesrv: NameServers, *, timeout: float, tls: TlsOption, calls: int, credentials: Credentials
+    ) -> None:
+        super().__init__(namesrv, timeout=timeout, tls=tls, **credentials)
         self._left = timeout
         self._calls = calls
 

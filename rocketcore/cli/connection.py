@@ -20,4 +20,6 @@ def open_admin(calls: int = 1, settings: Settings | None = None) -> Admin:
     from rocketcore.cli.budget import CommandAdmin
 
     settings = settings or current()
-    return CommandAdmin(settings.namesrv, timeout=settings.timeout, tls=settings.tls, calls=calls)
+    return CommandAdmin(
+        settings.namesrv, timeout=settings.timeout, tls=settings.tls, calls=calls, credentials=settings.credentials
+    )

@@ -18,7 +18,7 @@ from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PARTLY, EXIT_TIMEOUT, CommandFailed
 from rocketcore.cli.messages import FORMAT_HELP, compile_format, message_line, message_object
 from rocketcore.cli.options import command, current
-from rocketcore.cli.render import counted, progress, show_line
+from rocketcore.cli.render import check_stream_form, counted, progress, show_line
 from rocketcore.cli.times import DURATION, parse_time
 from rocketcore.cli.watch import Watch, require_topics
 
@@ -73,7 +73,9 @@ def consume(
     require_topics(topics)
     consumed = failed = 0
     with (
-        PushConsumer(settings.namesrv, group=group, start_from=start_from, tls=settings.tls) as consumer,
+        PushConsumer(
+            settings.namesrv, group=group, start_from=start_from, tls=settings.tls, **settings.credentials
+        ) as consumer,
         _Ending(consumer, timeout) as ending,
         Watch.of(topics, settings) as watch,
     ):
@@ -185,7 +187,8 @@ class Range(NamedTuple):
 def parse_range(text: str, now_millis: int) -> Callable[[int, int, Callable[[int], int]], Range]:
     """Return the function that gives the range in a queue with these bounds; raises ValueError.
 
-    ``start`` ``end`` ``N`` ``+N`` (after the first N) ``-N`` (the last N) ``A:B`` ``@TIME`` ``@TIME:@TIME``.
+    ``start`` ``end`` ``N`` ``+N`` (after the first N) ``-N`` (the last N) ``A:B`` ``@TIME`` ``@TIME:@TIME``
+    ``@TIME:end``.
     The function takes minimum, maximum, and what finds the offset at a time.
     """
     first, separator, last = _split_range(text)
@@ -204,8 +207,8 @@ def parse_range(text: str, now_millis: int) -> Callable[[int, int, Callable[[int
 def _split_range(text: str) -> tuple[str, str, str]:
     """Split at the colon between two edges, which a time may hold as well."""
     if text.startswith("@"):
-        first, separator, last = text.partition(":@")
-        return first, separator, f"@{last}" if separator else ""
+        match = re.fullmatch(r"(@.*?)(:)(@.*|start|end)", text)
+        return (match[1], match[2], match[3]) if match else (text, "", "")
     return text.partition(":")
 
 
@@ -269,7 +272,9 @@ def tail(
         return
     shown = 0
     with (
-        PullConsumer(settings.namesrv, group=TOOLS_GROUP, start_from="first", tls=settings.tls) as consumer,
+        PullConsumer(
+            settings.namesrv, group=TOOLS_GROUP, start_from="first", tls=settings.tls, **settings.credentials
+        ) as consumer,
         Watch.of(topics, settings) as watch,
     ):
         wanted = [queue for queue in ranges if queue in left or queue not in ends]
@@ -302,6 +307,7 @@ def _ranges(
 
 
 def _printer(line_format: str | None) -> Callable[[ReceivedMessage], None]:
+    check_stream_form()
     if line_format is not None:
         try:
             text = compile_format(line_format)

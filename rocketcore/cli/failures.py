@@ -83,8 +83,8 @@ _TABLE: tuple[tuple[type[BaseException], int, str, str], ...] = (
     (RouteNotFound, EXIT_NOT_FOUND, "TOPIC_NOT_EXIST", "rocket topic list shows what there is"),
     (GroupNotExist, EXIT_NOT_FOUND, "GROUP_NOT_EXIST", "a group exists once a consumer of it was connected"),
     (QueryNotFound, EXIT_NOT_FOUND, "NOT_FOUND", ""),
-    (NoPermission, EXIT_NOT_ALLOWED, "NO_PERMISSION", "check the topic's permission; some settings are protected"),
-    (ConnectError, EXIT_UNREACHABLE, "UNREACHABLE", "start one with: rocket up; or name another with --namesrv"),
+    (NoPermission, EXIT_NOT_ALLOWED, "NO_PERMISSION", "rocket topic route shows the topic's permission"),
+    (ConnectError, EXIT_UNREACHABLE, "UNREACHABLE", "rocket broker list shows which brokers are registered, and where"),
     (ConnectionLost, EXIT_UNREACHABLE, "CONNECTION_LOST", "try again; a server that serves TLS only wants --tls"),
     (RequestTimeout, EXIT_TIMEOUT, "TIMEOUT", "give it longer with --timeout"),
     (TimeoutError, EXIT_TIMEOUT, "TIMEOUT", "give it longer with --timeout"),
@@ -107,7 +107,7 @@ def failure_of(error: BaseException, settings: Settings) -> Failure:
     why = " ".join(str(error).split())
     for kind, exit_code, code, hint in _TABLE:
         if isinstance(error, kind):
-            return Failure(exit_code, code, what, why or kind.__name__, _TLS_HINT if _in_handshake(error) else hint)
+            return Failure(exit_code, code, what, why or kind.__name__, _special_hint(error, settings) or hint)
     if isinstance(error, BrokerError):
         return Failure(EXIT_FAILED, error.code_name, what, why, "")
     if isinstance(error, RocketError):
@@ -119,6 +119,27 @@ def failure_of(error: BaseException, settings: Settings) -> Failure:
         hint = "another process listens there: stop it, or choose another port" if in_use else ""
         return Failure(EXIT_FAILED, "OS_ERROR", what, why, hint)
     return Failure(EXIT_FAILED, "INTERNAL", what, f"{type(error).__name__}: {error}", "report what --debug prints")
+
+
+def _special_hint(error: BaseException, settings: Settings) -> str:
+    """Return what to do in a case that the error's class alone does not tell; empty for none."""
+    if _in_handshake(error):
+        return _TLS_HINT
+    if isinstance(error, NoPermission) and " config " in f"{settings.command} ":
+        return "this setting is protected: it is changed in the server's file, and counts from its next start on"
+    if isinstance(error, ConnectError):
+        try:
+            name_servers = settings.namesrv.split(";")
+        except ConfigError:
+            return ""
+        if any(address.strip() in str(error) for address in name_servers):
+            odd = any(address.startswith(("0.0.0.0", "http:", "https:")) for address in name_servers)
+            return (
+                "name servers are given as host:port, this machine's as 127.0.0.1:9876"
+                if odd
+                else "start one with: rocket up; or name another with --namesrv"
+            )
+    return ""
 
 
 def _in_handshake(error: BaseException | None) -> bool:

@@ -193,23 +193,24 @@ def _pipe_closed() -> int:
 
 def _show_usage(error: click.ClickException, settings: Settings, arguments: Sequence[str]) -> None:
     """Say what is wrong with the arguments, as JSON where they ask for it, though they were not read to their end."""
+    from rocketcore.cli.failures import Failure
+    from rocketcore.cli.render import tell
+
     asked = pairwise([*arguments, ""])
-    if settings.output in JSON_FORMS or any(
+    if any(
         (name in ("-o", "--output") and form in JSON_FORMS)
         or name in [f"{option}{form}" for option in ("-o", "--output=") for form in JSON_FORMS]
         for name, form in asked
     ):
-        from rocketcore.cli.failures import Failure
-
         settings.output = "json"
-        Failure(error.exit_code, "USAGE", error.format_message(), "", "see --help").show(settings)
+    json = settings.output in JSON_FORMS
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None and isinstance(error, click.exceptions.NoArgsIsHelpError) and not json:
+        tell(context.get_help())
         return
-    try:
-        error.show()
-    except OSError:
-        from rocketcore.cli.render import discard
-
-        discard(sys.stderr)
+    path = "" if context is None else f" of {context.command_path}"
+    hint = "see --help" if json else f"see --help{path}"
+    Failure(error.exit_code, "USAGE", error.format_message(), "", hint).show(settings)
 
 
 def main() -> NoReturn:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 import click
 
@@ -22,6 +22,19 @@ FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "csv", "name")
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 DEFAULT_TIMEOUT: Final = 5.0
 NAMESRV_VARIABLES: Final = ("ROCKET_NAMESRV", "ROCKETMQ_NAMESRV_ADDR", "NAMESRV_ADDR")
+
+_KINDS: Final[dict[type, str]] = {str: "a text", bool: "true or false"}
+_CONTEXT_KEYS: Final[dict[str, type]] = {
+    "namesrv": str,
+    "tls": bool,
+    "tls_ca": str,
+    "tls_cert": str,
+    "tls_key": str,
+    "tls_insecure": bool,
+    "access_key": str,
+    "secret_key_env": str,
+    "secret_key_file": str,
+}
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -42,6 +55,13 @@ class _Timeout(click.FloatRange):
 AnyCommand = TypeVar("AnyCommand", bound=click.Command)
 
 
+class Credentials(TypedDict):
+    """Who the command is to brokers with access control, as arguments of every client; empty: nobody."""
+
+    access_key: str
+    secret_key: str
+
+
 @dataclass(slots=True)
 class Settings:
     """What the common options of one command line say; None or empty where they say nothing."""
@@ -54,16 +74,20 @@ class Settings:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_insecure: bool = False
+    access_key: str | None = None
     quiet: bool = False
     debug: bool = False
     command: str = "rocket"
 
     @property
     def namesrv(self) -> str:
-        """The name servers, joined by ``;``.
+        """The name servers, joined by ``;``; commas, which other tools want, mean the same.
 
         raises  ConfigError for an option that is empty: a variable that was not set, hardly the server of this machine
         """
+        return self._given_namesrv().replace(",", ";")
+
+    def _given_namesrv(self) -> str:
         if self.namesrv_option is not None:
             if not self.namesrv_option.strip():
                 from rocketcore.errors import ConfigError
@@ -74,6 +98,31 @@ class Settings:
             if os.environ.get(variable):
                 return os.environ[variable]
         return _context().get("namesrv") or DEFAULT_NAMESRV
+
+    @property
+    def credentials(self) -> Credentials:
+        """The account. Its secret is never on the command line, which others on the machine can read.
+
+        raises  ConfigError for an account without a secret
+        """
+        from rocketcore.errors import ConfigError
+
+        context = _context()
+        access_key = self.access_key or os.environ.get("ROCKET_ACCESS_KEY") or context.get("access_key", "")
+        if not access_key:
+            return Credentials(access_key="", secret_key="")
+        secret_key = os.environ.get("ROCKET_SECRET_KEY") or os.environ.get(context.get("secret_key_env", ""), "")
+        if not secret_key and "secret_key_file" in context:
+            try:
+                secret_key = Path(context["secret_key_file"]).expanduser().read_text("utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"secret_key_file of the context: {error}") from error
+        if not secret_key:
+            raise ConfigError(
+                f"no secret for access key {access_key!r}: ROCKET_SECRET_KEY holds it, or the context names it by "
+                "secret_key_env or secret_key_file"
+            )
+        return Credentials(access_key=access_key, secret_key=secret_key)
 
     @property
     def tls(self) -> TlsOption:
@@ -104,7 +153,11 @@ def _context() -> dict[str, str]:
     from rocketcore.errors import ConfigError
 
     path = Path(click.get_app_dir("rocket", force_posix=False)) / "config.toml"
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; give --namesrv, and HOME as yours") from error
+    if not there:
         if os.environ.get("ROCKET_CONTEXT"):
             raise ConfigError(f"{path}: there is no such file, and ROCKET_CONTEXT names a context of it")
         return {}
@@ -121,7 +174,13 @@ def _context() -> dict[str, str]:
     context = contexts.get(name) if isinstance(contexts, dict) and isinstance(name, str) else None
     if not isinstance(context, dict):
         raise ConfigError(f"{path}: no context {name!r}")
-    return {key: str(value) for key, value in context.items() if isinstance(value, (str, bool))}
+    for key, value in context.items():
+        kind = _CONTEXT_KEYS.get(key)
+        if kind is None:
+            raise ConfigError(f"{path}: context {name!r} has a key {key!r}; there are {', '.join(_CONTEXT_KEYS)}")
+        if not isinstance(value, kind):
+            raise ConfigError(f"{path}: {key} of context {name!r} is {_KINDS[kind]}, got {value!r}")
+    return {key: str(value) for key, value in context.items()}
 
 
 def current() -> Settings:
@@ -157,6 +216,7 @@ def _options(taken: set[str]) -> list[click.Option]:
         *option("--tls-cert", type=_FILE, help="Certificate of this client, PEM."),
         *option("--tls-key", type=_FILE, help="Its key, PEM, where the certificate's file does not hold it."),
         *option("--tls-insecure", is_flag=True, help="TLS without a look at the server's certificate."),
+        *option("--access-key", metavar="NAME", help="Account; ROCKET_SECRET_KEY or the context has its secret."),
         *option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
         *option("--debug", is_flag=True, help="Show tracebacks and debug logs."),
     ]
@@ -187,7 +247,12 @@ class _Command(PipeAware):
     """A command that leaves its name for the error message."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        ctx.find_root().ensure_object(Settings).command = ctx.command_path
+        settings = ctx.find_root().ensure_object(Settings)
+        settings.command = ctx.command_path
+        if settings.debug:
+            from rocketcore.cli.servers import log_to_stderr
+
+            log_to_stderr()
         self._check_text(ctx)
         try:
             return super().invoke(ctx)

@@ -15,13 +15,17 @@ import click
 
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
 from rocketcore.cli.options import command, current
-from rocketcore.cli.render import counted, progress, show_line, tell
+from rocketcore.cli.render import check_stream_form, counted, progress, show_line, tell
 from rocketcore.cli.times import DURATION, TIME
+from rocketcore.errors import BrokerError
 
 if TYPE_CHECKING:
     from rocketcore import SendResult
 
 __all__ = ["produce"]
+
+TIMERS_OFF = "timerWheelEnable is false"
+"""What a broker says that delivers by levels only."""
 
 _ENVELOPE = frozenset({"body", "body_base64", "tag", "keys", "properties", "message_group"})
 
@@ -55,6 +59,8 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 @click.option("-G", "--message-group", help="Messages of one group go to one queue, in order.")
 @click.option("--delay", type=DURATION, metavar="TIME", help="Deliver after this time, for example 30s.")
 @click.option("--at", type=TIME, metavar="TIME", help="Deliver at this time.")
+@click.option("--delay-level", type=click.IntRange(1), metavar="N",
+              help="Deliver after the delay of this level: 1 is 1 s, 2 5 s, 3 10 s … 18 2 h, if the broker keeps them.")
 @click.option("--jsonl", is_flag=True, help=f"Each line of input is an object: {', '.join(sorted(_ENVELOPE))}.")
 @click.option("-n", "--count", type=click.IntRange(1), default=1, help="Send each body so many times.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N messages a second.")
@@ -70,6 +76,7 @@ def produce(
     message_group: str | None,
     delay: float | None,
     at: int | None,
+    delay_level: int | None,
     jsonl: bool,
     count: int,
     rate: float | None,
@@ -80,6 +87,7 @@ def produce(
     from rocketcore import Message, Producer
 
     settings = current()
+    check_stream_form()
     constants = {
         "tag": tag,
         "keys": list(keys) or None,
@@ -87,10 +95,13 @@ def produce(
         "message_group": message_group,
         "delay": delay,
         "deliver_at": _moment(at),
+        "delay_level": delay_level,
     }
     sent = not_ok = 0
     began = time.monotonic()
-    with Producer(settings.namesrv, group=group, timeout=settings.timeout, tls=settings.tls) as producer:
+    with Producer(
+        settings.namesrv, group=group, timeout=settings.timeout, tls=settings.tls, **settings.credentials
+    ) as producer:
         try:
             for fields in _inputs(bodies, jsonl):
                 message = Message(topic, **{**constants, **fields})
@@ -106,6 +117,12 @@ def produce(
                     sent += 1
                     if result is not None and not quiet:
                         _show_result(result)
+        except BrokerError as error:
+            if TIMERS_OFF not in str(error):
+                raise
+            raise CommandFailed(
+                error.code_name, str(error), "this broker has no timers: --delay-level delivers by one of its levels"
+            ) from error
         except (Exception, KeyboardInterrupt) as error:
             if sent and not isinstance(error, BrokenPipeError):
                 tell(f"{counted(sent, 'message')} sent to {topic} before this:")

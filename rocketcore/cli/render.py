@@ -18,12 +18,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+import click
+
 from rocketcore.cli.options import current
 from rocketcore.printable import printable, printable_json
 
 __all__ = [
     "Column",
     "cell",
+    "check_stream_form",
     "counted",
     "discard",
     "json_text",
@@ -114,7 +117,14 @@ def show_object(value: Row, columns: Sequence[Column] | None = None) -> None:
 
 def show_line(value: Row, text: str) -> None:
     """Print one item of a stream at once: ``text`` for people, an object a line for programs."""
-    print(text if current().output in ("table", "wide", "name", "csv") else json_text(value), flush=True)
+    print(text if current().output in ("table", "wide") else json_text(value), flush=True)
+
+
+def check_stream_form() -> None:
+    """Refuse a form that a stream of items does not have."""
+    output = current().output
+    if output in ("yaml", "csv", "name"):
+        raise click.UsageError(f"-o {output} is for lists: messages are lines, or with -o json an object each")
 
 
 def progress(text: str) -> None:

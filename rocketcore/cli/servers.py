@@ -29,14 +29,16 @@ from rocketcore.config_file import (
 from rocketcore.errors import ConfigError
 from rocketcore.printable import LineFormatter
 
-__all__ = ["log_to_stderr", "serve", "start_broker", "start_namesrv"]
+__all__ = ["log_to_stderr", "refuse_tls", "serve", "start_broker", "start_namesrv"]
+
+logger = logging.getLogger(__name__)
 
 
 class Server(Protocol):
     """What can be run in the foreground."""
 
-    @property
-    def address(self) -> str: ...
+    def ready(self) -> dict[str, object]:
+        """What to say when it answers; ``address`` is where."""
 
     async def start(self) -> None: ...
 
@@ -64,6 +66,7 @@ def start_namesrv(
     from rocketcore.transport.tls import TLS_SETTINGS, ServerTls, client_tls, tls_properties
 
     log_to_stderr()
+    refuse_tls()
     options = _listen_properties(listen)
     if home is not None:
         options["rocketmqHome"] = str(home)
@@ -115,6 +118,7 @@ def start_broker(
     from rocketcore.transport.tls import TLS_SETTINGS, ServerTls, client_tls, tls_properties
 
     log_to_stderr()
+    refuse_tls()
     options = _listen_properties(listen)
     given = {
         "storePathRootDir": None if store is None else str(store),
@@ -174,6 +178,8 @@ def serve(make: Callable[[], Server]) -> int:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, number)
+        # An operator means to have something read again: certificates are, by themselves, and logs go to stderr.
+        loop.add_signal_handler(signal.SIGHUP, logger.info, "SIGHUP ignored: there is nothing to read again")
         try:
             server = make()
             await server.start()
@@ -181,7 +187,7 @@ def serve(make: Callable[[], Server]) -> int:
             gc.freeze()
             gc.enable()
         try:
-            click.echo(json.dumps({"event": "ready", "address": server.address, "pid": os.getpid()}))
+            click.echo(json.dumps({"event": "ready", **server.ready(), "pid": os.getpid()}))
             sys.stdout.flush()
             async with watched_heap():
                 await ended.wait()
@@ -192,13 +198,23 @@ def serve(make: Callable[[], Server]) -> int:
     return 130 if ended_by[0] == signal.SIGINT else 0
 
 
-def log_to_stderr() -> None:
+def log_to_stderr(level: int = logging.INFO) -> None:
     """Write log lines to stderr: state changes, with ``--debug`` everything, with ``--quiet`` only what went wrong."""
     settings = current()
-    level = logging.DEBUG if settings.debug else logging.WARNING if settings.quiet else logging.INFO
+    level = logging.DEBUG if settings.debug else max(level, logging.WARNING) if settings.quiet else level
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
+
+
+def refuse_tls() -> None:
+    """Refuse the options of clients' TLS: a server that takes them and serves plainly would keep nothing secret."""
+    settings = current()
+    if settings.tls_option or settings.tls_insecure or settings.tls_ca or settings.tls_cert or settings.tls_key:
+        raise click.UsageError(
+            "--tls… are for clients: a server takes tls.server.mode, tls.server.certPath and tls.server.keyPath from "
+            "the file of -c or ROCKETCORE_TLS_… variables, see docs/tls.md"
+        )
 
 
 class _Sources:

@@ -10,14 +10,14 @@ from pathlib import Path
 import click
 
 from rocketcore.cli.options import command
-from rocketcore.cli.render import progress, show_line
-from rocketcore.cli.servers import log_to_stderr
+from rocketcore.cli.render import check_stream_form, progress, show_line
+from rocketcore.cli.servers import log_to_stderr, refuse_tls
 from rocketcore.service import wait_or_signal
 
 __all__ = ["demo", "up"]
 
 
-@command(help="Run a name server and brokers here, in the foreground, until Ctrl-C or SIGTERM.")
+@command(help="Run a name server and brokers here, in the foreground, until Ctrl-C, SIGTERM or the terminal's end.")
 @click.option("--store", type=click.Path(file_okay=False, path_type=Path),
               help="Folder that keeps the messages; without it they are deleted at the end.")  # fmt: skip
 @click.option("--brokers", type=click.IntRange(1, 26), default=1, show_default=True, help="Number of brokers.")
@@ -27,6 +27,8 @@ def up(store: Path | None, brokers: int, port: int, flush: str | None) -> int:
     from rocketcore.local import LocalCluster
 
     log_to_stderr()
+    refuse_tls()
+    check_stream_form()
     ended = threading.Event()
     ended_by: list[int] = []
 
@@ -34,7 +36,7 @@ def up(store: Path | None, brokers: int, port: int, flush: str | None) -> int:
         ended_by.append(number)
         ended.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, end)
     cluster = LocalCluster(
         store, brokers=brokers, namesrv_port=port, flush="sync" if flush == "sync" else "async" if flush else None

@@ -9,8 +9,9 @@ from typing import Final
 
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.options import Settings
-from rocketcore.cli.render import printable, tell
+from rocketcore.cli.render import tell
 from rocketcore.errors import RocketError
+from rocketcore.printable import printable
 
 __all__ = ["Watch", "require_topics"]
 

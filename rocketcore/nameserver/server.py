@@ -88,6 +88,10 @@ class NameServer:
         """Where it listens, ``ip:port``; known once it is started."""
         return self._server.address
 
+    def ready(self) -> dict[str, object]:
+        """What a program that has started the server wants to know."""
+        return {"address": self.address}
+
     @property
     def port(self) -> int:
         return self._server.port

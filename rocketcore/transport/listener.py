@@ -228,8 +228,10 @@ def make_answers(
 
 
 async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys(found))
+    """Return the addresses of a host. ``::`` is every address of this machine, as in Java: of both families."""
+    hosts = (host, "0.0.0.0") if host == "::" else (host,)
+    found = [await loop.getaddrinfo(each, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE) for each in hosts]
+    return list(dict.fromkeys(address for addresses in found for address in addresses))
 
 
 def _listen(family: int, kind: int, protocol: int, address: tuple[Any, ...]) -> socket.socket:

@@ -48,7 +48,7 @@ def declared(group: dict[str, Entry | LazyGroup], path: str = "") -> Iterator[tu
         arguments = [each.make_metavar(context) for each in verb.params if isinstance(each, click.Argument)]
         options = [each for each in verb.params if isinstance(each, click.Option) and each.expose_value]
         assert all(option.help for option in options)
-        yield f"{path}{name}", [*arguments, *("/".join(option.opts) for option in options)]
+        yield f"{path}{name}", [*arguments, *("/".join([*option.opts, *option.secondary_opts]) for option in options)]
 
 
 def test_the_page_lists_every_verb_with_its_options() -> None:

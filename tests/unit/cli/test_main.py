@@ -285,6 +285,11 @@ def test_the_name_server_comes_from_option_environment_context_default(
     monkeypatch.setenv("ROCKET_CONTEXT", "c")
     with pytest.raises(ConfigError, match="no context 'c'"):
         _ = Settings().namesrv
+    for key, said in (('nameserver = "a:1"', "has a key 'nameserver'; there are namesrv"), ("namesrv = 5", "is a text"),
+                      ('tls = "yes"', "is true or false")):  # fmt: skip
+        config.write_text(f"[contexts.c]\n{key}\n")
+        with pytest.raises(ConfigError, match=said):
+            _ = Settings().namesrv
     for odd in ("contexts = 1", "[[contexts]]", "[contexts]\nc = 1", "current = [1]"):
         config.write_text(odd)
         with pytest.raises(ConfigError, match="no context 'c'"):
@@ -297,6 +302,70 @@ def test_the_name_server_comes_from_option_environment_context_default(
     monkeypatch.setenv("ROCKET_NAMESRV", "r:1")
     assert Settings().namesrv == "r:1"
     assert Settings(namesrv_option="o:1").namesrv == "o:1"
+
+
+def test_commas_between_name_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings(namesrv_option="a:1,b:2").namesrv == "a:1;b:2"
+    monkeypatch.setenv("ROCKET_NAMESRV", "a:1,b:2;c:3")
+    assert Settings().namesrv == "a:1;b:2;c:3"
+
+
+def test_the_secret_of_an_account_is_never_an_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(click, "get_app_dir", lambda *_, **__: str(tmp_path))
+    for variable in ("ROCKET_ACCESS_KEY", "ROCKET_SECRET_KEY", "ROCKET_CONTEXT"):
+        monkeypatch.delenv(variable, raising=False)
+    assert Settings().credentials == {"access_key": "", "secret_key": ""}
+    with pytest.raises(ConfigError, match="no secret for access key 'ann'"):
+        _ = Settings(access_key="ann").credentials
+    (tmp_path / "secret").write_text("s3\n")
+    (tmp_path / "config.toml").write_text(
+        'current = "a"\n[contexts.a]\naccess_key = "bob"\n'
+        f'secret_key_env = "BOBS"\nsecret_key_file = "{tmp_path / "secret"}"\n'
+    )
+    assert Settings().credentials == {"access_key": "bob", "secret_key": "s3"}
+    monkeypatch.setenv("BOBS", "s2")
+    assert Settings().credentials["secret_key"] == "s2"
+    monkeypatch.setenv("ROCKET_SECRET_KEY", "s1")
+    assert Settings(access_key="ann").credentials == {"access_key": "ann", "secret_key": "s1"}
+    (tmp_path / "config.toml").write_text('current = "a"\n[contexts.a]\nsecret_key = "s"\n')
+    with pytest.raises(ConfigError, match="has a key 'secret_key'"):
+        _ = Settings().namesrv
+
+
+@pytest.mark.parametrize("verb", [["up"], ["broker", "start"], ["namesrv", "start"]], ids=" ".join)
+def test_a_server_refuses_the_tls_of_clients(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """It used to serve plainly."""
+    assert run([*verb, "--tls"]) == 2
+    assert "tls.server.certPath" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["yaml", "csv", "name"])
+@pytest.mark.parametrize("verb", [["tail", "t"], ["consume", "t", "-g", "g"], ["produce", "t", "x"]], ids=" ".join)
+def test_forms_that_a_stream_does_not_have(verb: list[str], form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*verb, "--output", form]) == 2
+    assert f"-o {form} is for lists" in capsys.readouterr().err
+
+
+def test_wrong_use_has_the_form_of_every_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic", "create", "t", "--queues", "99999"]) == 2
+    what, hint = capsys.readouterr().err.splitlines()
+    assert what.startswith("error: Invalid value for '--queues': 99999")
+    assert hint == "hint: see --help of rocket topic create"
+
+
+@pytest.mark.parametrize(
+    ("error", "command", "hint"),
+    [
+        (ConnectError("PULL at 10.0.0.9:10911: refused"), "rocket produce", "rocket broker list shows"),
+        (ConnectError("ROUTE at n:1: refused"), "rocket produce", "start one with: rocket up"),
+        (NoPermission(16, "x"), "rocket namesrv config set", "this setting is protected"),
+        (NoPermission(16, "x"), "rocket produce", "rocket topic route shows the topic's permission"),
+    ],
+)
+def test_hints_name_what_failed(error: Exception, command: str, hint: str) -> None:
+    assert failure_of(error, Settings(command=command, namesrv_option="n:1;m:1")).hint.startswith(hint)
+    odd = ConnectError("ROUTE at 0.0.0.0:1: refused")
+    assert "127.0.0.1:9876" in failure_of(odd, Settings(namesrv_option="0.0.0.0:1")).hint
 
 
 def test_printed_settings_show_where_they_come_from(
