@@ -56,6 +56,10 @@ def test_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     run(example("rmq.LocalCluster("), "")
     with LocalCluster(store="data") as cluster, rmq.Admin(cluster.namesrv) as admin:
         assert sum(bounds.max_offset for bounds in admin.topic_stats("orders").values()) == 1
+        with rmq.PullConsumer(cluster.namesrv, group="audit", start_from="first") as consumer:
+            consumer.subscribe("orders")
+            [message] = consumer.poll(20.0)
+            assert message.json() == {"id": 0}, "the example of consuming reads JSON"
 
 
 def test_send(shop: str) -> None:
