@@ -198,8 +198,20 @@ def _text(value: Any) -> str:
 
 
 def print_config(*configs: DataclassInstance) -> str:
-    """Return the configurations as ``name=value`` lines; values are shown as they are, secrets are not."""
-    return format_properties(config_properties(*configs))
+    """Return ``name=value`` lines, each below a comment: what it is, its unit, the default that it replaces.
+
+    Values are shown as they are, secrets are not.
+    """
+    lines = []
+    for config in configs:
+        shown, defaults = config_properties(config), config_properties(type(config)())
+        for declared in fields(config):
+            name = property_name(declared)
+            unit = declared.metadata.get("unit")
+            said = declared.metadata.get("help", "") + (f" [{unit}]" if unit else "")
+            changed = "" if shown[name] == defaults[name] else f" (changed from {defaults[name] or 'nothing'})"
+            lines.append(f"# {said}{changed}\n{name}={shown[name]}\n")
+    return "".join(lines)
 
 
 def environment_properties(

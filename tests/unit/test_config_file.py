@@ -134,6 +134,14 @@ def test_print_and_load_are_inverse() -> None:
     assert update_config(config, {"ratio": "0.75"}).ratio == 0.75
 
 
+def test_explained_settings_are_settings_still() -> None:
+    config = Settings(listen_port=1, folder=Path("/a b"))
+    text = print_config(config)
+    assert load_config(Settings, parse_properties(text)) == config
+    assert "(changed from 9876)\nlistenPort=1\n" in text
+    assert text.count("changed from") == 2
+
+
 def test_environment() -> None:
     environ = {"ROCKETCORE_LISTEN_PORT": "7", "ROCKETCORE_BROKER_IP1": "h", "LISTEN_PORT": "8"}
     assert environment_properties([Settings], environ) == {"listenPort": "7", "brokerIP1": "h"}
