@@ -17,7 +17,6 @@ from typing import Any, Final, TypeAlias
 from rocketcore.config_file import load_config, read_properties, setting
 from rocketcore.errors import ConfigError
 from rocketcore.service import SYSTEM_CLOCK, Clock
-from rocketcore.transport.self_signed import load_self_signed
 
 __all__ = [
     "TLS_SETTINGS",
@@ -198,6 +197,8 @@ class ServerTls:
         context.options |= ssl.OP_NO_RENEGOTIATION
         try:
             if self.test_mode:
+                from rocketcore.transport.self_signed import load_self_signed  # with tempfile, for tests only
+
                 load_self_signed(context)
                 logger.warning(
                     "TLS with a certificate made up at this start (tls.test.mode.enable): it protects from nobody who "
