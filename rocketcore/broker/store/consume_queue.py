@@ -362,10 +362,14 @@ class TopicQueues:
 
 
 class QueueTable:
-    """All queues by topic."""
+    """All queues by topic.
+
+    changed  those that may have units which are not in the files; one of a deleted topic can be among them
+    """
 
     def __init__(self, files: QueueFiles) -> None:
         self.files = files
+        self.changed: set[ConsumeQueue] = set()
         self.topics: dict[str, TopicQueues] = {}
 
     def topic(self, topic: str) -> TopicQueues:
@@ -379,6 +383,12 @@ class QueueTable:
         if queues is None or not 0 <= queue_id < len(queues.queues):
             return None
         return queues.queues[queue_id]
+
+    def take_changed(self) -> list[ConsumeQueue]:
+        """Return the queues that changed since the last call, without those of deleted topics."""
+        changed = [queue for queue in self.changed if self.find(queue.topic, queue.queue_id) is queue]
+        self.changed.clear()
+        return changed
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         for queues in self.topics.values():

@@ -26,17 +26,21 @@ class Dispatcher:
     """Loop thread only.
 
     on_arrival       called for each message that became visible, None for nobody
+    changed          gets each queue that a message entered
     listener_errors  calls of it that raised, since the start
     """
 
-    def __init__(self, on_arrival: Arrival | None) -> None:
+    def __init__(self, on_arrival: Arrival | None, changed: set[ConsumeQueue]) -> None:
         self.on_arrival = on_arrival
+        self._changed = changed
         self.listener_errors = 0
 
     def dispatch(self, entries: list[Entry]) -> None:
         """Make the messages of a committed group readable and announce them."""
+        changed = self._changed
         for queue, queue_offset, physical_offset, size, tags_code in entries:
             queue.append(queue_offset, physical_offset, size, tags_code)
+            changed.add(queue)
         arrived = self.on_arrival
         if arrived is None:
             return

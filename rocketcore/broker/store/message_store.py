@@ -87,7 +87,7 @@ class MessageStore:
         self._log = CommitLog(config, self._files, clock)
         self._queue_files = QueueFiles(config.root, config.queue_file_bytes, self._files)
         self._queues = QueueTable(self._queue_files)
-        self._dispatcher = Dispatcher(on_arrival)
+        self._dispatcher = Dispatcher(on_arrival, self._queues.changed)
         self._committer = Committer(config, self._log, self._dispatcher, clock, self._latched)
         self._queue_saver = QueueSaver(
             config, self._log, self._queues, self._committer, self._files, clock, self._queues_full
@@ -127,6 +127,7 @@ class MessageStore:
             raise
         for topic in self._queues.topics.values():
             topic.set_next_offsets()
+        self._queues.changed.update(self._queues)
         self._committer.begin_at(self.recovery.end_offset, self.recovery.store_timestamp)
         logger.info(
             "store loaded path=%s clean=%s rebuilt=%s end=%d messages_read=%d damaged_bytes=%d",

@@ -63,6 +63,7 @@ class _Save:
     def failed(self) -> None:
         for units in self._unsaved:
             units.queue.not_saved(units)
+            self._saver.queues.changed.add(units.queue)
 
 
 class QueueSaver:
@@ -173,7 +174,7 @@ class QueueSaver:
         return None
 
     def _prepare(self, *, thorough: bool) -> _Save:
-        unsaved = [units for queue in self.queues if (units := queue.unsaved()) is not None]
+        unsaved = [units for queue in self.queues.take_changed() if (units := queue.unsaved()) is not None]
         confirm_offset = self._committer.durable_offset
         news = confirm_offset != self.noted_offset or self.has_deletions_to_note
         if not thorough or not news:

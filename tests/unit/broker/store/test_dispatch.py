@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 from pathlib import Path
 
 import pytest
 
 from rocketcore.broker.store import FlushDiskType
-from tests.fixtures.stores import message, read_queue, running_store, stored
+from rocketcore.broker.store.consume_queue import ConsumeQueue, Units
+from rocketcore.errors import StoreError
+from tests.fixtures.stores import FailingFiles, message, put, read_queue, running_store, stored
 
 
 @pytest.mark.parametrize("mode", list(FlushDiskType))
@@ -37,3 +41,38 @@ def test_a_listener_that_raises_loses_no_message(
     assert "test_a_listener_that_raises_loses_no_message" in caplog.text
     assert "topic=T queue_id=0 queue_offset=0 failures=1" in caplog.text
     assert "ValueError: broken listener" in caplog.text
+
+
+def test_a_save_asks_only_queues_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    unsaved = ConsumeQueue.unsaved
+
+    def counting(queue: ConsumeQueue) -> Units | None:
+        asked.append(queue.queue_id)
+        return unsaved(queue)
+
+    monkeypatch.setattr(ConsumeQueue, "unsaved", counting)
+
+    async def run() -> None:
+        files = FailingFiles()
+        async with running_store(tmp_path, files=files, flush_disk_type=FlushDiskType.ASYNC_FLUSH) as store:
+            for queue_id in range(300):
+                await put(store, queue_id=queue_id)
+            # A deletion saves: everything that is new, once.
+            await put(store, topic="U")
+            await store.delete_topic("U")
+            assert sorted(asked) == list(range(300))
+            asked.clear()
+            await put(store, queue_id=7)
+            await put(store, queue_id=9)
+            # What could not be saved is asked again.
+            await put(store, topic="U")
+            files.fail(0, errno.ENOSPC, only="write")
+            for _ in range(2):
+                with contextlib.suppress(StoreError):
+                    await store.delete_topic("U")
+            assert sorted(asked) == [7, 7, 9, 9]
+        async with running_store(tmp_path) as store:
+            assert [store.max_offset("T", queue_id) for queue_id in range(6, 11)] == [1, 2, 1, 2, 1]
+
+    asyncio.run(run())
