@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+RETRY_SECONDS = 5.0
+
 _CHECKSUM = re.compile(rb',\s*"crc32":(\d{1,10})\}\s*\Z')
 
 
@@ -70,11 +72,14 @@ class JsonFile:
 class StateWriter:
     """Writes state files on one thread, so that no fsync runs on the event loop.
 
-    Changes of a busy moment share a write. Belongs to one event loop. A write that fails is logged and tried again with
-    the next one, for whoever waits in ``flushed``, and at the end.
+    Changes of a busy moment share a write. Belongs to one event loop. A write that fails, for want of a descriptor or
+    of room for example, is logged and tried again after a while, with the next one, for whoever waits in ``flushed``,
+    and at the end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, retry_seconds: float = RETRY_SECONDS) -> None:
+        self._retry_seconds = retry_seconds
+        self._retry: asyncio.TimerHandle | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="broker-state")
         self._dirty: dict[JsonFile, Callable[[], bytes]] = {}
         self._waiting: list[asyncio.Future[None]] = []
@@ -104,6 +109,8 @@ class StateWriter:
             self._begin()
         if self._task is not None:
             await self._task
+        if self._retry is not None:
+            self._retry.cancel()
         self._pool.shutdown(wait=True)
 
     def _begin(self) -> None:
@@ -127,6 +134,9 @@ class StateWriter:
             changed = bool(self._dirty)
             self._dirty = {**{file: batch[file] for file in failures}, **self._dirty}
             if failures and not changed:
+                if self._retry is not None:
+                    self._retry.cancel()
+                self._retry = asyncio.get_running_loop().call_later(self._retry_seconds, self._begin)
                 return
 
 

@@ -167,6 +167,26 @@ def test_who_waits_has_a_failed_write_tried_again(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_a_failed_write_is_tried_again_by_itself(tmp_path: Path) -> None:
+    """A flood of connections takes the descriptors: what changed meanwhile is saved when it is over."""
+    blocked = tmp_path / "folder"
+    blocked.write_bytes(b"a file where the folder should be")
+    file = JsonFile(blocked / "a.json")
+
+    async def scenario() -> None:
+        writer = StateWriter(retry_seconds=0.01)
+        writer.save(file, lambda: b'{"a":1}')
+        with pytest.raises(OSError, match="folder"):
+            await writer.flushed()
+        blocked.unlink()
+        while not file.path.exists():  # noqa: ASYNC110  # nobody is told of a write that no one waits for
+            await asyncio.sleep(0.005)
+        await writer.close()
+
+    run(scenario)
+    assert JsonFile(file.path).load(read) == {"a": 1}
+
+
 def test_what_failed_is_written_at_the_end(tmp_path: Path) -> None:
     blocked = Blocked(tmp_path)
 
