@@ -273,10 +273,12 @@ class _Scan:
 
         Without bounds the checkpoint tells: a record that is older than the last flush of the log was on disk.
         """
+        damaged = position
         while (segment := self._log.find_segment(position)) is not None:
             if self._durable_offset is not None and position >= self._durable_offset:
                 return None
-            found = self._find_in(segment, position - segment.start)
+            # A segment that follows may begin with the record.
+            found = self._find_in(segment, position - segment.start if position == damaged else -1)
             if found is not None:
                 physical_offset, store_timestamp = found
                 if self._durable_offset is not None:

@@ -310,11 +310,21 @@ class Segment:
         """Return the position of the next ``pattern`` in the file from ``start`` on, or -1."""
         self.view()
         assert self._map is not None, "view() maps the file"
-        for begin, end in self._written_ranges(start):
+        for begin, end in self._readable_ranges(start):
             found = self._map.find(pattern, begin, end)
             if found >= 0:
                 return found
         return -1
+
+    def _readable_ranges(self, position: int) -> Iterator[tuple[int, int]]:
+        """Return the written ranges from ``position`` on, without pages that cannot be read."""
+        view = self.view()
+        for begin, end in self._written_ranges(position):
+            while begin < end:
+                readable = mapped.readable(view, begin, end)
+                if readable > begin:
+                    yield begin, readable
+                begin = (readable // mmap.PAGESIZE + 1) * mmap.PAGESIZE
 
     def _written_ranges(self, position: int) -> Iterator[tuple[int, int]]:
         """Return the ranges from ``position`` on that were ever written: what was only allocated reads as zeros."""

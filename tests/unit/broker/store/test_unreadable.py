@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 import os
 import subprocess
 import sys
@@ -121,4 +122,62 @@ def walk_and_gather(folder: Path) -> None:
 
 def test_walk_and_gather_stop_before_what_cannot_be_read(tmp_path: Path) -> None:
     done = in_subprocess("walk_and_gather", tmp_path, "")
+    assert done.returncode == 0, done.stderr
+
+
+class HalfReadable(FileSystem):
+    """Reads through a map of one file fail from a place on; its bytes can be written and read by ``read``."""
+
+    def __init__(self, scratch: Path, name: str, readable: int) -> None:
+        self._scratch = scratch
+        self._name = name
+        self._readable = readable
+        self._paths: dict[int, Path] = {}
+
+    def open(self, path: Path, flags: int = os.O_RDWR) -> int:
+        fd = super().open(path, flags)
+        self._paths[fd] = path
+        return fd
+
+    def map(self, fd: int, size: int) -> mmap.mmap:
+        if self._paths[fd].name != self._name:
+            return super().map(fd, size)
+        copy = self._scratch / "copy"
+        copy.write_bytes(self._paths[fd].read_bytes())
+        copied = os.open(copy, os.O_RDWR)
+        data = super().map(copied, size)
+        os.truncate(copy, self._readable)
+        os.close(copied)
+        return data
+
+
+def recover_around_what_cannot_be_read(folder: Path) -> None:
+    root = folder / "store"
+    cut = f"{SEGMENT_BYTES:020d}"
+    readable = 4 * PAGE
+
+    async def run() -> None:
+        async with running_store(root) as store:
+            for number in range(40):
+                await put(store, BODY + b"%d" % number)
+            places = {one["queue_offset"]: one["physical_offset"] for one in read_queue(store)}
+        (root / "queuebounds").unlink()
+        lost = {
+            queue_offset
+            for queue_offset, place in places.items()
+            if SEGMENT_BYTES + readable - len(BODY) - 100 < place < 2 * SEGMENT_BYTES
+        }
+        assert 5 < len(lost) < 30
+        async with running_store(root, files=HalfReadable(folder, cut, readable)) as store:
+            assert store.recovery.rebuilt
+            assert store.recovery.damaged_bytes > len(lost) * len(BODY)
+            got = {one["queue_offset"] for one in read_queue(store)}
+            assert got == places.keys() - lost, (sorted(got), sorted(lost))
+            assert (await put(store, b"goes on")).queue_offset == 40
+
+    asyncio.run(run())
+
+
+def test_a_start_goes_on_behind_what_cannot_be_read(tmp_path: Path) -> None:
+    done = in_subprocess("recover_around_what_cannot_be_read", tmp_path, "")
     assert done.returncode == 0, done.stderr
