@@ -210,6 +210,16 @@ class CommitLog:
         self.written = self.synced = end
         self._begin_run(segment, end - segment.start)
 
+    def name_missing(self, end: int, noted: int) -> None:
+        """Name what was on disk when it was noted and is not there any more: the end of the log, files of it mostly."""
+        start = end - end % self._size
+        logger.error(
+            "commit log damaged, its end is missing path=%s position=%d bytes=%d",
+            self._folder / segment_name(start),
+            end - start,
+            noted - end,
+        )
+
     def reserve(self, size: int) -> None:
         """Make sure that a record of ``size`` bytes fits between ``position`` and ``limit``.
 

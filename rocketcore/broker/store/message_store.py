@@ -118,6 +118,8 @@ class MessageStore:
             bounds, checkpoint = self._queue_saver.read()
             self._log.load()
             self.recovery = recover(self.config, self._log, self._queues, bounds, checkpoint, clean=clean)
+            if bounds is not None and bounds.confirm_offset > self.recovery.end_offset:
+                self._log.name_missing(self.recovery.end_offset, bounds.confirm_offset)
             self._log.open_at(self.recovery.end_offset)
             if not clean:
                 self._log.make_sure(bounds.confirm_offset if bounds is not None else -1, self.recovery.end_offset)
