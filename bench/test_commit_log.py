@@ -30,4 +30,4 @@ def test_walk(benchmark: Any, row: str, size: str) -> None:
         assert len(benchmark(reference.walk, segment, 0, len(segment), 0, count + 1).records) == count
     else:
         found = benchmark(commit_log.walk, segment, 0, len(segment), 0, rows, row == "kernel-crc")
-        assert found == (count, len(segment), commit_log.END_OF_DATA)
+        assert found == (count, len(segment), commit_log.END_OF_DATA, False)

@@ -29,8 +29,15 @@ UNREADABLE: int
 FILLER_SIZE: int
 
 def walk(
-    data: Buffer, start: int, end: int, base_offset: int, rows: _Int64Array, check_crc: bool = True
-) -> tuple[int, int, int]: ...
+    data: Buffer,
+    start: int,
+    end: int,
+    base_offset: int,
+    rows: _Int64Array,
+    check_crc: bool = True,
+    sealed: bool = False,
+) -> tuple[int, int, int, bool]: ...
+def find(data: Buffer, start: int, last: int, base_offset: int, sealed: bool) -> int: ...
 def gather(
     units: _Int64Array,
     first: int,
@@ -39,5 +46,6 @@ def gather(
     log_start: int,
     queue_id: int,
     queue_offset: int,
+    sealed: bool = False,
 ) -> tuple[bytes, int]: ...
 def encode_filler(left: int) -> bytes: ...

@@ -9,7 +9,7 @@ RocketMQ  store/CommitLog.java (checkMessageAndReturnSize, recoverAbnormally), 5
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memchr, memcpy
 
 from rocketcore._fast.mapped cimport guards, page_before, rc_enter, rc_guard, rc_leave, rc_try
 from rocketcore._fast.record cimport (
@@ -17,9 +17,10 @@ from rocketcore._fast.record cimport (
     MAGIC_FILLER,
     MAGIC_V1,
     MAGIC_V2,
-    check_body,
+    check_record,
     named,
     rc_get_i32,
+    rc_get_i64,
     rc_java_hash_utf8,
     rc_next_property,
     rc_property,
@@ -73,6 +74,7 @@ cdef enum Walk:
 
 cdef enum:
     FILLER_SIZE = 8
+    PAGE_SIZE = 4096
 
 globals().update({
     "PHYSICAL_OFFSET": <int>PHYSICAL_OFFSET,
@@ -126,17 +128,30 @@ cdef inline void read_properties(const uint8_t* data, int64_t* row) noexcept nog
         row[TAGS_CODE] = rc_java_hash_utf8(tags, tags_length)
 
 
+cdef inline bint read_own(
+    const uint8_t* data, int64_t at, int64_t end, int64_t base_offset, int64_t* record, bint check_crc, bint* sealed
+) noexcept nogil:
+    """Whether an undamaged record that was written for this very offset begins at ``at``; fills ``record``."""
+    if read_record(data, at, end, record) != OK or record[RECORD_PHYSICAL_OFFSET] != base_offset + at:
+        return False
+    if not check_crc:
+        return record[RECORD_PROPERTIES_START] + record[RECORD_PROPERTIES_LENGTH] == at + record[RECORD_TOTAL_SIZE]
+    return check_record(data, record, sealed) == OK
+
+
 cdef Walk walk_loop(
     const uint8_t* data, int64_t start, int64_t end, int64_t base_offset, int64_t* rows, Py_ssize_t capacity,
-    bint check_crc, Py_ssize_t* count, int64_t* position,
+    bint check_crc, bint* sealed, Py_ssize_t* count, int64_t* position,
 ) noexcept nogil:
     cdef int64_t record[STORED_COLUMNS]
+    cdef int64_t first[STORED_COLUMNS]
     cdef int64_t at = start
     cdef int64_t size
     cdef int32_t magic
     cdef int64_t* row = rows
     cdef Walk outcome = FULL
     cdef Py_ssize_t found = 0
+    cdef bint was_sealed
     while True:
         if end - at < FILLER_SIZE:
             outcome = END_OF_DATA
@@ -154,12 +169,15 @@ cdef Walk walk_loop(
             break
         if found == capacity:
             break
-        if (
-            read_record(data, at, end, record) != OK
-            or record[RECORD_PROPERTIES_START] + record[RECORD_PROPERTIES_LENGTH] != at + size
-            or record[RECORD_PHYSICAL_OFFSET] != base_offset + at
-            or (check_crc and check_body(data, record) != OK)
+        was_sealed = sealed[0]
+        if not read_own(data, at, end, base_offset, record, check_crc, sealed):
+            outcome = END_OF_LOG
+            break
+        if found == 1 and sealed[0] and not was_sealed and not read_own(
+            data, start, end, base_offset, first, check_crc, sealed
         ):
+            at = start
+            found = 0
             outcome = END_OF_LOG
             break
         row[PHYSICAL_OFFSET] = base_offset + at
@@ -183,14 +201,14 @@ cdef Walk walk_loop(
 
 cdef const uint8_t* try_walk(
     const uint8_t* data, int64_t start, int64_t end, int64_t base_offset, int64_t* rows, Py_ssize_t capacity,
-    bint check_crc, Py_ssize_t* count, int64_t* position, Walk* outcome,
+    bint check_crc, bint* sealed, Py_ssize_t* count, int64_t* position, Walk* outcome,
 ) noexcept nogil:
     """Walk, and return NULL or the address that could not be read; then only the rows' place was used."""
     cdef rc_guard guard
     cdef rc_guard** top = guards()
     rc_enter(&guard, top, data, end)
     if rc_try(guard):
-        outcome[0] = walk_loop(data, start, end, base_offset, rows, capacity, check_crc, count, position)
+        outcome[0] = walk_loop(data, start, end, base_offset, rows, capacity, check_crc, sealed, count, position)
         rc_leave(&guard, top)
         return NULL
     return guard.fault
@@ -198,22 +216,24 @@ cdef const uint8_t* try_walk(
 
 cdef Walk guarded_walk(
     const uint8_t* data, int64_t start, int64_t end, int64_t base_offset, int64_t* rows, Py_ssize_t capacity,
-    bint check_crc, Py_ssize_t* count, int64_t* position,
+    bint check_crc, bint* sealed, Py_ssize_t* count, int64_t* position,
 ) noexcept nogil:
     """Walk; where a page cannot be read, again as if the data ended before it, so that every row is sound."""
     cdef Walk outcome = FULL
     cdef int64_t readable = end
+    cdef bint was_sealed = sealed[0]
     cdef const uint8_t* fault
     while True:
+        sealed[0] = was_sealed
         fault = try_walk(
-            data, start, readable, base_offset, rows, capacity, check_crc, count, position, &outcome
+            data, start, readable, base_offset, rows, capacity, check_crc, sealed, count, position, &outcome
         )
         if fault == NULL:
             return UNREADABLE if outcome == END_OF_DATA and readable < end else outcome
         readable = max(start, page_before(data, fault))
 
 
-def walk(data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, bint check_crc=True):
+def walk(data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, bint check_crc=True, bint sealed=False):
     """Walk the records of ``data[start:end]``, a piece of a log segment that begins at a record.
 
     data         bytes-like, read only, not kept; it may be a read-only map of the segment
@@ -221,8 +241,10 @@ def walk(data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, bint
     rows         int64[k, 12], filled from row 0: PHYSICAL_OFFSET SIZE TAGS_CODE QUEUE_ID QUEUE_OFFSET STORE_TIMESTAMP
                  TOPIC_START TOPIC_LENGTH SYS_FLAG PROPERTIES_START PROPERTIES_LENGTH DELAY_LEVEL; …_START are positions
                  in ``data``, TAGS_CODE is Java's hash of TAGS (0 without), DELAY_LEVEL the number in DELAY (0 without)
-    check_crc    compare bodies with their CRC
-    returns      (count, position, status): rows filled, the first byte not consumed, and why the walk stopped there.
+    check_crc    compare records with their checksum, those without one only their bodies with their CRC
+    sealed       the records have checksums, as an earlier call found
+    returns      (count, position, status, sealed): rows filled, the first byte not consumed, why the walk stopped
+                 there, and whether a record with a checksum was met, here or before
                  END_OF_DATA  fewer bytes left than the next record states, or fewer than 8: come back with more, and at
                               the end of the file take it as END_OF_LOG
                  FILLER       the rest of this file is not used, the log goes on in the next one
@@ -232,7 +254,9 @@ def walk(data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, bint
     RocketMQ     store/CommitLog.java (checkMessageAndReturnSize)
 
     A record is valid if its magic is known, its fields add up exactly to its size, its PHYSICALOFFSET is where it lies
-    and its CRC is right. Java does not compare the offset; it is what tells a record from bytes of an older file.
+    and its checksum is right (record.pxd, check_record). Java does not compare the offset; it is what tells a record
+    from bytes of an older file. When the second record is the first with a checksum, the one before it is looked at
+    again: it has lost its own, or is the last of an older store.
     """
     cdef Py_buffer source, table
     cdef Py_ssize_t count = 0
@@ -246,13 +270,91 @@ def walk(data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, bint
             with nogil:
                 outcome = guarded_walk(
                     <const uint8_t*>source.buf, start, end, base_offset, <int64_t*>table.buf, table.shape[0], check_crc,
-                    &count, &position,
+                    &sealed, &count, &position,
                 )
         finally:
             PyBuffer_Release(&table)
     finally:
         PyBuffer_Release(&source)
-    return count, position, <int>outcome
+    return count, position, <int>outcome, sealed
+
+
+cdef int64_t find_loop(
+    const uint8_t* data, int64_t start, int64_t last, int64_t end, int64_t base_offset, bint sealed
+) noexcept nogil:
+    cdef int64_t record[STORED_COLUMNS]
+    cdef const uint8_t* magic
+    cdef int64_t at = start
+    while at < last:
+        # The first byte of both magics, four bytes into a record.
+        magic = <const uint8_t*>memchr(data + at + 4, 0xDA, last - at)
+        if magic == NULL:
+            break
+        at = magic - data - 4
+        # A record knows where it lies: that dismisses almost every stray magic before its fields are read.
+        if (
+            end - at >= FIXED_SIZE and rc_get_i64(data + at + 28) == base_offset + at
+            and read_own(data, at, end, base_offset, record, True, &sealed)
+        ):
+            return at
+        at += 1
+    return -1
+
+
+cdef const uint8_t* try_find(
+    const uint8_t* data, int64_t start, int64_t last, int64_t end, int64_t base_offset, bint sealed, int64_t* found
+) noexcept nogil:
+    """Find, and return NULL or the address that could not be read."""
+    cdef rc_guard guard
+    cdef rc_guard** top = guards()
+    rc_enter(&guard, top, data, end)
+    if rc_try(guard):
+        found[0] = find_loop(data, start, last, end, base_offset, sealed)
+        rc_leave(&guard, top)
+        return NULL
+    return guard.fault
+
+
+cdef int64_t guarded_find(
+    const uint8_t* data, int64_t start, int64_t last, int64_t end, int64_t base_offset, bint sealed
+) noexcept nogil:
+    """Find; a page that cannot be read is left out, and so is a record that needs it."""
+    cdef int64_t found = -1, page
+    cdef const uint8_t* fault
+    while start < last:
+        fault = try_find(data, start, last, end, base_offset, sealed, &found)
+        if fault == NULL:
+            return found
+        page = page_before(data, fault)
+        # Records that end before the page first, then those behind it.
+        if page > start and try_find(data, start, min(last, page), page, base_offset, sealed, &found) == NULL:
+            if found >= 0:
+                return found
+        start = max(start, page + PAGE_SIZE)
+    return -1
+
+
+def find(data, Py_ssize_t start, Py_ssize_t last, int64_t base_offset, bint sealed):
+    """Find the next undamaged record of a segment after bytes that are none.
+
+    data         bytes-like, the whole segment, read only, not kept
+    start, last  the record begins at a position from ``start`` on and before ``last``; it may end behind ``last``
+    base_offset  physical offset of ``data[0]``
+    sealed       as for ``walk``
+    returns      its position, or -1
+    """
+    cdef Py_buffer source
+    cdef int64_t found
+    take_bytes(data, &source)
+    try:
+        take_range(&source, start, last)
+        # A record is longer than this, and a magic is looked for four bytes behind its begin.
+        last = min(last, source.len - FIXED_SIZE)
+        with nogil:
+            found = guarded_find(<const uint8_t*>source.buf, start, last, source.len, base_offset, sealed)
+    finally:
+        PyBuffer_Release(&source)
+    return found
 
 
 cdef int64_t gathered_size(
@@ -275,7 +377,7 @@ cdef int64_t gathered_size(
 
 cdef Py_ssize_t gather_loop(
     const int64_t* units, Py_ssize_t count, const uint8_t* log, int64_t log_start, int32_t queue_id,
-    int64_t queue_offset, uint8_t* out, int64_t* copied,
+    int64_t queue_offset, bint sealed, uint8_t* out, int64_t* copied,
 ) noexcept nogil:
     """Copy record by record and check each copy, while it is in the cache, up to the first one that is not sound."""
     cdef int64_t record[STORED_COLUMNS]
@@ -290,7 +392,7 @@ cdef Py_ssize_t gather_loop(
             or record[RECORD_QUEUE_ID] != queue_id
             or <uint64_t>record[RECORD_QUEUE_OFFSET] - <uint64_t>queue_offset != <uint64_t>units[UNIT_INDEX]
             or record[RECORD_PHYSICAL_OFFSET] != units[UNIT_PHYSICAL_OFFSET]
-            or check_body(out, record) != OK
+            or check_record(out, record, &sealed) != OK
         ):
             break
         at += size
@@ -317,14 +419,14 @@ cdef Py_ssize_t units_before(
 
 cdef const uint8_t* try_gather(
     const int64_t* units, Py_ssize_t count, const uint8_t* log, int64_t log_length, int64_t log_start,
-    int32_t queue_id, int64_t queue_offset, uint8_t* out, int64_t* copied, Py_ssize_t* sound,
+    int32_t queue_id, int64_t queue_offset, bint sealed, uint8_t* out, int64_t* copied, Py_ssize_t* sound,
 ) noexcept nogil:
     """Gather, and return NULL or the address that could not be read."""
     cdef rc_guard guard
     cdef rc_guard** top = guards()
     rc_enter(&guard, top, log, log_length)
     if rc_try(guard):
-        sound[0] = gather_loop(units, count, log, log_start, queue_id, queue_offset, out, copied)
+        sound[0] = gather_loop(units, count, log, log_start, queue_id, queue_offset, sealed, out, copied)
         rc_leave(&guard, top)
         return NULL
     return guard.fault
@@ -332,14 +434,14 @@ cdef const uint8_t* try_gather(
 
 cdef Py_ssize_t guarded_gather(
     const int64_t* units, Py_ssize_t count, const uint8_t* log, int64_t log_length, int64_t log_start,
-    int32_t queue_id, int64_t queue_offset, uint8_t* out, int64_t* copied,
+    int32_t queue_id, int64_t queue_offset, bint sealed, uint8_t* out, int64_t* copied,
 ) noexcept nogil:
     """Gather; where a page cannot be read, again without the first record that needs it and what follows."""
     cdef Py_ssize_t readable = count, sound = 0
     cdef const uint8_t* fault
     while True:
         fault = try_gather(
-            units, readable, log, log_length, log_start, queue_id, queue_offset, out, copied, &sound
+            units, readable, log, log_length, log_start, queue_id, queue_offset, sealed, out, copied, &sound
         )
         if fault == NULL:
             return sound
@@ -347,7 +449,8 @@ cdef Py_ssize_t guarded_gather(
 
 
 def gather(
-    units, Py_ssize_t first, Py_ssize_t last, log, int64_t log_start, int32_t queue_id, int64_t queue_offset
+    units, Py_ssize_t first, Py_ssize_t last, log, int64_t log_start, int32_t queue_id, int64_t queue_offset,
+    bint sealed=False,
 ):
     """Copy the records that units of a queue lead to out of one file of the log, each checked.
 
@@ -356,10 +459,11 @@ def gather(
     log           bytes-like, the file, read only, not kept; it may be a read-only map
     log_start     physical offset of ``log[0]``
     queue_offset  queue offset of the unit with INDEX 0
+    sealed        the records of this file have checksums (``walk``)
     returns       (records, row): sound records back to back, and the first row that is not among them. That row is
                   ``last``, or one that does not lie within this file, or one whose record is not sound: that does not
-                  decode, has another size, queue id, queue offset or physical offset than its unit says, whose body
-                  does not have its CRC, or that lies on a page that cannot be read
+                  decode, has another size, queue id, queue offset or physical offset than its unit says, does not have
+                  its checksum, or without one its body not its CRC, or that lies on a page that cannot be read
     raises        ValueError for rows that are not in the table or a negative ``log_start``
     RocketMQ      store/DefaultMessageStore.java (getMessage), which copies what the units say and leaves the checks to
                   the consumer
@@ -382,7 +486,8 @@ def gather(
             out = <uint8_t*>PyBytes_AS_STRING(records)
             with nogil:
                 sound = guarded_gather(
-                    rows, within, <const uint8_t*>source.buf, source.len, log_start, queue_id, queue_offset, out,
+                    rows, within, <const uint8_t*>source.buf, source.len, log_start, queue_id, queue_offset, sealed,
+                    out,
                     &copied,
                 )
         finally:

@@ -57,13 +57,22 @@ PUT_BODY_TOO_LONG: int
 PUT_PROPERTIES_TOO_LONG: int
 PUT_NO_ROOM: int
 
+CHECKSUM_SIZE: int
 MAGIC_V1: int
 MAGIC_V2: int
 MAGIC_FILLER: int
 
 def scan_stored(
-    data: Buffer, start: int, end: int, rows: _Int64Array, check_crc: bool = False, tags: bool = False
+    data: Buffer,
+    start: int,
+    end: int,
+    rows: _Int64Array,
+    check_crc: bool = False,
+    tags: bool = False,
+    whole: bool = False,
+    sealed: bool = False,
 ) -> tuple[int, int]: ...
+def stored_properties_size(properties: Buffer, checksum: bool) -> int: ...
 def stored_size(topic_length: int, body_length: int, properties_length: int, sys_flag: int) -> int: ...
 def encode_stored(
     *,
@@ -81,6 +90,7 @@ def encode_stored(
     prepared_offset: int,
     body: Buffer,
     properties: Buffer,
+    checksum: bool = False,
 ) -> bytes: ...
 def put_stored(
     out: Buffer,
@@ -100,6 +110,7 @@ def put_stored(
     prepared_offset: int,
     body: Buffer,
     properties: Buffer,
+    checksum: bool = False,
 ) -> int: ...
 def put_records(
     out: Buffer,
@@ -120,6 +131,7 @@ def put_records(
     extra_properties: bytes,
     max_body: int,
     results: _Int64Array,
+    checksum: bool = False,
 ) -> int: ...
 def scan_batch(data: Buffer, start: int, end: int, rows: _Int64Array) -> int: ...
 def encode_batch(
@@ -145,6 +157,7 @@ def put_batch(
     reconsume_times: int,
     extra_properties: bytes,
     results: _Int64Array,
+    checksum: bool = False,
 ) -> int: ...
 def tags_code(properties: Buffer) -> int: ...
 def waits_for_flush(properties: Buffer) -> bool: ...

@@ -2,7 +2,8 @@
 
 layout    the stored message is in record.pxd; a batch element is totalSize i32 · magic i32 (0) · bodyCRC i32 (0) ·
           flag i32 · body i32 + n · properties i16 + n, big-endian, elements back to back
-limits    properties ≤ 32,767 bytes; a topic above 127 bytes makes a V2 record; body CRC without its sign bit
+limits    properties ≤ 32,767 bytes, the checksum counts; a topic above 127 bytes makes a V2 record; the CRC of the body
+          is without its sign bit
 RocketMQ  common/message/MessageDecoder.java, store/MessageExtEncoder.java (5.5.0)
 """
 
@@ -14,7 +15,7 @@ from cpython.buffer cimport (
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp
+from libc.string cimport memchr, memcmp
 
 from rocketcore._fast.header cimport (
     SEND_BATCH,
@@ -39,6 +40,7 @@ from rocketcore._fast.record cimport (
     BORN_HOST,
     BORN_HOST_V6,
     BORN_TIMESTAMP,
+    CHECKSUM_SIZE,
     FLAG,
     INNER_BATCH,
     MAGIC,
@@ -67,8 +69,11 @@ from rocketcore._fast.record cimport (
     TRANSACTION_MASK,
     body_crc,
     check_body,
+    check_record,
     find_tags_code,
     named,
+    put_checksum,
+    rc_crc32,
     rc_fits,
     rc_get_i16,
     rc_get_i32,
@@ -174,6 +179,7 @@ globals().update({
     "PUT_BODY_TOO_LONG": <int>PUT_BODY_TOO_LONG,
     "PUT_PROPERTIES_TOO_LONG": <int>PUT_PROPERTIES_TOO_LONG,
     "PUT_NO_ROOM": <int>PUT_NO_ROOM,
+    "CHECKSUM_SIZE": <int>CHECKSUM_SIZE,
     "MAGIC_V1": <int>MAGIC_V1,
     "MAGIC_V2": <int>MAGIC_V2,
     "MAGIC_FILLER": <int>MAGIC_FILLER,
@@ -185,7 +191,7 @@ globals().update({
 
 cdef Status scan_stored_loop(
     const uint8_t* data, int64_t start, int64_t end, int64_t* rows, Py_ssize_t capacity, bint check_crc, bint tags,
-    Py_ssize_t* count, int64_t* position,
+    bint whole, bint sealed, Py_ssize_t* count, int64_t* position,
 ) noexcept nogil:
     cdef Status status = OK
     cdef Py_ssize_t found = 0
@@ -193,7 +199,9 @@ cdef Status scan_stored_loop(
     cdef int64_t* row = rows
     while found < capacity and at < end:
         status = read_record(data, at, end, row)
-        if status == OK and check_crc:
+        if status == OK and whole:
+            status = check_record(data, row, &sealed)
+        elif status == OK and check_crc:
             status = check_body(data, row)
         if status != OK:
             break
@@ -208,7 +216,10 @@ cdef Status scan_stored_loop(
     return status
 
 
-def scan_stored(data, Py_ssize_t start, Py_ssize_t end, rows, bint check_crc=False, bint tags=False):
+def scan_stored(
+    data, Py_ssize_t start, Py_ssize_t end, rows, bint check_crc=False, bint tags=False, bint whole=False,
+    bint sealed=False,
+):
     """Find the stored messages in ``data[start:end]``, back to back as a pull reply or a log segment holds them.
 
     data       bytes-like, read only, not kept
@@ -216,6 +227,9 @@ def scan_stored(data, Py_ssize_t start, Py_ssize_t end, rows, bint check_crc=Fal
                …_START columns are positions in ``data``. The scan stops when the table is full
     check_crc  compare each body with its CRC
     tags       fill TAGS_CODE (Java hash of the TAGS property); otherwise the column is 0
+    whole      for those who read the log itself: compare each record with its checksum, and where it has none its body
+               with its CRC. For a client the checksum is a property like others: on the way to it a record may change
+    sealed     with ``whole``: the records have checksums (``commit_log.walk``)
     returns    (count, position): rows filled, and the first byte not consumed
     raises     DecodeError, BadMagic or BadChecksum if the *first* record is bad or cut short; good records before a bad
                one are returned and the error comes with the next call, from ``position``
@@ -233,13 +247,13 @@ def scan_stored(data, Py_ssize_t start, Py_ssize_t end, rows, bint check_crc=Fal
             if end - start < NOGIL_BYTES:
                 status = scan_stored_loop(
                     <const uint8_t*>source.buf, start, end, <int64_t*>table.buf, table.shape[0], check_crc, tags,
-                    &count, &position,
+                    whole, sealed, &count, &position,
                 )
             else:
                 with nogil:
                     status = scan_stored_loop(
                         <const uint8_t*>source.buf, start, end, <int64_t*>table.buf, table.shape[0], check_crc, tags,
-                        &count, &position,
+                        whole, sealed, &count, &position,
                     )
         finally:
             PyBuffer_Release(&table)
@@ -277,15 +291,68 @@ cdef struct Fields:
     int64_t prepared_offset
     int32_t queue_id
     int32_t reconsume_times
+    bint checksum
+
+
+cdef struct Text:
+    # Property text that came with a message. ``kept`` is its length without checksums of records it was in before,
+    # ``open_ended`` says that it lacks its last separator.
+    const uint8_t* at
+    int64_t length
+    int64_t kept
+    bint open_ended
+
+
+cdef inline Text plain_text(const uint8_t* at, int64_t length) noexcept nogil:
+    """Property text that is known to hold no checksum."""
+    return Text(at, length, length, length != 0 and at[length - 1] != 2)
+
+
+cdef uint8_t* put_kept(uint8_t* out, const uint8_t* at, int64_t length, int64_t* kept, bint* open_ended) noexcept nogil:
+    """Copy property text without its checksum pairs, or only measure what is kept if ``out`` is NULL."""
+    cdef const uint8_t* end = at + length
+    cdef const uint8_t* stop
+    cdef int64_t size
+    kept[0] = 0
+    open_ended[0] = False
+    while at < end:
+        stop = <const uint8_t*>memchr(at, 2, end - at)
+        size = end - at if stop == NULL else stop + 1 - at
+        if size < 9 or memcmp(at, b"__CRC32#\x01", 9) != 0:
+            if out != NULL:
+                out = rc_put_bytes(out, at, size)
+            kept[0] += size
+            open_ended[0] = stop == NULL
+        at += size
+    return out
+
+
+cdef inline Text any_text(const uint8_t* at, int64_t length) noexcept nogil:
+    """Property text that may hold a checksum: a message that is stored again, or that a client made up so."""
+    cdef Text text
+    text.at = at
+    text.length = length
+    put_kept(NULL, at, length, &text.kept, &text.open_ended)
+    return text
+
+
+cdef inline int64_t joined_length(const Fields* fields, const Text* text) noexcept nogil:
+    """Bytes of the properties as stored: with ``fields.extra``, the checksum, and the separator before them."""
+    cdef int64_t added = fields.extra_length + (CHECKSUM_SIZE if fields.checksum else 0)
+    return text.kept + added + (added != 0 and text.open_ended)
 
 
 cdef inline uint8_t* write_record(
     uint8_t* at, const Fields* fields, int64_t size, int32_t flag, int64_t queue_offset, int64_t physical_offset,
-    const uint8_t* body, int64_t body_length, const uint8_t* properties, int64_t properties_length,
+    const uint8_t* body, int64_t body_length, const Text* text,
 ) noexcept nogil:
-    """Write one record of ``size`` bytes, with ``fields.extra`` after the properties; the caller made room for it."""
-    cdef int64_t extra = fields.extra_length
-    cdef bint separator = extra != 0 and properties_length != 0 and properties[properties_length - 1] != 2
+    """Write one record of ``size`` bytes, with ``fields.extra`` and the checksum after the properties of ``text``.
+
+    The caller made room for it.
+    """
+    cdef uint8_t* record = at
+    cdef int64_t kept
+    cdef bint open_ended
     at = rc_put_32(at, <uint32_t>size)
     at = rc_put_32(at, <uint32_t>(MAGIC_V2 if fields.topic_length > TOPIC_MAX_V1 else MAGIC_V1))
     at = rc_put_32(at, body_crc(body, body_length))
@@ -307,18 +374,17 @@ cdef inline uint8_t* write_record(
     else:
         at = rc_put_u8(at, <uint8_t>fields.topic_length)
     at = rc_put_bytes(at, fields.topic, fields.topic_length)
-    at = rc_put_16(at, <uint16_t>(properties_length + separator + extra))
-    at = rc_put_bytes(at, properties, properties_length)
-    if separator:
+    at = rc_put_16(at, <uint16_t>joined_length(fields, text))
+    if text.kept == text.length:
+        at = rc_put_bytes(at, text.at, text.length)
+    else:
+        at = put_kept(at, text.at, text.length, &kept, &open_ended)
+    if text.open_ended and (fields.extra_length or fields.checksum):
         at = rc_put_u8(at, 2)
-    return rc_put_bytes(at, fields.extra, extra)
-
-
-cdef inline int64_t joined_length(const Fields* fields, const uint8_t* properties, int64_t length) noexcept nogil:
-    """Bytes of the properties with ``fields.extra`` appended, and the separator that they may lack."""
-    if fields.extra_length == 0 or length == 0 or properties[length - 1] == 2:
-        return length + fields.extra_length
-    return length + 1 + fields.extra_length
+    at = rc_put_bytes(at, fields.extra, fields.extra_length)
+    if fields.checksum:
+        at = put_checksum(at, rc_crc32(record, at - record, 0) & 0x7FFFFFFF)
+    return at
 
 
 cdef int fill_hosts(Fields* fields, bytes born_host, bytes store_host) except -1:
@@ -344,7 +410,8 @@ cdef int fill_topic(Fields* fields, bytes topic) except -1:
     return 0
 
 
-cdef int64_t checked_size(const Fields* fields, int64_t body_length, int64_t properties_length) except -1:
+cdef int64_t checked_size(const Fields* fields, int64_t body_length, const Text* text) except -1:
+    cdef int64_t properties_length = joined_length(fields, text)
     cdef int64_t size = record_size(fields.topic_length, body_length, properties_length, fields.sys_flag)
     if properties_length > PROPERTIES_MAX:
         raise ValueError(f"properties of {properties_length} bytes, {PROPERTIES_MAX} fit a record")
@@ -361,19 +428,35 @@ def stored_size(int64_t topic_length, int64_t body_length, int64_t properties_le
     return record_size(topic_length, body_length, properties_length, sys_flag)
 
 
+def stored_properties_size(properties, bint checksum):
+    """Return the bytes that property text takes in a record, an earlier checksum left out and a new one added."""
+    cdef Fields fields
+    cdef Text text
+    cdef Py_buffer source
+    fields.extra_length = 0
+    fields.checksum = checksum
+    take_bytes(properties, &source)
+    try:
+        text = any_text(<const uint8_t*>source.buf, source.len)
+        return joined_length(&fields, &text)
+    finally:
+        PyBuffer_Release(&source)
+
+
 def encode_stored(
     *, bytes topic not None, int32_t queue_id, int32_t flag, int64_t queue_offset, int64_t physical_offset,
     int32_t sys_flag, int64_t born_timestamp, bytes born_host not None, int64_t store_timestamp,
-    bytes store_host not None, int32_t reconsume_times, int64_t prepared_offset, body, properties,
+    bytes store_host not None, int32_t reconsume_times, int64_t prepared_offset, body, properties, bint checksum=False,
 ):
     """Return one stored message as bytes; arguments as in ``put_stored``."""
     cdef Fields fields
+    cdef Text kept
     cdef Py_buffer content, text
     cdef int64_t size
     cdef bytes record
     fields = Fields(
         NULL, 0, NULL, NULL, NULL, 0, store_timestamp, sys_flag, born_timestamp, prepared_offset, queue_id,
-        reconsume_times,
+        reconsume_times, checksum,
     )
     fill_hosts(&fields, born_host, store_host)
     fill_topic(&fields, topic)
@@ -381,11 +464,12 @@ def encode_stored(
     try:
         take_bytes(properties, &text)
         try:
-            size = checked_size(&fields, content.len, text.len)
+            kept = any_text(<const uint8_t*>text.buf, text.len)
+            size = checked_size(&fields, content.len, &kept)
             record = PyBytes_FromStringAndSize(NULL, size)
             write_record(
                 <uint8_t*>PyBytes_AS_STRING(record), &fields, size, flag, queue_offset, physical_offset,
-                <const uint8_t*>content.buf, content.len, <const uint8_t*>text.buf, text.len,
+                <const uint8_t*>content.buf, content.len, &kept,
             )
             return record
         finally:
@@ -398,7 +482,7 @@ def put_stored(
     out, Py_ssize_t position, *, bytes topic not None, int32_t queue_id, int32_t flag, int64_t queue_offset,
     int64_t physical_offset, int32_t sys_flag, int64_t born_timestamp, bytes born_host not None,
     int64_t store_timestamp, bytes store_host not None, int32_t reconsume_times, int64_t prepared_offset, body,
-    properties,
+    properties, bint checksum=False,
 ):
     """Encode one stored message at ``out[position:]``.
 
@@ -406,17 +490,19 @@ def put_stored(
     hosts       address (4 or 16 bytes) and port (4 bytes); they decide bits 0x10 and 0x20 of ``sys_flag``
     topic       UTF-8; a V2 record above 127 bytes
     body        bytes as stored (maybe compressed); its CRC is computed here
-    properties  property text, at most 32,767 bytes
+    properties  property text, at most 32,767 bytes as stored; a checksum of an earlier record in it is left out
+    checksum    end the record in a checksum of itself, as a property
     returns     bytes written, or -1 if the record does not fit between ``position`` and the end of ``out``
     raises      ValueError for a topic, properties or a record longer than the format can state
     RocketMQ    store/MessageExtEncoder.java (encode)
     """
     cdef Fields fields
+    cdef Text kept
     cdef Py_buffer content, text, target
     cdef int64_t size
     fields = Fields(
         NULL, 0, NULL, NULL, NULL, 0, store_timestamp, sys_flag, born_timestamp, prepared_offset, queue_id,
-        reconsume_times,
+        reconsume_times, checksum,
     )
     fill_hosts(&fields, born_host, store_host)
     fill_topic(&fields, topic)
@@ -424,7 +510,8 @@ def put_stored(
     try:
         take_bytes(properties, &text)
         try:
-            size = checked_size(&fields, content.len, text.len)
+            kept = any_text(<const uint8_t*>text.buf, text.len)
+            size = checked_size(&fields, content.len, &kept)
             PyObject_GetBuffer(out, &target, PyBUF_SIMPLE | PyBUF_WRITABLE)
             try:
                 take_range(&target, position, target.len)
@@ -432,7 +519,7 @@ def put_stored(
                     return -1
                 write_record(
                     <uint8_t*>target.buf + position, &fields, size, flag, queue_offset, physical_offset,
-                    <const uint8_t*>content.buf, content.len, <const uint8_t*>text.buf, text.len,
+                    <const uint8_t*>content.buf, content.len, &kept,
                 )
                 return size
             finally:
@@ -621,14 +708,15 @@ cdef inline bint is_true(const uint8_t* text, int64_t length) noexcept nogil:
 cdef inline bint is_special(const rc_property* found) noexcept nogil:
     """Whether a property asks for more than storing: delays, timers, transactions, light queues, priorities, pops.
 
-    Called for every property of every message, so the length decides first.
+    And a checksum of another record, which must not be stored. Called for every property of every message, so the
+    length decides first.
     """
     if found.name_length == 5:
         return named(found, b"DELAY", 5)
     if found.name_length == 6:
         return named(found, b"POP_CK", 6)
     if found.name_length == 8:
-        return named(found, b"TRAN_MSG", 8)
+        return named(found, b"TRAN_MSG", 8) or named(found, b"__CRC32#", 8)
     if found.name_length == 9:
         return named(found, b"INNER_NUM", 9)
     if found.name_length == 12:
@@ -753,7 +841,7 @@ cdef PutStatus put_row(
     cdef int64_t queue_id = row[SEND_QUEUE_ID], sys_flag = row[SEND_SYS_FLAG]
     cdef int64_t body_length = row[SEND_BODY_LENGTH], properties_length = row[SEND_PROPERTIES_LENGTH]
     cdef int64_t size, stored_length
-    cdef const uint8_t* properties
+    cdef Text text
     if (
         row[SEND_STATUS] != 0 or row[SEND_BATCH] != 0 or body_length == 0
         or sys_flag & (TRANSACTION_MASK | NEED_UNWRAP | INNER_BATCH)
@@ -770,8 +858,8 @@ cdef PutStatus put_row(
         return PUT_BAD_QUEUE
     if body_length > sources.max_body:
         return PUT_BODY_TOO_LONG
-    properties = sources.scratch + row[SEND_PROPERTIES_START]
-    stored_length = joined_length(fields, properties, properties_length)
+    text = plain_text(sources.scratch + row[SEND_PROPERTIES_START], properties_length)
+    stored_length = joined_length(fields, &text)
     if stored_length > PROPERTIES_MAX:
         return PUT_PROPERTIES_TOO_LONG
     if not read_put_properties(
@@ -792,7 +880,7 @@ cdef PutStatus put_row(
     fields.reconsume_times = <int32_t>row[SEND_RECONSUME_TIMES]
     write_record(
         out + position[0], fields, size, <int32_t>row[SEND_MESSAGE_FLAG], sources.next_offsets[queue_id],
-        base_offset + position[0], sources.data + row[SEND_BODY_START], body_length, properties, properties_length,
+        base_offset + position[0], sources.data + row[SEND_BODY_START], body_length, &text,
     )
     result[RESULT_POSITION] = position[0]
     result[RESULT_SIZE] = size
@@ -821,7 +909,7 @@ cdef Py_ssize_t put_rows(
 def put_records(
     out, Py_ssize_t position, Py_ssize_t limit, int64_t physical_offset, data, scratch, send_rows, Py_ssize_t first,
     Py_ssize_t last, *, bytes topic not None, next_offsets, bytes born_host not None, bytes store_host not None,
-    int64_t store_timestamp, bytes extra_properties not None, int64_t max_body, results,
+    int64_t store_timestamp, bytes extra_properties not None, int64_t max_body, results, bint checksum=False,
 ):
     """Lay out the messages of many send requests in the log's write buffer: the whole put of plain messages.
 
@@ -835,6 +923,7 @@ def put_records(
     extra_properties  property text added to every message (CLUSTER, MSG_REGION, TRACE_ON); a missing separator before
                       it is put in
     max_body          longest body in bytes
+    checksum          as in ``put_stored``
     results           int64[n, 8], row i belongs to send row i: RESULT_POSITION (in ``out``) RESULT_SIZE
                       RESULT_TAGS_CODE RESULT_STATUS RESULT_QUEUE_OFFSET RESULT_UNIQ_KEY_START, RESULT_UNIQ_KEY_LENGTH
                       (in ``scratch``) RESULT_WAIT (0 if the sender does not wait for the flush)
@@ -844,7 +933,7 @@ def put_records(
                                        property that comes twice or is among the extra ones, or one that asks for more
                                        than storing (DELAY, timers, TRAN_MSG, POP_CK, …)
                       PUT_OTHER_TOPIC  PUT_BAD_QUEUE  PUT_BODY_TOO_LONG
-                      PUT_PROPERTIES_TOO_LONG (the extra ones count)
+                      PUT_PROPERTIES_TOO_LONG (the extra ones and the checksum count)
                       PUT_NO_ROOM      the record does not fit before ``limit``
     RocketMQ          store/CommitLog.java (asyncPutMessage), store/MessageExtEncoder.java
     """
@@ -852,7 +941,7 @@ def put_records(
     cdef Sources sources
     cdef Py_buffer target, source, side, table, answers, offsets
     cdef Py_ssize_t done
-    fields = Fields(NULL, 0, NULL, NULL, NULL, 0, store_timestamp, 0, 0, 0, 0, 0)
+    fields = Fields(NULL, 0, NULL, NULL, NULL, 0, store_timestamp, 0, 0, 0, 0, 0, checksum)
     fill_hosts(&fields, born_host, store_host)
     fill_topic(&fields, topic)
     fields.extra = <const uint8_t*>PyBytes_AS_STRING(extra_properties)
@@ -901,24 +990,49 @@ def put_records(
         PyBuffer_Release(&target)
 
 
-cdef int64_t batch_size(
-    const uint8_t* data, int64_t length, const Fields* fields, const int64_t* rows, Py_ssize_t count, Py_ssize_t* bad
+cdef inline Text element_text(const uint8_t* data, const int64_t* row, const int64_t* result) noexcept nogil:
+    """The properties of a batch element; only where something is special about them a checksum is looked for."""
+    if result[RESULT_STATUS] == PUT_OK:
+        return plain_text(data + row[BATCH_PROPERTIES_START], row[BATCH_PROPERTIES_LENGTH])
+    return any_text(data + row[BATCH_PROPERTIES_START], row[BATCH_PROPERTIES_LENGTH])
+
+
+cdef int64_t measure_elements(
+    const uint8_t* data, int64_t length, const Fields* fields, const int64_t* rows, Py_ssize_t count, int64_t* results,
+    Py_ssize_t* bad,
 ) noexcept nogil:
-    """Bytes of all records of a batch; -1 at a row outside ``data``, -2 at properties that are too long."""
+    """Fill the results but for places and queue offsets, and return the bytes of all records.
+
+    RESULT_STATUS is PUT_GENERAL where the properties are not plain, until the element is put.
+
+    returns  -1 at a row outside ``data``, -2 at properties that are too long
+    """
     cdef int64_t total = 0, stored_length
     cdef const int64_t* row
+    cdef int64_t* result
+    cdef Text text
     cdef Py_ssize_t i
     for i in range(count):
         row = rows + i * BATCH_COLUMNS
+        result = results + i * RESULT_COLUMNS
         bad[0] = i
         if outside(row[BATCH_BODY_START], row[BATCH_BODY_LENGTH], length) or outside(
             row[BATCH_PROPERTIES_START], row[BATCH_PROPERTIES_LENGTH], length
         ):
             return -1
-        stored_length = joined_length(fields, data + row[BATCH_PROPERTIES_START], row[BATCH_PROPERTIES_LENGTH])
+        result[RESULT_STATUS] = PUT_OK
+        if not read_put_properties(
+            data, row[BATCH_PROPERTIES_START], row[BATCH_PROPERTIES_LENGTH], NULL, 0, 0, result
+        ):
+            result[RESULT_STATUS] = PUT_GENERAL
+        text = element_text(data, row, result)
+        stored_length = joined_length(fields, &text)
         if stored_length > PROPERTIES_MAX:
             return -2
-        total += record_size(fields.topic_length, row[BATCH_BODY_LENGTH], stored_length, fields.sys_flag)
+        result[RESULT_SIZE] = record_size(
+            fields.topic_length, row[BATCH_BODY_LENGTH], stored_length, fields.sys_flag
+        )
+        total += result[RESULT_SIZE]
     return total
 
 
@@ -927,37 +1041,28 @@ cdef void put_elements(
     const int64_t* rows, Py_ssize_t count, int64_t queue_offset, int64_t* results,
 ) noexcept nogil:
     cdef const int64_t* row
-    cdef const uint8_t* properties
     cdef int64_t* result
-    cdef int64_t size
+    cdef Text text
     cdef Py_ssize_t i
     for i in range(count):
         row = rows + i * BATCH_COLUMNS
         result = results + i * RESULT_COLUMNS
-        properties = data + row[BATCH_PROPERTIES_START]
-        size = record_size(
-            fields.topic_length, row[BATCH_BODY_LENGTH],
-            joined_length(fields, properties, row[BATCH_PROPERTIES_LENGTH]), fields.sys_flag,
-        )
+        text = element_text(data, row, result)
         write_record(
-            out + position, fields, size, <int32_t>row[BATCH_FLAG], queue_offset + i, base_offset + position,
-            data + row[BATCH_BODY_START], row[BATCH_BODY_LENGTH], properties, row[BATCH_PROPERTIES_LENGTH],
-        )
-        read_put_properties(
-            data, row[BATCH_PROPERTIES_START], row[BATCH_PROPERTIES_LENGTH], NULL, 0, 0, result
+            out + position, fields, result[RESULT_SIZE], <int32_t>row[BATCH_FLAG], queue_offset + i,
+            base_offset + position, data + row[BATCH_BODY_START], row[BATCH_BODY_LENGTH], &text,
         )
         result[RESULT_POSITION] = position
-        result[RESULT_SIZE] = size
         result[RESULT_STATUS] = PUT_OK
         result[RESULT_QUEUE_OFFSET] = queue_offset + i
-        position += size
+        position += result[RESULT_SIZE]
 
 
 def put_batch(
     out, Py_ssize_t position, Py_ssize_t limit, int64_t physical_offset, data, batch_rows, Py_ssize_t count, *,
     bytes topic not None, int32_t queue_id, int64_t queue_offset, int32_t sys_flag, int64_t born_timestamp,
     bytes born_host not None, int64_t store_timestamp, bytes store_host not None, int32_t reconsume_times,
-    bytes extra_properties not None, results,
+    bytes extra_properties not None, results, bint checksum=False,
 ):
     """Lay out a client batch as stored messages with consecutive queue offsets: all of them, or none.
 
@@ -965,9 +1070,11 @@ def put_batch(
     data, batch_rows  the batch and its first ``count`` rows, as ``scan_batch`` filled them
     queue_offset      of the first element
     extra_properties  added to every element; empty for what 5.5.0 stores
+    checksum          as in ``put_stored``. Where an element's properties lack their last separator it is put in; 5.5.0
+                      leaves it out, and then neither its readers nor its own check find the checksum
     results           int64[k, 8] with k ≥ count, columns as in ``put_records``; UNIQ_KEY positions are in ``data``
     returns           bytes written, or -1 if they do not fit before ``limit``
-    raises            ValueError if an element's properties are longer than 32,767 bytes with the extra ones
+    raises            ValueError if an element's properties are longer than 32,767 bytes with what is added
     RocketMQ          store/MessageExtEncoder.java (encode of MessageExtBatch), store/CommitLog.java (asyncPutMessages)
     """
     cdef Fields fields
@@ -975,7 +1082,7 @@ def put_batch(
     cdef Py_ssize_t bad = 0
     cdef int64_t total
     fields = Fields(
-        NULL, 0, NULL, NULL, NULL, 0, store_timestamp, sys_flag, born_timestamp, 0, queue_id, reconsume_times
+        NULL, 0, NULL, NULL, NULL, 0, store_timestamp, sys_flag, born_timestamp, 0, queue_id, reconsume_times, checksum
     )
     fill_hosts(&fields, born_host, store_host)
     fill_topic(&fields, topic)
@@ -992,9 +1099,11 @@ def put_batch(
                 try:
                     if count < 0 or count > table.shape[0] or count > answers.shape[0]:
                         raise ValueError(f"{count} rows are not within batch_rows and results")
-                    total = batch_size(
-                        <const uint8_t*>source.buf, source.len, &fields, <const int64_t*>table.buf, count, &bad
-                    )
+                    with nogil:
+                        total = measure_elements(
+                            <const uint8_t*>source.buf, source.len, &fields, <const int64_t*>table.buf, count,
+                            <int64_t*>answers.buf, &bad,
+                        )
                     if total == -1:
                         raise ValueError(f"row {bad} of batch_rows points outside the data")
                     if total == -2:

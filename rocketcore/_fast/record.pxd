@@ -4,11 +4,13 @@ layout    totalSize i32 · magic i32 · bodyCRC i32 · queueId i32 · flag i32 �
           sysFlag i32 · bornTimestamp i64 · bornHost 8 or 20 · storeTimestamp i64 · storeHost 8 or 20 ·
           reconsumeTimes i32 · preparedTransactionOffset i64 · body i32 + n · topic i8 or i16 + n · properties i16 + n
 property  name U+0001 value U+0002, the last U+0002 optional; a pair without name or value does not count
+checksum  the last property may be ``__CRC32#`` U+0001, ten digits, U+0002: the CRC-32 of the record before it, sign bit
+          cleared, in decimal, the least significant digit first (enabledAppendPropCRC)
 RocketMQ  common/message/MessageDecoder.java, store/MessageExtEncoder.java, store/CommitLog.java
 """
 
 from libc.stdint cimport INT16_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp
+from libc.string cimport memchr, memcmp
 
 from rocketcore._fast.status cimport (
     BODY_PAST_RECORD,
@@ -17,6 +19,7 @@ from rocketcore._fast.status cimport (
     OK,
     PROPERTIES_PAST_RECORD,
     RECORD_PAST_END,
+    RECORD_SIZE_WRONG,
     RECORD_TOO_SHORT,
     TOPIC_PAST_RECORD,
     Status,
@@ -66,6 +69,14 @@ cdef enum RecordSize:
     FIXED_SIZE = 91  # V1 with two IPv4 hosts, no body, topic or properties
     V6_EXTRA = 12
     TOPIC_MAX_V1 = 127
+
+cdef enum Checksum:
+    CHECKSUM_SIZE = 20
+    CHECKSUM_DIGITS = 10
+    # Bytes of name and separators, ten in all, that make the end of the properties a checksum that was hit: one flipped
+    # bit leaves nine. Among records with a checksum a few are enough, no other text has them there.
+    CHECKSUM_HIT = 8
+    CHECKSUM_HIT_SEALED = 4
 
 # One row per stored message. BORN_HOST and STORE_HOST are positions, like the columns that end in _START.
 cdef enum:
@@ -200,6 +211,70 @@ cdef inline Status check_body(const uint8_t* data, const int64_t* row) noexcept 
     if row[BODY_LENGTH] != 0 and body_crc(data + row[BODY_START], row[BODY_LENGTH]) != <uint32_t>row[BODY_CRC]:
         return CHECKSUM_WRONG
     return OK
+
+
+cdef inline uint8_t* put_checksum(uint8_t* at, uint32_t checksum) noexcept nogil:
+    """Write the property that ends a record; ``checksum`` has no sign bit (Java: MessageDecoder.createCrc32)."""
+    cdef int i
+    at = rc_put_u8(rc_put_bytes(at, b"__CRC32#", 8), 1)
+    for i in range(<int>CHECKSUM_DIGITS):
+        at[i] = <uint8_t>(48 + checksum % 10)
+        checksum //= 10
+    return rc_put_u8(at + CHECKSUM_DIGITS, 2)
+
+
+cdef inline int checksum_likeness(const uint8_t* tail) noexcept nogil:
+    """How many of the ten bytes of name and separators 20 bytes share with a checksum property."""
+    cdef const uint8_t* name = b"__CRC32#\x01"
+    cdef int i, same = tail[CHECKSUM_SIZE - 1] == 2
+    for i in range(9):
+        same += tail[i] == name[i]
+    return same
+
+
+cdef inline Status check_checksum(const uint8_t* record, int64_t size) noexcept nogil:
+    """Compare a record that ends in a checksum property with it."""
+    cdef const uint8_t* digits = record + size - 1 - CHECKSUM_DIGITS
+    cdef uint64_t stored = 0
+    cdef int i
+    for i in range(<int>CHECKSUM_DIGITS - 1, -1, -1):
+        if digits[i] < 48 or digits[i] > 57:
+            return CHECKSUM_WRONG
+        stored = stored * 10 + digits[i] - 48
+    return OK if rc_crc32(record, size - CHECKSUM_SIZE, 0) & 0x7FFFFFFF == stored else CHECKSUM_WRONG
+
+
+cdef inline Status check_record(const uint8_t* data, const int64_t* row, bint* sealed) noexcept nogil:
+    """The one judge of whether a record of the log is what was written.
+
+    sealed   in: the writer of this part of the log gave every record a checksum; out: set where this one has a right
+             one
+    returns  OK for a record with a right checksum, or for one without (an older store, or Apache's with the setting
+             off) whose fields add up to its size and whose body has its CRC
+
+    Damage to the checksum itself must not make a record one without. A flipped bit leaves most of the property; a page
+    or sector that was not written reads as zeros, which do not end the properties of a record among sealed ones.
+    """
+    cdef const uint8_t* tail
+    cdef int64_t size = row[TOTAL_SIZE], end = row[POSITION] + size, length = row[PROPERTIES_LENGTH]
+    cdef int likeness
+    cdef Status status
+    if row[PROPERTIES_START] + length != end:
+        return RECORD_SIZE_WRONG
+    if length >= CHECKSUM_SIZE:
+        length = CHECKSUM_SIZE
+        tail = data + end - CHECKSUM_SIZE
+        if memcmp(tail, b"__CRC32#\x01", 9) == 0 and tail[CHECKSUM_SIZE - 1] == 2:
+            status = check_checksum(data + row[POSITION], size)
+            if status == OK:
+                sealed[0] = True
+            return status
+        likeness = checksum_likeness(tail)
+        if likeness >= CHECKSUM_HIT or (sealed[0] and likeness >= CHECKSUM_HIT_SEALED):
+            return CHECKSUM_WRONG
+    if sealed[0] and length != 0 and memchr(data + end - length, 0, length) != NULL:
+        return CHECKSUM_WRONG
+    return check_body(data, row)
 
 
 cdef inline bint named(const rc_property* found, const char* name, int64_t length) noexcept nogil:

@@ -23,7 +23,7 @@ REASONS = {
     TOPIC_PAST_RECORD: "topic length negative or past the end of the record",
     PROPERTIES_PAST_RECORD: "properties length negative or past the end of the record",
     RECORD_SIZE_WRONG: "record size differs from the size of its fields",
-    CHECKSUM_WRONG: "body checksum differs from the stored one",
+    CHECKSUM_WRONG: "checksum differs from the stored one",
     SIZE_NEGATIVE: "negative size",
     OFFSET_NEGATIVE: "negative offset",
     INCOMPLETE: "bytes end inside a record",

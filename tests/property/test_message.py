@@ -18,7 +18,8 @@ from tests.reference.message import Bad, Stored
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 HOST = st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20)
-PAIR = st.tuples(st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "DELAY", "n", "é", ""]), st.text(max_size=40))
+NAMES = ["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "DELAY", "n", "é", "", "__CRC32#", "x__CRC32#", "__CRC32#x"]
+PAIR = st.tuples(st.sampled_from(NAMES), st.text(max_size=40))
 SEPARATED = st.lists(PAIR, max_size=12).map(lambda pairs: "".join(f"{name}\x01{value}\x02" for name, value in pairs))
 PROPERTIES = SEPARATED.map(lambda text: text.encode("utf-8", "replace")) | st.binary(max_size=300)
 """Property text, or anything."""
@@ -108,13 +109,18 @@ def same_fault(error: DecodeError | None, bad: Bad | None) -> bool:
     return type(error) is kind and error.position == bad.position
 
 
-@given(MESSAGES)
-def test_encode_is_the_references(item: Stored) -> None:
-    wanted = reference.encode(item)
-    assert message.encode_stored(**fields_of(item)) == wanted
+@given(MESSAGES, st.booleans())
+def test_encode_is_the_references(item: Stored, checksum: bool) -> None:
+    wanted = reference.put(item, checksum=checksum)
+    fields = fields_of(item) | {"checksum": checksum}
+    assert message.encode_stored(**fields) == wanted
     out = bytearray(len(wanted) + 3)
-    assert message.put_stored(out, 2, **fields_of(item)) == len(wanted)
+    assert message.put_stored(out, 2, **fields) == len(wanted)
     assert out == b"\x00\x00" + wanted + b"\x00"
+    rows = np.zeros((1, message.COLUMNS), np.int64)
+    assert message.scan_stored(wanted, 0, len(wanted), rows, whole=True, sealed=checksum) == (1, len(wanted))
+    length = rows[0, message.PROPERTIES_LENGTH]
+    assert message.stored_properties_size(item.properties, checksum) == length
 
 
 @given(st.lists(MESSAGES, max_size=5), st.integers(1, 3))
@@ -212,19 +218,26 @@ def test_scan_of_a_damaged_batch_is_the_references(
     assert caught.value.position == position
 
 
-@given(ELEMENTS, st.sampled_from([b"", b"CLUSTER\x01c\x02"]), HOST, HOST, st.integers(0, 1 << 40))
+@given(ELEMENTS, st.sampled_from([b"", b"CLUSTER\x01c\x02"]), HOST, HOST, st.integers(0, 1 << 40), st.booleans())
 def test_put_batch_is_the_references(
-    elements: list[reference_batch.Element], extra: bytes, born_host: bytes, store_host: bytes, base: int
+    elements: list[reference_batch.Element],
+    extra: bytes,
+    born_host: bytes,
+    store_host: bytes,
+    base: int,
+    checksum: bool,
 ) -> None:
     data = reference_batch.encode(elements)
     wanted = b""
     for i, item in enumerate(elements):
-        wanted += reference.encode(
+        properties = reference.join_properties(reference.without_checksums(item.properties), extra)
+        wanted += reference.put(
             Stored(
-                topic=b"T", body=item.body, properties=reference.join_properties(item.properties, extra), queue_id=2,
+                topic=b"T", body=item.body, properties=properties, queue_id=2,
                 flag=item.flag, queue_offset=70 + i, physical_offset=base + len(wanted), sys_flag=0x2,
                 born_timestamp=5, born_host=born_host, store_timestamp=6, store_host=store_host, reconsume_times=1,
-            )
+            ),
+            checksum=checksum,
         )  # fmt: skip
     rows = np.zeros((max(len(elements), 1), message.BATCH_COLUMNS), np.int64)
     results = np.zeros((max(len(elements), 1), message.RESULT_COLUMNS), np.int64)
@@ -233,7 +246,7 @@ def test_put_batch_is_the_references(
     written = message.put_batch(
         out, 0, len(wanted), base, data, rows, count, topic=b"T", queue_id=2, queue_offset=70, sys_flag=0x2,
         born_timestamp=5, born_host=born_host, store_timestamp=6, store_host=store_host, reconsume_times=1,
-        extra_properties=extra, results=results,
+        extra_properties=extra, results=results, checksum=checksum,
     )  # fmt: skip
     assert (written, bytes(out)) == (len(wanted), wanted)
     assert results[:count, message.RESULT_TAGS_CODE].tolist() == [

@@ -14,7 +14,7 @@ import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-from rocketcore._fast.commit_log import FILLER_SIZE, encode_filler, gather
+from rocketcore._fast.commit_log import COLUMNS, FILLER_SIZE, FULL, encode_filler, gather, walk
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.segment_file import (
     FileSystem,
@@ -37,6 +37,9 @@ ZEROS_UP_TO_BYTES = 64 << 10
 RETRY_ALLOCATION_SECONDS = 0.2
 FORGET_AFTER_BYTES = 64 << 20
 """Bytes read through the maps after which their pages are dropped from resident memory."""
+
+SEALED_ROWS = 2
+"""Records at the begin of a segment that tell whether those of the segment have checksums."""
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +110,7 @@ class CommitLog:
         self._full = ""
         self._read_bytes = 0
         self._failure: OSError | None = None
+        self._first_rows = Table(SEALED_ROWS, COLUMNS)
 
     # ------------------------------------------------------------------ segments
 
@@ -143,6 +147,20 @@ class CommitLog:
         index = (physical_offset - segments[0].start) // self._size
         return segments[index] if index < len(segments) else None
 
+    def is_sealed(self, segment: Segment) -> bool:
+        """Whether the records of a segment have checksums, so that one without is likely a damaged one."""
+        if segment.sealed is None:
+            view = segment.view()
+            _, _, status, sealed = walk(view, 0, segment.size, segment.start, self._first_rows.view)
+            if sealed or status == FULL:
+                segment.sealed = sealed
+            return sealed
+        return segment.sealed
+
+    def is_sealed_at(self, physical_offset: int) -> bool:
+        segment = self.find_segment(physical_offset)
+        return segment is not None and self.is_sealed(segment)
+
     def read(self, physical_offset: int, size: int) -> bytes | None:
         """Return a copy of written bytes, or None where they are not all in one segment.
 
@@ -172,7 +190,8 @@ class CommitLog:
             segment = self.find_segment(found.flat[row * found.columns])
             if segment is None:
                 break
-            records, end = gather(found.view, row, last, segment.view(), segment.start, queue_id, queue_offset)
+            sealed = self.is_sealed(segment)
+            records, end = gather(found.view, row, last, segment.view(), segment.start, queue_id, queue_offset, sealed)
             if end == row:
                 break
             parts.append(records)

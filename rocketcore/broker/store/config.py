@@ -1,8 +1,8 @@
 """Settings of the message store (Java: ``MessageStoreConfig``, 5.5.0), under RocketMQ's property names.
 
-Two defaults differ on purpose: ``flushDiskType`` is SYNC_FLUSH, so that an acknowledged message is on disk, and what
-was put in the queues is made durable every 10 s and not every 60 s, which bounds the part of the log that is read after
-a crash.
+Three defaults differ on purpose: ``flushDiskType`` is SYNC_FLUSH, so that an acknowledged message is on disk; what was
+put in the queues is made durable every 10 s and not every 60 s, which bounds the part of the log that is read after a
+crash; and ``enabledAppendPropCRC`` is on, without which damage to a topic, a property or a time goes unnoticed.
 """
 
 from __future__ import annotations
@@ -63,6 +63,9 @@ class StoreConfig:
         64 << 20, help="bytes appended and not yet written at which sends are refused as busy", unit="bytes"
     )
     check_crc_on_recover: bool = setting(True, help="check body CRCs while recovering", property="checkCRCOnRecover")
+    enabled_append_prop_crc: bool = setting(
+        True, help="end every record in a checksum of all of it, the property __CRC32#", property="enabledAppendPropCRC"
+    )
     max_transfer_bytes_on_message_in_memory: int = setting(
         262_144, help="most bytes of a pull from memory", unit="bytes"
     )

@@ -94,6 +94,9 @@ class MessageStore:
         )
         self._reader = Reader(config, self._log, self._queues, self._queue_saver.repair)
         self._levels = config.delay_levels
+        self._checksum = config.enabled_append_prop_crc
+        # What is put behind the properties of a message at most: a missing separator and the checksum.
+        self._added_bytes = 1 + (kernel.CHECKSUM_SIZE if self._checksum else 0)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._refusal = "the store is not started"
@@ -205,7 +208,10 @@ class MessageStore:
     def put(self, message: StoredMessage) -> PutResult:
         """Append a message. It counts as stored when ``wait`` says so."""
         topic = message.topic.encode()
-        refused = self._check(topic, message.queue_id, len(message.body), len(message.properties))
+        properties_length = len(message.properties) + self._added_bytes
+        if properties_length > PROPERTIES_MAX_BYTES:
+            properties_length = kernel.stored_properties_size(message.properties, self._checksum)
+        refused = self._check(topic, message.queue_id, len(message.body), properties_length)
         if refused is not None:
             return refused
         sys_flag = message.sys_flag
@@ -214,7 +220,7 @@ class MessageStore:
         queue_id = message.queue_id
         log = self._log
         try:
-            log.reserve(kernel.stored_size(len(topic), len(message.body), len(message.properties), HOSTS_V6))
+            log.reserve(kernel.stored_size(len(topic), len(message.body), properties_length, HOSTS_V6))
         except (StoreFull, OSError) as error:
             return self._no_segment(error)
         queues.reserve(queue_id + 1)
@@ -239,6 +245,7 @@ class MessageStore:
             prepared_offset=message.prepared_transaction_offset,
             body=message.body,
             properties=message.properties,
+            checksum=self._checksum,
         )
         log.position += size
         if queued:
@@ -284,10 +291,11 @@ class MessageStore:
         count = kernel.scan_batch(body, 0, len(body), elements.view)
         if count > BATCH_ROWS:
             results = Table(count, kernel.RESULT_COLUMNS)
-        longest = max(elements.column(kernel.BATCH_PROPERTIES_LENGTH, count), default=0) + len(extra_properties) + 1
+        added = len(extra_properties) + self._added_bytes
+        longest = max(elements.column(kernel.BATCH_PROPERTIES_LENGTH, count), default=0) + added
         if longest > PROPERTIES_MAX_BYTES:
             return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=_properties_reason(longest))
-        overhead = kernel.stored_size(len(topic), 0, 0, HOSTS_V6) + len(extra_properties) + 1
+        overhead = kernel.stored_size(len(topic), 0, added, HOSTS_V6)
         log = self._log
         if len(body) + count * overhead + 8 > self.config.mapped_file_size_commit_log:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="the batch does not fit a commit log file")
@@ -321,6 +329,7 @@ class MessageStore:
             reconsume_times=message.reconsume_times,
             extra_properties=extra_properties,
             results=results.view,
+            checksum=self._checksum,
         )
         log.position += written
         next_offsets[queue_id] = queue_offset + count
@@ -383,13 +392,14 @@ class MessageStore:
                 extra_properties=extra_properties,
                 max_body=self.config.max_message_size,
                 results=results,
+                checksum=self._checksum,
             )
             if count or first >= last or results[first, kernel.RESULT_STATUS] != kernel.PUT_NO_ROOM:
                 break
             needed = kernel.stored_size(
                 len(queues.name),
                 send_rows[first, SEND_BODY_LENGTH],
-                send_rows[first, SEND_PROPERTIES_LENGTH] + len(extra_properties) + 1,
+                send_rows[first, SEND_PROPERTIES_LENGTH] + len(extra_properties) + self._added_bytes,
                 HOSTS_V6,
             )
             try:

@@ -151,7 +151,8 @@ class Repair:
         while position < end and (segment := self._log.find_segment(position)) is not None:
             limit = min(end, segment.end) - segment.start
             at = position - segment.start
-            count, at, status = kernel.walk(segment.view(), at, limit, segment.start, self._rows.view)
+            sealed = self._log.is_sealed(segment)
+            count, at, status, _ = kernel.walk(segment.view(), at, limit, segment.start, self._rows.view, True, sealed)
             for index in range(count):
                 queue_offset = self._rows.view[index, QUEUE_OFFSET]
                 if self._is_wanted(segment, index) and first <= queue_offset < last and queue_offset not in found:

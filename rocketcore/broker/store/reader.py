@@ -180,7 +180,8 @@ class Reader:
         if not leads_to(record, queue, queue_offset, physical_offset, size):
             self._queue_damaged(queue, queue_offset, f"it leads to {physical_offset}, where another message lies")
         try:
-            _, position = scan_stored(record, 0, size, self._record.view, True)
+            sealed = self._log.is_sealed_at(physical_offset)
+            _, position = scan_stored(record, 0, size, self._record.view, whole=True, sealed=sealed)
             if position == size:
                 return record
             reason = "its length is wrong"
@@ -273,7 +274,8 @@ class Reader:
         if record is None:
             return None
         try:
-            count, position = scan_stored(record, 0, size, self._record.view, True)
+            sealed = self._log.is_sealed_at(physical_offset)
+            count, position = scan_stored(record, 0, size, self._record.view, whole=True, sealed=sealed)
         except DecodeError:
             return None
         if not count or position != size or int(self._record.view[0, RECORD_PHYSICAL_OFFSET]) != physical_offset:

@@ -27,8 +27,6 @@ from rocketcore._fast.commit_log import (
     FILLER,
     FULL,
     PHYSICAL_OFFSET,
-    PROPERTIES_LENGTH,
-    PROPERTIES_START,
     QUEUE_ID,
     QUEUE_OFFSET,
     SIZE,
@@ -153,6 +151,7 @@ class _Scan:
         self._start = log.min_offset if rebuild or bounds is None else bounds.confirm_offset
         self._table = Table(ROWS, COLUMNS)
         self._one_row = Table(1, COLUMNS)
+        self._sealed = False
         # Where the next message of a topic and queue goes if there is nothing special about it.
         self._plain_queues: dict[tuple[bytes, int], ConsumeQueue] = {}
         self._result = Recovery(
@@ -183,37 +182,17 @@ class _Scan:
         view = segment.view()
         at = position - segment.start
         while True:
-            count, at, status = kernel.walk(
-                view, at, segment.size, segment.start, self._table.view, self._config.check_crc_on_recover
+            count, at, status, self._sealed = kernel.walk(
+                view, at, segment.size, segment.start, self._table.view, self._config.check_crc_on_recover, self._sealed
             )
-            torn = status not in (FULL, FILLER) and count > 0 and self._is_torn(view, count - 1)
-            if torn:
-                count -= 1
-                at = self._table.view[count, PHYSICAL_OFFSET] - segment.start
             dispatched = self._dispatch(view, count)
             if dispatched < count:
                 return self._table.view[dispatched, PHYSICAL_OFFSET], False
-            if torn:
-                return segment.start + at, False
             if status == FULL:
                 continue
             if status == FILLER:
                 return segment.end, True
             return segment.start + at, False
-
-    def _is_torn(self, view: memoryview, last: int) -> bool:
-        """Whether the last record lost its end, which no checksum covers: topic or properties end in a zero byte.
-
-        What a torn write did not write reads as zeros, and neither text ends in one.
-        """
-        row = self._table.row(last)
-        if self._durable_offset is not None and row[PHYSICAL_OFFSET] < self._durable_offset:
-            return False
-        topic_end = row[TOPIC_START] + row[TOPIC_LENGTH]
-        properties_end = row[PROPERTIES_START] + row[PROPERTIES_LENGTH]
-        return bool(
-            (row[TOPIC_LENGTH] and not view[topic_end - 1]) or (row[PROPERTIES_LENGTH] and not view[properties_end - 1])
-        )
 
     def _dispatch(self, view: memoryview, count: int) -> int:
         """Put the first ``count`` rows in their queues, up to one that cannot be; returns how many were."""
@@ -301,7 +280,7 @@ class _Scan:
             # A record knows where it lies: that dismisses almost every stray magic without reading a body.
             knows = int.from_bytes(view[place + 24 : place + 32], "big") if place + 32 <= segment.size else -1
             if knows == segment.start + start:
-                count, _, _ = kernel.walk(view, start, segment.size, segment.start, self._one_row.view, True)
+                count, _, _, _ = kernel.walk(view, start, segment.size, segment.start, self._one_row.view, True)
                 if count:
                     return segment.start + start, self._one_row.view[0, STORE_TIMESTAMP]
             candidates[magic] = segment.find(magic, place + 1)

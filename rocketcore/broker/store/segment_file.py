@@ -195,12 +195,13 @@ class FileSystem:
 class Segment:
     """One file of the commit log (Java: ``DefaultMappedFile``): bytes ``start`` to ``start + size`` of the log."""
 
-    __slots__ = ("_fd", "_files", "_map", "_view", "_written_to", "_zeroed_to", "path", "size", "start")
+    __slots__ = ("_fd", "_files", "_map", "_view", "_written_to", "_zeroed_to", "path", "sealed", "size", "start")
 
     def __init__(self, path: Path, start: int, size: int, files: FileSystem, fd: int = -1) -> None:
         self.path = path
         self.start = start
         self.size = size
+        self.sealed: bool | None = None  # whether its records have checksums; None: not known yet
         self._files = files
         self._fd = fd
         self._zeroed_to = 0

@@ -32,7 +32,7 @@ def run(data: bytes) -> None:
     want = reference.walk(segment, 0, len(segment), base, capacity, check_crc=check_crc)
     rows = np.zeros((capacity, commit_log.COLUMNS), np.int64)
     found = commit_log.walk(exact(segment), 0, len(segment), base, rows, check_crc)
-    assert found == (len(want.records), want.position, want.status)
+    assert found == (len(want.records), want.position, want.status, want.sealed)
     for row, record in zip(rows.tolist(), want.records, strict=False):
         columns = {name: row[getattr(commit_log, name)] for name in NUMBERS}
         assert columns == dispatched(record)

@@ -20,7 +20,7 @@ def walk(
     data: bytes, base: int = 0, capacity: int = 64, start: int = 0, *, check_crc: bool = True
 ) -> tuple[np.ndarray[Any, Any], int, int]:
     rows = np.zeros((capacity, commit_log.COLUMNS), np.int64)
-    count, position, status = commit_log.walk(data, start, len(data), base, rows, check_crc)
+    count, position, status, _ = commit_log.walk(data, start, len(data), base, rows, check_crc)
     return rows[:count], position, status
 
 

@@ -130,12 +130,14 @@ WRITABLE = [
 def test_encode_makes_the_bytes_of_the_java_store(record: dict[str, Any]) -> None:
     given = record["input"]
     wanted = bytes.fromhex(record["hex"])
-    # The order of Java's property map and the CRC property are the caller's; the text is taken from the vector.
+    # The order of Java's property map is the caller's; the text is taken from the vector. A checksum in it is left out
+    # and made again.
     rows, _ = scan(wanted)
     start, length = rows[0, message.PROPERTIES_START], rows[0, message.PROPERTIES_LENGTH]
     prepared_or_rollback = given["sysFlag"] & 0xC in (4, 0xC)
     fields = arguments(given, 0 if prepared_or_rollback else given["queueOffset"])
     fields["properties"] = wanted[start : start + length]
+    fields["checksum"] = record["name"].startswith("append-crc/")
     assert message.encode_stored(**fields) == wanted
     assert (
         message.stored_size(len(fields["topic"]), len(fields["body"]), length, rows[0, message.SYS_FLAG]) == len(wanted)
@@ -506,6 +508,32 @@ def test_put_records_leaves_the_unusual_to_the_caller(frame: bytes, status: int)
     assert list(sends.next_offsets) == [0, 100, 201, 300]
     assert sends.put(2) == 1
     assert list(sends.next_offsets) == [0, 100, 202, 300]
+
+
+def test_put_records_ends_each_record_in_its_checksum() -> None:
+    sends = Sends(
+        send_frame("T", 1, KEY + b"TAGS\x01TagA", b"one"),
+        send_frame("T", 3, KEY, b"two"),
+        send_frame("T", 3, KEY + b"__CRC32#\x010123456789\x02", b"a checksum of its own"),
+    )
+    assert sends.put(checksum=True) == 2
+    assert sends.status(2) == message.PUT_GENERAL
+    end = int(sends.results[1, message.RESULT_POSITION] + sends.results[1, message.RESULT_SIZE])
+    out = bytes(sends.out)
+    records, bad = reference.decode_all(out, 10, end)
+    assert bad is None
+    assert [record.properties[:-20] for record in records] == [
+        KEY + b"TAGS\x01TagA\x02CLUSTER\x01c1\x02",
+        KEY + b"CLUSTER\x01c1\x02",
+    ]
+    for record in records:
+        assert reference.verdict(out[record.position : record.position + record.size], record, sealed=True) == "sealed"
+    size = len(KEY) + len(b"CLUSTER\x01c1\x02") + 20
+    for filled, status in ((32767 - size - 3, message.PUT_OK), (32767 - size - 2, message.PUT_PROPERTIES_TOO_LONG)):
+        sends = Sends(send_frame("T", 1, KEY + b"k\x01" + b"x" * filled + b"\x02", b"one"))
+        sends.out = bytearray(40000)
+        sends.put(checksum=True, limit=40000)
+        assert sends.status(0) == status
 
 
 def test_put_records_stops_before_the_limit() -> None:
