@@ -19,8 +19,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from rocketcore._fast.consume_queue import OUT_COLUMNS, PHYSICAL_OFFSET, scan_units, unit
-from rocketcore._fast.message import COLUMNS, PROPERTIES_LENGTH, PROPERTIES_START, scan_stored
-from rocketcore._fast.message import PHYSICAL_OFFSET as RECORD_PHYSICAL_OFFSET
+from rocketcore._fast.message import (
+    COLUMNS,
+    PROPERTIES_LENGTH,
+    PROPERTIES_START,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    TOPIC_LENGTH,
+    TOPIC_START,
+    scan_stored,
+)
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE, StoreConfig
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, is_blank
@@ -261,7 +269,11 @@ class Reader:
     # ------------------------------------------------------------------ by physical offset
 
     def lookup(self, physical_offset: int, visible_end: int) -> bytes | None:
-        """Return the record that begins at a physical offset, or None where no sound visible one does."""
+        """Return the record that begins at a physical offset, or None where no sound visible one does.
+
+        A record counts only if its place in its queue leads back to it: a body may hold bytes that look like a record
+        of the very place where they lie. So a record that is in no queue is not found either.
+        """
         if not self._log.min_offset <= physical_offset < visible_end:
             return None
         head = self._read(physical_offset, 4)
@@ -278,9 +290,20 @@ class Reader:
             count, position = scan_stored(record, 0, size, self._record.view, whole=True, sealed=sealed)
         except DecodeError:
             return None
-        if not count or position != size or int(self._record.view[0, RECORD_PHYSICAL_OFFSET]) != physical_offset:
+        if not count or position != size or not self._leads_to(record, physical_offset):
             return None
         return record
+
+    def _leads_to(self, record: bytes, physical_offset: int) -> bool:
+        """Whether the queue offset that a record names leads to ``physical_offset``."""
+        row = self._record.row(0)
+        start = row[TOPIC_START]
+        topic = record[start : start + row[TOPIC_LENGTH]].decode("utf-8", "replace")
+        queue, queue_offset = self._queues.find(topic, row[QUEUE_ID]), row[QUEUE_OFFSET]
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+            return False
+        units = queue.units(queue_offset, 1)
+        return bool(units) and unit(units, 0)[:2] == (physical_offset, len(record))
 
     # ------------------------------------------------------------------ by time
 
