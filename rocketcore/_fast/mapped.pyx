@@ -17,7 +17,6 @@ from rocketcore._fast.table cimport take_bytes, take_range
 cdef extern from "rc_guard_handler.h" nogil:
     rc_guard* rc_guards
     int rc_install()
-    void rc_touch(const uint8_t* data, int64_t length, int64_t page)
 
 cdef extern from "unistd.h" nogil:
     long sysconf(int name)
@@ -69,37 +68,6 @@ def read(data, Py_ssize_t start, Py_ssize_t end):
         if fault != NULL:
             raise OSError(errno.EIO, f"the page at byte {fault - <const uint8_t*>source.buf} cannot be read")
         return copied
-    finally:
-        PyBuffer_Release(&source)
-
-
-cdef const uint8_t* touch(const uint8_t* data, Py_ssize_t length, int64_t page) noexcept nogil:
-    """Read a byte of each page, and return NULL or the address that could not be read."""
-    cdef rc_guard guard
-    cdef rc_guard** top = guards()
-    rc_enter(&guard, top, data, length)
-    if rc_try(guard):
-        rc_touch(data, length, page)
-        rc_leave(&guard, top)
-        return NULL
-    return guard.fault
-
-
-def readable(data, Py_ssize_t start, Py_ssize_t end):
-    """Say how far ``data`` can be read.
-
-    data      bytes-like, mostly a map of a file
-    returns   ``end``, or where the first page begins, from ``start`` on, that cannot be read; at least ``start``
-    """
-    cdef Py_buffer source
-    cdef const uint8_t* fault
-    cdef int64_t page = sysconf(_SC_PAGESIZE)
-    take_bytes(data, &source)
-    try:
-        take_range(&source, start, end)
-        with nogil:
-            fault = touch(<const uint8_t*>source.buf + start, end - start, page)
-        return end if fault == NULL else max(start, page_before(<const uint8_t*>source.buf, fault))
     finally:
         PyBuffer_Release(&source)
 

@@ -10,7 +10,7 @@ RocketMQ  common/message/MessageDecoder.java, store/MessageExtEncoder.java, stor
 """
 
 from libc.stdint cimport INT16_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp
+from libc.string cimport memcmp
 
 from rocketcore._fast.status cimport (
     BODY_PAST_RECORD,
@@ -40,6 +40,7 @@ cdef extern from "rc_bytes.h" nogil:
 cdef extern from "rc_hash.h" nogil:
     uint32_t rc_crc32(const uint8_t* data, size_t length, uint32_t value)
     int32_t rc_java_hash_utf8(const uint8_t* text, size_t length)
+    bint rc_is_utf8(const uint8_t* text, size_t length)
 
 cdef extern from "rc_properties.h" nogil:
     ctypedef struct rc_property:
@@ -244,6 +245,15 @@ cdef inline Status check_checksum(const uint8_t* record, int64_t size) noexcept 
     return OK if rc_crc32(record, size - CHECKSUM_SIZE, 0) & 0x7FFFFFFF == stored else CHECKSUM_WRONG
 
 
+cdef inline bint is_property_text(const uint8_t* text, int64_t length) noexcept nogil:
+    """Whether bytes may be properties: UTF-8, and no control characters but separators and white space at the end."""
+    cdef int64_t i
+    for i in range(max(length - CHECKSUM_SIZE, 0), length):
+        if text[i] < 9 and text[i] != 1 and text[i] != 2 or 13 < text[i] < 32 or text[i] == 127:
+            return False
+    return rc_is_utf8(text, length)
+
+
 cdef inline Status check_record(const uint8_t* data, const int64_t* row, bint* sealed) noexcept nogil:
     """The one judge of whether a record of the log is what was written.
 
@@ -252,8 +262,9 @@ cdef inline Status check_record(const uint8_t* data, const int64_t* row, bint* s
     returns  OK for a record with a right checksum, or for one without (an older store, or Apache's with the setting
              off) whose fields add up to its size and whose body has its CRC
 
-    Damage to the checksum itself must not make a record one without. A flipped bit leaves most of the property; a page
-    or sector that was not written reads as zeros, which do not end the properties of a record among sealed ones.
+    Damage to the checksum itself must not make a record one without. A flipped bit leaves most of the property. Zeros,
+    as of a page that was not written, or rubbish do not look like the text that ends the properties of another writer's
+    record among sealed ones.
     """
     cdef const uint8_t* tail
     cdef int64_t size = row[TOTAL_SIZE], end = row[POSITION] + size, length = row[PROPERTIES_LENGTH]
@@ -262,7 +273,6 @@ cdef inline Status check_record(const uint8_t* data, const int64_t* row, bint* s
     if row[PROPERTIES_START] + length != end:
         return RECORD_SIZE_WRONG
     if length >= CHECKSUM_SIZE:
-        length = CHECKSUM_SIZE
         tail = data + end - CHECKSUM_SIZE
         if memcmp(tail, b"__CRC32#\x01", 9) == 0 and tail[CHECKSUM_SIZE - 1] == 2:
             status = check_checksum(data + row[POSITION], size)
@@ -272,7 +282,7 @@ cdef inline Status check_record(const uint8_t* data, const int64_t* row, bint* s
         likeness = checksum_likeness(tail)
         if likeness >= CHECKSUM_HIT or (sealed[0] and likeness >= CHECKSUM_HIT_SEALED):
             return CHECKSUM_WRONG
-    if sealed[0] and length != 0 and memchr(data + end - length, 0, length) != NULL:
+    if sealed[0] and not is_property_text(data + row[PROPERTIES_START], row[PROPERTIES_LENGTH]):
         return CHECKSUM_WRONG
     return check_body(data, row)
 

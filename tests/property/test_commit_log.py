@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rocketcore._fast import commit_log, consume_queue, message
@@ -103,6 +103,18 @@ def test_every_flipped_bit_of_a_record_with_a_checksum_is_found(item: Stored, te
             message.scan_stored(log, len(first), len(log), scanned, whole=True)
             raise AssertionError(f"bit {place} flipped and not found")
         log[place // 8] ^= 1 << place % 8
+
+
+@settings(max_examples=100)
+@given(MESSAGES, TEXT, st.binary(min_size=40, max_size=40), st.integers(0, 19))
+def test_rubbish_at_the_end_of_a_record_is_found(item: Stored, text: bytes, rubbish: bytes, kept: int) -> None:
+    """Over the whole checksum or a part of it, where bytes are not made up to be text."""
+    rubbish = bytes([rubbish[0] | 0x80]) + rubbish[1:]
+    assume(not reference_message.is_property_text(text + rubbish[: 20 - kept]))
+    record = reference_message.put(replace(item, properties=text, physical_offset=0), checksum=True)
+    hit = record[:-20] + rubbish[: 20 - kept] + record[len(record) - kept :]
+    rows = np.zeros((2, commit_log.COLUMNS), np.int64)
+    assert commit_log.walk(hit, 0, len(hit), 0, rows, True, True)[0] == (hit == record)
 
 
 @settings(max_examples=50)

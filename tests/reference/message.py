@@ -97,10 +97,19 @@ def verdict(record: bytes, stored: Stored, *, sealed: bool) -> str:
             return "sealed" if sound else "damaged"
         if likeness >= (4 if sealed else 8):
             return "damaged"
-    if sealed and 0 in tail:
+    if sealed and not is_property_text(stored.properties):
         return "damaged"
     sound = not stored.body or zlib.crc32(stored.body) & 0x7FFFFFFF == stored.body_crc & 0xFFFFFFFF
     return "bare" if sound else "damaged"
+
+
+def is_property_text(properties: bytes) -> bool:
+    """UTF-8 without control characters among the last 20 bytes, but for separators and white space."""
+    try:
+        properties.decode()
+    except UnicodeDecodeError:
+        return False
+    return not re.search(rb"[\x00\x03-\x08\x0e-\x1f\x7f]", properties[-20:])
 
 
 def decode(data: bytes, at: int, end: int, *, check_crc: bool = False) -> Stored:

@@ -64,14 +64,4 @@ static int rc_install(void) {
     return sigaction(SIGBUS, &mine, NULL);
 }
 
-/* Read a byte of each page of a range; between rc_enter and rc_leave. */
-static inline void rc_touch(const uint8_t *data, int64_t length, int64_t page) {
-    const volatile uint8_t *at = data;
-    const volatile uint8_t *end = data + length;
-    while (at < end) {
-        (void)*at;
-        at = (const uint8_t *)(((uintptr_t)at / (uintptr_t)page + 1) * (uintptr_t)page);
-    }
-}
-
 #endif

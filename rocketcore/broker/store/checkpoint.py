@@ -2,17 +2,18 @@
 
 ``checkpoint``   4096 bytes (broker.md §6): times of the last message flushed to the log, put in queues, put in the
                  index; from 5.x on also the physical offset up to which the store is confirmed
-``queuebounds``  our own: min and max of every consume queue when the log before ``confirm_offset`` and the queues built
-                 from it were on disk, and how far the log belongs to topics that were deleted. With it a start need not
-                 read the queues, notices one that was lost or cut, and reads the log from ``confirm_offset`` on only.
-                 Without it, or with a damaged one, everything is built from the log again. RocketMQ ignores the file
+``queuebounds``  our own: where the log begins, min and max of every consume queue when the log before
+                 ``confirm_offset`` and the queues built from it were on disk, and how far the log belongs to topics
+                 that were deleted. With it a start need not read the queues, notices one that was lost or cut, and
+                 reads the log from ``confirm_offset`` on only. Without it, or with a damaged one, everything is built
+                 from the log again. RocketMQ ignores the file
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from struct import Struct
 
@@ -26,7 +27,11 @@ _FIELDS = Struct(">qqqqq")
 
 @dataclass(slots=True, kw_only=True)
 class Checkpoint:
-    """The times and offsets in ``checkpoint`` (Java: ``StoreCheckpoint``)."""
+    """The times and offsets in ``checkpoint`` (Java: ``StoreCheckpoint``).
+
+    The time of the index stays 0: there is none, and Apache, which believes it, would not build what is missing. With 0
+    it takes down index files of before and, where ``messageIndexSafe`` asks for a whole index, reads all of the log.
+    """
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0
@@ -75,6 +80,7 @@ class Checkpoint:
 class QueueBounds:
     """The content of ``queuebounds``: one line of JSON after the CRC-32 of that line."""
 
+    begin_offset: int = -1
     confirm_offset: int = 0
     store_timestamp: int = 0
     queues: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
@@ -89,6 +95,7 @@ class QueueBounds:
                 return None
             values = json.loads(text)
             return cls(
+                begin_offset=values.get("begin", -1),
                 confirm_offset=values["confirm"],
                 store_timestamp=values["time"],
                 queues={
@@ -102,6 +109,7 @@ class QueueBounds:
 
     def encode(self) -> bytes:
         values = {
+            "begin": self.begin_offset,
             "confirm": self.confirm_offset,
             "time": self.store_timestamp,
             "queues": self.queues,
@@ -112,3 +120,10 @@ class QueueBounds:
 
     def write(self, path: Path, files: FileSystem) -> None:
         replace_durably(path, self.encode(), files)
+
+    def outdate(self, root: Path, files: FileSystem) -> None:
+        """Note that the queues are being built again: bounds that outlived them would be believed after a power cut.
+
+        What is known of deleted topics stays: nothing else remembers it.
+        """
+        replace(self, confirm_offset=-1).write(root / "queuebounds", files)

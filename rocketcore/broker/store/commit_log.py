@@ -11,11 +11,13 @@ So one group can hold runs of bytes for two segments.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-from rocketcore._fast.commit_log import COLUMNS, FILLER_SIZE, FULL, encode_filler, gather, walk
+from rocketcore._fast.commit_log import COLUMNS, FILLER_SIZE, FULL, encode_filler, find, gather, walk
 from rocketcore.broker.store.config import StoreConfig
+from rocketcore.broker.store.damage import DamagedRange, bridge, mend_files, put_aside
 from rocketcore.broker.store.segment_file import (
     FileSystem,
     LostWrite,
@@ -114,16 +116,23 @@ class CommitLog:
 
     # ------------------------------------------------------------------ segments
 
-    def load(self) -> None:
-        """List the segments; raises StoreCorrupted for a file of the wrong size or a gap."""
+    def load(self, before_mending: Callable[[], None] = lambda: None) -> bool:
+        """List the segments, mended where a file is missing or has the wrong size; returns whether one was.
+
+        before_mending  called once before the first file is changed
+        raises          StoreCorrupted for files of another size, or that do not belong together
+        """
         self._files.make_folder(self._folder)
         # A file of an earlier life may have its name without that being on disk.
         sync_names(self._folder, self._files)
         sync_names(self._folder.parent, self._files)
-        starts = list_files(self._folder, self._size, remove_broken=self._files)
+        found = list_files(self._folder, self._files)
+        mended = bool(found) and mend_files(self._config.root, found, self._size, self._files, before_mending)
+        starts = range(min(found), max(found) + 1, self._size) if found else ()
         self.segments = [
             Segment(self._folder / segment_name(start), start, self._size, self._files) for start in starts
         ]
+        return mended
 
     @property
     def min_offset(self) -> int:
@@ -160,6 +169,42 @@ class CommitLog:
     def is_sealed_at(self, physical_offset: int) -> bool:
         segment = self.find_segment(physical_offset)
         return segment is not None and self.is_sealed(segment)
+
+    def find_record(self, physical_offset: int, *, sealed: bool) -> int | None:
+        """Return where the next sound record begins, at or after ``physical_offset``, in whatever was ever written."""
+        while (segment := self.find_segment(physical_offset)) is not None:
+            sealed = sealed or self.is_sealed(segment)
+            for begin, end in segment.written_ranges(physical_offset - segment.start):
+                found = find(segment.view(), begin, end, segment.start, sealed)
+                if found >= 0:
+                    return segment.start + found
+            physical_offset = segment.end
+        return None
+
+    def close_hole(self, begin: int, end: int, store_timestamp: int) -> Iterator[DamagedRange]:
+        """Put damaged bytes of the log aside and bridge them; yields the range in each segment when that is done."""
+        while begin < end:
+            segment = self.find_segment(begin)
+            assert segment is not None, "the hole is within the log"
+            stop = min(end, segment.end)
+            within = begin - segment.start, stop - segment.start
+            put_aside(self._config.root, segment, *within, self._files)
+            bridge(segment, *within, store_timestamp, checksum=self._config.enabled_append_prop_crc)
+            yield DamagedRange(segment.path, begin, stop - begin)
+            begin = stop
+
+    def put_tail_aside(self, end: int) -> Iterator[DamagedRange]:
+        """Put aside what lies behind ``end``, where no sound record does; yields the range in each segment.
+
+        The range goes on to the end of what was ever written: zeros behind other bytes may have been records too.
+        """
+        for segment in self.segments:
+            begin = max(end - segment.start, 0)
+            if begin < segment.size:
+                stop, written = segment.data_end(begin)
+                if stop > begin:
+                    put_aside(self._config.root, segment, begin, stop, self._files)
+                    yield DamagedRange(segment.path, segment.start + begin, written - begin)
 
     def read(self, physical_offset: int, size: int) -> bytes | None:
         """Return a copy of written bytes, or None where they are not all in one segment.
@@ -212,6 +257,8 @@ class CommitLog:
     def open_at(self, end: int) -> None:
         """Begin to append at ``end``, the end of the valid data: later segments go, stale bytes behind it are cleared.
 
+        Nothing sound lies there, and recovery has put it aside.
+
         raises  StoreFull, OSError
         """
         while self.segments and self.segments[-1].start >= end and self.segments[-1].start > self.min_offset:
@@ -221,23 +268,9 @@ class CommitLog:
         if not self.segments or self.segments[-1].end == end:
             self.segments.append(self._create(end))
         segment = self.segments[-1]
-        cleared = segment.clear_from(end - segment.start)
-        if cleared:
-            logger.warning(
-                "commit log tail cleared path=%s position=%d bytes=%d", segment.path, end - segment.start, cleared
-            )
+        segment.clear_from(end - segment.start)
         self.written = self.synced = end
         self._begin_run(segment, end - segment.start)
-
-    def name_missing(self, end: int, noted: int) -> None:
-        """Name what was on disk when it was noted and is not there any more: the end of the log, files of it mostly."""
-        start = end - end % self._size
-        logger.error(
-            "commit log damaged, its end is missing path=%s position=%d bytes=%d",
-            self._folder / segment_name(start),
-            end - start,
-            noted - end,
-        )
 
     def reserve(self, size: int) -> None:
         """Make sure that a record of ``size`` bytes fits between ``position`` and ``limit``.

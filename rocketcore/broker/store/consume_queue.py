@@ -116,6 +116,11 @@ class ConsumeQueue:
         put_blank(blanks, 0, queue_offset - begin)
         self._tail += blanks
 
+    def blank_to(self, queue_offset: int) -> None:
+        """Put blanks at the end, for messages that are lost, so that the queue ends at ``queue_offset``."""
+        self._fill_to(queue_offset)
+        self.max_offset = queue_offset
+
     def units(self, queue_offset: int, count: int) -> bytes | bytearray:
         """Return up to ``count`` units from ``queue_offset`` on, a copy; fewer at the end of a file or of the queue.
 

@@ -53,6 +53,9 @@ PROPERTIES_MAX_BYTES = 32_767
 HOSTS_V6 = 0x30
 """System flags of the longest hosts. Room is reckoned with them: a segment may close 24 bytes early."""
 
+TIME_AHEAD_MILLIS = 60_000
+"""How far ahead of the clock the last run's time is taken over: further than clocks are corrected by."""
+
 BATCH_ROWS = 1024
 BATCH_ELEMENT_MIN_BYTES = 22
 
@@ -118,11 +121,16 @@ class MessageStore:
         self._files.keep_spare()
         try:
             clean = not self._path("abort").exists()
-            bounds, checkpoint = self._queue_saver.read()
-            self._log.load()
-            self.recovery = recover(self.config, self._log, self._queues, bounds, checkpoint, clean=clean)
-            if bounds is not None and bounds.confirm_offset > self.recovery.end_offset:
-                self._log.name_missing(self.recovery.end_offset, bounds.confirm_offset)
+            bounds, _ = self._queue_saver.read()
+
+            def before_mending() -> None:
+                if bounds is not None:
+                    bounds.outdate(root, self._files)
+
+            mended = self._log.load(before_mending)
+            self.recovery = recover(
+                self.config, self._log, self._queues, bounds, self._files, clean=clean, mended=mended
+            )
             self._log.open_at(self.recovery.end_offset)
             if not clean:
                 self._log.make_sure(bounds.confirm_offset if bounds is not None else -1, self.recovery.end_offset)
@@ -133,7 +141,10 @@ class MessageStore:
         for topic in self._queues.topics.values():
             topic.set_next_offsets()
         self._queues.changed.update(self._queues)
-        self._committer.begin_at(self.recovery.end_offset, self.recovery.store_timestamp)
+        # The store's time never falls, so that searches by time work; it waits while the clock is behind it. Not longer
+        # than this, though: after a moment of a clock that was years ahead it would stand still for good.
+        latest = self._clock.time_millis() + TIME_AHEAD_MILLIS
+        self._committer.begin_at(self.recovery.end_offset, min(self.recovery.store_timestamp, latest))
         logger.info(
             "store loaded path=%s clean=%s rebuilt=%s end=%d messages_read=%d damaged_bytes=%d",
             root,

@@ -45,7 +45,6 @@ ROWS = 256
 logger = logging.getLogger(__name__)
 
 _HEAD = Struct(">iiiiiqq")
-_MAGIC = b"\xda\xa3\x20"
 """What the magics of both versions begin with."""
 
 
@@ -86,7 +85,6 @@ class Repair:
         self._damage = damage
         self._topic = damage.queue.topic.encode()
         self._rows = Table(ROWS, COLUMNS)
-        self._one_row = Table(1, COLUMNS)
 
     def work(self) -> None:
         """raises  OSError when the files of the queue cannot be written"""
@@ -182,11 +180,7 @@ class Repair:
 
     def _skip_damage(self, segment: Segment, at: int, limit: int) -> int:
         """Name bytes of the log that are no record, and return where the next record begins, or the limit."""
-        end = at
-        while True:
-            magic = segment.find(_MAGIC, end + 5)
-            end = magic - 4 if 0 <= magic < limit else limit
-            if end == limit or kernel.walk(segment.view(), end, limit, segment.start, self._one_row.view)[0]:
-                break
+        found = self._log.find_record(segment.start + at + 1, sealed=self._log.is_sealed(segment))
+        end = limit if found is None else min(found - segment.start, limit)
         logger.error("commit log damaged path=%s position=%d bytes=%d", segment.path, at, end - at)
         return segment.start + end

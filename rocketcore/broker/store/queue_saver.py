@@ -187,6 +187,7 @@ class QueueSaver:
             self,
             unsaved,
             QueueBounds(
+                begin_offset=self._log.min_offset,
                 confirm_offset=confirm_offset,
                 store_timestamp=self._committer.durable_timestamp,
                 queues=bounds,
@@ -201,7 +202,6 @@ class QueueSaver:
         Checkpoint(
             physic_msg_timestamp=bounds.store_timestamp,
             logics_msg_timestamp=bounds.store_timestamp,
-            index_msg_timestamp=bounds.store_timestamp,
             confirm_physical_offset=bounds.confirm_offset,
         ).write(self._checkpoint_path, self._files)
 

@@ -4,21 +4,24 @@ The log is the truth, the queues follow from it. Two ways lead to them:
 
 resume    ``queuebounds`` says up to where log and queues were on disk together. The queues are cut to those bounds,
           after a look at the last unit of each, and the log is read from there on
-rebuild   no bounds, or queues that do not agree with them: all queues are removed and the whole log is read
+rebuild   no bounds, or queues that do not agree with them, or a file of the log that was mended: all queues are removed
+          and the whole log is read
 
-Reading stops at the first byte that is no valid record. Before what is known to be on disk that is damage: the scan
-looks for the next record, names the bytes that it left out, and blanks stand in the queue for the messages. After it,
-it is the torn tail of the last write: it is cut off, and what follows it was never acknowledged.
+A byte of the log is cleared only where no sound record lies behind it. Reading stops at the first bytes that are no
+sound record, and what was ever written behind them is searched for the next one. If there is one, the bytes between are
+damage, whatever was known to be on disk: a group is written only after the one before it was synced, so a later record
+shows that they were there. They are named, put aside and bridged (``damage``), and blanks stand in the queues for their
+messages. If there is none, they are taken for the torn tail of the last write: put aside, named, and cleared.
 
-Java reads back from the file that the checkpoint's times name; ``queuebounds`` says the same to the byte.
+Java cuts off what lies behind the first bad record, and reads back from the file that the checkpoint's times name;
+``queuebounds`` says the same to the byte.
 """
 
 from __future__ import annotations
 
 import logging
-import struct
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rocketcore._fast import commit_log as kernel
 from rocketcore._fast.commit_log import (
@@ -37,27 +40,23 @@ from rocketcore._fast.commit_log import (
     TOPIC_START,
 )
 from rocketcore._fast.consume_queue import unit
-from rocketcore._fast.message import MAGIC_V1, MAGIC_V2
-from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
+from rocketcore.broker.store.checkpoint import QueueBounds
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueTable, topic_fault
-from rocketcore.broker.store.segment_file import Segment
+from rocketcore.broker.store.damage import TOMBSTONE_MIN_BYTES, TOMBSTONE_TOPIC, DamagedRange
+from rocketcore.broker.store.segment_file import FileSystem, Segment, segment_name
 from rocketcore.broker.store.table import Table
 from rocketcore.codes import SCHEDULE_TOPIC
 
 __all__ = ["Recovery", "delivery_time", "is_queued", "recover"]
 
 ROWS = 4096
-RECORD_MIN_BYTES = 91
 TRANSACTION_TYPE = 0xC
 TRANSACTION_PREPARED = 0x4
 TRANSACTION_ROLLBACK = 0xC
 
 logger = logging.getLogger(__name__)
-
-_MAGICS = tuple(struct.pack(">i", magic) for magic in (MAGIC_V1, MAGIC_V2))
-
 
 class _Disagreement(Exception):
     """The queues on disk do not fit the bounds or the log; they have to be built again."""
@@ -65,13 +64,23 @@ class _Disagreement(Exception):
 
 @dataclass(slots=True)
 class Recovery:
-    """What a start found."""
+    """What a start found.
+
+    damaged  bytes that held messages, or may have, with sound messages behind them or noted to be on disk
+    torn     bytes at the end with no sound message behind them: the rest of a last write, or a last message that was
+             damaged; nothing tells them apart
+    """
 
     end_offset: int = 0
     store_timestamp: int = 0
     messages: int = 0
-    damaged_bytes: int = 0
+    damaged: list[DamagedRange] = field(default_factory=list)
+    torn: list[DamagedRange] = field(default_factory=list)
     rebuilt: bool = False
+
+    @property
+    def damaged_bytes(self) -> int:
+        return sum(one.length for one in self.damaged)
 
 
 def is_queued(sys_flag: int) -> bool:
@@ -89,24 +98,27 @@ def recover(
     log: CommitLog,
     queues: QueueTable,
     bounds: QueueBounds | None,
-    checkpoint: Checkpoint,
+    files: FileSystem,
     *,
     clean: bool,
+    mended: bool = False,
 ) -> Recovery:
-    """Fill ``queues`` from disk and log; the log itself is not changed.
+    """Fill ``queues`` from disk and log; damage in the log is bridged.
 
-    clean   the last run ended in order: nothing can be torn, whatever does not read is damage
-    raises  OSError when a file cannot be read
+    clean   the last run ended in order: no stale units lie behind those that the bounds name
+    mended  a file of the log was not as it should be: what the bounds say of queues and log need not hold
+    raises  OSError when a file cannot be read, or damage not be bridged
     """
-    if bounds is not None and log.min_offset <= bounds.confirm_offset <= log.file_end:
+    if bounds is not None and not mended and log.min_offset <= bounds.confirm_offset <= log.file_end:
         try:
             _adopt_queues(queues, bounds, trim=not clean)
-            return _Scan(config, log, queues, bounds, checkpoint, clean=clean, rebuild=False).run()
+            return _Scan(config, log, queues, bounds, rebuild=False).run()
         except _Disagreement as disagreement:
             logger.warning("consume queues are built again from the log reason=%s", disagreement)
     queues.topics.clear()
+    (bounds or QueueBounds(begin_offset=log.min_offset)).outdate(config.root, files)
     queues.files.remove_all()
-    return _Scan(config, log, queues, bounds, checkpoint, clean=clean, rebuild=True).run()
+    return _Scan(config, log, queues, bounds, rebuild=True).run()
 
 
 def _adopt_queues(queues: QueueTable, bounds: QueueBounds, *, trim: bool) -> None:
@@ -129,37 +141,31 @@ class _Scan:
     """One pass over the log."""
 
     def __init__(
-        self,
-        config: StoreConfig,
-        log: CommitLog,
-        queues: QueueTable,
-        bounds: QueueBounds | None,
-        checkpoint: Checkpoint,
-        *,
-        clean: bool,
-        rebuild: bool,
+        self, config: StoreConfig, log: CommitLog, queues: QueueTable, bounds: QueueBounds | None, *, rebuild: bool
     ) -> None:
         self._config = config
         self._levels = config.delay_levels
         self._log = log
         self._queues = queues
         self._rebuild = rebuild
-        self._clean = clean
-        self._deleted_before = bounds.deleted_before if bounds is not None else {}
-        self._durable_offset = bounds.confirm_offset if bounds is not None and bounds.confirm_offset >= 0 else None
-        self._durable_timestamp = checkpoint.physic_msg_timestamp
-        self._start = log.min_offset if rebuild or bounds is None else bounds.confirm_offset
+        self._bounds = bounds or QueueBounds()
+        self._start = log.min_offset if rebuild else self._bounds.confirm_offset
         self._table = Table(ROWS, COLUMNS)
         self._one_row = Table(1, COLUMNS)
         self._sealed = False
+        # Messages are known to be missing, from damage found now or bridged by an earlier start.
+        self._holes = False
+        self._repeated: dict[ConsumeQueue, int] = {}
         # Where the next message of a topic and queue goes if there is nothing special about it.
         self._plain_queues: dict[tuple[bytes, int], ConsumeQueue] = {}
         self._result = Recovery(
-            rebuilt=rebuild and bool(log.segments), store_timestamp=bounds.store_timestamp if bounds is not None else 0
+            rebuilt=rebuild and bool(log.segments), store_timestamp=self._bounds.store_timestamp
         )
 
     def run(self) -> Recovery:
         position = self._start
+        if 0 <= self._bounds.begin_offset < self._log.min_offset:
+            self._name_missing(self._bounds.begin_offset, self._log.min_offset)
         while (segment := self._log.find_segment(position)) is not None:
             position, goes_on = self._walk(segment, position)
             if self._rebuild:
@@ -168,76 +174,97 @@ class _Scan:
                 found = self._find_after(position)
                 if found is None:
                     break
-                length = found - position
-                self._result.damaged_bytes += length
-                logger.error(
-                    "commit log damaged path=%s position=%d bytes=%d", segment.path, position - segment.start, length
-                )
+                self._bridge(position, found)
                 position = found
         self._result.end_offset = position
+        self._name_missing(position, self._known_end(position))
+        for torn in self._log.put_tail_aside(position):
+            self._result.torn.append(torn)
+            logger.warning(
+                "commit log tail put aside, no sound record lies behind it: a write that was cut off, or damage to the "
+                "last messages path=%s position=%d bytes=%d",
+                torn.path,
+                torn.physical_offset - int(torn.path.name),
+                torn.length,
+            )
+        if self._rebuild and self._holes:
+            self._keep_ends()
+        for queue, count in self._repeated.items():
+            logger.error(
+                "messages with a queue offset that another has left out topic=%s queue_id=%d count=%d",
+                queue.topic,
+                queue.queue_id,
+                count,
+            )
         return self._result
 
     def _walk(self, segment: Segment, position: int) -> tuple[int, bool]:
         """Read records up to the first bytes that are none: where, and whether the log goes on there."""
         view = segment.view()
         at = position - segment.start
+        self._sealed = self._sealed or self._log.is_sealed(segment)
         while True:
             count, at, status, self._sealed = kernel.walk(
                 view, at, segment.size, segment.start, self._table.view, self._config.check_crc_on_recover, self._sealed
             )
-            dispatched = self._dispatch(view, count)
-            if dispatched < count:
-                return self._table.view[dispatched, PHYSICAL_OFFSET], False
+            self._dispatch(segment, view, count)
             if status == FULL:
                 continue
             if status == FILLER:
                 return segment.end, True
             return segment.start + at, False
 
-    def _dispatch(self, view: memoryview, count: int) -> int:
-        """Put the first ``count`` rows in their queues, up to one that cannot be; returns how many were."""
+    def _dispatch(self, segment: Segment, view: memoryview, count: int) -> None:
+        """Put the first ``count`` rows in their queues."""
         for done in range(count):
             row = self._table.row(done)
             start = row[TOPIC_START]
             name = bytes(view[start : start + row[TOPIC_LENGTH]])
             queue = self._plain_queues.get((name, row[QUEUE_ID]))
-            if queue is not None and queue.max_offset == row[QUEUE_OFFSET] and is_queued(row[SYS_FLAG]):
+            if not is_queued(row[SYS_FLAG]):
+                self._holes = self._holes or TOMBSTONE_TOPIC.startswith(name)
+            elif queue is not None and queue.max_offset == row[QUEUE_OFFSET]:
                 queue.append(row[QUEUE_OFFSET], row[PHYSICAL_OFFSET], row[SIZE], row[TAGS_CODE])
-            elif is_queued(row[SYS_FLAG]) and not self._enqueue(name, row):
-                count = done
-                break
+            else:
+                self._enqueue(segment, name, row)
         if count:
             self._result.messages += count
             stored = self._table.view[count - 1, STORE_TIMESTAMP]
             self._result.store_timestamp = max(self._result.store_timestamp, stored)
-        return count
 
-    def _enqueue(self, name: bytes, row: array[int]) -> bool:
-        """Add a message to its queue; False when the record's fields, which no checksum covers, make no sense."""
-        if topic_fault(name):
-            return False
-        topic = name.decode("utf-8", "replace")
+    def _enqueue(self, segment: Segment, name: bytes, row: array[int]) -> None:
+        """Add a message to its queue, or name it where its fields make no sense."""
         physical_offset, queue_id, queue_offset = row[PHYSICAL_OFFSET], row[QUEUE_ID], row[QUEUE_OFFSET]
-        if physical_offset < self._deleted_before.get(topic, 0):
-            return True
-        if not 0 <= queue_id <= MAX_QUEUE_ID:
-            return False
+        topic = name.decode("utf-8", "replace")
+        fault = topic_fault(name) or (topic.encode() != name and "topic name that is no text")
+        if fault or not 0 <= queue_id <= MAX_QUEUE_ID:
+            self._name(DamagedRange(segment.path, physical_offset, row[SIZE]), fault or f"queue id {queue_id}")
+            return
+        if physical_offset < self._bounds.deleted_before.get(topic, 0):
+            return
         queue = self._queues.topic(topic).queue(queue_id)
-        missing = queue_offset - queue.max_offset
-        if missing > 0:
-            if not self._rebuild:
-                raise _Disagreement(f"queue {topic}/{queue_id} ends at {queue.max_offset}, not at {queue_offset}")
-            # Messages may be missing because they were damaged, or because the log no longer begins at 0.
-            older = queue.max_offset == 0 and self._log.min_offset > 0
-            if missing > self._result.damaged_bytes // RECORD_MIN_BYTES and not older:
-                return False
+        if queue_offset > queue.max_offset and not self._rebuild and not self._holes:
+            raise _Disagreement(f"queue {topic}/{queue_id} ends at {queue.max_offset}, not at {queue_offset}")
         tags_code = row[TAGS_CODE]
         if row[DELAY_LEVEL] > 0 and topic == SCHEDULE_TOPIC:
             tags_code = delivery_time(row[STORE_TIMESTAMP], row[DELAY_LEVEL], self._levels)
-        queue.append(queue_offset, physical_offset, row[SIZE], tags_code)
-        if topic != SCHEDULE_TOPIC:
+        if not queue.append(queue_offset, physical_offset, row[SIZE], tags_code):
+            self._repeats(segment, queue, physical_offset, queue_offset)
+        elif topic != SCHEDULE_TOPIC:
             self._plain_queues[name, queue_id] = queue
-        return True
+
+    def _repeats(self, segment: Segment, queue: ConsumeQueue, physical_offset: int, queue_offset: int) -> None:
+        """Name the first message of a queue whose place another has; the rest are counted."""
+        if queue not in self._repeated:
+            logger.error(
+                "message left out, another has its queue offset path=%s position=%d topic=%s queue_id=%d offset=%d",
+                segment.path,
+                physical_offset - segment.start,
+                queue.topic,
+                queue.queue_id,
+                queue_offset,
+            )
+        self._repeated[queue] = self._repeated.get(queue, 0) + 1
 
     def _save_units(self) -> None:
         """Move the units of a segment from memory to the files."""
@@ -247,40 +274,60 @@ class _Scan:
                 self._queues.files.write(units)
                 queue.mark_saved(units.end)
 
+    # ------------------------------------------------------------------ damage
+
     def _find_after(self, position: int) -> int | None:
-        """Return the next record after bytes that are none, if the bytes are damage and not the torn tail.
+        """Return where the log goes on after bytes that are no sound record; None if they are its torn tail."""
+        segment = self._log.find_segment(position)
+        assert segment is not None, "a segment was read up to there"
+        at = position - segment.start
+        # Where only the checksum is wrong and all lengths agree, the next record begins behind this one. Nothing is
+        # looked for inside it: a body may hold bytes that look like a record of that very place.
+        count, behind, _, _ = kernel.walk(
+            segment.view(), at, segment.size, segment.start, self._one_row.view, check_crc=False
+        )
+        search_from = segment.start + (behind if count else min(at + TOMBSTONE_MIN_BYTES, segment.size))
+        found = self._log.find_record(search_from, sealed=self._sealed)
+        if found is not None:
+            return found
+        # What was noted was on disk, even if it is the last.
+        noted = min(self._bounds.confirm_offset, self._log.file_end)
+        return noted if position + TOMBSTONE_MIN_BYTES <= noted else None
 
-        Without bounds the checkpoint tells: a record that is older than the last flush of the log was on disk.
+    def _bridge(self, begin: int, end: int) -> None:
+        self._holes = True
+        for damaged in self._log.close_hole(begin, end, self._result.store_timestamp):
+            self._name(damaged, "put aside and bridged")
+
+    def _name(self, damaged: DamagedRange, what: str) -> None:
+        self._result.damaged.append(damaged)
+        logger.error(
+            "commit log damaged path=%s position=%d bytes=%d: %s",
+            damaged.path,
+            damaged.physical_offset - int(damaged.path.name),
+            damaged.length,
+            what,
+        )
+
+    def _known_end(self, end: int) -> int:
+        """Return up to where the log went at least, if more is known than was found.
+
+        A filler is written when the next file is there; where it is not, it held whatever came after.
         """
-        damaged = position
-        while (segment := self._log.find_segment(position)) is not None:
-            if self._durable_offset is not None and position >= self._durable_offset:
-                return None
-            # A segment that follows may begin with the record.
-            found = self._find_in(segment, position - segment.start if position == damaged else -1)
-            if found is not None:
-                physical_offset, store_timestamp = found
-                if self._durable_offset is not None:
-                    durable = physical_offset < self._durable_offset
-                else:
-                    durable = self._clean or store_timestamp <= self._durable_timestamp
-                return physical_offset if durable else None
-            position = segment.end
-        return None
+        file_end = self._log.file_end
+        behind_filler = end + self._config.mapped_file_size_commit_log if 0 < end == file_end else 0
+        return max(self._bounds.confirm_offset, behind_filler)
 
-    def _find_in(self, segment: Segment, at: int) -> tuple[int, int] | None:
-        """Return physical offset and store time of the first valid record after ``at``."""
-        view = segment.view()
-        candidates = {magic: segment.find(magic, at + 5) for magic in _MAGICS}
-        while True:
-            magic, place = min(candidates.items(), key=lambda item: item[1] if item[1] >= 0 else segment.size)
-            if place < 0:
-                return None
-            start = place - 4
-            # A record knows where it lies: that dismisses almost every stray magic without reading a body.
-            knows = int.from_bytes(view[place + 24 : place + 32], "big") if place + 32 <= segment.size else -1
-            if knows == segment.start + start:
-                count, _, _, _ = kernel.walk(view, start, segment.size, segment.start, self._one_row.view, True)
-                if count:
-                    return segment.start + start, self._one_row.view[0, STORE_TIMESTAMP]
-            candidates[magic] = segment.find(magic, place + 1)
+    def _name_missing(self, begin: int, end: int) -> None:
+        if begin < end:
+            start = begin - begin % self._config.mapped_file_size_commit_log
+            path = self._config.commit_log_folder / segment_name(start)
+            self._name(DamagedRange(path, begin, end - begin), "files are missing")
+
+    def _keep_ends(self) -> None:
+        """No queue ends before where it was known to end: its next offset must not be one that consumers passed."""
+        for topic, of_topic in self._bounds.queues.items():
+            for queue_id, (_, end) in of_topic.items():
+                queue = self._queues.topic(topic).queue(queue_id)
+                if queue.max_offset < end:
+                    queue.blank_to(end)

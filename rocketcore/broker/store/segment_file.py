@@ -26,12 +26,11 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
 from rocketcore._fast import mapped
-from rocketcore.errors import StoreCorrupted, StoreLocked
+from rocketcore.errors import StoreLocked
 
 __all__ = [
     "FileSystem",
@@ -49,6 +48,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+NAME_DIGITS = 20
 T = TypeVar("T")
 
 ZERO_BYTES = 1 << 20
@@ -307,27 +307,7 @@ class Segment:
             self._view = memoryview(self._map)
         return self._view
 
-    def find(self, pattern: bytes, start: int) -> int:
-        """Return the position of the next ``pattern`` in the file from ``start`` on, or -1."""
-        self.view()
-        assert self._map is not None, "view() maps the file"
-        for begin, end in self._readable_ranges(start):
-            found = self._map.find(pattern, begin, end)
-            if found >= 0:
-                return found
-        return -1
-
-    def _readable_ranges(self, position: int) -> Iterator[tuple[int, int]]:
-        """Return the written ranges from ``position`` on, without pages that cannot be read."""
-        view = self.view()
-        for begin, end in self._written_ranges(position):
-            while begin < end:
-                readable = mapped.readable(view, begin, end)
-                if readable > begin:
-                    yield begin, readable
-                begin = (readable // mmap.PAGESIZE + 1) * mmap.PAGESIZE
-
-    def _written_ranges(self, position: int) -> Iterator[tuple[int, int]]:
+    def written_ranges(self, position: int) -> Iterator[tuple[int, int]]:
         """Return the ranges from ``position`` on that were ever written: what was only allocated reads as zeros."""
         fd = self._writable()
         while position < self.size:
@@ -345,6 +325,20 @@ class Segment:
         if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)
 
+    def data_end(self, position: int) -> tuple[int, int]:
+        """Return where the last byte ends that is not zero, from ``position`` on, and the last that was ever written.
+
+        returns  twice ``position`` if there is none
+        """
+        last = end = position
+        fd = self._writable()
+        for begin, end in self.written_ranges(position):
+            for chunk in range(begin, end, ZERO_BYTES):
+                data = os.pread(fd, min(ZERO_BYTES, end - chunk), chunk).rstrip(b"\0")
+                if data:
+                    last = chunk + len(data)
+        return last, end
+
     def clear_from(self, position: int) -> int:
         """Overwrite with zeros what was ever written at or after ``position``; return the bytes that were not zero.
 
@@ -352,7 +346,7 @@ class Segment:
         """
         fd = self._writable()
         cleared = 0
-        for begin, end in self._written_ranges(position):
+        for begin, end in self.written_ranges(position):
             for chunk in range(begin, end, ZERO_BYTES):
                 length = min(ZERO_BYTES, end - chunk)
                 data = os.pread(fd, length, chunk)
@@ -417,33 +411,23 @@ class FolderLock:
 
 def segment_name(start: int) -> str:
     """Return the file name of the file that starts at byte ``start`` of its log."""
-    return f"{start:020d}"
+    return f"{start:0{NAME_DIGITS}d}"
 
 
-def list_files(folder: Path, size: int, *, remove_broken: FileSystem | None = None) -> list[int]:
-    """Return the start offsets of a log's files, ascending.
+def list_files(folder: Path, files: FileSystem) -> dict[int, Path]:
+    """Return start offset and path of a log's files, ascending, after removing unfinished ones.
 
-    remove_broken  removes unfinished files (``.tmp``, or empty as RocketMQ 5 can leave its last one) with this
-    raises         StoreCorrupted for a file of another size, or with a gap before it
+    Unfinished are ``.tmp`` files, and an empty last one, which RocketMQ 5 can leave.
     """
-    starts = []
+    found = {}
     for entry in _entries(folder):
-        if not entry.name.isascii() or not entry.name.isdigit():
-            if remove_broken is not None and entry.name.endswith(".tmp"):
-                remove_broken.remove(Path(entry.path))
-            continue
-        found = entry.stat().st_size
-        if found == 0 and remove_broken is not None:
-            remove_broken.remove(Path(entry.path))
-            continue
-        if found != size:
-            raise StoreCorrupted(f"{entry.path} has {found} bytes and not the configured {size}")
-        starts.append(int(entry.name))
-    starts.sort()
-    for previous, start in pairwise(starts):
-        if start != previous + size:
-            raise StoreCorrupted(f"{folder}: no file starts at {previous + size}, but one starts at {start}")
-    return starts
+        if len(entry.name) == NAME_DIGITS and entry.name.isascii() and entry.name.isdigit():
+            found[int(entry.name)] = Path(entry.path)
+        elif entry.name.endswith(".tmp"):
+            files.remove(Path(entry.path))
+    while found and found[max(found)].stat().st_size == 0:
+        files.remove(found.pop(max(found)))
+    return dict(sorted(found.items()))
 
 
 def _entries(folder: Path) -> Iterable[os.DirEntry[str]]:

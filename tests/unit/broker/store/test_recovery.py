@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from rocketcore.broker.store import MessageStore
+from rocketcore.broker.store.checkpoint import Checkpoint
+from rocketcore.broker.store.damage import DamagedRange
 from rocketcore.errors import StoreCorrupted, StoreLocked
+from rocketcore.service import ManualClock
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
     UNITS_PER_FILE,
@@ -128,8 +132,8 @@ def test_units_of_a_lost_tail_do_not_come_back(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_stale_records_behind_a_torn_one_are_cleared(tmp_path: Path) -> None:
-    """A hole in the unacknowledged tail: what lies behind it must not join up with what is written later."""
+def test_records_behind_a_damaged_one_are_kept(tmp_path: Path) -> None:
+    """Without a note of what was on disk: sound records behind a hole show that it is damage and no torn tail."""
 
     async def run() -> None:
         async with running_store(tmp_path) as store:
@@ -138,14 +142,19 @@ def test_stale_records_behind_a_torn_one_are_cleared(tmp_path: Path) -> None:
         root = tmp_path / "crash"
         (root / "queuebounds").unlink(missing_ok=True)
         overwrite(root / LOG, places[3].physical_offset, bytes(16))
+        hole = DamagedRange(root / LOG, places[3].physical_offset, places[3].size)
+        raw = (root / LOG).read_bytes()[hole.physical_offset : hole.physical_offset + hole.length]
         async with running_store(root) as store:
-            assert numbers(store, 0) == [0, 1, 2]
-            again = await put(store, b"%06d" % 33)
-            assert again.physical_offset == places[3].physical_offset
-            assert again.size == places[3].size
+            assert store.recovery.damaged == [hole]
+            assert numbers(store, 0) == [0, 1, 2, 4, 5]
+            again = await put(store, b"%06d" % 6)
+            assert (again.physical_offset, again.queue_offset) == (places[5].end_offset, 6)
             crash_copy(root, tmp_path / "second")
+        assert (root / "damaged" / f"{hole.physical_offset:020d}").read_bytes() == raw
+        (tmp_path / "second" / "queuebounds").unlink(missing_ok=True)
         async with running_store(tmp_path / "second") as store:
-            assert numbers(store, 0) == [0, 1, 2, 33]
+            assert store.recovery.damaged == []
+            assert numbers(store, 0) == [0, 1, 2, 4, 5, 6]
 
     asyncio.run(run())
 
@@ -179,7 +188,7 @@ def test_a_crash_right_after_a_roll(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with running_store(tmp_path) as store:
-            while (await put(store, bytes(30_000))).end_offset < 2 * SEGMENT_BYTES:
+            while (await put(store, bytes(30_000))).end_offset <= SEGMENT_BYTES:
                 pass
             count = store.max_offset("T", 0)
             crash_copy(tmp_path, tmp_path / "a")
@@ -194,7 +203,7 @@ def test_a_crash_right_after_a_roll(tmp_path: Path) -> None:
             async with running_store(root) as store:
                 assert store.max_physical_offset == SEGMENT_BYTES
                 found = len(read_queue(store))
-                assert 0 < found < count
+                assert found == count - 1
                 result = await put(store)
                 assert (result.physical_offset, result.queue_offset) == (SEGMENT_BYTES, found)
             async with running_store(root) as store:
@@ -208,16 +217,73 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
         await filled(tmp_path, 200)
 
     asyncio.run(run())
-    second = tmp_path / "commitlog" / f"{SEGMENT_BYTES:020d}"
-    moved = second.with_name("moved")
-    second.rename(moved)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "commitlog").iterdir()}
+    for size in (SEGMENT_BYTES * 3 // 4, SEGMENT_BYTES * 2):
+        with pytest.raises(StoreCorrupted, match=f"has {SEGMENT_BYTES} bytes and not the configured {size}"):
+            MessageStore(store_config(tmp_path, mapped_file_size_commit_log=size, max_message_size=4096)).load()
+    for path in (tmp_path / "commitlog").iterdir():
+        if path != tmp_path / LOG:
+            path.unlink()
+    for size in (SEGMENT_BYTES * 3 // 4, SEGMENT_BYTES * 2):
+        # A single file that its filler fills is no shortened one of another size.
+        with pytest.raises(StoreCorrupted, match=f"not the configured {size}"):
+            MessageStore(store_config(tmp_path, mapped_file_size_commit_log=size, max_message_size=4096)).load()
+    assert (tmp_path / LOG).read_bytes() == before[LOG.name]
+    (tmp_path / "commitlog" / f"{100 * SEGMENT_BYTES:020d}").write_bytes(before[LOG.name])
     with pytest.raises(StoreCorrupted, match="no file starts at"):
         MessageStore(store_config(tmp_path)).load()
-    moved.rename(second)
-    with second.open("r+b") as file:
-        file.truncate(100)
-    with pytest.raises(StoreCorrupted, match="has 100 bytes"):
-        MessageStore(store_config(tmp_path)).load()
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "short", "long", "short last"])
+def test_a_file_that_is_lost_or_has_the_wrong_size_costs_what_it_held(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            places = [await put(store, b"%06d" % number + bytes(2000)) for number in range(200)]
+        files = sorted((tmp_path / "commitlog").iterdir())
+        hit = files[-1] if damage == "short last" else files[1]
+        if hit.stat().st_size and int(hit.name) >= places[-1].end_offset:
+            hit = files[-2]
+        keep = SEGMENT_BYTES
+        match damage:
+            case "missing":
+                hit.unlink()
+                keep = 0
+            case "empty":
+                os.truncate(hit, 0)
+                keep = 0
+            case "short" | "short last":
+                keep = 10_000
+                os.truncate(hit, keep)
+            case "long":
+                with hit.open("ab") as file:
+                    file.write(b"more")
+        start = int(hit.name)
+        lost = {
+            number
+            for number, place in enumerate(places)
+            if start <= place.physical_offset < start + SEGMENT_BYTES and place.end_offset > start + keep
+        }
+        left = [number for number in range(200) if number not in lost]
+        async with running_store(tmp_path) as store:
+            assert numbers(store, 0) == left
+            assert str(hit) in caplog.text
+            assert bool(store.recovery.damaged_bytes) is (damage != "long")
+            for one in sorted(lost):
+                assert any(
+                    damaged.physical_offset <= places[one].physical_offset
+                    and places[one].end_offset <= damaged.physical_offset + damaged.length
+                    for damaged in store.recovery.damaged
+                )
+            assert (await put(store, b"%06d" % 200)).queue_offset == 200
+        async with running_store(tmp_path) as store:
+            assert store.recovery.damaged == []
+            assert numbers(store, 0) == [*left, 200]
+        if damage == "long":
+            assert (tmp_path / "damaged" / f"{start + SEGMENT_BYTES:020d}").read_bytes() == b"more"
+
+    asyncio.run(run())
 
 
 def _load_in_another_process(root: Path, answer: multiprocessing.queues.Queue[str]) -> None:
@@ -263,8 +329,58 @@ def test_a_log_that_ends_before_what_was_noted_is_named(tmp_path: Path, caplog: 
         last.unlink()
         async with running_store(tmp_path) as store:
             assert read_queue(store)
-            assert (
-                f"commit log damaged, its end is missing path={last} position=0 bytes={end - SEGMENT_BYTES}"
-            ) in caplog.text
+            assert (last, SEGMENT_BYTES, end - SEGMENT_BYTES) in store.recovery.damaged
+            assert f"path={last} position=0 bytes={end - SEGMENT_BYTES}: files are missing" in caplog.text
+
+    asyncio.run(run())
+
+
+def test_a_time_far_ahead_is_not_taken_over_by_the_next_run(tmp_path: Path) -> None:
+    """A little ahead is: the time of messages does not fall along a queue."""
+    clock = ManualClock(1_700_000_000_000)
+
+    async def run() -> None:
+        async with running_store(tmp_path, clock=clock) as store:
+            await put(store)
+        clock.set_wall(clock.time_millis() - 20_000)
+        async with running_store(tmp_path, clock=clock) as store:
+            assert (await put(store)).store_timestamp == 1_700_000_000_000
+        clock.set_wall(4_000_000_000_000)
+        async with running_store(tmp_path, clock=clock) as store:
+            assert (await put(store)).store_timestamp == 4_000_000_000_000
+        clock.set_wall(1_700_000_100_000)
+        async with running_store(tmp_path, clock=clock) as store:
+            assert (await put(store)).store_timestamp == 1_700_000_100_000 + 60_000
+
+    asyncio.run(run())
+
+
+def test_the_checkpoint_speaks_of_no_index(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            stored = (await put(store)).store_timestamp
+        checkpoint = Checkpoint.read(tmp_path / "checkpoint")
+        assert (checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) == (stored, stored)
+        assert checkpoint.index_msg_timestamp == 0
+
+    asyncio.run(run())
+
+
+def test_a_rebuild_that_does_not_come_to_its_end_is_begun_again(tmp_path: Path) -> None:
+    """The note of before must not be believed when only the last units of the queues are right again."""
+
+    async def run() -> None:
+        await filled(tmp_path, 240)
+        shutil.rmtree(tmp_path / "consumequeue" / "T" / "0")
+        store = MessageStore(store_config(tmp_path))
+        store.load()
+        assert store.recovery.rebuilt
+        # The power goes before the next note.
+        crash_copy(tmp_path, tmp_path / "crash")
+        await store.stop()
+        overwrite(tmp_path / "crash" / "consumequeue" / "T" / "1" / f"{0:020d}", 0, bytes(UNITS_PER_FILE * 20))
+        async with running_store(tmp_path / "crash") as store:
+            assert store.recovery.rebuilt
+            assert numbers(store, 1) == list(range(1, 240, 2))
 
     asyncio.run(run())

@@ -104,7 +104,7 @@ def walk_and_gather(folder: Path) -> None:
     files = FileSystem()
     data = files.map(files.open(path), SEGMENT_BYTES)
     rows = np.zeros((100, kernel.COLUMNS), np.int64)
-    whole, _, status = kernel.walk(data, 0, SEGMENT_BYTES, 0, rows)
+    whole, _, status, _ = kernel.walk(data, 0, SEGMENT_BYTES, 0, rows)
     assert (whole, status) == (10, kernel.END_OF_LOG)
     offsets, sizes = rows[:10, kernel.PHYSICAL_OFFSET].tolist(), rows[:10, kernel.SIZE].tolist()
     units = np.array([offsets, sizes, range(10)]).T.copy()
@@ -112,7 +112,7 @@ def walk_and_gather(folder: Path) -> None:
     for pages in (2, 1, 0):
         os.truncate(path, pages * PAGE)
         within = sum(offset + size <= pages * PAGE for offset, size in zip(offsets, sizes, strict=True))
-        count, position, status = kernel.walk(data, 0, SEGMENT_BYTES, 0, rows)
+        count, position, status, _ = kernel.walk(data, 0, SEGMENT_BYTES, 0, rows)
         assert (count, position, status) == (within, offsets[within], kernel.UNREADABLE)
         body, row = kernel.gather(units, 0, 10, data, 0, 0, 0)
         assert (row, len(body)) == (within, sum(sizes[:within]))
