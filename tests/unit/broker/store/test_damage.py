@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -406,5 +407,28 @@ def test_a_sound_record_of_an_impossible_queue_is_named(tmp_path: Path) -> None:
             assert [(one.physical_offset, one.length) for one in store.recovery.damaged] == [(end, size)]
             assert (await put(store, b"%06d" % 1)).physical_offset == end + size
             assert numbers(store) == [0, 1]
+
+    asyncio.run(run())
+
+
+def test_files_that_are_all_shortened_are_mended(tmp_path: Path) -> None:
+    """Each by another length: no other setting made them."""
+
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            places = [await put(store, b"%06d" % number + bytes(2000)) for number in range(100)]
+        kept = {}
+        for number, path in enumerate(sorted((tmp_path / "commitlog").iterdir())):
+            kept[int(path.name)] = 60_000 + number
+            os.truncate(path, 60_000 + number)
+        left = [
+            number
+            for number, place in enumerate(places)
+            if place.end_offset % SEGMENT_BYTES <= kept[place.physical_offset // SEGMENT_BYTES * SEGMENT_BYTES]
+        ]
+        assert 0 < len(left) < 100
+        async with running_store(tmp_path) as store:
+            assert numbers(store) == left
+            assert store.recovery.damaged_bytes > 0
 
     asyncio.run(run())
