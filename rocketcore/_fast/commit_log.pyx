@@ -326,10 +326,11 @@ cdef int64_t guarded_find(
         if fault == NULL:
             return found
         page = page_before(data, fault)
-        # Records that end before the page first, then those behind it.
-        if page > start and try_find(data, start, min(last, page), page, base_offset, sealed, &found) == NULL:
-            if found >= 0:
-                return found
+        # Records that end before the page first, then those behind it. The loop reads four bytes behind its last place.
+        if page > start and try_find(
+            data, start, min(last, page - FIXED_SIZE), page, base_offset, sealed, &found
+        ) == NULL and found >= 0:
+            return found
         start = max(start, page + PAGE_SIZE)
     return -1
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rocketcore.broker.store import GetStatus
@@ -73,6 +73,7 @@ def found_after(root: Path) -> tuple[list[bytes], list[DamagedRange]]:
 
 @SPEED
 @given(place=PLACES)
+@example(place=98)  # the first record of a log, whose properties have a length and are zeros
 def test_torn_tail_at_any_byte(written: Written, place: int) -> None:
     cut = place % (written.ends[-1] + 1)
     whole = [body for body, end in zip(written.bodies, written.ends, strict=True) if end <= cut]
@@ -84,8 +85,8 @@ def test_torn_tail_at_any_byte(written: Written, place: int) -> None:
             file.seek(position)
             file.write(bytes(SEGMENT_BYTES - position))
         for path in (root / "commitlog").iterdir():
-            if path.name > name.name:
-                path.unlink()
+            if path.name > name.name:  # a filler is written when the next file is there
+                path.write_bytes(bytes(SEGMENT_BYTES))
         found, damaged = found_after(root)
         assert found == whole
         assert damaged == []

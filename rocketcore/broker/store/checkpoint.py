@@ -7,11 +7,14 @@
                  that were deleted. With it a start need not read the queues, notices one that was lost or cut, and
                  reads the log from ``confirm_offset`` on only. Without it, or with a damaged one, everything is built
                  from the log again. RocketMQ ignores the file
+``abort``        stands while the store runs: the process id, which is RocketMQ's content, and behind it where the log
+                 ended when the run began, if the run gives every record a checksum
 """
 
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +22,7 @@ from struct import Struct
 
 from rocketcore.broker.store.segment_file import FileSystem, replace_durably
 
-__all__ = ["Checkpoint", "QueueBounds"]
+__all__ = ["Checkpoint", "QueueBounds", "RunMark"]
 
 CHECKPOINT_BYTES = 4096
 _FIELDS = Struct(">qqqqq")
@@ -74,6 +77,36 @@ class Checkpoint:
     def min_timestamp(self) -> int:
         """Store time before which messages are surely in the log and in the queues."""
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - 3000)
+
+
+@dataclass(slots=True)
+class RunMark:
+    """The file ``abort``: where it is, the last run did not end in order.
+
+    sealed_from  every record behind this physical offset has a checksum; None: that is not known
+    """
+
+    sealed_from: int | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> RunMark | None:
+        """Read the file; None where there is none. One of RocketMQ's, or a damaged one, says nothing more."""
+        try:
+            words = path.read_bytes().split()
+        except FileNotFoundError:
+            return None
+        return cls(int(words[1]) if len(words) == 2 and words[1].isdigit() else None)
+
+    def write(self, path: Path, files: FileSystem) -> None:
+        """Leave the mark, durably."""
+        words = [os.getpid()] if self.sealed_from is None else [os.getpid(), self.sealed_from]
+        fd = files.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            files.write(fd, " ".join(map(str, words)).encode(), 0)
+            files.sync(fd)
+        finally:
+            files.close(fd)
+        files.sync_folder(path.parent)
 
 
 @dataclass(slots=True, kw_only=True)

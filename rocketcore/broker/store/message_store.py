@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from rocketcore._fast import message as kernel
 from rocketcore._fast.header import SEND_BODY_LENGTH, SEND_PROPERTIES_LENGTH, SEND_QUEUE_ID, decode_properties
+from rocketcore.broker.store.checkpoint import RunMark
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
@@ -120,7 +120,8 @@ class MessageStore:
         self._lock.acquire()
         self._files.keep_spare()
         try:
-            clean = not self._path("abort").exists()
+            mark = RunMark.read(self._path("abort"))
+            clean = mark is None
             bounds, _ = self._queue_saver.read()
 
             def before_mending() -> None:
@@ -128,13 +129,11 @@ class MessageStore:
                     bounds.outdate(root, self._files)
 
             mended = self._log.load(before_mending)
-            self.recovery = recover(
-                self.config, self._log, self._queues, bounds, self._files, clean=clean, mended=mended
-            )
+            self.recovery = recover(self.config, self._log, self._queues, bounds, self._files, mark, mended=mended)
             self._log.open_at(self.recovery.end_offset)
             if not clean:
                 self._log.make_sure(bounds.confirm_offset if bounds is not None else -1, self.recovery.end_offset)
-            self._write_abort()
+            RunMark(self.recovery.end_offset if self._checksum else None).write(self._path("abort"), self._files)
         except BaseException:
             self._close_files()
             raise
@@ -155,15 +154,6 @@ class MessageStore:
             self.recovery.damaged_bytes,
         )
         return self.recovery
-
-    def _write_abort(self) -> None:
-        """Leave the mark that stands while the store runs; the process id is RocketMQ's content."""
-        fd = self._files.open(self._path("abort"), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        try:
-            self._files.write(fd, str(os.getpid()).encode(), 0)
-        finally:
-            self._files.close(fd)
-        self._files.sync_folder(self.config.root)
 
     async def start(self) -> None:
         """Take messages, on the running loop."""

@@ -27,6 +27,7 @@ from rocketcore._fast import commit_log as kernel
 from rocketcore._fast.commit_log import (
     COLUMNS,
     DELAY_LEVEL,
+    END_OF_DATA,
     FILLER,
     FULL,
     PHYSICAL_OFFSET,
@@ -40,7 +41,7 @@ from rocketcore._fast.commit_log import (
     TOPIC_START,
 )
 from rocketcore._fast.consume_queue import unit
-from rocketcore.broker.store.checkpoint import QueueBounds
+from rocketcore.broker.store.checkpoint import QueueBounds, RunMark
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueTable, topic_fault
@@ -52,6 +53,7 @@ from rocketcore.codes import SCHEDULE_TOPIC
 __all__ = ["Recovery", "delivery_time", "is_queued", "recover"]
 
 ROWS = 4096
+NEVER = 1 << 63
 TRANSACTION_TYPE = 0xC
 TRANSACTION_PREPARED = 0x4
 TRANSACTION_ROLLBACK = 0xC
@@ -99,26 +101,26 @@ def recover(
     queues: QueueTable,
     bounds: QueueBounds | None,
     files: FileSystem,
+    mark: RunMark | None,
     *,
-    clean: bool,
     mended: bool = False,
 ) -> Recovery:
     """Fill ``queues`` from disk and log; damage in the log is bridged.
 
-    clean   the last run ended in order: no stale units lie behind those that the bounds name
+    mark    of the last run, None if it ended in order: no stale units lie behind those that the bounds name then
     mended  a file of the log was not as it should be: what the bounds say of queues and log need not hold
     raises  OSError when a file cannot be read, or damage not be bridged
     """
     if bounds is not None and not mended and log.min_offset <= bounds.confirm_offset <= log.file_end:
         try:
-            _adopt_queues(queues, bounds, trim=not clean)
-            return _Scan(config, log, queues, bounds, rebuild=False).run()
+            _adopt_queues(queues, bounds, trim=mark is not None)
+            return _Scan(config, log, queues, bounds, mark, rebuild=False).run()
         except _Disagreement as disagreement:
             logger.warning("consume queues are built again from the log reason=%s", disagreement)
     queues.topics.clear()
     (bounds or QueueBounds(begin_offset=log.min_offset)).outdate(config.root, files)
     queues.files.remove_all()
-    return _Scan(config, log, queues, bounds, rebuild=True).run()
+    return _Scan(config, log, queues, bounds, mark, rebuild=True).run()
 
 
 def _adopt_queues(queues: QueueTable, bounds: QueueBounds, *, trim: bool) -> None:
@@ -141,7 +143,14 @@ class _Scan:
     """One pass over the log."""
 
     def __init__(
-        self, config: StoreConfig, log: CommitLog, queues: QueueTable, bounds: QueueBounds | None, *, rebuild: bool
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: QueueTable,
+        bounds: QueueBounds | None,
+        mark: RunMark | None,
+        *,
+        rebuild: bool,
     ) -> None:
         self._config = config
         self._levels = config.delay_levels
@@ -153,6 +162,7 @@ class _Scan:
         self._table = Table(ROWS, COLUMNS)
         self._one_row = Table(1, COLUMNS)
         self._sealed = False
+        self._sealed_from = mark.sealed_from if mark is not None and mark.sealed_from is not None else NEVER
         # Messages are known to be missing, from damage found now or bridged by an earlier start.
         self._holes = False
         self._repeated: dict[ConsumeQueue, int] = {}
@@ -204,11 +214,15 @@ class _Scan:
         at = position - segment.start
         self._sealed = self._sealed or self._log.is_sealed(segment)
         while True:
+            # The last run may have begun in this segment; its records are judged by what it gave them.
+            run_began = self._sealed_from - segment.start
+            self._sealed = self._sealed or at >= run_began
+            stop = segment.size if self._sealed else min(run_began, segment.size)
             count, at, status, self._sealed = kernel.walk(
-                view, at, segment.size, segment.start, self._table.view, self._config.check_crc_on_recover, self._sealed
+                view, at, stop, segment.start, self._table.view, self._config.check_crc_on_recover, self._sealed
             )
             self._dispatch(segment, view, count)
-            if status == FULL:
+            if status == FULL or (status == END_OF_DATA and at == stop < segment.size):
                 continue
             if status == FILLER:
                 return segment.end, True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ def test_delay_levels(vector: dict[str, Any]) -> None:
 def test_files_of_a_store(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_store(tmp_path) as store:
-            assert (tmp_path / "abort").read_text().isdigit()
+            assert (tmp_path / "abort").read_text() == f"{os.getpid()} 0"
             await put(store, topic="Topic", queue_id=3)
 
     asyncio.run(run())
