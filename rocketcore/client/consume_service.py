@@ -1,6 +1,6 @@
 """ConsumeService: messages from the queues to those who handle them, and their verdicts back.
 
-Plain functions run on threads, coroutine functions on the loop; ``capacity`` bounds how many handlers run at once. A
+Plain functions run on threads, coroutine functions on the loop; ``capacity`` bounds how many of each run at once. A
 thread gets several messages at a time when the handler is quick, so that a hand-over costs less than the work, and one
 at a time when it is not. Messages that no handler takes wait for whoever iterates.
 
@@ -12,25 +12,27 @@ RocketMQ 5.5.0: ``ConsumeMessageConcurrentlyService``, ``ConsumeMessageOrderlySe
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import inspect
 import logging
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, TypeAlias
 
 from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.errors import ConfigError
 from rocketcore.message import ConsumeResult, ReceivedMessage, RetryLater
 from rocketcore.protocol.bodies import CMResult
 
-__all__ = ["ConsumeService", "MessageHandler", "Verdict"]
+__all__ = ["ConsumeService", "MessageHandler", "Verdict", "check_handler"]
 
 logger = logging.getLogger(__name__)
 
-MessageHandler: TypeAlias = Callable[[ReceivedMessage], Any]
-"""Returns None or a ConsumeResult, or a coroutine of that; raises to have the message again."""
+MessageHandler: TypeAlias = Callable[[ReceivedMessage], ConsumeResult | Awaitable[ConsumeResult | None] | None]
+"""Returns None or a ConsumeResult, or an awaitable of that; raises to have the message again."""
 
 Verdict: TypeAlias = tuple[ReceivedMessage, ConsumeResult, float | None]
 """A message, what its handler said, and the delay it asked for."""
@@ -40,47 +42,134 @@ CHUNK_MAX: Final = 32
 CHUNKS_PER_HANDLER: Final = 2
 
 
-def _verdict(message: ReceivedMessage, result: object) -> Verdict:
-    return message, result if isinstance(result, ConsumeResult) else ConsumeResult.SUCCESS, None
+def check_handler(topic: str, handler: object) -> None:
+    """Refuse what cannot be called; raises ConfigError."""
+    if not callable(handler):
+        raise ConfigError(
+            f"the handler of topic {topic!r} is a function or a coroutine function, got {type(handler).__name__}"
+        )
 
 
-def _failure(message: ReceivedMessage, error: Exception) -> Verdict:
+def _returns_coroutine(function: object) -> bool:
+    """Say whether a call only makes a coroutine, as far as that can be seen without calling."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+class _Handler:
+    """A handler of the application, and what its results mean."""
+
+    __slots__ = ("_warned", "function", "on_loop")
+
+    def __init__(self, function: MessageHandler) -> None:
+        self.function: Callable[[ReceivedMessage], Any] = function
+        self.on_loop = _returns_coroutine(function)
+        self._warned = False
+
+    def verdict(self, message: ReceivedMessage, result: object) -> Verdict:
+        """Return what a result means; one that is none of a handler's is a failure, as null is in Java."""
+        if result is None:
+            return message, ConsumeResult.SUCCESS, None
+        if isinstance(result, ConsumeResult):
+            return message, result, None
+        if not self._warned:
+            self._warned = True  # it will return the like for every message
+            logger.error(
+                "a handler returns None or a ConsumeResult, this one returned %s: its messages are retried"
+                " topic=%s handler=%r",
+                type(result).__name__,
+                message.topic,
+                self.function,
+            )
+        return message, ConsumeResult.RETRY, None
+
+
+def _failure(message: ReceivedMessage, error: BaseException) -> Verdict:
     if isinstance(error, RetryLater):
         return message, ConsumeResult.RETRY, error.delay
-    logger.warning(
-        "handler failed topic=%s queue=%s offset=%d msg_id=%s",
+    logger.log(
+        logging.WARNING if isinstance(error, Exception) else logging.ERROR,
+        "handler failed topic=%s queue=%s offset=%d msg_id=%s error=%r",
         message.topic,
         message.queue,
         message.offset,
         message.msg_id,
+        error,
         exc_info=error,
     )
     return message, ConsumeResult.RETRY, None
 
 
-class _Workers:
-    """Threads that run handlers; they are started as work comes, up to ``capacity``."""
+class _Job:
+    """Messages of one queue that a handler is given together, and what it has said of them so far."""
 
-    def __init__(self, name: str, capacity: int, report: Callable[[list[Verdict], float], None]) -> None:
+    __slots__ = ("abandoned", "begun", "handler", "messages", "owner", "replaced", "verdicts")
+
+    def __init__(self, handler: _Handler, owner: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        self.handler = handler
+        self.owner = owner
+        self.messages = messages
+        self.verdicts: list[Verdict] = []
+        self.begun = False
+        self.abandoned = False
+        """The messages are given to someone else: the handler does not count any more, it may never return."""
+        self.replaced = False
+        """Another thread runs in place of the one that has this."""
+
+
+class _Workers:
+    """Threads that run handlers; they are started as work comes, up to ``capacity``.
+
+    report  called on a worker's thread with each job that has ended, and the seconds that a message of it took
+    finish  awaits, on the loop, what a handler returned
+    """
+
+    def __init__(
+        self,
+        name: str,
+        capacity: int,
+        loop: asyncio.AbstractEventLoop,
+        report: Callable[[_Job, float], None],
+        finish: Callable[[_Handler, ReceivedMessage, Awaitable[object]], Coroutine[Any, Any, Verdict]],
+    ) -> None:
         self._name = name
         self._capacity = capacity
+        self._loop = loop
         self._report = report
-        self._jobs: queue.SimpleQueue[tuple[MessageHandler, ProcessQueue, list[ReceivedMessage]] | None]
-        self._jobs = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._finish = finish
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._threads: set[threading.Thread] = set()
+        self._live = 0
+        self._started = 0
         self._outstanding = 0
 
-    def submit(self, handler: MessageHandler, owner: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+    def submit(self, job: _Job) -> None:
         self._outstanding += 1
-        if self._outstanding > len(self._threads) and len(self._threads) < self._capacity:
+        self._start_thread()
+        self._jobs.put(job)
+
+    def _start_thread(self) -> None:
+        if self._outstanding > self._live and self._live < self._capacity:
             # Daemon: a handler that never returns must not keep the interpreter from ending.
-            thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
+            thread = threading.Thread(target=self._run, name=f"{self._name}-{self._started}", daemon=True)
+            self._threads.add(thread)
+            self._live += 1
+            self._started += 1
             thread.start()
-        self._jobs.put((handler, owner, messages))
 
     def finished(self) -> None:
         self._outstanding -= 1
+
+    def replace_one(self) -> None:
+        """Let another thread do the work of one that may never come back."""
+        self._capacity += 1
+        self._start_thread()
+
+    def take_back(self) -> None:
+        """Have one thread less: one that was replaced came back."""
+        self._capacity -= 1
+        if self._live > self._capacity:
+            self._live -= 1
+            self._jobs.put(None)
 
     def stop(self) -> None:
         for _ in self._threads:
@@ -91,17 +180,56 @@ class _Workers:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            handler, owner, messages = job
-            verdicts = []
             began = time.perf_counter()
-            for message in messages:
-                if owner.dropped:
-                    continue
+            job.begun = True
+            for message in job.messages:
+                if job.owner.dropped or job.abandoned:
+                    break
                 try:
-                    verdicts.append(_verdict(message, handler(message)))
-                except Exception as error:
-                    verdicts.append(_failure(message, error))
-            self._report(verdicts, (time.perf_counter() - began) / len(messages))
+                    result = job.handler.function(message)
+                except BaseException as error:  # sys.exit() too: it would end this thread, and nobody would know
+                    job.verdicts.append(_failure(message, error))
+                    continue
+                if result is None:
+                    job.verdicts.append((message, ConsumeResult.SUCCESS, None))
+                elif not inspect.isawaitable(result):
+                    job.verdicts.append(job.handler.verdict(message, result))
+                elif (verdict := self._awaited(job.handler, message, result)) is not None:
+                    job.verdicts.append(verdict)
+            self._report(job, (time.perf_counter() - began) / len(job.messages))
+        self._threads.discard(threading.current_thread())
+
+    def _awaited(self, handler: _Handler, message: ReceivedMessage, result: Awaitable[object]) -> Verdict | None:
+        """Have the loop await what a plain call returned, and wait for it here; None when the loop ends before it."""
+        coroutine = self._finish(handler, message, result)
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        except (concurrent.futures.CancelledError, RuntimeError):  # the consumer is closed: the message will come again
+            coroutine.close()
+            return None
+
+
+async def _call(handler: _Handler, message: ReceivedMessage) -> object:
+    """Run a coroutine handler."""
+    return await handler.function(message)
+
+
+async def _outcome(handler: _Handler, message: ReceivedMessage, result: Awaitable[object]) -> Verdict:
+    """Await what a handler returned, and return the verdict; what would end the loop is a failure of the handler.
+
+    raises  CancelledError where this task is cancelled, KeyboardInterrupt of a Ctrl-C
+    """
+    try:
+        return handler.verdict(message, await result)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        return _failure(message, error)  # of something that the handler waited for
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
+        return _failure(message, error)
 
 
 class ConsumeService:
@@ -125,12 +253,15 @@ class ConsumeService:
         self._settle = settle
         self._ordered = ordered
         self._consumable = consumable
-        self._handlers: dict[str, MessageHandler] = {}
-        self._workers = _Workers(f"consumer-{group}", capacity, self._report)
+        self._handlers: dict[str, _Handler] = {}
+        self._workers = _Workers(f"consumer-{group}", capacity, self._loop, self._report, self._finish)
         self._ready: dict[ProcessQueue, None] = {}
-        self._verdicts: deque[tuple[list[Verdict], float | None]] = deque()
+        self._reports: deque[tuple[_Job, float] | Verdict] = deque()
         self._planned = False
-        self._running = 0
+        self._jobs: set[_Job] = set()
+        """What handlers have been given and have not reported."""
+        self._on_threads = 0
+        self._on_loop = 0
         self._handler_seconds: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -142,12 +273,8 @@ class ConsumeService:
         if handler is None:
             self._handlers.pop(topic, None)
         else:
-            self._handlers[topic] = handler
+            self._handlers[topic] = _Handler(handler)
         self.feed()
-
-    def find_handler(self, topic: str) -> MessageHandler | None:
-        """Return the handler of a topic."""
-        return self._handlers.get(topic)
 
     def arrived(self, owner: ProcessQueue) -> None:
         """Note that a queue has messages that no one works on."""
@@ -165,50 +292,86 @@ class ConsumeService:
             self._wake_one()
 
     def _feed_handlers(self) -> None:
-        limit = self._capacity if self._ordered else self._capacity * CHUNKS_PER_HANDLER
         for owner in list(self._ready):
-            while self._running < limit and self._available(owner):
+            while self._available(owner):
                 topic = owner.peek_topic()
                 handler = self._handlers.get(topic)
-                if handler is None:
+                if handler is None or not self._has_place(handler):
                     break
                 self._hand_out(handler, owner, topic)
             if not owner.waiting_count or owner.dropped:
                 self._ready.pop(owner, None)
+
+    def _has_place(self, handler: _Handler) -> bool:
+        if handler.on_loop:
+            return self._on_loop < self._capacity
+        # a chunk waits for each thread, so that none has to wait for the loop
+        return self._on_threads < (self._capacity if self._ordered else self._capacity * CHUNKS_PER_HANDLER)
 
     def _available(self, owner: ProcessQueue) -> bool:
         if owner.dropped or not owner.waiting_count or not self._consumable(owner):
             return False
         return not self._ordered or not owner.handed_count
 
-    def _hand_out(self, handler: MessageHandler, owner: ProcessQueue, topic: str) -> None:
-        self._running += 1
-        if inspect.iscoroutinefunction(handler):
-            [message] = owner.take(1)
-            task = self._loop.create_task(self._run_coroutine(handler, message))
+    def _hand_out(self, handler: _Handler, owner: ProcessQueue, topic: str) -> None:
+        if handler.on_loop:
+            job = _Job(handler, owner, owner.take(1))
+            self._on_loop += 1
+            task = self._loop.create_task(self._run_coroutine(job))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            return
-        # a retry queue mixes the topics of its group, and they may have different handlers
-        single = self._ordered or owner.queue.topic != topic
-        self._workers.submit(handler, owner, owner.take(1 if single else self.chunk_size(topic)))
+        else:
+            # a retry queue mixes the topics of its group, and they may have different handlers
+            single = self._ordered or owner.queue.topic != topic
+            job = _Job(handler, owner, owner.take(1 if single else self.chunk_size(topic)))
+            self._on_threads += 1
+            self._workers.submit(job)
+        self._jobs.add(job)
 
     def chunk_size(self, topic: str) -> int:
         """Return how many messages of a topic a thread gets at a time: about a millisecond's work."""
         seconds = self._handler_seconds.get(topic, CHUNK_SECONDS)
         return max(1, min(CHUNK_MAX, int(CHUNK_SECONDS / max(seconds, 1e-9))))
 
-    async def _run_coroutine(
-        self, handler: Callable[[ReceivedMessage], Awaitable[object]], message: ReceivedMessage
-    ) -> None:
+    async def _run_coroutine(self, job: _Job) -> None:
+        job.begun = True
+        [message] = job.messages
         try:
-            verdict = _verdict(message, await handler(message))
-        except Exception as error:
-            verdict = _failure(message, error)
+            job.verdicts.append(await _outcome(job.handler, message, _call(job.handler, message)))
         finally:
-            self._running -= 1
+            self._jobs.discard(job)
+            if not job.abandoned:
+                self._on_loop -= 1
             self._progress.set()
-        self._settle(verdict)
+        self._settle(job.verdicts[0])
+        self.feed()
+
+    async def _finish(self, handler: _Handler, message: ReceivedMessage, result: Awaitable[object]) -> Verdict:
+        """Await what a handler on a thread returned, as a task that counts as a handler."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await _outcome(handler, message, result)
+
+    def abandon(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Count no longer on the handlers that have these messages: they may never return.
+
+        What they have said so far counts, and others are run in their place.
+        """
+        given_up = set(map(id, messages))
+        for job in [job for job in self._jobs if not given_up.isdisjoint(map(id, job.messages))]:
+            self._jobs.discard(job)
+            job.abandoned = True
+            for verdict in list(job.verdicts):
+                self._settle(verdict)
+            if job.handler.on_loop:
+                self._on_loop -= 1
+            elif job.begun:
+                job.replaced = True
+                self._on_threads -= 1
+                self._workers.replace_one()
+        self._progress.set()
         self.feed()
 
     def inside_handler(self) -> bool:
@@ -219,16 +382,17 @@ class ConsumeService:
         """Say whether the calling thread is one that runs handlers."""
         return self._workers.contains_caller()
 
-    async def run_once(self, handler: MessageHandler, message: ReceivedMessage) -> tuple[CMResult, str | None]:
+    async def run_once(self, function: MessageHandler, message: ReceivedMessage) -> tuple[CMResult, str | None]:
         """Run a handler on one message that belongs to no queue here, and say how it ended."""
+        handler = _Handler(function)
         try:
-            if inspect.iscoroutinefunction(handler):
-                result = await handler(message)
-            else:
-                result = await asyncio.to_thread(handler, message)
-        except Exception as error:
+            result = function(message) if handler.on_loop else await asyncio.to_thread(function, message)
+            if inspect.isawaitable(result):
+                result = await result
+        except (Exception, SystemExit) as error:  # an exit would end the loop
             return CMResult.CR_THROW_EXCEPTION, f"{type(error).__name__}: {error}"
-        return (CMResult.CR_LATER if result is ConsumeResult.RETRY else CMResult.CR_SUCCESS), None
+        _, verdict, _ = handler.verdict(message, result)
+        return (CMResult.CR_SUCCESS if verdict is ConsumeResult.SUCCESS else CMResult.CR_LATER), None
 
     def settled(self, message: ReceivedMessage, result: ConsumeResult, delay: float | None) -> None:
         """Take the verdict on a message that was handed out; any thread."""
@@ -237,35 +401,44 @@ class ConsumeService:
             self._progress.set()
             self.feed()
         else:
-            self._enqueue([(message, result, delay)], None)
+            self._enqueue((message, result, delay))
 
-    def _report(self, verdicts: list[Verdict], seconds: float) -> None:
-        self._enqueue(verdicts, seconds)
+    def _report(self, job: _Job, seconds: float) -> None:
+        self._enqueue((job, seconds))
 
-    def _enqueue(self, verdicts: list[Verdict], seconds: float | None) -> None:
-        self._verdicts.append((verdicts, seconds))
+    def _enqueue(self, report: tuple[_Job, float] | Verdict) -> None:
+        self._reports.append(report)
         if not self._planned:
             self._planned = True
             try:
                 self._loop.call_soon_threadsafe(self._collect)
             except RuntimeError:  # the loop has ended: the consumer is closed, and the message will come again
-                logger.debug("verdict after close count=%d", len(verdicts))
+                logger.debug("verdict after close")
 
     def _collect(self) -> None:
         self._planned = False
-        while self._verdicts:
-            verdicts, seconds = self._verdicts.popleft()
-            if seconds is not None:
-                self._running -= 1
-                self._workers.finished()
-                if verdicts:
-                    topic = verdicts[0][0].topic
-                    before = self._handler_seconds.get(topic, seconds)
-                    self._handler_seconds[topic] = 0.8 * before + 0.2 * seconds
-            for verdict in verdicts:
-                self._settle(verdict)
+        while self._reports:
+            report = self._reports.popleft()
+            if len(report) == 2:
+                self._ended(*report)
+            else:
+                self._settle(report)
         self._progress.set()
         self.feed()
+
+    def _ended(self, job: _Job, seconds: float) -> None:
+        self._workers.finished()
+        self._jobs.discard(job)
+        if job.replaced:
+            self._workers.take_back()
+        else:
+            self._on_threads -= 1
+        for verdict in job.verdicts:
+            self._settle(verdict)
+        if job.verdicts:
+            topic = job.verdicts[0][0].topic
+            before = self._handler_seconds.get(topic, seconds)
+            self._handler_seconds[topic] = 0.8 * before + 0.2 * seconds
 
     # Iteration
 
@@ -317,7 +490,7 @@ class ConsumeService:
         own = 1 if self.inside_handler() else 0  # a handler may close its own consumer
         try:
             async with asyncio.timeout(timeout):
-                while self._running > own:
+                while self._on_threads + self._on_loop > own:
                     await self.progress()
         except TimeoutError:
             return False

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, Unpack
 
 from rocketcore.client import api
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, consumer_config
-from rocketcore.client.consume_service import ConsumeService, MessageHandler, Verdict
+from rocketcore.client.consume_service import ConsumeService, MessageHandler, Verdict, check_handler
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
@@ -111,13 +111,16 @@ class PushConsumer(GroupConsumer):
         tag  the tags wanted, ``a || b``; default: all messages
         sql  an SQL92 condition on properties, in place of tags; the broker needs ``enablePropertyFilter``
         """
+        if handler is not None:
+            check_handler(topic, handler)
         subscription = Subscription(self, topic, tag, sql)
         if handler is not None:
             self.set_handler(topic, handler)
         return subscription
 
     def set_handler(self, topic: str, handler: MessageHandler) -> None:
-        """Give the messages of a topic a handler."""
+        """Give the messages of a topic a handler; raises ConfigError for what cannot be called."""
+        check_handler(topic, handler)
         self._handlers[topic] = handler
         if self._started:
             self._service.set_handler(topic, handler)
@@ -358,9 +361,13 @@ class PushConsumer(GroupConsumer):
         """Send back what someone has been working on for too long: who took it may have forgotten it."""
         if self.config.ordered or self.config.broadcast:
             return
-        for reader in self._readers.values():
-            for message in reader.window.expired(self.config.consume_timeout):
-                if not reader.window.is_returning(message):
+        for reader in list(self._readers.values()):
+            window = reader.window
+            late = [m for m in window.expired(self.config.consume_timeout) if not window.is_returning(m)]
+            if late:
+                self._service.abandon(late)
+            for message in late:
+                if window.holds(message) and not window.is_returning(message):
                     logger.warning("message not settled in time msg_id=%s queue=%s", message.msg_id, message.queue)
                     self._return(reader, message, EXPIRED_DELAY_LEVEL)
 

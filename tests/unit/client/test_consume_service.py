@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -114,6 +117,179 @@ def test_what_a_handler_returns_or_raises_is_the_verdict(caplog: pytest.LogCaptu
     assert [record.exc_info is not None for record in caplog.records if "handler failed" in record.message] == [True]
 
 
+@pytest.mark.parametrize("on_loop", [False, True])
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
+def test_a_handler_that_wants_to_end_more_than_itself_ends_no_worker(
+    end: type[BaseException], on_loop: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        harness = Harness(capacity=2)
+
+        def handle(message: ReceivedMessage) -> None:
+            if int(message.text()) < 5:
+                raise end
+
+        async def handle_on_loop(message: ReceivedMessage) -> None:
+            handle(message)
+
+        harness.service.set_handler("T", handle_on_loop if on_loop else handle)
+        harness.fill(20)
+        await harness.wait(20)
+        retried = {int(message.text()) for message, result, _ in harness.verdicts if result is ConsumeResult.RETRY}
+        assert retried == set(range(5))
+        assert await harness.service.drain(5)
+        await harness.service.stop()
+
+    # as the blocking consumers run it: a Ctrl-C would come to the main thread
+    failures: list[BaseException] = []
+
+    def main() -> None:
+        try:
+            run(body)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=main, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert not failures
+    told = [record for record in caplog.records if "handler failed" in record.message]
+    assert [record.levelname for record in told] == ["ERROR"] * 5
+    assert end.__name__ in told[0].message
+
+
+class AsyncObject:
+    """A handler that is an object."""
+
+    def __init__(self, handle: Callable[[ReceivedMessage], Awaitable[Any]]) -> None:
+        self._handle = handle
+
+    async def __call__(self, message: ReceivedMessage) -> Any:
+        return await self._handle(message)
+
+
+def logged(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that knows nothing of coroutines."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        AsyncObject,
+        logged,
+        functools.partial,
+        lambda handle: functools.partial(AsyncObject(handle)),
+        lambda handle: lambda message: handle(message),
+        lambda handle: AsyncObject(handle).__call__,
+    ],
+)
+def test_what_a_handler_returns_is_awaited_however_it_is_declared(declare: Callable[..., Any]) -> None:
+    async def body() -> None:
+        harness = Harness(capacity=2)
+        loop, handled, running, most = asyncio.get_running_loop(), [], 0, 0
+
+        async def handle(message: ReceivedMessage) -> ConsumeResult | None:
+            nonlocal running, most
+            assert asyncio.get_running_loop() is loop
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.001)
+            running -= 1
+            handled.append(message.text())
+            match message.text():
+                case "1":
+                    raise RetryLater(delay=3)
+                case "2":
+                    return ConsumeResult.RETRY
+                case "3":
+                    sys.exit(1)
+            return None
+
+        harness.service.set_handler("T", declare(handle))
+        harness.fill(10)
+        await harness.wait(10)
+        assert sorted(handled) == [f"{i}" for i in range(10)]
+        assert most <= 2
+        failed = {message.text(): delay for message, result, delay in harness.verdicts if result is ConsumeResult.RETRY}
+        assert failed == {"1": 3, "2": None, "3": None}
+        assert await harness.service.drain(5)
+        await harness.service.stop()
+
+    run(body)
+
+
+@pytest.mark.parametrize("on_loop", [False, True])
+@pytest.mark.parametrize("result", [False, True, 0, "ok", object(), "CONSUME_SUCCESS"])
+def test_any_other_result_is_a_failure_told_once(
+    result: object, on_loop: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        harness = Harness()
+
+        def handle(message: ReceivedMessage) -> Any:
+            return result
+
+        async def handle_on_loop(message: ReceivedMessage) -> Any:
+            return result
+
+        harness.service.set_handler("T", handle_on_loop if on_loop else handle)
+        harness.fill(10)
+        await harness.wait(10)
+        assert {verdict[1] for verdict in harness.verdicts} == {ConsumeResult.RETRY}
+        await harness.service.stop()
+
+    run(body)
+    [told] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert f"returned {type(result).__name__}" in told.message
+    assert "topic=T" in told.message
+
+
+def test_handlers_that_never_return_are_replaced_and_what_they_did_before_counts() -> None:
+    async def body() -> None:
+        harness = Harness(capacity=1)
+        hang, release = threading.Event(), threading.Event()
+
+        def handle(message: ReceivedMessage) -> None:
+            if message.text() == "hang":
+                hang.set()
+                release.wait(10)
+
+        harness.service.set_handler("T", handle)
+        for _ in range(40):  # until it is known to be quick
+            harness.fill(1)
+            await harness.wait(harness.windows[0].next_offset)
+        assert harness.service.chunk_size("T") > 3
+        window, done = harness.windows[0], len(harness.verdicts)
+        messages = [
+            ReceivedMessage("T", text, window.queue, window.next_offset + i, "", "")
+            for i, text in enumerate((b"before", b"hang", b"after"))
+        ]
+        window.put(messages, window.next_offset + 3)
+        harness.service.arrived(window)
+        await asyncio.to_thread(hang.wait)
+        harness.service.abandon(messages)
+        assert [message.text() for message, *_ in harness.verdicts[done:]] == ["before"]
+        harness.fill(20)
+        await harness.wait(done + 21)
+        assert {message.text() for message, *_ in harness.verdicts}.isdisjoint({"hang", "after"})
+        assert await harness.service.drain(5), "one that never returns is not waited for"
+        release.set()
+        await harness.wait(done + 22)
+        harness.fill(5)
+        await harness.wait(done + 27)
+        assert harness.service._workers._live == 1
+        await harness.service.stop()
+
+    run(body)
+
+
 def test_quick_handlers_get_many_messages_at_a_time_slow_ones_one() -> None:
     async def body() -> None:
         harness = Harness(capacity=1)
@@ -147,7 +323,7 @@ def test_coroutine_handlers_are_bounded_too() -> None:
         harness.service.set_handler("T", handle)
         harness.fill(30)
         await harness.wait(30)
-        assert 1 < most <= 6
+        assert most == 3
         await harness.service.stop()
 
     run(body)
@@ -295,6 +471,11 @@ def test_a_message_on_request_is_handled_apart() -> None:
         assert await harness.service.run_once(later, message) == (CMResult.CR_LATER, None)
         result, remark = await harness.service.run_once(lambda received: 1 / 0, message)
         assert (result, remark) == (CMResult.CR_THROW_EXCEPTION, "ZeroDivisionError: division by zero")
+        assert await harness.service.run_once(lambda received: sys.exit(3), message) == (
+            CMResult.CR_THROW_EXCEPTION,
+            "SystemExit: 3",
+        )
+        assert await harness.service.run_once(lambda received: later(received), message) == (CMResult.CR_LATER, None)
         await harness.service.stop()
 
     run(body)

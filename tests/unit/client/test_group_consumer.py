@@ -205,6 +205,10 @@ def test_wrong_subscriptions_are_refused() -> None:
         consumer.subscribe("no spaces")
     with pytest.raises(ConfigError):
         consumer.subscribe("T", tag="||")
+    for nothing_to_call in (5, "handle"):
+        with pytest.raises(ConfigError, match=rf"handler of topic 'T' .*got {type(nothing_to_call).__name__}"):
+            consumer.subscribe("T", handler=nothing_to_call)  # type: ignore[arg-type]
+    assert consumer.topics() == set()
     with pytest.raises(ConfigError, match="ordered"):
         PullConsumer(group="G", ordered=True)
 
