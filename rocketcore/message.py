@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from types import MappingProxyType
@@ -383,11 +383,22 @@ class ReceivedMessage:
             )
         return self._settle
 
+    def __reduce__(self) -> tuple[Callable[..., ReceivedMessage], tuple[object, ...]]:
+        """Pickle, or copy, all but the consumer: the copy is no one's to acknowledge."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values["properties"] = dict(self.properties)
+        del values["_settle"]
+        return _unpickled, (values,)
+
     def __repr__(self) -> str:
         return (
             f"ReceivedMessage(topic={self.topic!r}, tag={self.tag!r}, keys={self.keys!r}, queue={self.queue.broker}/"
             f"{self.queue.queue_id}, offset={self.offset}, msg_id={self.msg_id!r}, body={_short(self.body)})"
         )
+
+
+def _unpickled(values: dict[str, Any]) -> ReceivedMessage:
+    return ReceivedMessage(**{**values, "properties": MappingProxyType(values["properties"])})
 
 
 class _Processing:

@@ -471,7 +471,12 @@ class ConsumeService:
                 return taken
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
-            await waiter
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    self._wake_one()  # what woke this one is there for another
+                raise
         return []
 
     def stop_feeding(self) -> None:

@@ -378,9 +378,13 @@ class GroupConsumer:
                 self._readers[queue].check_room()
             await self.offsets.persist(owned)
 
-    def queues(self) -> list[MessageQueue]:
-        """Return the queues that this consumer reads now, sorted."""
-        return sorted(self._readers)
+    def queues(self, *, include_retry: bool = False) -> list[MessageQueue]:
+        """Return the queues of subscribed topics that this consumer reads now, sorted.
+
+        include_retry  also those of the group's own retry topic
+        """
+        own = self.retry_topic if self._has_retry_topic() and not include_retry else None
+        return sorted(queue for queue in self._readers if queue.topic != own)
 
     def windows(self) -> list[ProcessQueue]:
         """Return the windows of all owned queues."""

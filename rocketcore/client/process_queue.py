@@ -104,6 +104,12 @@ class ProcessQueue:
         self.cached_bytes -= len(message.body)
         return True
 
+    def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Undo the taking and the settling of messages that were the first here."""
+        self._messages = {message.offset: message for message in messages} | self._messages
+        self._waiting.extendleft(reversed(messages))
+        self.cached_bytes += sum(len(message.body) for message in messages)
+
     def is_returning(self, message: ReceivedMessage) -> bool:
         """Say whether a message is on its way back to the broker."""
         return message.offset in self._returning

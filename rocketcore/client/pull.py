@@ -16,6 +16,7 @@ from typing import Unpack
 
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, StartFrom, consumer_config
 from rocketcore.client.group_consumer import GroupConsumer
+from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
 from rocketcore.codes import PullSysFlag
 from rocketcore.errors import ClientClosed, ConfigError
@@ -23,6 +24,15 @@ from rocketcore.message import MessageQueue, ReceivedMessage, check_topic
 from rocketcore.protocol.bodies import ConsumeType, SubscriptionData
 
 __all__ = ["PullConsumer"]
+
+
+class Polled:
+    """What one poll took out of which windows, until its caller has it."""
+
+    __slots__ = ("windows",)
+
+    def __init__(self) -> None:
+        self.windows: list[tuple[ProcessQueue, list[ReceivedMessage]]] = []
 
 
 class PullConsumer(GroupConsumer):
@@ -106,6 +116,11 @@ class PullConsumer(GroupConsumer):
 
         max_messages  at most so many; default: the consumer's ``max_messages``
         """
+        polled = Polled()
+        return await self.poll_into(polled, timeout, max_messages)
+
+    async def poll_into(self, polled: Polled, timeout: float, max_messages: int | None = None) -> list[ReceivedMessage]:
+        """As ``poll``, for who may be interrupted: ``put_back`` undoes what ``polled`` has noted."""
         if self._closed:
             raise ClientClosed("the consumer is closed")
         await self.start()
@@ -116,7 +131,7 @@ class PullConsumer(GroupConsumer):
             self._note_polled()
         try:
             async with asyncio.timeout(timeout):
-                while not (messages := self._take(limit)) and not self._closed:
+                while not (messages := self._take(limit, polled)) and not self._closed:
                     self._arrived.clear()
                     await self._arrived.wait()
         except TimeoutError:
@@ -125,7 +140,18 @@ class PullConsumer(GroupConsumer):
             self._polled[message.queue] = message.offset + 1
         return messages
 
-    def _take(self, limit: int) -> list[ReceivedMessage]:
+    def put_back(self, polled: Polled) -> None:
+        """Have later polls return again what one took and could not hand over."""
+        for window, messages in polled.windows:
+            reader = self._readers.get(window.queue)
+            if reader is not None and reader.window is window:
+                window.put_back(messages)
+                self._polled[window.queue] = messages[0].offset
+                reader.check_room()
+                self.arrived(reader)
+        polled.windows.clear()
+
+    def _take(self, limit: int, polled: Polled) -> list[ReceivedMessage]:
         messages: list[ReceivedMessage] = []
         for queue, reader in list(self._readers.items()):
             if reader.window.paused or not reader.window.waiting_count:
@@ -134,6 +160,7 @@ class PullConsumer(GroupConsumer):
             for message in taken:
                 reader.window.remove(message)
             reader.check_room()
+            polled.windows.append((reader.window, taken))
             messages += taken
             # the next poll begins with another queue
             self._readers[queue] = self._readers.pop(queue)
@@ -146,10 +173,14 @@ class PullConsumer(GroupConsumer):
     async def seek(self, queue: MessageQueue, offset: int | StartFrom) -> None:
         """Go on reading a queue at an offset, a time, ``"first"`` or ``"last"``.
 
-        raises  ConfigError for a queue that this consumer does not read
+        raises  ConfigError for a queue that this consumer does not read, and for an offset that the queue does not have
         """
         self.reader_of(queue)
         start = await self.find_offset(queue, offset)
+        if isinstance(offset, int):
+            first, last = await self.find_offset(queue, "first"), await self.find_offset(queue, "last")
+            if not first <= offset <= last:
+                raise ConfigError(f"{queue} has the offsets {first} to {last}, asked for {offset}")
         async with self._rebalance_lock:
             reader = self.reader_of(queue)
             await self._stop_pulling([reader])
@@ -173,8 +204,16 @@ class PullConsumer(GroupConsumer):
         await self.instance.route(queue.topic)
         return await self.find_offset(queue, time)
 
-    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store how far the group is: what polls have returned, or the given offsets (of the next message to read)."""
+    async def commit(self, offsets: Mapping[MessageQueue, int] | ReceivedMessage | None = None) -> None:
+        """Store how far the group is: what polls have returned, or as far as ``offsets`` says.
+
+        offsets  of each queue the offset of the next message to read; or the last message of a queue that is done
+        raises   ConfigError for anything else
+        """
+        if isinstance(offsets, ReceivedMessage):
+            offsets = {offsets.queue: offsets.offset + 1}
+        if offsets is not None:
+            _check_offsets(offsets)
         await self.start()
         if offsets is None:
             offsets = {queue: reader.window.commit_offset for queue, reader in self._readers.items()}
@@ -209,3 +248,15 @@ class PullConsumer(GroupConsumer):
         self._arrived.set()
         await super().close()
         self._arrived.set()
+
+
+def _check_offsets(offsets: object) -> None:
+    if not isinstance(offsets, Mapping):
+        raise ConfigError(
+            f"commit takes a ReceivedMessage, or the next offset of each MessageQueue, got {type(offsets).__name__}"
+        )
+    for queue, offset in offsets.items():
+        if not isinstance(queue, MessageQueue) or not isinstance(offset, int) or offset < 0:
+            raise ConfigError(
+                f"commit takes the next offset, at least 0, of each MessageQueue, got {queue!r}: {offset!r}"
+            )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Generator, Iterable
 from dataclasses import replace
 from typing import Any, Final, TypeVar, Unpack
@@ -203,6 +203,16 @@ class PushConsumer(GroupConsumer):
         """Wait for messages of topics without a handler; return up to ``limit``, none when the consumer is closed."""
         await self.start()
         return await self._service.take(limit)
+
+    async def take_into(self, taken: deque[ReceivedMessage], limit: int) -> None:
+        """As ``take``, for who may be interrupted: what was taken is then known to be given back."""
+        taken += await self.take(limit)
+
+    def give_back(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Have messages that were taken, and that nobody has looked at, handed out again."""
+        for message in reversed(list(messages)):
+            if self.still_owned(message):
+                self._again(self._readers[message.queue].window, message)
 
     def still_owned(self, message: ReceivedMessage) -> bool:
         """Say whether a message that was taken is still ours to work on."""

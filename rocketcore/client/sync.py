@@ -6,9 +6,12 @@ which needs that only for ``send_nowait``, is in ``rocketcore.client.sync_produc
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import signal
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import FrameType, TracebackType
@@ -17,6 +20,7 @@ from typing import Any, Self, TypeVar, Unpack
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, StartFrom
 from rocketcore.client.consume_service import MessageHandler
 from rocketcore.client.process import close_forgotten, watch
+from rocketcore.client.pull import Polled
 from rocketcore.client.pull import PullConsumer as AsyncPullConsumer
 from rocketcore.client.push import PushConsumer as AsyncPushConsumer
 from rocketcore.client.runtime import LoopThread
@@ -60,8 +64,8 @@ class _Hosted:
         self.close()
 
     def forked(self) -> None:
-        """Note that this is a child: the threads of the consumer are the parent's."""
-        self._forked = True
+        """Note that this is a child: the threads of a consumer that has any are the parent's."""
+        self._forked = self._thread is not None
         self._lock = threading.Lock()
         if self._finalizer is not None:
             self._finalizer.detach()
@@ -78,7 +82,7 @@ class _Hosted:
 
     def _check(self) -> None:
         if self._forked:
-            raise ForkedClient("the consumer belongs to the parent process: make a new one after fork()")
+            raise ForkedClient("the consumer was started by the parent process: start it, or make one, after fork()")
         if self._closed:
             raise ClientClosed("the consumer is closed")
 
@@ -97,6 +101,12 @@ class _Hosted:
             coroutine.close()
             raise
         return thread.run(coroutine)
+
+    def _call_later(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have the loop call a function before whatever it is asked after this; nothing where it has ended."""
+        if self._thread is not None and not self._forked:
+            with contextlib.suppress(RuntimeError):
+                self._thread.loop.call_soon_threadsafe(functools.partial(function, *arguments))
 
     @staticmethod
     async def _call(function: Callable[..., T], *arguments: object) -> T:
@@ -194,24 +204,32 @@ class PushConsumer(_Hosted):
         """End a subscription; the queues of the topic are given up."""
         self._run(self._consumer.unsubscribe(topic))
 
-    def queues(self) -> list[MessageQueue]:
-        """Return the queues that this consumer reads now, sorted."""
-        return self._run(self._call(self._consumer.queues))
+    def queues(self, *, include_retry: bool = False) -> list[MessageQueue]:
+        """Return the queues of subscribed topics that this consumer reads now, sorted.
+
+        include_retry  also those of the group's own retry topic
+        """
+        return self._run(self._call(functools.partial(self._consumer.queues, include_retry=include_retry)))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Yield the messages of topics without a handler, until ``close()`` or Ctrl-C."""
         while True:
+            taken: deque[ReceivedMessage] = deque()
+            exhausted = False
             try:
-                messages = self._run(self._consumer.take(ITERATION_CHUNK))
+                self._run(self._consumer.take_into(taken, ITERATION_CHUNK))
+                if not taken:
+                    return
+                while taken and not self._closed:
+                    message = taken.popleft()
+                    if self._consumer.still_owned(message):
+                        yield message
+                exhausted = True
             except (ClientClosed, KeyboardInterrupt):
                 return
-            if not messages:
-                return
-            for message in messages:
-                if self._closed:
-                    return
-                if self._consumer.still_owned(message):
-                    yield message
+            finally:
+                if not exhausted:  # who stopped iterating has not seen the rest
+                    self._call_later(self._consumer.give_back, taken)
 
     def run(self) -> None:
         """Consume with the handlers until SIGINT, SIGTERM or ``close()``; then finish, and leave the group."""
@@ -294,10 +312,19 @@ class PullConsumer(_Hosted):
 
         max_messages  at most so many; default: the consumer's ``max_messages``
         """
-        return self._run(self._consumer.poll(timeout, max_messages=max_messages))
+        polled = Polled()
+        try:
+            return self._run(self._consumer.poll_into(polled, timeout, max_messages))
+        except BaseException:
+            # a Ctrl-C while, or just after, the loop took messages: nobody has seen them
+            self._call_later(self._consumer.put_back, polled)
+            raise
 
     def seek(self, queue: MessageQueue, offset: int | StartFrom) -> None:
-        """Go on reading a queue at an offset, a time, ``"first"`` or ``"last"``."""
+        """Go on reading a queue at an offset, a time, ``"first"`` or ``"last"``.
+
+        raises  ConfigError for a queue that this consumer does not read, and for an offset that the queue does not have
+        """
         self._run(self._consumer.seek(queue, offset))
 
     def position(self, queue: MessageQueue) -> int:
@@ -312,8 +339,12 @@ class PullConsumer(_Hosted):
         """Return the offset of the first message of a queue that was stored at a time or later."""
         return self._run(self._consumer.offset_for_timestamp(queue, time))
 
-    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store how far the group is: what polls have returned, or the given offsets (of the next message to read)."""
+    def commit(self, offsets: Mapping[MessageQueue, int] | ReceivedMessage | None = None) -> None:
+        """Store how far the group is: what polls have returned, or as far as ``offsets`` says.
+
+        offsets  of each queue the offset of the next message to read; or the last message of a queue that is done
+        raises   ConfigError for anything else
+        """
         self._run(self._consumer.commit(offsets))
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:

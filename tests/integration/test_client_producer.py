@@ -156,7 +156,7 @@ def test_a_broker_that_restarts_is_found_again(make_topic: MakeTopic, group: str
         assert {producer.send("T", f"{i}").queue.broker for i in range(16)} <= {"broker-b"}
 
 
-def test_the_producer_works_on_in_a_forked_child(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+def test_what_can_work_on_in_a_forked_child_does(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
     topic = make_topic()
     program = """
         import os, sys
@@ -168,6 +168,15 @@ def test_the_producer_works_on_in_a_forked_child(cluster: LocalCluster, make_top
         consumer = rmq.PushConsumer(sys.argv[1], group=sys.argv[3])
         consumer.subscribe("NoSuchTopic")
         consumer.start()
+        declared = rmq.PushConsumer(sys.argv[1], group="D-" + sys.argv[3], start_from="first")
+        seen = []
+
+        @declared.subscribe(sys.argv[2])
+        def handle(message):
+            seen.append(message.text())
+            if "child refused" in seen:
+                declared.close()
+
         pid = os.fork()
         if pid == 0:
             producer.send(sys.argv[2], "child")
@@ -176,6 +185,8 @@ def test_the_producer_works_on_in_a_forked_child(cluster: LocalCluster, make_top
                 consumer.pause()
             except rmq.ForkedClient:
                 producer.send(sys.argv[2], "child refused")
+            declared.run()
+            assert "parent before" in seen
             producer.close()
             consumer.close()
             sys.exit(0)

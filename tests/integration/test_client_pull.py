@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -83,6 +86,75 @@ def test_assigned_queues_seek_and_position(cluster: LocalCluster, make_topic: Ma
             consumer.subscribe(topic)
 
 
+def test_what_an_interrupted_poll_took_comes_again(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(queues=1)
+    queue = rmq.MessageQueue(topic, "broker-a", 0)
+    fill(cluster, topic, 10, queue)
+    with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first", auto_commit=True) as consumer:
+        consumer.assign([queue])
+        first = consumer.poll(timeout=5.0, max_messages=3)
+        assert consumer._thread is not None
+        run = consumer._thread.run
+
+        def interrupted(coroutine: Coroutine[Any, Any, object], timeout: float | None = None) -> None:
+            run(coroutine, timeout)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(consumer._thread, "run", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.poll(max_messages=4)
+        assert consumer.position(queue) == 3
+        texts = [message.text() for message in first] + poll_all(consumer, 7)
+        assert texts == [f"{i}" for i in range(10)]
+        consumer.commit()
+        assert consumer.committed(queue) == 10
+
+
+def test_what_seek_and_commit_do_not_take(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    topic = make_topic(queues=1)
+    queue = rmq.MessageQueue(topic, "broker-a", 0)
+    fill(cluster, topic, 10, queue)
+    with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+        consumer.assign([queue])
+        for offset in (-5, 11):
+            with pytest.raises(rmq.ConfigError, match=rf"offsets 0 to 10, asked for {offset}"):
+                consumer.seek(queue, offset)
+        assert consumer.position(queue) == 0
+        messages = consumer.poll(timeout=5.0)
+        consumer.commit(messages[3])
+        assert consumer.committed(queue) == messages[3].offset + 1
+        wrong: list[tuple[Any, str]] = [
+            ([queue], "got list"),
+            (messages, "got list"),
+            (queue, "got MessageQueue"),
+            ({queue: -1}, "at least 0"),
+            ({"q": 1}, "each MessageQueue"),
+            ({queue: "1"}, "next offset"),
+        ]
+        for argument, said in wrong:
+            with pytest.raises(rmq.ConfigError, match=said):
+                consumer.commit(argument)
+        assert consumer.committed(queue) == messages[3].offset + 1
+
+
+def test_polled_messages_go_to_other_processes(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    topic = make_topic(queues=1)
+    with rmq.Producer(cluster.namesrv, group="filler") as producer:
+        sent = producer.send(topic, "x", tag="t", keys="k", properties={"a": "b"})
+    with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+        consumer.subscribe(topic)
+        [message] = consumer.poll(timeout=5.0)
+    for again in (pickle.loads(pickle.dumps(message)), copy.deepcopy(message)):
+        assert (again.text(), again.msg_id, again.tag, again.keys) == ("x", sent.msg_id, "t", ("k",))
+        assert (again.properties, again.queue, again.offset) == (message.properties, message.queue, message.offset)
+        assert (again.store_host, again.stored_at) == (message.store_host, message.stored_at)
+        with pytest.raises(rmq.ConfigError, match="not handed out by a consumer"):
+            again.ack()
+
+
 def test_tags_are_filtered(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
     topic = make_topic(queues=1)
     with rmq.Producer(cluster.namesrv, group="filler") as producer:
@@ -136,8 +208,8 @@ def test_an_offset_beyond_the_queue_is_corrected(cluster: LocalCluster, make_top
     queue = rmq.MessageQueue(topic, "broker-a", 0)
     fill(cluster, topic, 3, queue)
     with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+        consumer.commit({queue: 1000})
         consumer.assign([queue])
-        consumer.seek(queue, 1000)
         fill(cluster, topic, 2, queue)
         deadline = time.monotonic() + 10
         while consumer.position(queue) == 1000 and time.monotonic() < deadline:

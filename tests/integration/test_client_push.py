@@ -139,6 +139,23 @@ def test_iteration_acknowledges_retries_and_leaves_alone(
         assert next(iter(consumer)).text() == "forgotten"
 
 
+def test_who_stops_iterating_gets_the_rest_the_next_time(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str, producer: rmq.Producer
+) -> None:
+    topic = make_topic(queues=1)
+    for i in range(10):
+        producer.send(topic, f"{i}", queue=rmq.MessageQueue(topic, "broker-a", 0))
+    seen: list[str] = []
+    with rmq.PushConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+        consumer.subscribe(topic)
+        while len(seen) < 10:
+            for message in consumer:
+                seen.append(message.text())
+                message.ack()
+                break
+    assert seen == [f"{i}" for i in range(10)]
+
+
 def test_close_ends_an_iteration(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
     consumer = rmq.PushConsumer(cluster.namesrv, group=group)
     consumer.subscribe(make_topic())
@@ -435,4 +452,5 @@ def test_unsubscribe_gives_the_queues_up(
         producer.send(left, "left")
         producer.send(kept, "kept")
         assert inbox.wait(1) == ["kept"]
-        assert {queue.topic for queue in consumer.queues()} == {kept, f"%RETRY%{group}"}
+        assert {queue.topic for queue in consumer.queues()} == {kept}
+        assert {queue.topic for queue in consumer.queues(include_retry=True)} == {kept, f"%RETRY%{group}"}
