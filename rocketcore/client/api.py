@@ -48,6 +48,7 @@ __all__ = [
     "SEND_STATUSES",
     "PullResult",
     "PullStatus",
+    "check_client_config",
     "consumer_ids",
     "earliest_store_time",
     "heartbeat",
@@ -129,6 +130,15 @@ async def heartbeat(remoting: Remoting, address: str, data: bodies.HeartbeatData
     """Tell a broker who this client is; return the broker's version."""
     request = RemotingCommand.request(RequestCode.HEART_BEAT, body=data.encode())
     return (await _ask(remoting, address, request, timeout, "heartbeat")).version
+
+
+async def check_client_config(
+    remoting: Remoting, address: str, client_id: str, group: str, subscription: bodies.SubscriptionData, timeout: float
+) -> None:
+    """Ask a broker whether it can serve a subscription's filter; raises what it refuses."""
+    body = bodies.CheckClientRequestBody(client_id=client_id, group=group, subscription_data=subscription)
+    request = RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
+    await _ask(remoting, address, request, timeout, f"subscription of group {group!r} to topic {subscription.topic!r}")
 
 
 async def unregister_client(

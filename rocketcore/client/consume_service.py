@@ -235,7 +235,9 @@ async def _outcome(handler: _Handler, message: ReceivedMessage, result: Awaitabl
 class ConsumeService:
     """Hands messages out and collects verdicts; all methods but the settling of messages belong to the loop.
 
-    settle  called on the loop with each verdict
+    settle      called on the loop with each verdict
+    consumable  whether messages of a queue may be handed out now
+    check       raises what keeps messages from ever coming, before someone waits for them
     """
 
     def __init__(
@@ -246,6 +248,7 @@ class ConsumeService:
         *,
         ordered: bool,
         consumable: Callable[[ProcessQueue], bool] = lambda owner: True,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -253,6 +256,7 @@ class ConsumeService:
         self._settle = settle
         self._ordered = ordered
         self._consumable = consumable
+        self._check = check
         self._handlers: dict[str, _Handler] = {}
         self._workers = _Workers(f"consumer-{group}", capacity, self._loop, self._report, self._finish)
         self._ready: dict[ProcessQueue, None] = {}
@@ -458,7 +462,10 @@ class ConsumeService:
                 return
 
     async def take(self, limit: int) -> list[ReceivedMessage]:
-        """Wait for messages without a handler and return up to ``limit`` of one queue; none after ``stop()``."""
+        """Wait for messages without a handler and return up to ``limit`` of one queue; none after ``stop()``.
+
+        raises  what ``check`` raises
+        """
         while not self._stopped:
             owner = self._find_for_iteration()
             if owner is not None:
@@ -469,6 +476,7 @@ class ConsumeService:
                     self._ready[owner] = None
                 self._wake_one()
                 return taken
+            self._check()
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
             try:
@@ -482,6 +490,10 @@ class ConsumeService:
     def stop_feeding(self) -> None:
         """Hand nothing out any more; who iterates gets the end."""
         self._stopped = True
+        self.wake_all()
+
+    def wake_all(self) -> None:
+        """Have all who wait for messages look again."""
         while self._waiters:
             self._wake_one()
 

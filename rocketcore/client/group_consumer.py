@@ -26,11 +26,20 @@ from rocketcore.client.queue_reader import QueueReader
 from rocketcore.client.rebalance import Rebalancer
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import serve_broker_requests
+from rocketcore.client.trouble import Troubles
 from rocketcore.codes import RETRY_TOPIC_PREFIX, PullSysFlag
 from rocketcore.errors import (
+    BrokerError,
+    BrokerSystemError,
     ClientClosed,
+    ClientError,
     ConfigError,
+    GroupNotExist,
+    NoPermission,
+    RequestNotSupported,
+    RequestTimeout,
     RocketError,
+    SubscriptionParseFailed,
     TransportError,
 )
 from rocketcore.filter import SQL92, TAG
@@ -54,6 +63,12 @@ logger = logging.getLogger(__name__)
 OFFSET_TIMEOUT: Final = 5.0
 UNBALANCED_INTERVAL: Final = 1.0
 FIRST_REFRESH: Final = 1.0
+JOIN_PATIENCE: Final = 5.0
+"""Seconds that a broker may take to know a member of a group."""
+LOCK_PATIENCE: Final = 60.0
+RETRY_TOPIC_PATIENCE: Final = 60.0
+_REFUSALS: Final = (SubscriptionParseFailed, NoPermission, GroupNotExist)
+"""Answers to a pull that waiting does not change: somebody has to."""
 BROADCAST_INSTANCE_NAME: Final = "DEFAULT"
 
 _START_FROM: Final = {
@@ -80,6 +95,13 @@ class GroupConsumer:
         self._started = False
         self._closed = False
         self._ended = asyncio.Event()
+        self._news = asyncio.Event()
+        """Set when who waits for this consumer may have something to see."""
+        self._troubles = Troubles(config.group)
+        self._refusals: dict[object, RocketError] = {}
+        """What brokers refuse whatever we wait: by queue, or by topic for a filter that was asked about."""
+        self._shared: set[str] = set()
+        """Topics whose share of queues this member has had."""
         self.started_at = 0
 
     # Life
@@ -150,19 +172,87 @@ class GroupConsumer:
 
     async def _join(self) -> None:
         """Tell the brokers of the subscribed topics of this consumer and take its queues."""
-        await self._find_routes(logging.INFO)
+        await self._find_routes()
+        await self._check_filters()
         await self.instance.heartbeat()
         await self._rebalance()
 
-    async def _find_routes(self, level: int = logging.DEBUG) -> None:
+    async def _find_routes(self) -> None:
         """Ask for the routes that are not known yet."""
         for topic in sorted(self.topics()):
             try:
                 await self.instance.route(topic)
             except RocketError as error:
-                logger.log(level, "topic has no route yet group=%s topic=%s error=%s", self.group, topic, error)
+                # brokers make the retry topic when they first hear of the group, and register it in their time
+                patience = RETRY_TOPIC_PATIENCE if topic == self.retry_topic else 0.0
+                self._troubles.note(f"topic={topic}", error, self.clock, patience=patience)
                 if isinstance(error, TransportError):
                     break  # all name servers failed: the other topics would only wait for the same
+
+    async def _check_filters(self) -> None:
+        """Ask whether brokers can serve the filters that are more than tags; raises what they refuse."""
+        for topic, subscription in list(self._subscriptions.items()):
+            if subscription.expression_type == TAG or self.instance.routes.find(topic) is None:
+                continue
+            error = await self.refused_filter(topic)
+            if error is not None:
+                raise error
+
+    async def refused_filter(self, topic: str) -> RocketError | None:
+        """Return what a broker has against the filter of a topic, None where it has nothing, or cannot be asked."""
+        subscription = self.find_subscription(topic)
+        if subscription is None or subscription.expression_type == TAG:
+            return None
+        try:
+            address = self.instance.routes.any_address_of(topic)
+            await api.check_client_config(
+                self.instance.remoting, address, self.client_id, self.group, subscription, self.config.timeout
+            )
+        except RocketError as error:
+            if isinstance(error, BrokerError) and not isinstance(error, RequestNotSupported):
+                return error
+            logger.info("filter not checked group=%s topic=%s error=%s", self.group, topic, error)
+        return None
+
+    async def wait_ready(self, timeout: float = 10.0) -> None:
+        """Wait until this member has its share of the queues of every topic that it is subscribed to.
+
+        raises  ConfigError without a subscription; what a broker refuses; RequestTimeout after ``timeout`` seconds,
+                which says what is missing
+        """
+        self._check_subscribed()
+        try:
+            async with asyncio.timeout(timeout):
+                await self.start()
+                while not self._shared.issuperset(self._subscriptions):
+                    self.raise_refusal()
+                    await self._wait_for_news()
+        except TimeoutError:
+            why = f": {self._troubles}" if self._troubles else ""
+            raise RequestTimeout(
+                f"the consumer of group {self.group!r} is not ready after {timeout:g} s{why}"
+            ) from None
+        self.raise_refusal()
+
+    async def _wait_for_news(self) -> None:
+        if self._closed:
+            raise ClientClosed("the consumer was closed meanwhile")
+        self._news.clear()
+        await self._news.wait()
+
+    def _check_subscribed(self) -> None:
+        if not self.topics() and not self._closed:
+            raise ConfigError(f"the consumer of group {self.group!r} has no subscription: it would receive nothing")
+
+    def refused(self, what: object, error: RocketError) -> None:
+        """Take notice that a broker refuses what waiting does not change: who waits for messages gets the error."""
+        self._refusals[what] = error
+        self._news.set()
+
+    def raise_refusal(self) -> None:
+        """Raise what a broker refuses at the moment."""
+        for error in self._refusals.values():
+            raise error.with_traceback(None)
 
     async def close(self) -> None:
         """Finish what is being handled, store the offsets, leave the group; a second call waits for the first."""
@@ -171,6 +261,7 @@ class GroupConsumer:
                 await self._ended.wait()
             return
         self._closed = True
+        self._news.set()
         try:
             if self._started:
                 await self._leave()
@@ -228,11 +319,26 @@ class GroupConsumer:
         return True
 
     async def _subscribe(self, topic: str, tag: str | None, sql: str | None) -> None:
+        before = self._subscriptions.get(topic)
         if self.add_subscription(topic, tag, sql) and self._started:
+            await self._join_or_forget(topic, before)
+
+    async def _join_or_forget(self, topic: str, before: SubscriptionData | None) -> None:
+        """Join with a new subscription; one that is refused is as if it had not been tried."""
+        try:
             await self._join()
+        except BrokerError:
+            if before is None:
+                del self._subscriptions[topic]
+            else:
+                self._subscriptions[topic] = before
+            raise
 
     async def unsubscribe(self, topic: str) -> None:
         """End a subscription; the queues of the topic are given up."""
+        self._shared.discard(topic)
+        self._refusals.pop(topic, None)
+        self._troubles.over(f"topic={topic}")
         if self._subscriptions.pop(topic, None) is not None and self._started:
             await self.instance.heartbeat()
             await self._rebalance()
@@ -299,8 +405,14 @@ class GroupConsumer:
                 share = await self._rebalancer.share(topic) if known else None
                 if share is None:
                     balanced = False
+                    if known and self._rebalancer.trouble is not None:
+                        trouble = self._rebalancer.trouble
+                        self._troubles.note(f"topic={topic}", trouble, self.clock, patience=JOIN_PATIENCE)
                     continue
                 taken, complete = await self._take_share(topic, share)
+                if complete:
+                    self._shared.add(topic)
+                    self._troubles.over(f"topic={topic}")
                 changed = changed or taken
                 balanced = balanced and complete
             gone = [queue for queue in self._readers if queue.topic not in topics]
@@ -309,6 +421,7 @@ class GroupConsumer:
         if changed or gone:
             logger.info("queues changed group=%s count=%d", self.group, len(self._readers))
             self.queues_changed()
+        self._news.set()
         if self._next_try is not None:
             self._next_try.cancel()
             self._next_try = None
@@ -328,6 +441,11 @@ class GroupConsumer:
             await self._give_up(gone)
         new = [queue for queue in share if queue not in self._readers]
         allowed = await self._acquire(new)
+        if len(allowed) < len(new):
+            error = ClientError(
+                f"{len(new) - len(allowed)} queues are locked by other members, or not to be locked now"
+            )
+            self._troubles.note(f"topic={topic}", error, self.clock, patience=LOCK_PATIENCE)
         taken = 0
         for queue in new:
             if queue not in allowed:
@@ -335,7 +453,7 @@ class GroupConsumer:
             try:
                 offset = await self.first_offset(queue)
             except RocketError as error:
-                logger.warning("first offset not known group=%s queue=%s error=%s", self.group, queue, error)
+                self._troubles.note(f"topic={topic}", error, self.clock)
                 continue
             self.own(queue, offset)
             taken += 1
@@ -353,6 +471,7 @@ class GroupConsumer:
             # Also where this is cancelled: nobody pulls from them any more, so they must not seem to be ours.
             for queue in queues:
                 del self._readers[queue]
+                self._refusals.pop(queue, None)
                 self.offsets.forget(queue)
         await self._release(queues)
 
@@ -470,6 +589,23 @@ class GroupConsumer:
         return reader
 
     # What readers ask of their consumer
+
+    def pulled(self, queue: MessageQueue) -> None:
+        """Called when a pull was answered that had failed before."""
+        self._refusals.pop(queue, None)
+        self._troubles.over(f"topic={queue.topic} broker={queue.broker}")
+        self._news.set()
+
+    async def pull_failed(self, queue: MessageQueue, error: RocketError) -> None:
+        """Called when a pull failed: what waiting does not change is for who waits for messages."""
+        patience = JOIN_PATIENCE if isinstance(error, TransportError) else 0.0
+        self._troubles.note(f"topic={queue.topic} broker={queue.broker}", error, self.clock, patience=patience)
+        if isinstance(error, BrokerSystemError):  # which is also how brokers refuse a kind of filter
+            refusal = await self.refused_filter(queue.topic)
+        else:
+            refusal = error if isinstance(error, _REFUSALS) else None
+        if refusal is not None:
+            self.refused(queue, refusal)
 
     async def refresh_route(self, topic: str) -> None:
         """Ask for a topic's route; a failure leaves the known one."""

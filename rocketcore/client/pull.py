@@ -53,7 +53,6 @@ class PullConsumer(GroupConsumer):
             raise ConfigError("ordered is for PushConsumer: a PullConsumer sees each queue in order anyway")
         self._assigned: set[MessageQueue] = set()
         self._assigned_topics: dict[str, SubscriptionData] = {}
-        self._arrived = asyncio.Event()
         self._polled: dict[MessageQueue, int] = {}
 
     # Which queues
@@ -109,12 +108,14 @@ class PullConsumer(GroupConsumer):
 
     def arrived(self, reader: QueueReader) -> None:
         if reader.window.waiting_count:
-            self._arrived.set()
+            self._news.set()
 
     async def poll(self, timeout: float = 5.0, *, max_messages: int | None = None) -> list[ReceivedMessage]:
         """Return messages, waiting for the first at most ``timeout`` seconds; an empty list when none came.
 
         max_messages  at most so many; default: the consumer's ``max_messages``
+        raises        ConfigError where nothing is subscribed or assigned; what a broker refuses, with no
+                      message to return
         """
         polled = Polled()
         return await self.poll_into(polled, timeout, max_messages)
@@ -123,6 +124,7 @@ class PullConsumer(GroupConsumer):
         """As ``poll``, for who may be interrupted: ``put_back`` undoes what ``polled`` has noted."""
         if self._closed:
             raise ClientClosed("the consumer is closed")
+        self._check_subscribed()
         await self.start()
         limit = self.config.max_messages if max_messages is None else max_messages
         if limit < 1:
@@ -132,8 +134,9 @@ class PullConsumer(GroupConsumer):
         try:
             async with asyncio.timeout(timeout):
                 while not (messages := self._take(limit, polled)) and not self._closed:
-                    self._arrived.clear()
-                    await self._arrived.wait()
+                    self.raise_refusal()
+                    self._news.clear()
+                    await self._news.wait()
         except TimeoutError:
             return []
         for message in messages:
@@ -241,13 +244,13 @@ class PullConsumer(GroupConsumer):
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Have polls return messages of these queues again."""
         self.set_paused(queues, False)
-        self._arrived.set()
+        self._news.set()
 
     async def close(self) -> None:
         """Leave the group; with ``auto_commit`` what polls returned is stored. A second call does nothing."""
-        self._arrived.set()
+        self._news.set()
         await super().close()
-        self._arrived.set()
+        self._news.set()
 
 
 def _check_offsets(offsets: object) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from dataclasses import replace
 from typing import Any, Final, TypeVar, Unpack
 
@@ -95,7 +95,8 @@ class PushConsumer(GroupConsumer):
         super().__init__(consumer_config(namesrv, options, config))
         self._handlers: dict[str, MessageHandler] = {}
         self._returning: set[asyncio.Task[None]] = set()
-        self._stopping = asyncio.Event()
+        self._stopping = False
+        self._tell_refusals: list[Callable[[RocketError], None]] = []
         self._locking = asyncio.Lock()
         """Held while locks are renewed or given back: a renewal on its way would take one again that was given back."""
         self._settled_queue: MessageQueue | None = None
@@ -127,15 +128,23 @@ class PushConsumer(GroupConsumer):
             self._join_soon()
 
     def _join_soon(self) -> None:
-        task = asyncio.get_running_loop().create_task(self._join(), name="consumer-join")
+        task = asyncio.get_running_loop().create_task(self._join_or_tell(), name="consumer-join")
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
+
+    async def _join_or_tell(self) -> None:
+        try:
+            await self._join()
+        except RocketError as error:
+            logger.warning("subscription refused group=%s error=%s", self.group, error)
+            self.refused("subscription", error)
 
     async def join_topic(self, topic: str) -> None:
         """Begin to read a subscribed topic; before the consumer starts, that is left to the start."""
         if self._started and not any(queue.topic == topic for queue in self._readers):
-            await self._join()
+            await self._join_or_forget(topic, None)
         elif self._started:
+            await self._check_filters()
             await self.instance.heartbeat()
 
     def _has_retry_topic(self) -> bool:
@@ -147,7 +156,12 @@ class PushConsumer(GroupConsumer):
         """Join the group and begin to pull; a second call does nothing."""
         if not self._started and not self._closed:
             self._service = ConsumeService(
-                self.group, self.config.threads, self._settle, ordered=self.config.ordered, consumable=self._consumable
+                self.group,
+                self.config.threads,
+                self._settle,
+                ordered=self.config.ordered,
+                consumable=self._consumable,
+                check=self.raise_refusal,
             )
             for topic, handler in self._handlers.items():
                 self._service.set_handler(topic, handler)
@@ -161,16 +175,41 @@ class PushConsumer(GroupConsumer):
         return tasks
 
     async def run(self) -> None:
-        """Consume until ``close()`` is called or this task is cancelled; then finish, and leave the group."""
+        """Consume until ``close()`` is called or this task is cancelled; then finish, and leave the group.
+
+        raises  ConfigError without a handler; what a broker refuses, after the same
+        """
+        self.check_handlers()
         try:
             await self.start()
-            await self._stopping.wait()
+            while not self._stopping:
+                self.raise_refusal()
+                await self._wait_for_news()
         finally:
             await self.close()
 
+    def check_handlers(self) -> None:
+        """Refuse to run without work; raises ConfigError."""
+        self._check_subscribed()
+        if not self._handlers and not self._closed:
+            raise ConfigError(f"the consumer of group {self.group!r} has no handler: give it one, or iterate over it")
+
+    def refused(self, what: object, error: RocketError) -> None:
+        super().refused(what, error)
+        self._service.wake_all()
+        for tell in self._tell_refusals:
+            tell(error)
+
+    def tell_refusals(self, tell: Callable[[RocketError], None]) -> None:
+        """Have a function called, on the loop, with what a broker refuses, now or later."""
+        self._tell_refusals.append(tell)
+        for error in self._refusals.values():
+            tell(error)
+
     async def close(self) -> None:
         """Finish what handlers have begun, store the offsets, leave the group; a second call waits for the first."""
-        self._stopping.set()
+        self._stopping = True
+        self._news.set()
         if self._started and not self._closed:
             self._service.stop_feeding()
         await super().close()
@@ -195,12 +234,17 @@ class PushConsumer(GroupConsumer):
         return self._messages()
 
     async def _messages(self) -> AsyncIterator[ReceivedMessage]:
+        self._check_subscribed()
         await self.start()
         while taken := await self._service.take(1):
             yield taken[0]
 
     async def take(self, limit: int) -> list[ReceivedMessage]:
-        """Wait for messages of topics without a handler; return up to ``limit``, none when the consumer is closed."""
+        """Wait for messages of topics without a handler; return up to ``limit``, none when the consumer is closed.
+
+        raises  ConfigError without a subscription; what a broker refuses, when no message is left to return
+        """
+        self._check_subscribed()
         await self.start()
         return await self._service.take(limit)
 

@@ -22,7 +22,6 @@ from rocketcore.errors import (
     RocketError,
     SubscriptionNotExist,
     SubscriptionNotLatest,
-    TransportError,
 )
 from rocketcore.filter import TAG
 from rocketcore.message import ReceivedMessage
@@ -45,7 +44,7 @@ REQUEST_MARGIN: Final = 15.0
 class QueueReader:
     """One owned queue: its window of messages and the task that pulls into it."""
 
-    __slots__ = ("_broker_id", "_consumer", "_task", "room", "window")
+    __slots__ = ("_broker_id", "_consumer", "_failing", "_task", "room", "window")
 
     def __init__(self, consumer: GroupConsumer, window: ProcessQueue) -> None:
         self.window = window
@@ -54,6 +53,7 @@ class QueueReader:
         self.room.set()
         self._consumer = consumer
         self._broker_id = MASTER_ID
+        self._failing = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -108,8 +108,9 @@ class QueueReader:
                 await consumer.instance.heartbeat()
                 delay = PULL_DELAY_ON_ERROR
             except RocketError as error:
-                level = logging.INFO if isinstance(error, TransportError) else logging.WARNING
-                logger.log(level, "pull failed group=%s queue=%s error=%s", consumer.group, window.queue, error)
+                logger.info("pull failed group=%s queue=%s error=%s", consumer.group, window.queue, error)
+                self._failing = True
+                await consumer.pull_failed(window.queue, error)
                 delay = PULL_DELAY_ON_ERROR
                 self._broker_id = MASTER_ID
                 if error.refresh_route:
@@ -143,6 +144,9 @@ class QueueReader:
         timeout = config.pull_timeout + REQUEST_MARGIN
         result = await api.pull_message(consumer.instance.remoting, address, header, timeout)
         window.last_pull = consumer.clock.monotonic()
+        if self._failing:
+            self._failing = False
+            consumer.pulled(queue)
         self._broker_id = result.suggest_which_broker_id
         if window.dropped:
             return

@@ -8,17 +8,13 @@ RocketMQ 5.5.0: ``RebalanceImpl.rebalanceByTopic``.
 
 from __future__ import annotations
 
-import logging
-
 from rocketcore.client import api
 from rocketcore.client.allocate import AllocateStrategy, sorted_ids, sorted_queues
 from rocketcore.client.instance import ClientInstance
-from rocketcore.errors import RocketError
+from rocketcore.errors import ClientError, RocketError
 from rocketcore.message import MessageQueue
 
 __all__ = ["Rebalancer"]
-
-logger = logging.getLogger(__name__)
 
 MEMBERS_TIMEOUT = 3.0
 
@@ -31,12 +27,14 @@ class Rebalancer:
         self._group = group
         self._allocate = allocate
         self._broadcast = broadcast
+        self.trouble: RocketError | None = None
+        """Why the last question had no answer."""
 
     async def share(self, topic: str) -> list[MessageQueue] | None:
         """Return the queues of a topic that this consumer owns now.
 
-        returns  None when that cannot be told: the route or the members of the group are not known; what the consumer
-                 has, it keeps
+        returns  None when that cannot be told: the route or the members of the group are not known, ``trouble`` says
+                 why; what the consumer has, it keeps
         """
         try:
             route = await self._instance.route(topic)
@@ -46,9 +44,9 @@ class Rebalancer:
             address = self._instance.routes.any_address_of(topic)
             members = await api.consumer_ids(self._instance.remoting, address, self._group, MEMBERS_TIMEOUT)
         except RocketError as error:
-            logger.debug("not balanced group=%s topic=%s error=%s", self._group, topic, error)
+            self.trouble = error
             return None
         if self._instance.client_id not in members:
-            logger.debug("not a member yet group=%s topic=%s broker=%s", self._group, topic, address)
+            self.trouble = ClientError(f"the broker at {address} does not count this consumer among its group")
             return None
         return self._allocate(self._instance.client_id, sorted_queues(route.subscribe), sorted_ids(members))

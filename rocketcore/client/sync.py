@@ -25,7 +25,7 @@ from rocketcore.client.pull import PullConsumer as AsyncPullConsumer
 from rocketcore.client.push import PushConsumer as AsyncPushConsumer
 from rocketcore.client.runtime import LoopThread
 from rocketcore.client.sync_producer import Producer
-from rocketcore.errors import ClientClosed, ForkedClient
+from rocketcore.errors import ClientClosed, ForkedClient, RocketError
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.service import wait_or_signal
 
@@ -116,6 +116,14 @@ class _Hosted:
     def start(self) -> None:
         """Join the group and begin to pull; a second call does nothing."""
         self._run(self._hosted.start())
+
+    def wait_ready(self, timeout: float = 10.0) -> None:
+        """Wait until this member has its share of the queues of every topic that it is subscribed to.
+
+        raises  ConfigError without a subscription; what a broker refuses; RequestTimeout after ``timeout`` seconds,
+                which says what is missing
+        """
+        self._run(self._hosted.wait_ready(timeout))
 
     def close(self) -> None:
         """Finish what is being handled, store the offsets, leave the group; a second call does nothing."""
@@ -232,11 +240,25 @@ class PushConsumer(_Hosted):
                     self._call_later(self._consumer.give_back, taken)
 
     def run(self) -> None:
-        """Consume with the handlers until SIGINT, SIGTERM or ``close()``; then finish, and leave the group."""
+        """Consume with the handlers until SIGINT, SIGTERM or ``close()``; then finish, and leave the group.
+
+        raises  ConfigError without a handler; what a broker refuses, after the same
+        """
+        refusals: list[RocketError] = []
+
+        def refused(error: RocketError) -> None:
+            refusals.append(error)
+            self._ended.set()
+
+        self._check()
+        self._consumer.check_handlers()
         with _SignalsSet(self._ended):
             self.start()
+            self._run(self._call(self._consumer.tell_refusals, refused))
             wait_or_signal(self._ended)
         self.close()
+        if refusals:
+            raise refusals[0]
 
     def close(self) -> None:
         """Finish what handlers have begun, store the offsets, leave the group; a second call does nothing.
@@ -311,6 +333,8 @@ class PullConsumer(_Hosted):
         """Return messages, waiting for the first at most ``timeout`` seconds; an empty list when none came.
 
         max_messages  at most so many; default: the consumer's ``max_messages``
+        raises        ConfigError where nothing is subscribed or assigned; what a broker refuses, with no
+                      message to return
         """
         polled = Polled()
         try:

@@ -1,0 +1,73 @@
+"""What keeps a consumer from receiving: told in the log as long as it lasts, and to who waits for the consumer.
+
+A WARNING says it when it begins, and again each minute. It is seen without any logging configured too: the package's
+NullHandler would hide it from who needs it most.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from rocketcore.errors import RocketError
+from rocketcore.service import Clock
+
+__all__ = ["Troubles"]
+
+logger = logging.getLogger(__name__)
+
+TELL_EVERY: Final = 60.0
+
+
+class Troubles:
+    """What a consumer of a group lacks at the moment, by what it is for (``topic=…``), and since when."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._since: dict[str, float] = {}
+        self._told: dict[str, float] = {}
+        self._errors: dict[str, RocketError] = {}
+
+    def note(self, what: str, error: RocketError, clock: Clock, *, patience: float = 0.0) -> None:
+        """Take notice of a failure.
+
+        patience  for how many seconds this may well be, and is not worth a warning
+        """
+        now = clock.monotonic()
+        self._errors[what] = error
+        told = self._told.get(what)
+        if now - self._since.setdefault(what, now) < patience or (told is not None and now - told < TELL_EVERY):
+            logger.debug("nothing is received group=%s %s error=%s", self._group, what, error)
+            return
+        self._told[what] = now
+        _tell("nothing is received group=%s %s error=%s", self._group, what, error)
+
+    def over(self, what: str) -> None:
+        """Take notice that something works."""
+        if self._errors.pop(what, None) is not None:
+            del self._since[what]
+            if self._told.pop(what, None) is not None:
+                _tell("receiving again group=%s %s", self._group, what)
+
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
+    def __str__(self) -> str:
+        return "; ".join(f"{what}: {error}" for what, error in self._errors.items())
+
+
+def _tell(text: str, *arguments: object) -> None:
+    """Log a warning; where nobody has configured logging, have it printed all the same."""
+    logger.warning(text, *arguments)
+    if logging.lastResort is not None and logger.isEnabledFor(logging.WARNING) and not _someone_listens():
+        record = logger.makeRecord(logger.name, logging.WARNING, __file__, 0, text, arguments, None)
+        logging.lastResort.handle(record)
+
+
+def _someone_listens() -> bool:
+    node: logging.Logger | None = logger
+    while node is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in node.handlers):
+            return True
+        node = node.parent if node.propagate else None
+    return False
