@@ -1,7 +1,8 @@
 """LocalCluster: a name server and brokers on free ports of 127.0.0.1, in this process or beside it.
 
 In this process all servers share one background thread with a uvloop event loop. Beside it each is a process started
-as a user starts it, ``rocket namesrv start`` and ``rocket broker start``, which is what tests that kill servers need.
+as a user starts it, ``rocket namesrv start`` and ``rocket broker start``, which is what tests that kill servers need;
+they end with this process, however it ends.
 """
 
 from __future__ import annotations
@@ -321,8 +322,8 @@ class _ProcessHost:
         log = (self._folder / f"{name}.log").open("ab")
         with log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "rocketcore.cli.main", noun, "start", "-c", str(file)],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-m", "rocketcore.child", "rocketcore.cli.main", noun, "start", "-c", str(file)],
+                stdin=subprocess.PIPE,  # which ends with this process, and the server with it
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -359,8 +360,9 @@ class _ProcessHost:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
 
 
 def _first_line(stream: IO[str] | None, timeout: float) -> str:

@@ -52,12 +52,13 @@ class BrokerProcess:
         program = ["rocketcore.cli.main"]
         if disk is not None:
             program = ["tests.fault.simulated_disk", disk, str(folder / "journal")]
-        command = [sys.executable, "-m", *program, "broker", "start", "--flush", "sync", "--listen", "127.0.0.1:0"]
+        command = [sys.executable, "-m", "rocketcore.child", *program, "broker", "start"]
+        command += ["--flush", "sync", "--listen", "127.0.0.1:0"]
         command += ["--namesrv", "127.0.0.1:9", "--store", str(folder / "store"), "-c", str(config)]
         self._log = folder / "broker.log"
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ}
+                command, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.PIPE, env={**os.environ}
             )
 
     async def ready(self) -> int:
@@ -71,8 +72,9 @@ class BrokerProcess:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
 
 
 class FaultRun:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import inspect
 import os
+import select
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -48,6 +52,42 @@ def cluster() -> Iterator[LocalCluster]:
 def admin(cluster: LocalCluster) -> Iterator[Admin]:
     with Admin(cluster.namesrv) as client:
         yield client
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_servers_end_with_the_process_that_started_them_however_it_ends(end: str) -> None:
+    program = f"""
+        import os, signal, threading
+        from rocketcore.local import LocalCluster
+
+        cluster = LocalCluster(in_process=False, properties={{"mappedFileSizeCommitLog": str(16 << 20)}})
+        starting = threading.Thread(target=cluster.start)
+        starting.start()
+        starting.join()  # that the thread ends is no end of the process
+        print(*(process.pid for process in cluster._host._processes.values()), cluster.store, flush=True)
+        input()
+        {end}
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        *pids, store = parent.stdout.readline().split()
+        servers = [os.pidfd_open(int(pid)) for pid in pids]
+        try:
+            assert len(servers) == 2
+            assert not select.select(servers, [], [], 0)[0]
+            parent.stdin.write("\n")
+            parent.stdin.flush()
+            parent.wait(20)
+            for server in servers:
+                assert select.select([server], [], [], 30)[0], "a server outlives its parent"
+        finally:
+            for server in servers:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(server, signal.SIGKILL)
+                os.close(server)
+            shutil.rmtree(store)
 
 
 def test_it_is_up_when_start_returns(cluster: LocalCluster, admin: Admin) -> None:

@@ -19,6 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "codes": set(),
     "errors": {"codes"},
     "message_queue": set(),
+    "child": set(),
     "message": {"codes", "errors", "message_queue"},
     "filter": {"codes", "errors", "message"},
     "printable": set(),

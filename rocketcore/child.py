@@ -1,0 +1,42 @@
+"""``python -m rocketcore.child MODULE ARGUMENT…``: run a module as its main program, and end when the parent ends.
+
+Standard input is a pipe whose other end only the parent has, so that it ends with the parent however that ends: by
+``os._exit``, by SIGKILL, by a fault. Then this process gets a SIGTERM, and SIGKILL if that was not enough.
+
+Linux's ``PR_SET_PDEATHSIG`` is no replacement: it follows the thread that started the process, not the parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+from typing import Final
+
+__all__ = ["main"]
+
+GRACE_SECONDS: Final = 20.0
+
+
+def main() -> None:
+    """Run the module that the command line names."""
+    threading.Thread(target=_end_with_parent, name="rocketcore-parent", daemon=True).start()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+def _end_with_parent() -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
