@@ -296,15 +296,22 @@ class ConsumeService:
             self._wake_one()
 
     def _feed_handlers(self) -> None:
-        for owner in list(self._ready):
-            while self._available(owner):
+        # One chunk of each queue in turn: a queue that always has more must not take every place.
+        turn = deque(self._ready)
+        while turn:
+            owner = turn.popleft()
+            if self._available(owner):
                 topic = owner.peek_topic()
                 handler = self._handlers.get(topic)
                 if handler is None or not self._has_place(handler):
-                    break
+                    continue
                 self._hand_out(handler, owner, topic)
-            if not owner.waiting_count or owner.dropped:
-                self._ready.pop(owner, None)
+                del self._ready[owner]
+                if owner.waiting_count:
+                    self._ready[owner] = None
+                    turn.append(owner)
+            elif not owner.waiting_count or owner.dropped:
+                del self._ready[owner]
 
     def _has_place(self, handler: _Handler) -> bool:
         if handler.on_loop:

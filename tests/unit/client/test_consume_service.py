@@ -290,6 +290,31 @@ def test_handlers_that_never_return_are_replaced_and_what_they_did_before_counts
     run(body)
 
 
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_a_queue_that_always_has_more_leaves_the_others_their_turn(on_loop: bool) -> None:
+    async def body() -> None:
+        harness = Harness(capacity=2, queues=3)
+        handled: list[int] = []
+
+        def handle(message: ReceivedMessage) -> None:
+            handled.append(message.queue.queue_id)
+
+        async def handle_on_loop(message: ReceivedMessage) -> None:
+            handle(message)
+
+        harness.allowed = False
+        for queue_id in range(3):
+            harness.fill(200, queue_id)
+        harness.allowed = True
+        harness.service.set_handler("T", handle_on_loop if on_loop else handle)
+        await harness.wait(600)
+        longest = max(handled.index(queue_id) for queue_id in range(3))
+        assert longest <= 4 * CHUNK_MAX, "the queues are begun one after the other"
+        await harness.service.stop()
+
+    run(body)
+
+
 def test_quick_handlers_get_many_messages_at_a_time_slow_ones_one() -> None:
     async def body() -> None:
         harness = Harness(capacity=1)
