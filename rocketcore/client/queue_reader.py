@@ -153,14 +153,28 @@ class QueueReader:
         if result.status is PullStatus.OFFSET_ILLEGAL:
             await self._offset_moved(result)
             return
-        messages = self._wanted(result, subscription) if result.status is PullStatus.FOUND else []
-        window.put(messages, result.next_begin_offset)
+        messages: list[ReceivedMessage] = []
+        next_offset = result.next_begin_offset
+        if result.status is PullStatus.FOUND:
+            messages, next_offset = self._wanted(result, subscription)
+        window.put(messages, next_offset)
         self.check_room()
         consumer.arrived(self)
 
-    def _wanted(self, result: PullResult, subscription: SubscriptionData | None) -> list[ReceivedMessage]:
-        """Return the messages of a pull that the subscription asks for: a broker compares hashes of tags only."""
-        messages = decode_messages(result.body, self.window.queue.broker, unreadable=self._unreadable)
+    def _wanted(self, result: PullResult, subscription: SubscriptionData | None) -> tuple[list[ReceivedMessage], int]:
+        """Return the messages of a pull that the subscription asks for, and where the next pull begins.
+
+        A broker compares hashes of tags only. An answer whose bodies inflate to more than the window has room for is
+        taken up to there; the rest is pulled again.
+        """
+        window = self.window
+        room = self._consumer.config.pull_threshold_bytes_for_queue - window.cached_bytes
+        messages = decode_messages(
+            result.body, window.queue.broker, max_inflated_bytes=room, unreadable=self._unreadable
+        )
+        next_offset = result.next_begin_offset
+        if messages and sum(len(message.body) for message in messages) >= room:
+            next_offset = messages[-1].offset + result.offset_delta + 1
         if subscription is not None and subscription.expression_type == TAG and subscription.tags_set:
             tags = subscription.tags_set
             messages = [message for message in messages if message.tag in tags]
@@ -169,7 +183,7 @@ class QueueReader:
             object.__setattr__(message, "_settle", settle)
             if result.offset_delta:
                 object.__setattr__(message, "offset", message.offset + result.offset_delta)
-        return messages
+        return messages, next_offset
 
     def _unreadable(self, message: ReceivedMessage, error: DecodeError) -> None:
         """Hand a message out as it is stored: one that is never read would keep all behind it from being read."""

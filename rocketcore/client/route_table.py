@@ -217,6 +217,10 @@ class RouteTable:
             return address, candidate
         raise RouteNotFound(f"no address of broker {broker!r} is known")
 
+    def is_at(self, broker: str, address: str) -> bool:
+        """Say whether a broker has an address."""
+        return address in self._addresses.get(broker, {}).values()
+
     def addresses(self, *, masters_only: bool) -> list[str]:
         """Return the addresses of all known brokers."""
         return [

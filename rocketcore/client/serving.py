@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 def serve_broker_requests(remoting: RemotingClient, consumer: GroupConsumer) -> None:
     """Register the answers of a consumer with its connections."""
-    served = _Served(consumer)
+    served = _Served(consumer, remoting)
     remoting.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, served.consumer_ids_changed)
     remoting.register(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, served.reset_offset)
     remoting.register(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, served.consumer_status)
@@ -51,10 +51,11 @@ def serve_broker_requests(remoting: RemotingClient, consumer: GroupConsumer) -> 
 
 
 class _Served:
-    """The handlers of one consumer."""
+    """The handlers of one consumer; a broker is obeyed about its own queues and the consumer's own subscriptions."""
 
-    def __init__(self, consumer: GroupConsumer) -> None:
+    def __init__(self, consumer: GroupConsumer, remoting: RemotingClient) -> None:
         self._consumer = consumer
+        self._remoting = remoting
 
     def consumer_ids_changed(self, channel: Channel, request: RemotingCommand) -> None:
         header = request.header(NotifyConsumerIdsChangedRequestHeader)
@@ -66,12 +67,20 @@ class _Served:
         header = request.header(ResetOffsetRequestHeader)
         if header.group != self._consumer.group:
             return
-        offsets = _reset_table(request)
-        logger.info(
-            "offset reset group=%s topic=%s queues=%d broker=%s",
+        asked = _reset_table(request)
+        address, routes = self._remoting.address_of(channel), self._consumer.instance.routes
+        offsets = {
+            queue: offset
+            for queue, offset in asked.items()
+            if address is not None and routes.is_at(queue.broker, address) and offset >= 0
+        }
+        logger.log(
+            logging.WARNING if len(offsets) < len(asked) else logging.INFO,
+            "offset reset group=%s topic=%s queues=%d of_others=%d broker=%s",
             header.group,
             header.topic,
             len(offsets),
+            len(asked) - len(offsets),
             channel.remote_address,
         )
         await self._consumer.reset(offsets)
@@ -98,6 +107,10 @@ class _Served:
         if header.consumer_group != self._consumer.group:
             return self._unknown_group(request, header.consumer_group)
         message = decode_message(request.body, header.broker_name or "")
+        if self._consumer.find_subscription(message.topic) is None:
+            refusal = f"the consumer group {header.consumer_group} is not subscribed to topic {message.topic}"
+            logger.warning("message to consume refused topic=%s broker=%s", message.topic, channel.remote_address)
+            return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, refusal)
         began = self._consumer.clock.monotonic()
         result, remark = await self._consumer.consume_directly(message)
         answer = ConsumeMessageDirectlyResult(

@@ -7,6 +7,7 @@ RocketMQ: ``MessageDecoder``.
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -63,6 +64,7 @@ def decode_messages(
     check_crc: bool = True,
     decompress: bool = True,
     max_body_bytes: int = MAX_MESSAGE_BYTES,
+    max_inflated_bytes: float = math.inf,
     unreadable: Callable[[ReceivedMessage, DecodeError], None] | None = None,
 ) -> list[ReceivedMessage]:
     """Decode records that lie back to back, as in the answer to a pull.
@@ -70,14 +72,16 @@ def decode_messages(
     A message of a retry topic gets the topic it was sent to; its ``queue`` stays the one it was read from. Inner
     batches are unwrapped.
 
-    unreadable  told of a message whose body does not decompress, or unwrap; it is returned as it was stored. None: it
-                raises
+    max_inflated_bytes  stop after the message with which the bodies that were compressed have so many bytes together
+    unreadable          told of a message whose body does not decompress, or unwrap; it is returned as it was stored.
+                        None: it raises
     raises      DecodeError for a record that is cut, does not decode or whose body is unreadable, BadMagic, BadChecksum
     """
     table = bytearray(_ROWS * _COLUMNS * 8)
     flat = memoryview(table).cast("q")
     rows = memoryview(table).cast("q", (_ROWS, _COLUMNS))
     messages: list[ReceivedMessage] = []
+    inflated = 0
     position = 0
     while position < len(data):
         count, position = kernel.scan_stored(data, position, len(data), rows, check_crc)
@@ -89,12 +93,16 @@ def decode_messages(
                 messages.append(stored)
                 continue
             try:
-                messages += _opened(stored, decompress, max_body_bytes)
+                opened = _opened(stored, decompress, max_body_bytes)
             except DecodeError as error:
                 if unreadable is None:
                     raise
                 unreadable(stored, error)
-                messages.append(stored)
+                opened = [stored]
+            messages += opened
+            inflated += sum(len(message.body) for message in opened)
+            if inflated >= max_inflated_bytes:
+                return messages
     return messages
 
 

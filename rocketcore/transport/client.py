@@ -70,6 +70,10 @@ class RemotingClient(BaseClient):
         """Serve a request that servers send to us; unknown ones are answered with code 3."""
         self._endpoint.handlers[int(code)] = handler
 
+    def address_of(self, channel: Channel) -> str | None:
+        """Return the address that a connection was made to, None for one that is not ours any more."""
+        return next((address for address, known in self._channels.items() if known is channel), None)
+
     def on_close(self, callback: Callable[[Channel], None]) -> None:
         """Be told of every connection that ended."""
         self._endpoint.close_callbacks.append(callback)

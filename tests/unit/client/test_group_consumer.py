@@ -220,7 +220,17 @@ async def start(consumer: PushConsumer) -> None:
 
 
 class Channel:
-    remote_address = "a:1"
+    """A connection to a broker."""
+
+    def __init__(self, address: str = "a:1") -> None:
+        self.remote_address = address
+
+
+class Connections:
+    """Knows the channels of this test by what they were made to."""
+
+    def address_of(self, channel: Channel) -> str | None:
+        return channel.remote_address or None
 
 
 def ask(code: RequestCode, header: Header, body: bytes = b"") -> RemotingCommand:
@@ -234,7 +244,7 @@ def test_what_an_administrator_is_shown() -> None:
         await start(consumer)
         try:
             reader = consumer.own(MessageQueue("T", "a", 0), 17)
-            served: Any = _Served(consumer)
+            served: Any = _Served(consumer, Connections())
             answer = served.consumer_status(
                 Channel(),
                 ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequestHeader(topic="T", group="G")),
@@ -260,22 +270,26 @@ def test_what_an_administrator_is_shown() -> None:
 def test_an_offset_reset_moves_the_owned_queues() -> None:
     async def body() -> None:
         consumer = PushConsumer(group="G")
-        await start(consumer)
+        await start_with(consumer, LockingBrokers("a", "b"))
         try:
-            queue = MessageQueue("T", "a", 0)
-            before = consumer.own(queue, 17)
+            queue, other = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
+            before, kept = consumer.own(queue, 17), consumer.own(other, 20)
             header = ResetOffsetRequestHeader(topic="T", group="G", timestamp=0, force=True)
-            table = ResetOffsetBody(offset_table={queue: 5, MessageQueue("T", "a", 1): 9}).encode()
-            served: Any = _Served(consumer)
+            table = ResetOffsetBody(offset_table={queue: 5, MessageQueue("T", "a", 1): 9, other: 2}).encode()
+            served: Any = _Served(consumer, Connections())
+            for stranger in ("", "c:1"):
+                request = ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, table)
+                await served.reset_offset(Channel(stranger), request)
+            assert not before.window.dropped, "a broker says nothing about the queues of another"
             await served.reset_offset(Channel(), ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, table))
-            [window] = consumer.windows()
-            assert (window.queue, window.next_offset) == (queue, 5)
+            assert {window.queue: window.next_offset for window in consumer.windows()} == {queue: 5, other: 20}
             assert before.window.dropped
+            assert not kept.window.dropped
             cpp = b'{"offsetTable":[{"brokerName":"a","offset":7,"queueId":0,"topic":"T"}]}'
             request = ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, cpp)
             request.language = LanguageCode.CPP
             await served.reset_offset(Channel(), request)
-            assert [window.next_offset for window in consumer.windows()] == [7]
+            assert {window.queue: window.next_offset for window in consumer.windows()} == {queue: 7, other: 20}
         finally:
             await consumer.close()
 
@@ -512,10 +526,14 @@ def test_a_message_is_consumed_on_request(monkeypatch: pytest.MonkeyPatch) -> No
             message = ReceivedMessage("T", b"now", MessageQueue("T", "a", 0), 3, "id", "offset-id")
             monkeypatch.setattr("rocketcore.client.serving.decode_message", lambda data, broker: message)
             header = ConsumeMessageDirectlyResultRequestHeader(consumer_group="G", broker_name="a")
-            served: Any = _Served(consumer)
+            served: Any = _Served(consumer, Connections())
             answer = await served.consume_directly(Channel(), ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, b"x"))
             result = ConsumeMessageDirectlyResult.decode(answer.body)
             assert (result.consume_result, seen) == (CMResult.CR_LATER, ["now"])
+            await consumer.unsubscribe("T")
+            answer = await served.consume_directly(Channel(), ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, b"x"))
+            assert (answer.code, seen) == (ResponseCode.SYSTEM_ERROR, ["now"])
+            assert "is not subscribed to topic T" in (answer.remark or "")
         finally:
             await consumer.close()
 

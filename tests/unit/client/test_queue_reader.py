@@ -1,0 +1,160 @@
+"""What a reader makes of a broker's answers to its pulls; the broker says what a test has written down for it."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from rocketcore.client.pull import PullConsumer
+from rocketcore.client.push import PushConsumer
+from rocketcore.codes import MessageSysFlag, RequestCode, ResponseCode
+from rocketcore.errors import RequestTimeout, RocketError
+from rocketcore.message import MessageQueue, ReceivedMessage
+from rocketcore.protocol.command import RemotingCommand
+from tests.reference.message import Stored, encode
+from tests.unit.client.fakes import FakeRemoting, Outcome, decoded, route
+
+QUEUE = MessageQueue("T", "a", 0)
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(10):
+            await body()
+
+    asyncio.run(main())
+
+
+class Broker(FakeRemoting):
+    """Answers pulls as written down, one after the other, and then holds them; remembers from where it was pulled."""
+
+    def __init__(self, *answers: tuple[int, int, bytes] | RocketError) -> None:
+        super().__init__({"T": route("a", queues=1)}, self._serve)
+        self._answers = list(answers)
+        self.pulled_at: list[int] = []
+        self.committed: list[int] = []
+        self.held = asyncio.Event()
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        if command.code == RequestCode.PULL_MESSAGE and not self._answers:
+            self.pulled_at.append(int(decoded(command).ext_fields["queueOffset"]))  # type: ignore[index]
+            self.held.set()
+            await asyncio.Event().wait()
+        return await super().invoke(address, command, timeout)
+
+    def _serve(self, address: str, request: RemotingCommand) -> Outcome:
+        fields = request.ext_fields or {}
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            self.committed.append(int(fields["commitOffset"]))
+        if request.code != RequestCode.PULL_MESSAGE:
+            return RemotingCommand.response(request)
+        self.pulled_at.append(int(fields["queueOffset"]))
+        answer = self._answers.pop(0)
+        if isinstance(answer, RocketError):
+            return answer
+        code, next_offset, body = answer
+        response = RemotingCommand.response(request, code, "as written", body=body)
+        if next_offset >= 0:
+            response.ext_fields = {
+                "nextBeginOffset": f"{next_offset}",
+                "minOffset": "0",
+                "maxOffset": "1000",
+                "suggestWhichBrokerId": "0",
+            }
+        return response
+
+
+def stored(*offsets: int, body: bytes = b"x", sys_flag: int = 0) -> bytes:
+    """Return messages as a broker sends them."""
+    return b"".join(
+        encode(
+            Stored(
+                b"T", body, queue_offset=offset, physical_offset=offset, sys_flag=sys_flag, body_crc=zlib.crc32(body)
+            )
+        )
+        for offset in offsets
+    )
+
+
+async def pull(consumer: PullConsumer | PushConsumer, broker: Broker, offset: int) -> Any:
+    """Give a consumer a queue to read from an offset, and return its window when the broker has said all."""
+    await consumer.start()
+    consumer.instance.remoting = broker
+    consumer.instance.routes.update("T", broker.routes["T"], inherited=False)
+    window = consumer.own(QUEUE, offset).window
+    await broker.held.wait()
+    return window
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketcore.client.queue_reader.PULL_DELAY_ON_ERROR", 0.001)
+
+
+FOUND, NOT_FOUND = ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND
+AGAIN, MOVED = ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize(
+    ("answers", "pulled_at", "commit_offset", "committed"),
+    [
+        # MESSAGE_WAS_REMOVING, NO_MATCHED_MESSAGE: the units up to there point to nothing that is for us
+        ([(AGAIN, 40, b""), (AGAIN, 70, b"")], [5, 40, 70], 70, []),
+        # OFFSET_FOUND_NULL: the file of the queue was deleted, the broker names the next one
+        ([(NOT_FOUND, 300, b"")], [5, 300], 300, []),
+        # OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY, OFFSET_RESET, NO_MATCHED_LOGIC_QUEUE
+        ([(MOVED, 300, b"")], [5, 300], 300, [300]),
+        ([(MOVED, 0, b"")], [5, 0], 0, [0]),
+        ([(FOUND, 7, stored(5, 6)), (MOVED, 300, b"")], [5, 7, 300], 300, [300]),
+        # messages, and units before and after them whose messages are deleted
+        ([(FOUND, 90, stored(60, 61)), (NOT_FOUND, 90, b"")], [5, 90, 90], 60, []),
+        # failures, which say nothing of where to go on
+        ([(ResponseCode.SYSTEM_ERROR, -1, b"")], [5, 5], 5, []),
+        ([(ResponseCode.SYSTEM_BUSY, -1, b"")], [5, 5], 5, []),
+        ([(4711, -1, b"")], [5, 5], 5, []),
+        ([(NOT_FOUND, -1, b"")], [5, 5], 5, []),
+        ([(FOUND, 7, stored(5, 6)[:-1])], [5, 5], 5, []),
+        ([(FOUND, 9, b"")], [5, 9], 9, []),
+        ([RequestTimeout("lost")], [5, 5], 5, []),
+    ],
+)
+def test_where_a_reader_goes_on_after_an_answer(
+    answers: list[Any], pulled_at: list[int], commit_offset: int, committed: list[int]
+) -> None:
+    async def body() -> None:
+        consumer, broker = PullConsumer(group="G"), Broker(*answers)
+        window = await pull(consumer, broker, 5)
+        assert broker.pulled_at == pulled_at
+        assert window.commit_offset == commit_offset
+        assert broker.committed == committed
+        await consumer.close()
+
+    run(body)
+
+
+def test_an_answer_that_inflates_beyond_the_window_is_taken_as_far_as_there_is_room() -> None:
+    async def body() -> None:
+        large = zlib.compress(bytes(1000))
+        packed = [stored(offset, body=large, sys_flag=int(MessageSysFlag.COMPRESSED)) for offset in range(10)]
+        broker = Broker((FOUND, 20, b"".join(packed)), (FOUND, 20, b"".join(packed[3:])))
+        consumer = PullConsumer(group="G", pull_threshold_bytes_for_queue=2500)
+        await consumer.start()
+        consumer.instance.remoting = broker
+        consumer.instance.routes.update("T", broker.routes["T"], inherited=False)
+        consumer.add_subscription("T", None, None)
+        reader = consumer.own(QUEUE, 0)
+        seen: list[ReceivedMessage] = []
+        while len(seen) < 6:
+            assert reader.window.cached_bytes < 3500
+            seen += await consumer.poll(5.0)
+        assert [message.offset for message in seen] == list(range(6))
+        assert {message.body for message in seen} == {bytes(1000)}
+        assert broker.pulled_at[:2] == [0, 3]
+        await consumer.close()
+
+    run(body)
