@@ -66,6 +66,8 @@ FIRST_REFRESH: Final = 1.0
 JOIN_PATIENCE: Final = 5.0
 """Seconds that a broker may take to know a member of a group."""
 LOCK_PATIENCE: Final = 60.0
+STORE_FIRST_TIMEOUT: Final = 1.0
+"""What a broker that hangs may delay a rebalance by."""
 RETRY_TOPIC_PATIENCE: Final = 60.0
 _REFUSALS: Final = (SubscriptionParseFailed, NoPermission, GroupNotExist)
 """Answers to a pull that waiting does not change: somebody has to."""
@@ -100,6 +102,7 @@ class GroupConsumer:
         self._troubles = Troubles(config.group)
         self._refusals: dict[object, RocketError] = {}
         """What brokers refuse whatever we wait: by queue, or by topic for a filter that was asked about."""
+        self._store_first = False
         self._shared: set[str] = set()
         """Topics whose share of queues this member has had."""
         self.started_at = 0
@@ -393,8 +396,23 @@ class GroupConsumer:
         if self._tasks:
             self._rebalance_task.wake()
 
+    def group_changed(self) -> None:
+        """Look again who owns which queue, now, after what is done has been stored: the next owner will ask for it."""
+        self._store_first = True
+        self.wake_rebalance()
+
+    async def _store_offsets_first(self) -> None:
+        self._store_first = False
+        try:
+            async with asyncio.timeout(STORE_FIRST_TIMEOUT):
+                await self.persist_offsets()
+        except TimeoutError:
+            logger.info("offsets not stored before sharing out group=%s", self.group)
+
     async def _rebalance(self) -> None:
         """Take and give up queues until they are this member's share."""
+        if self._store_first:
+            await self._store_offsets_first()
         async with self._rebalance_lock:
             balanced = True
             changed = False

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from rocketcore.client import api
 from rocketcore.client.api import PullResult, PullStatus
 from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.client.trouble import warn
 from rocketcore.codes import MASTER_ID, PullSysFlag
 from rocketcore.errors import (
     DecodeError,
@@ -193,16 +194,22 @@ class QueueReader:
         )
 
     async def _offset_moved(self, result: PullResult) -> None:
-        """Go on where the broker says: the offset asked for is not in the queue any more, or not yet."""
+        """Go on where the broker says: the offset asked for is not in the queue any more, or not yet.
+
+        What was pulled before is ours to hand out, though the broker has deleted it. Behind a queue's end it has the
+        offsets of messages that are still to come: it does not count then.
+        """
         consumer, window = self._consumer, self.window
-        logger.warning(
-            "offset moved group=%s queue=%s from=%d to=%d",
-            consumer.group,
-            window.queue,
-            window.next_offset,
-            result.next_begin_offset,
-        )
-        window.clear()
-        window.next_offset = window.max_offset = result.next_begin_offset
-        consumer.offsets.update(window.queue, result.next_begin_offset, reset=True)
-        await consumer.offsets.persist([window.queue])
+        begun, moved = window.next_offset, result.next_begin_offset
+        if moved >= begun:
+            what = f"{moved - begun} offsets were deleted unread"
+            window.put([], moved)
+        else:
+            what = "the queue ends before what was read of it"
+            window.clear()
+            window.next_offset = window.max_offset = moved
+            consumer.offsets.update(window.queue, moved, reset=True)
+        warn("offset moved, %s group=%s queue=%s from=%d to=%d", what, consumer.group, window.queue, begun, moved)
+        if moved < begun:
+            await consumer.offsets.persist([window.queue])
+        consumer.arrived(self)

@@ -61,7 +61,7 @@ class _Served:
         header = request.header(NotifyConsumerIdsChangedRequestHeader)
         logger.info("group changed group=%s broker=%s", header.consumer_group, channel.remote_address)
         if header.consumer_group == self._consumer.group:
-            self._consumer.wake_rebalance()
+            self._consumer.group_changed()
 
     async def reset_offset(self, channel: Channel, request: RemotingCommand) -> None:
         header = request.header(ResetOffsetRequestHeader)

@@ -12,7 +12,7 @@ from typing import Final
 from rocketcore.errors import RocketError
 from rocketcore.service import Clock
 
-__all__ = ["Troubles"]
+__all__ = ["Troubles", "warn"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,14 +40,14 @@ class Troubles:
             logger.debug("nothing is received group=%s %s error=%s", self._group, what, error)
             return
         self._told[what] = now
-        _tell("nothing is received group=%s %s error=%s", self._group, what, error)
+        warn("nothing is received group=%s %s error=%s", self._group, what, error)
 
     def over(self, what: str) -> None:
         """Take notice that something works."""
         if self._errors.pop(what, None) is not None:
             del self._since[what]
             if self._told.pop(what, None) is not None:
-                _tell("receiving again group=%s %s", self._group, what)
+                warn("receiving again group=%s %s", self._group, what)
 
     def __bool__(self) -> bool:
         return bool(self._errors)
@@ -56,7 +56,7 @@ class Troubles:
         return "; ".join(f"{what}: {error}" for what, error in self._errors.items())
 
 
-def _tell(text: str, *arguments: object) -> None:
+def warn(text: str, *arguments: object) -> None:
     """Log a warning; where nobody has configured logging, have it printed all the same."""
     logger.warning(text, *arguments)
     if logging.lastResort is not None and logger.isEnabledFor(logging.WARNING) and not _someone_listens():

@@ -39,6 +39,7 @@ from rocketcore.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
     ResetOffsetRequestHeader,
 )
 from rocketcore.protocol.schema import Header
@@ -319,6 +320,9 @@ def test_a_queue_taken_while_locks_are_renewed_keeps_its_own(monkeypatch: pytest
     run(body)
 
 
+STORE, LIST = RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.GET_CONSUMER_LIST_BY_GROUP
+
+
 class LockingBrokers(FakeRemoting):
     """Brokers that lock queues and store offsets, as late as a test wants; nothing can be pulled from them."""
 
@@ -329,6 +333,7 @@ class LockingBrokers(FakeRemoting):
         self.silent: set[str] = set()
         self.locking = asyncio.Event()
         self.may_lock = asyncio.Event()
+        self.listing = asyncio.Event()
         self.storing = asyncio.Event()
         self.may_store = asyncio.Event()
         self.may_store.set()
@@ -338,10 +343,13 @@ class LockingBrokers(FakeRemoting):
             self.asked_to_lock.append(address)
             self.locking.set()
             await self.may_lock.wait()
-        if command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+        if command.code == STORE:
             self.storing.set()
             await self.may_store.wait()
-        return await super().invoke(address, command, timeout)
+        answer = await super().invoke(address, command, timeout)
+        if command.code == LIST:
+            self.listing.set()
+        return answer
 
     def _serve(self, address: str, request: RemotingCommand) -> Outcome:
         match request.code:
@@ -506,6 +514,29 @@ def test_a_queue_is_given_up_though_who_asked_for_it_does_not_wait() -> None:
             assert consumer.queues() == []
         finally:
             brokers.may_store.set()
+            await consumer.close()
+
+    run(body)
+
+
+def test_what_is_done_is_stored_before_a_changed_group_shares_out_again() -> None:
+    async def body() -> None:
+        consumer = PushConsumer(group="G")
+        consumer.subscribe("T", handler=lambda message: None)
+        brokers = LockingBrokers("a")
+        await start_with(consumer, brokers)
+        try:
+            window = consumer.own(MessageQueue("T", "a", 0), 17).window
+            window.put([], 40)
+            header = NotifyConsumerIdsChangedRequestHeader(consumer_group="G")
+            served: Any = _Served(consumer, Connections())
+            brokers.asked.clear()
+            served.consumer_ids_changed(Channel(), ask(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header))
+            await brokers.listing.wait()
+            asked = [request for _, request in brokers.asked if request.code in (STORE, LIST)]
+            assert [request.code for request in asked] == [STORE, LIST]
+            assert (asked[0].ext_fields or {})["commitOffset"] == "40"
+        finally:
             await consumer.close()
 
     run(body)

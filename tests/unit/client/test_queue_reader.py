@@ -108,9 +108,10 @@ AGAIN, MOVED = ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOV
         # OFFSET_FOUND_NULL: the file of the queue was deleted, the broker names the next one
         ([(NOT_FOUND, 300, b"")], [5, 300], 300, []),
         # OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY, OFFSET_RESET, NO_MATCHED_LOGIC_QUEUE
-        ([(MOVED, 300, b"")], [5, 300], 300, [300]),
+        ([(MOVED, 300, b"")], [5, 300], 300, []),
         ([(MOVED, 0, b"")], [5, 0], 0, [0]),
-        ([(FOUND, 7, stored(5, 6)), (MOVED, 300, b"")], [5, 7, 300], 300, [300]),
+        ([(FOUND, 7, stored(5, 6)), (MOVED, 300, b"")], [5, 7, 300], 5, []),
+        ([(FOUND, 7, stored(5, 6)), (MOVED, 0, b"")], [5, 7, 0], 0, [0]),
         # messages, and units before and after them whose messages are deleted
         ([(FOUND, 90, stored(60, 61)), (NOT_FOUND, 90, b"")], [5, 90, 90], 60, []),
         # failures, which say nothing of where to go on
@@ -135,6 +136,20 @@ def test_where_a_reader_goes_on_after_an_answer(
         await consumer.close()
 
     run(body)
+
+
+def test_what_was_pulled_before_a_broker_deleted_it_is_handed_out(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        broker = Broker((FOUND, 7, stored(5, 6)), (MOVED, 300, b""), (FOUND, 302, stored(300, 301)))
+        consumer = PullConsumer(group="G")
+        consumer.add_subscription("T", None, None)
+        await pull(consumer, broker, 5)
+        assert [message.offset for message in await consumer.poll(5.0)] == [5, 6, 300, 301]
+        assert consumer.position(QUEUE) == 302
+        await consumer.close()
+
+    run(body)
+    assert "293 offsets were deleted unread group=G" in caplog.text
 
 
 def test_an_answer_that_inflates_beyond_the_window_is_taken_as_far_as_there_is_room() -> None:
