@@ -16,17 +16,22 @@ from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
-from rocketcore.client import api
 from rocketcore.client.allocate import find_strategy
 from rocketcore.client.config import ConsumerConfig, StartFrom
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore, local_offset_path
+from rocketcore.client.offset_store import (
+    LocalOffsetStore,
+    OffsetStore,
+    RemoteOffsetStore,
+    find_offset,
+    local_offset_path,
+)
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
 from rocketcore.client.rebalance import Rebalancer
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import serve_broker_requests
-from rocketcore.client.trouble import Troubles
+from rocketcore.client.trouble import Troubles, find_filter_refusal
 from rocketcore.codes import RETRY_TOPIC_PREFIX, PullSysFlag
 from rocketcore.errors import (
     BrokerError,
@@ -36,7 +41,6 @@ from rocketcore.errors import (
     ConfigError,
     GroupNotExist,
     NoPermission,
-    RequestNotSupported,
     RequestTimeout,
     RocketError,
     SubscriptionParseFailed,
@@ -60,7 +64,6 @@ __all__ = ["GroupConsumer"]
 
 logger = logging.getLogger(__name__)
 
-OFFSET_TIMEOUT: Final = 5.0
 UNBALANCED_INTERVAL: Final = 1.0
 FIRST_REFRESH: Final = 1.0
 JOIN_PATIENCE: Final = 5.0
@@ -195,27 +198,10 @@ class GroupConsumer:
     async def _check_filters(self) -> None:
         """Ask whether brokers can serve the filters that are more than tags; raises what they refuse."""
         for topic, subscription in list(self._subscriptions.items()):
-            if subscription.expression_type == TAG or self.instance.routes.find(topic) is None:
-                continue
-            error = await self.refused_filter(topic)
-            if error is not None:
-                raise error
-
-    async def refused_filter(self, topic: str) -> RocketError | None:
-        """Return what a broker has against the filter of a topic, None where it has nothing, or cannot be asked."""
-        subscription = self.find_subscription(topic)
-        if subscription is None or subscription.expression_type == TAG:
-            return None
-        try:
-            address = self.instance.routes.any_address_of(topic)
-            await api.check_client_config(
-                self.instance.remoting, address, self.client_id, self.group, subscription, self.config.timeout
-            )
-        except RocketError as error:
-            if isinstance(error, BrokerError) and not isinstance(error, RequestNotSupported):
-                return error
-            logger.info("filter not checked group=%s topic=%s error=%s", self.group, topic, error)
-        return None
+            if self.instance.routes.find(topic) is not None:
+                refusal = await find_filter_refusal(self.instance, self.group, subscription)
+                if refusal is not None:
+                    raise refusal
 
     async def wait_ready(self, timeout: float = 10.0) -> None:
         """Wait until this member has its share of the queues of every topic that it is subscribed to.
@@ -331,9 +317,8 @@ class GroupConsumer:
         try:
             await self._join()
         except BrokerError:
-            if before is None:
-                del self._subscriptions[topic]
-            else:
+            del self._subscriptions[topic]
+            if before is not None:
                 self._subscriptions[topic] = before
             raise
 
@@ -403,11 +388,9 @@ class GroupConsumer:
 
     async def _store_offsets_first(self) -> None:
         self._store_first = False
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STORE_FIRST_TIMEOUT):
                 await self.persist_offsets()
-        except TimeoutError:
-            logger.info("offsets not stored before sharing out group=%s", self.group)
 
     async def _rebalance(self) -> None:
         """Take and give up queues until they are this member's share."""
@@ -423,8 +406,7 @@ class GroupConsumer:
                 share = await self._rebalancer.share(topic) if known else None
                 if share is None:
                     balanced = False
-                    if known and self._rebalancer.trouble is not None:
-                        trouble = self._rebalancer.trouble
+                    if known and (trouble := self._rebalancer.trouble) is not None:
                         self._troubles.note(f"topic={topic}", trouble, self.clock, patience=JOIN_PATIENCE)
                     continue
                 taken, complete = await self._take_share(topic, share)
@@ -529,16 +511,7 @@ class GroupConsumer:
 
     def process_queue_info(self, window: ProcessQueue) -> ProcessQueueInfo:
         """Return what an administrator is shown of an owned queue."""
-        pulled = self.clock.time_millis() - round((self.clock.monotonic() - window.last_pull) * 1000)
-        return ProcessQueueInfo(
-            commit_offset=window.commit_offset,
-            cached_msg_min_offset=window.min_offset,
-            cached_msg_max_offset=window.max_offset - 1 if len(window) else 0,
-            cached_msg_count=len(window),
-            cached_msg_size_in_mib=window.cached_bytes >> 20,
-            dropped=window.dropped,
-            last_pull_timestamp=pulled,
-        )
+        return window.info()
 
     async def consume_directly(self, message: ReceivedMessage) -> tuple[CMResult, str | None]:
         """Consume one message now, because an administrator asked; a consumer without handlers cannot."""
@@ -562,21 +535,7 @@ class GroupConsumer:
         start: StartFrom = self.config.start_from
         if queue.topic.startswith(RETRY_TOPIC_PREFIX) and not isinstance(start, datetime):
             return 0
-        return await self.find_offset(queue, start)
-
-    async def find_offset(self, queue: MessageQueue, where: int | StartFrom) -> int:
-        """Return the offset that a number, "first", "last" or a time means in a queue."""
-        if isinstance(where, int):
-            return where
-        remoting = self.instance.remoting
-        address, _ = self.instance.routes.subscribe_address(queue.broker)
-        if where == "first":
-            return await api.min_offset(remoting, address, queue, OFFSET_TIMEOUT)
-        if where == "last":
-            return await api.max_offset(remoting, address, queue, OFFSET_TIMEOUT)
-        if not isinstance(where, datetime) or where.tzinfo is None:
-            raise ConfigError(f"an offset is a number, 'first', 'last' or a datetime with a time zone, got {where!r}")
-        return await api.search_offset(remoting, address, queue, round(where.timestamp() * 1000), OFFSET_TIMEOUT)
+        return await find_offset(self.instance, queue, start)
 
     def note_offsets(self, queues: Iterable[MessageQueue]) -> None:
         """Tell the offset store how far the given queues are done."""
@@ -619,7 +578,8 @@ class GroupConsumer:
         patience = JOIN_PATIENCE if isinstance(error, TransportError) else 0.0
         self._troubles.note(f"topic={queue.topic} broker={queue.broker}", error, self.clock, patience=patience)
         if isinstance(error, BrokerSystemError):  # which is also how brokers refuse a kind of filter
-            refusal = await self.refused_filter(queue.topic)
+            subscription = self.find_subscription(queue.topic)
+            refusal = await find_filter_refusal(self.instance, self.group, subscription) if subscription else None
         else:
             refusal = error if isinstance(error, _REFUSALS) else None
         if refusal is not None:

@@ -11,17 +11,19 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
 from rocketcore.client import api
+from rocketcore.client.config import StartFrom
 from rocketcore.client.instance import ClientInstance
 from rocketcore.config_file import replace_file
-from rocketcore.errors import DecodeError, RocketError, TransportError
+from rocketcore.errors import ConfigError, DecodeError, RocketError, TransportError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol import fastjson
 
-__all__ = ["LocalOffsetStore", "OffsetStore", "RemoteOffsetStore", "local_offset_path"]
+__all__ = ["LocalOffsetStore", "OffsetStore", "RemoteOffsetStore", "find_offset", "local_offset_path"]
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +115,20 @@ class RemoteOffsetStore(_Noted):
                     return  # the broker does not answer: the other queues would only wait for the same
             else:
                 self._written[queue] = offset
+
+
+async def find_offset(instance: ClientInstance, queue: MessageQueue, where: int | StartFrom) -> int:
+    """Return the offset that a number, "first", "last" or a time means in a queue; ConfigError for anything else."""
+    if isinstance(where, int):
+        return where
+    address, _ = instance.routes.subscribe_address(queue.broker)
+    if where == "first":
+        return await api.min_offset(instance.remoting, address, queue, OFFSET_TIMEOUT)
+    if where == "last":
+        return await api.max_offset(instance.remoting, address, queue, OFFSET_TIMEOUT)
+    if not isinstance(where, datetime) or where.tzinfo is None:
+        raise ConfigError(f"an offset is a number, 'first', 'last' or a datetime with a time zone, got {where!r}")
+    return await api.search_offset(instance.remoting, address, queue, round(where.timestamp() * 1000), OFFSET_TIMEOUT)
 
 
 def local_offset_path(folder: str, client_id: str, group: str) -> Path:

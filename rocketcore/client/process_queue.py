@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from rocketcore.message import MessageQueue, ReceivedMessage
+from rocketcore.protocol.bodies import ProcessQueueInfo
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
 __all__ = ["ProcessQueue"]
@@ -162,6 +163,19 @@ class ProcessQueue:
     def span(self) -> int:
         """Queue offsets between the first and the last message here."""
         return self._last - next(iter(self._messages)) if self._messages else 0
+
+    def info(self) -> ProcessQueueInfo:
+        """Return what an administrator is shown."""
+        pulled = self._clock.time_millis() - round((self._clock.monotonic() - self.last_pull) * 1000)
+        return ProcessQueueInfo(
+            commit_offset=self.commit_offset,
+            cached_msg_min_offset=self.min_offset,
+            cached_msg_max_offset=self.max_offset - 1 if self._messages else 0,
+            cached_msg_count=len(self._messages),
+            cached_msg_size_in_mib=self.cached_bytes >> 20,
+            dropped=self.dropped,
+            last_pull_timestamp=pulled,
+        )
 
     def __len__(self) -> int:
         return len(self._messages)

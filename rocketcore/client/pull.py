@@ -16,6 +16,7 @@ from typing import Unpack
 
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, StartFrom, consumer_config
 from rocketcore.client.group_consumer import GroupConsumer
+from rocketcore.client.offset_store import find_offset
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
 from rocketcore.codes import PullSysFlag
@@ -179,9 +180,12 @@ class PullConsumer(GroupConsumer):
         raises  ConfigError for a queue that this consumer does not read, and for an offset that the queue does not have
         """
         self.reader_of(queue)
-        start = await self.find_offset(queue, offset)
+        start = await find_offset(self.instance, queue, offset)
         if isinstance(offset, int):
-            first, last = await self.find_offset(queue, "first"), await self.find_offset(queue, "last")
+            first, last = (
+                await find_offset(self.instance, queue, "first"),
+                await find_offset(self.instance, queue, "last"),
+            )
             if not first <= offset <= last:
                 raise ConfigError(f"{queue} has the offsets {first} to {last}, asked for {offset}")
         async with self._rebalance_lock:
@@ -205,7 +209,7 @@ class PullConsumer(GroupConsumer):
         """Return the offset of the first message of a queue that was stored at a time or later."""
         await self.start()
         await self.instance.route(queue.topic)
-        return await self.find_offset(queue, time)
+        return await find_offset(self.instance, queue, time)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | ReceivedMessage | None = None) -> None:
         """Store how far the group is: what polls have returned, or as far as ``offsets`` says.

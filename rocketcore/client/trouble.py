@@ -9,10 +9,14 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from rocketcore.errors import RocketError
+from rocketcore.client import api
+from rocketcore.client.instance import ClientInstance
+from rocketcore.errors import BrokerError, RequestNotSupported, RocketError
+from rocketcore.filter import TAG
+from rocketcore.protocol.bodies import SubscriptionData
 from rocketcore.service import Clock
 
-__all__ = ["Troubles", "warn"]
+__all__ = ["Troubles", "find_filter_refusal", "warn"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +58,24 @@ class Troubles:
 
     def __str__(self) -> str:
         return "; ".join(f"{what}: {error}" for what, error in self._errors.items())
+
+
+async def find_filter_refusal(
+    instance: ClientInstance, group: str, subscription: SubscriptionData
+) -> RocketError | None:
+    """Return what a broker has against a filter; None where it has nothing, or cannot be asked. Tags always can."""
+    if subscription.expression_type == TAG:
+        return None
+    try:
+        address = instance.routes.any_address_of(subscription.topic)
+        await api.check_client_config(
+            instance.remoting, address, instance.client_id, group, subscription, instance.config.timeout
+        )
+    except RocketError as error:
+        if isinstance(error, BrokerError) and not isinstance(error, RequestNotSupported):
+            return error
+        logger.info("filter not checked group=%s topic=%s error=%s", group, subscription.topic, error)
+    return None
 
 
 def warn(text: str, *arguments: object) -> None:

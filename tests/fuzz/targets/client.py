@@ -102,8 +102,13 @@ class Consumer:
     config = SimpleNamespace(ordered=False, namesrv=("h:1",), threads=1)
     clock = ManualClock()
 
-    def wake_rebalance(self) -> None:
+    instance = SimpleNamespace(routes=SimpleNamespace(is_at=lambda broker, address: True))
+
+    def group_changed(self) -> None:
         pass
+
+    def find_subscription(self, topic: str) -> bodies.SubscriptionData:
+        return bodies.SubscriptionData.build("T", "a")
 
     def windows(self) -> list[Any]:
         return [SimpleNamespace(queue=QUEUE, commit_offset=3)]
@@ -129,6 +134,9 @@ class Served:
 
     def register(self, code: int, handler: Any) -> None:
         self._endpoint.handlers[int(code)] = handler
+
+    def address_of(self, channel: Any) -> str:
+        return "h:1"
 
 
 def run(data: bytes) -> None:
