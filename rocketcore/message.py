@@ -86,7 +86,7 @@ class RetryLater(Exception):
 
     def __init__(self, delay: float | timedelta | None = None) -> None:
         super().__init__(delay)
-        self.delay = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        self.delay = _retry_seconds(delay)
 
     @property
     def delay_level(self) -> int:
@@ -94,6 +94,15 @@ class RetryLater(Exception):
         if self.delay is None:
             return 0
         return delay_level_of(self.delay)
+
+
+def _retry_seconds(delay: object) -> float | None:
+    """Return a delay in seconds; refused where it is given, because where it is used nobody could be told."""
+    if isinstance(delay, timedelta):
+        return delay.total_seconds()
+    if delay is None or isinstance(delay, (int, float)):
+        return delay
+    raise ConfigError(f"a delay is seconds or a timedelta, got {type(delay).__name__}")
 
 
 def delay_level_of(seconds: float) -> int:
@@ -365,9 +374,9 @@ class ReceivedMessage:
         """Say that the message is done; a second call does nothing."""
         self._settled_by()(self, ConsumeResult.SUCCESS, None)
 
-    def retry(self, delay: float | None = None) -> None:
-        """Ask for the message again, after about ``delay`` seconds if given."""
-        self._settled_by()(self, ConsumeResult.RETRY, delay)
+    def retry(self, delay: float | timedelta | None = None) -> None:
+        """Ask for the message again, after about ``delay`` (seconds) if given."""
+        self._settled_by()(self, ConsumeResult.RETRY, _retry_seconds(delay))
 
     def process(self) -> _Processing:
         """Return a context (``with`` or ``async with``): ack on a normal exit, retry on an exception.

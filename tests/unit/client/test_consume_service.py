@@ -8,12 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from rocketcore.client.consume_service import CHUNK_MAX, ConsumeService, Verdict
 from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.errors import ConfigError
 from rocketcore.message import ConsumeResult, MessageQueue, ReceivedMessage, RetryLater
 from rocketcore.protocol.bodies import CMResult
 
@@ -249,6 +251,30 @@ def test_any_other_result_is_a_failure_told_once(
     [told] = [record for record in caplog.records if record.levelname == "ERROR"]
     assert f"returned {type(result).__name__}" in told.message
     assert "topic=T" in told.message
+
+
+def test_a_delay_that_is_none_is_refused_where_it_is_given() -> None:
+    async def body() -> None:
+        harness = Harness(capacity=1)
+        wrong: Any = "soon"
+
+        def handle(message: ReceivedMessage) -> None:
+            raise RetryLater(wrong)
+
+        harness.service.set_handler("T", handle)
+        harness.fill(10)
+        await harness.wait(10)
+        assert {verdict[1:] for verdict in harness.verdicts} == {(ConsumeResult.RETRY, None)}
+        harness.service.set_handler("T", None)
+        harness.fill(2)
+        first, second = await harness.service.take(2)
+        with pytest.raises(ConfigError, match="seconds or a timedelta, got str"):
+            first.retry(wrong)
+        second.retry(timedelta(seconds=3))
+        assert harness.verdicts[-1][2] == 3
+        await harness.service.stop()
+
+    run(body)
 
 
 def test_handlers_that_never_return_are_replaced_and_what_they_did_before_counts() -> None:
