@@ -253,8 +253,13 @@ class PushConsumer(_Hosted):
         self._check()
         self._consumer.check_handlers()
         with _SignalsSet(self._ended):
-            self.start()
-            self._run(self._call(self._consumer.tell_refusals, refused))
+            try:
+                self._run(self._call(self._consumer.tell_refusals, refused))
+                self.start()
+            except ClientClosed:
+                if not self._ended.is_set():
+                    raise
+                # a handler has closed the consumer while it was started
             wait_or_signal(self._ended)
         self.close()
         if refusals:

@@ -180,6 +180,24 @@ def test_a_handler_may_close_its_consumer(
     assert time.monotonic() - began < 5
 
 
+def test_a_handler_may_close_its_consumer_before_run_waits(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = rmq.PushConsumer(cluster.namesrv, group=group)
+    consumer.subscribe(make_topic(), handler=lambda message: None)
+    start = consumer.start
+
+    def start_and_close() -> None:
+        start()
+        consumer.close()
+        start()
+
+    monkeypatch.setattr(consumer, "start", start_and_close)
+    consumer.run()
+    with pytest.raises(rmq.ClientClosed):
+        consumer.run()
+
+
 def test_close_waits_for_handlers_and_keeps_their_verdict(
     cluster: LocalCluster, make_topic: MakeTopic, group: str, producer: rmq.Producer
 ) -> None:
