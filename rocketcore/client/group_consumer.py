@@ -230,7 +230,7 @@ class GroupConsumer:
         await self._news.wait()
 
     def _check_subscribed(self) -> None:
-        if not self.topics() and not self._closed:
+        if not self._readers and not self.topics() and not self._closed:
             raise ConfigError(f"the consumer of group {self.group!r} has no subscription: it would receive nothing")
 
     def refused(self, what: object, error: RocketError) -> None:

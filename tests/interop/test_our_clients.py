@@ -52,6 +52,24 @@ def test_send_every_way_and_pull(apache: ApacheCluster, topic: str) -> None:
     assert (first.tag, first.keys, first.msg_id) == ("a", ("k1", "k2"), result.msg_id)
 
 
+def test_a_filter_is_served_or_refused_when_the_consumer_starts(apache: ApacheCluster, topic: str) -> None:
+    with rmq.Producer(apache.namesrv, group=group()) as producer:
+        for a in range(4):
+            producer.send(topic, b"%d" % a, properties={"a": f"{a}"})
+    with rmq.PullConsumer(apache.namesrv, group=group(), start_from="first") as consumer:
+        consumer.subscribe(topic, sql="a > 1")
+        consumer.wait_ready(20.0)
+        received: list[bytes] = []
+        while len(received) < 2:
+            received += [message.body for message in consumer.poll(timeout=10.0)]
+        assert sorted(received) == [b"2", b"3"]
+    refused = rmq.PushConsumer(apache.namesrv, group=group())
+    refused.subscribe(topic, sql="this is (( garbage", handler=lambda message: None)
+    with pytest.raises(rmq.BrokerError, match="SUBSCRIPTION_PARSE_FAILED"):
+        refused.run()
+    refused.close()
+
+
 def test_push_consumer_filters_by_tag_and_retries(apache: ApacheCluster, topic: str) -> None:
     with rmq.Producer(apache.namesrv, group=group()) as producer:
         producer.send(topic, b"wanted", tag="yes")
