@@ -45,7 +45,7 @@ REQUEST_MARGIN: Final = 15.0
 class QueueReader:
     """One owned queue: its window of messages and the task that pulls into it."""
 
-    __slots__ = ("_broker_id", "_consumer", "_failing", "_task", "room", "window")
+    __slots__ = ("_at_end", "_broker_id", "_consumer", "_failing", "_task", "room", "window")
 
     def __init__(self, consumer: GroupConsumer, window: ProcessQueue) -> None:
         self.window = window
@@ -54,6 +54,8 @@ class QueueReader:
         self.room.set()
         self._consumer = consumer
         self._broker_id = MASTER_ID
+        self._at_end = False
+        """Whether the next pull begins at the end of the queue as we know it, and may be held until it grows."""
         self._failing = False
         self._task: asyncio.Task[None] | None = None
 
@@ -134,7 +136,7 @@ class QueueReader:
             queue_id=queue.queue_id,
             queue_offset=window.next_offset,
             max_msg_nums=config.pull_batch_size,
-            sys_flag=consumer.pull_flags,
+            sys_flag=consumer.pull_flags if self._at_end else consumer.pull_flags & ~PullSysFlag.SUSPEND,
             commit_offset=0,
             suspend_timeout_millis=round(config.pull_timeout * 1000),
             sub_version=0 if with_subscription or subscription is None else subscription.sub_version,
@@ -149,6 +151,9 @@ class QueueReader:
             self._failing = False
             consumer.pulled(queue)
         self._broker_id = result.suggest_which_broker_id
+        # Where files of a queue are deleted, Apache names the next file with PULL_NOT_FOUND; but a pull that it may
+        # hold is answered only when it looks at all that it holds, each 5 seconds, and so for each file.
+        self._at_end = result.next_begin_offset in (window.next_offset, result.max_offset)
         if window.dropped:
             return
         if result.status is PullStatus.OFFSET_ILLEGAL:

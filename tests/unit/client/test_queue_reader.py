@@ -11,7 +11,7 @@ import pytest
 
 from rocketcore.client.pull import PullConsumer
 from rocketcore.client.push import PushConsumer
-from rocketcore.codes import MessageSysFlag, RequestCode, ResponseCode
+from rocketcore.codes import MessageSysFlag, PullSysFlag, RequestCode, ResponseCode
 from rocketcore.errors import RequestTimeout, RocketError
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.protocol.command import RemotingCommand
@@ -36,6 +36,7 @@ class Broker(FakeRemoting):
         super().__init__({"T": route("a", queues=1)}, self._serve)
         self._answers = list(answers)
         self.pulled_at: list[int] = []
+        self.may_hold: list[bool] = []
         self.committed: list[int] = []
         self.held = asyncio.Event()
 
@@ -53,6 +54,7 @@ class Broker(FakeRemoting):
         if request.code != RequestCode.PULL_MESSAGE:
             return RemotingCommand.response(request)
         self.pulled_at.append(int(fields["queueOffset"]))
+        self.may_hold.append(bool(int(fields["sysFlag"]) & PullSysFlag.SUSPEND))
         answer = self._answers.pop(0)
         if isinstance(answer, RocketError):
             return answer
@@ -134,6 +136,24 @@ def test_where_a_reader_goes_on_after_an_answer(
         assert window.commit_offset == commit_offset
         assert broker.committed == committed
         await consumer.close()
+
+    run(body)
+
+
+def test_a_pull_is_held_only_at_the_end_of_the_queue() -> None:
+    async def body() -> None:
+        found = [(FOUND, 6, stored(5)), (FOUND, 1000, stored(999))]
+        waiting = [(NOT_FOUND, 1000, b"")] * 2
+        files_gone = [(NOT_FOUND, 300, b""), (NOT_FOUND, 600, b""), (NOT_FOUND, 600, b""), (NOT_FOUND, 600, b"")]
+        for answers, may_hold in (
+            (found + waiting, [False, False, True, True]),
+            (files_gone, [False, False, False, True]),
+            ([(AGAIN, 7, b""), (MOVED, 1000, b""), *waiting], [False, False, True, True]),
+        ):
+            consumer, broker = PullConsumer(group="G"), Broker(*answers)
+            await pull(consumer, broker, 5)
+            assert broker.may_hold == may_hold
+            await consumer.close()
 
     run(body)
 
