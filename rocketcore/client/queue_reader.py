@@ -175,12 +175,13 @@ class QueueReader:
         """
         window = self.window
         room = self._consumer.config.pull_threshold_bytes_for_queue - window.cached_bytes
+        last: list[ReceivedMessage] = []
         messages = decode_messages(
-            result.body, window.queue.broker, max_inflated_bytes=room, unreadable=self._unreadable
+            result.body, window.queue.broker, max_inflated_bytes=room, stopped=last.append, unreadable=self._unreadable
         )
         next_offset = result.next_begin_offset
-        if messages and sum(len(message.body) for message in messages) >= room:
-            next_offset = messages[-1].offset + result.offset_delta + 1
+        if last:
+            next_offset = last[0].offset + result.offset_delta + 1
         if subscription is not None and subscription.expression_type == TAG and subscription.tags_set:
             tags = subscription.tags_set
             messages = [message for message in messages if message.tag in tags]

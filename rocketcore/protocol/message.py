@@ -65,6 +65,7 @@ def decode_messages(
     decompress: bool = True,
     max_body_bytes: int = MAX_MESSAGE_BYTES,
     max_inflated_bytes: float = math.inf,
+    stopped: Callable[[ReceivedMessage], object] | None = None,
     unreadable: Callable[[ReceivedMessage, DecodeError], None] | None = None,
 ) -> list[ReceivedMessage]:
     """Decode records that lie back to back, as in the answer to a pull.
@@ -73,6 +74,7 @@ def decode_messages(
     batches are unwrapped.
 
     max_inflated_bytes  stop after the message with which the bodies that were compressed have so many bytes together
+    stopped             told of that message
     unreadable          told of a message whose body does not decompress, or unwrap; it is returned as it was stored.
                         None: it raises
     raises      DecodeError for a record that is cut, does not decode or whose body is unreadable, BadMagic, BadChecksum
@@ -102,6 +104,8 @@ def decode_messages(
             messages += opened
             inflated += sum(len(message.body) for message in opened)
             if inflated >= max_inflated_bytes:
+                if stopped is not None:
+                    stopped(messages[-1])
                 return messages
     return messages
 
