@@ -22,7 +22,6 @@ from rocketcore.spark.options import SinkOptions
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from rocketcore.client.arrow_sender import RecordBatchSender, SendSummary
 
 __all__ = ["RocketMQWriter", "TaskSummary"]
 
@@ -83,9 +82,14 @@ class RocketMQWriter(DataSourceArrowWriter):
         connection.run(connection.instance.refresh())  # a kept connection may know older routes
         sender = RecordBatchSender(ProducerLogic(config, connection.instance), settings)
         try:
-            summary = connection.run(_send_all(sender, iterator))
+            # Rows are waited for on this thread: the connections' thread goes on meanwhile.
+            for batch in iterator:
+                connection.run(sender.send(batch))
+            summary = connection.run(sender.finish())
         except MessageIllegal as error:
             raise MessageIllegal(f"partition {partition}, {error}") from None
+        finally:
+            connection.run(sender.abandon())
         return TaskSummary(
             partition=partition,
             rows=summary.rows,
@@ -116,12 +120,3 @@ class RocketMQWriter(DataSourceArrowWriter):
         """Log what stays: messages that were sent before the query failed are not taken back."""
         rows = sum(message.rows for message in messages if isinstance(message, TaskSummary))
         logger.warning("write failed write_id=%016x: at least %d rows were sent and stay", self._write_id, rows)
-
-
-async def _send_all(sender: RecordBatchSender, batches: Iterator[RecordBatch]) -> SendSummary:
-    try:
-        for batch in batches:
-            await sender.send(batch)
-        return await sender.finish()
-    finally:
-        await sender.abandon()
