@@ -153,11 +153,9 @@ cdef inline bint is_full(
     """Whether a unit would break a limit; the first message never does."""
     if count == 0:
         return False
-    if count + 1 > limits.max_count or taken + size > limits.max_bytes:
-        return True
-    return offset < limits.disk_before and (
-        count + 1 > limits.disk_max_count or taken + size > limits.disk_max_bytes
-    )
+    if offset < limits.disk_before:
+        return count + 1 > limits.disk_max_count or taken + size > limits.disk_max_bytes
+    return count + 1 > limits.max_count or taken + size > limits.max_bytes
 
 
 cdef Status scan_loop(
@@ -205,7 +203,8 @@ def scan_units(
     units        uint8[20 * n], read only, not kept: the caller cuts it to the units that one call may examine
     codes        sorted int64 array of tag codes (Java hashes, sign-extended); None takes every unit
     max_count    messages; max_bytes their sizes together. The first message is taken whatever its size
-    disk_before  units whose physical offset is below it are "on disk": disk_max_count and disk_max_bytes limit them too
+    disk_before  units whose physical offset is below it are "on disk": disk_max_count and disk_max_bytes stand in place
+                 of the two limits above when one of them is added
     out          int64[k, 3], filled from row 0: PHYSICAL_OFFSET SIZE INDEX; the scan stops when full
     returns      (matched, examined); the unit at which a limit stopped the scan is not examined. As in Java a limit is
                  tested before the tag, so that a unit which would not match can stop the scan. Blanks are skipped

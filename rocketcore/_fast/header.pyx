@@ -595,7 +595,7 @@ def scan_send(data, rows, heads, Py_ssize_t first, Py_ssize_t last, out, scratch
 
 
 cdef enum:
-    # Bits of the required fields in the mask of those seen.
+    # Bits of the mask of the fields seen: the required ones, and those whose absence is told apart from any value.
     PULL_GROUP = 1
     PULL_TOPIC = 2
     PULL_QUEUE_ID = 4
@@ -603,6 +603,8 @@ cdef enum:
     PULL_MAX_NUMS = 16
     PULL_SYS_FLAG = 32
     PULL_REQUIRED = 63
+    PULL_MAX_BYTES = 64
+    PULL_RC_PULL = 128
 
 # What a pull asks for; start is NULL for a text that is absent.
 cdef struct Pull:
@@ -617,6 +619,9 @@ cdef struct Pull:
     int64_t commit_offset
     int64_t suspend_millis
     int64_t sub_version
+    int64_t max_bytes
+    int64_t rc_pull
+    int seen
 
 
 cdef inline bint get_int32(const Text* text, int64_t* value) noexcept nogil:
@@ -635,7 +640,6 @@ cdef bint read_pull_fields(const uint8_t* data, const int64_t* row, const int64_
     cdef Text key, value
     cdef bint binary = row[SERIALIZE_TYPE] == BINARY, known
     cdef int seen = 0
-    cdef int64_t ignored
     pull.commit_offset = pull.suspend_millis = pull.sub_version = 0
     pull.subscription.start = pull.expression_type.start = NULL
     while at < end:
@@ -676,12 +680,17 @@ cdef bint read_pull_fields(const uint8_t* data, const int64_t* row, const int64_
         elif is_text(&key, "expressionType", 14):
             pull.expression_type = value
         elif is_text(&key, "maxMsgBytes", 11):
-            known = get_int32(&value, &ignored)
+            known = get_int32(&value, &pull.max_bytes)
+            seen |= PULL_MAX_BYTES
+        elif is_text(&key, "rcPull", 6):
+            known = get_int32(&value, &pull.rc_pull)
+            seen |= PULL_RC_PULL
         else:
             known = is_text(&key, "bname", 5)
         if not known:
             return False
-    return seen == PULL_REQUIRED
+    pull.seen = seen
+    return seen & PULL_REQUIRED == PULL_REQUIRED
 
 
 def read_pull(data, rows, heads, Py_ssize_t index):
@@ -689,9 +698,9 @@ def read_pull(data, rows, heads, Py_ssize_t index):
 
     data      bytes-like of which ``rows`` and ``heads`` were read
     returns   {consumer_group, topic, queue_id, queue_offset, max_msg_nums, sys_flag, commit_offset,
-              suspend_timeout_millis, sub_version, subscription, expression_type}: commit_offset,
-              suspend_timeout_millis and sub_version are 0 and the last two None where absent; bname and maxMsgBytes
-              are left out. None: use the general path, because the header is unusual or lacks a field, has one this
+              suspend_timeout_millis, sub_version, subscription, expression_type, max_msg_bytes, rc_pull}:
+              commit_offset, suspend_timeout_millis and sub_version are 0 and the last four None where absent; bname is
+              left out. None: use the general path, because the header is unusual or lacks a field, has one this
               reader does not know, or a number that does not parse
     raises    IndexError for a row that is not there, ValueError for one outside ``data``
     RocketMQ  remoting/protocol/header/PullMessageRequestHeader.java ``decode``
@@ -728,6 +737,8 @@ def read_pull(data, rows, heads, Py_ssize_t index):
                     "sub_version": pull.sub_version,
                     "subscription": text_str(&pull.subscription) if pull.subscription.start != NULL else None,
                     "expression_type": text_str(&pull.expression_type) if pull.expression_type.start != NULL else None,
+                    "max_msg_bytes": pull.max_bytes if pull.seen & PULL_MAX_BYTES else None,
+                    "rc_pull": pull.rc_pull if pull.seen & PULL_RC_PULL else None,
                 }
             finally:
                 PyBuffer_Release(&table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -85,8 +85,12 @@ class BrokerClient:
         code = RequestCode.SEND_BATCH_MESSAGE
         return await self.send(topic, encode_batch(bodies, properties), batch=True, code=code, **fields)
 
-    async def pull(
-        self,
+    async def pull(self, *place: Any, code: int = RequestCode.PULL_MESSAGE, **fields: Any) -> RemotingCommand:
+        """Pull; the arguments are those of ``pull_header``."""
+        return await self.ask(code, self.pull_header(*place, **fields))
+
+    @staticmethod
+    def pull_header(
         topic: str,
         queue_id: int = 0,
         queue_offset: int = 0,
@@ -96,12 +100,13 @@ class BrokerClient:
         hold_millis: int = 0,
         commit: int | None = None,
         max_count: int = 32,
+        max_bytes: int | None = None,
+        wide: bool = False,
         sub_version: int = 0,
         kind: str = "TAG",
-        code: int = RequestCode.PULL_MESSAGE,
-    ) -> RemotingCommand:
+    ) -> PullMessageRequestHeader:
         sys_flag = (1 if commit is not None else 0) | (2 if hold_millis else 0) | (4 if tags is not None else 0)
-        header = PullMessageRequestHeader(
+        return PullMessageRequestHeader(
             consumer_group=group,
             topic=topic,
             queue_id=queue_id,
@@ -113,8 +118,9 @@ class BrokerClient:
             sub_version=sub_version,
             subscription=tags,
             expression_type=kind,
+            max_msg_bytes=max_bytes,
+            rc_pull=1 if wide else None,
         )
-        return await self.ask(code, header)
 
     async def records(self, topic: str, queue_id: int = 0, queue_offset: int = 0, **fields: Any) -> list[StoredRecord]:
         """Pull once and take the answer apart."""
@@ -152,8 +158,10 @@ class BrokerClient:
 
 
 @asynccontextmanager
-async def running_broker(folder: Path, *, namesrv: str = "", **settings: Any) -> AsyncIterator[BrokerClient]:
-    """A broker with small files and a client of it; both end with the block."""
+async def running_broker(
+    folder: Path, *, namesrv: str = "", store: Mapping[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[BrokerClient]:
+    """A broker with small files and a client of it; both end with the block. ``store`` holds settings of the store."""
     config = BrokerConfig(broker_name="broker-a", listen_port=0, namesrv_addr=namesrv, **settings)
-    async with Broker(config, store_config(folder)) as broker, RemotingClient() as client:
+    async with Broker(config, store_config(folder, **store or {})) as broker, RemotingClient() as client:
         yield BrokerClient(broker, client)

@@ -40,9 +40,10 @@ def scan(
         if offset < 0 or size < 0:
             return rows, index
         if rows:
-            if len(rows) + 1 > max_count or taken + size > max_bytes:
+            on_disk = offset < disk_before
+            if len(rows) + 1 > (disk_max_count if on_disk else max_count):
                 return rows, index
-            if offset < disk_before and (len(rows) + 1 > disk_max_count or taken + size > disk_max_bytes):
+            if taken + size > (disk_max_bytes if on_disk else max_bytes):
                 return rows, index
         if (offset, size) == (0, BLANK_SIZE) or (codes is not None and code not in codes):
             continue

@@ -185,7 +185,7 @@ def read_send(header: Header) -> dict[str, Any] | None:
 PULL_TEXTS = {"consumerGroup", "topic", "subscription", "expressionType", "bname"}
 PULL_NUMBERS = {
     "queueId": 32, "queueOffset": 64, "maxMsgNums": 32, "sysFlag": 32, "commitOffset": 64,
-    "suspendTimeoutMillis": 64, "subVersion": 64, "maxMsgBytes": 32,
+    "suspendTimeoutMillis": 64, "subVersion": 64, "maxMsgBytes": 32, "rcPull": 32,
 }  # fmt: skip
 PULL_REQUIRED = {"consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag"}
 
@@ -215,4 +215,6 @@ def read_pull(header: Header) -> dict[str, Any] | None:
         "sub_version": fields["subVersion"],
         "subscription": fields.get("subscription"),
         "expression_type": fields.get("expressionType"),
+        "max_msg_bytes": fields["maxMsgBytes"] if "maxMsgBytes" in ext else None,
+        "rc_pull": fields["rcPull"] if "rcPull" in ext else None,
     }

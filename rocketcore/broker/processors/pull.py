@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from array import array
 from functools import lru_cache
@@ -30,7 +31,9 @@ _LITE_PULL = int(RequestCode.LITE_PULL_MESSAGE)
 _SUCCESS = int(ResponseCode.SUCCESS)
 _FOUND = GetStatus.FOUND
 _MASTER = 0
-_MAX_COUNT = 32
+_WIDE_BYTES = 4 << 20
+"""Wide answers of one turn of the loop; the pulls after them get the ordinary window, so that others do not wait for
+milliseconds. A connection that does not read its answers is held up by the server."""
 
 _FORBIDDEN_BROKER, _FORBIDDEN_GROUP, _FORBIDDEN_TOPIC, _FORBIDDEN_BROADCAST, _FORBIDDEN_SUBSCRIPTION = 1, 2, 3, 4, 5
 
@@ -78,6 +81,7 @@ class PullProcessor:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
+        self._wide_bytes = 0  # answered in this turn of the loop
         self.long_poll = LongPoll(
             self._resume,
             context.store.max_offset,
@@ -223,13 +227,18 @@ class PullProcessor:
             maximum = context.store.max_offset(header.topic, header.queue_id)
             self._reply(channel, request, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", target, minimum, maximum)
             return
+        wide = self._takes_wide(header)
         found = context.store.get(
             header.topic,
             header.queue_id,
             header.queue_offset,
-            max(1, min(header.max_msg_nums, _MAX_COUNT)),
+            header.max_msg_nums,
             None if tags is None else tags.sorted_codes,
+            max_bytes=header.max_msg_bytes,
+            wide=wide,
         )
+        if wide:
+            self._count_wide(len(found.body))
         code = _SUCCESS if found.status is _FOUND else _CODES.get(found.status)
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
@@ -248,6 +257,18 @@ class PullProcessor:
             found.max_offset,
             found.body,
         )
+
+    def _takes_wide(self, header: PullMessageRequestHeader) -> bool:
+        """Whether a pull gets a long answer: its client has to ask for it, and not to be held, as consumers do."""
+        return bool(header.rc_pull) and not header.sys_flag & _SUSPEND and self._wide_bytes < _WIDE_BYTES
+
+    def _count_wide(self, size: int) -> None:
+        if not self._wide_bytes and size:
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        self._wide_bytes += size
+
+    def _end_turn(self) -> None:
+        self._wide_bytes = 0
 
     def _hold(
         self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader, tags: _Tags | None

@@ -72,6 +72,12 @@ class StoreConfig:
     max_transfer_count_on_message_in_memory: int = setting(32, help="most messages of a pull from memory", unit="count")
     max_transfer_bytes_on_message_in_disk: int = setting(65_536, help="most bytes of a pull from disk", unit="bytes")
     max_transfer_count_on_message_in_disk: int = setting(8, help="most messages of a pull from disk", unit="count")
+    max_pull_bytes: int = setting(
+        1 << 20, help="most bytes of a pull of rocketcore's table readers, from memory or disk", unit="bytes"
+    )
+    max_pull_count: int = setting(
+        8192, help="most messages of a pull of rocketcore's table readers, from memory or disk", unit="count"
+    )
     max_filter_message_size: int = setting(
         16_000, help="consume queue bytes that one pull looks through at least", unit="bytes"
     )

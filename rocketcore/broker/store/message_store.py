@@ -513,11 +513,15 @@ class MessageStore:
         tag_codes: Buffer | None = None,
         message_filter: Callable[[bytes], bool] | None = None,
         max_bytes: int | None = None,
+        *,
+        wide: bool = False,
     ) -> GetResult:
         """Return messages from ``queue_offset`` on, within the limits of a pull (broker.md §14).
 
         tag_codes       sorted int64 array of the tags wanted; None for all
         message_filter  gets the encoded properties of each message that passed the tags
+        max_bytes       of the messages together, where it is above 0; the first is returned whatever its size
+        wide            within maxPullCount and maxPullBytes, not the four maxTransfer settings
         raises          StoreCorrupted when the queue leads to another message; OSError, which names file and position,
                         when the first message or the queue cannot be read
         """
@@ -530,6 +534,7 @@ class MessageStore:
             message_filter,
             max_bytes,
             self._committer.durable_offset,
+            wide=wide,
         )
 
     def lookup(self, physical_offset: int) -> bytes | None:

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Reader"]
 
-MAX_RECORDS = 1024
+MAX_RECORDS = 8192
+"""Messages of one answer, whatever the settings say: so many rows of a scan are kept."""
 HEAD_BYTES = 88
 """The fixed fields of a record as far as a time or an identity is read from it, IPv6 hosts included."""
 
@@ -82,6 +83,8 @@ class Reader:
         message_filter: Callable[[bytes], bool] | None,
         max_bytes: int | None,
         visible_end: int,
+        *,
+        wide: bool,
     ) -> GetResult:
         """See ``MessageStore.get``; ``visible_end`` is the end of the dispatched log."""
         queue = self._queues.find(topic, queue_id)
@@ -90,14 +93,10 @@ class Reader:
         low, high = queue.min_offset, queue.max_offset
         if not low <= queue_offset < high:
             return _out_of_bounds(queue_offset, low, high)
-        config = self._config
-        bytes_limit = config.max_transfer_bytes_on_message_in_memory
-        if max_bytes is not None:
-            bytes_limit = min(bytes_limit, max_bytes)
-        count_limit = min(max(max_count, 1), config.max_transfer_count_on_message_in_memory, MAX_RECORDS)
-        scan_limit = count_limit
+        count_limit, bytes_limit, disk_count_limit, disk_bytes_limit = self._limits(max_count, max_bytes, wide)
+        scan_limit = max(count_limit, disk_count_limit)
         if tag_codes is not None or message_filter is not None:
-            scan_limit = max(config.max_filter_message_size // UNIT_SIZE, max_count)
+            scan_limit = max(self._config.max_filter_message_size // UNIT_SIZE, min(max_count, MAX_RECORDS))
         units = self._units(queue, queue_offset, scan_limit)
         if message_filter is not None:
             body, count, examined = self._filtered(
@@ -113,8 +112,8 @@ class Reader:
                     bytes_limit,
                     self._found.view,
                     max(0, visible_end - self._cached_bytes),
-                    config.max_transfer_count_on_message_in_disk,
-                    config.max_transfer_bytes_on_message_in_disk,
+                    disk_count_limit,
+                    disk_bytes_limit,
                 )
             except DecodeError as error:
                 self._queue_damaged(queue, queue_offset, str(error))
@@ -127,6 +126,19 @@ class Reader:
             )
         status = GetStatus.MESSAGE_WAS_REMOVING if found else GetStatus.NO_MATCHED_MESSAGE
         return GetResult(status, queue_offset + examined, low, high)
+
+    def _limits(self, max_count: int, max_bytes: int | None, wide: bool) -> tuple[int, int, int, int]:
+        """Return the limits of one answer: messages and bytes from memory, messages and bytes from disk."""
+        config = self._config
+        if wide:
+            counts = config.max_pull_count, config.max_pull_count
+            sizes = config.max_pull_bytes, config.max_pull_bytes
+        else:
+            counts = config.max_transfer_count_on_message_in_memory, config.max_transfer_count_on_message_in_disk
+            sizes = config.max_transfer_bytes_on_message_in_memory, config.max_transfer_bytes_on_message_in_disk
+        count = min(max(max_count, 1), MAX_RECORDS)
+        size = max_bytes if max_bytes is not None and max_bytes > 0 else max(sizes)
+        return min(count, counts[0]), min(size, sizes[0]), min(count, counts[1]), min(size, sizes[1])
 
     def _units(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes | bytearray:
         """Return units of a queue, one at least.

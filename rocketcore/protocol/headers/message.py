@@ -118,6 +118,8 @@ class PullMessageRequestHeader(TopicHeader, strict=True):
     max_msg_bytes: int | None = None
     request_source: int | None = None
     proxy_forward_client_id: str | None = wire("proxyFrowardClientId", default=None)
+    rc_pull: int | None = None
+    """Ours, not RocketMQ's: the client takes a long answer (broker settings maxPullBytes and maxPullCount); 1."""
 
 
 class PullMessageResponseHeader(Header):
