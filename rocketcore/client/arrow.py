@@ -117,7 +117,7 @@ async def send_arrow(
         partition=secrets.randbits(_PARTITION_BITS),
         ordered=message_group is not None,
         timeout=config.timeout,
-        retries=config.retries,
+        delivery_timeout=config.timeout * (1 + config.retries),
         batch_bytes=min(BATCH_BYTES, config.max_message_bytes),
     )
     sender = RecordBatchSender(producer, settings, concurrent=isinstance(producer, Producer))

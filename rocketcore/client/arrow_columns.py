@@ -17,10 +17,13 @@ from rocketcore.codes import RESERVED_PROPERTIES
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import KEY_SEPARATOR, NAME_SEPARATOR, PROPERTY_SEPARATOR, SHARDING_KEY
 
-__all__ = ["Columns", "Rows", "codes_of", "message_columns", "refuse_rows", "taken"]
+__all__ = ["Codes", "Columns", "Rows", "codes_of", "message_columns", "refuse_rows", "taken"]
 
 Columns: TypeAlias = dict[str, pa.Array]
 """Name → array; all of one length."""
+
+Codes: TypeAlias = numpy.typing.NDArray[numpy.int64]
+"""For each row a position in a list, -1 for none of it."""
 
 Rows: TypeAlias = numpy.typing.NDArray[numpy.int64] | None
 """Positions within the columns; None: all of them."""
@@ -76,10 +79,10 @@ def taken(array: pa.Array, rows: Rows) -> pa.Array:
     return array if rows is None else array.take(pa.array(rows))
 
 
-def codes_of(encoded: pa.DictionaryArray) -> numpy.typing.NDArray[numpy.int64]:
+def codes_of(encoded: pa.DictionaryArray) -> Codes:
     """Return the dictionary positions of an encoded column, -1 for null."""
-    codes: numpy.typing.NDArray[numpy.int64] = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(
-        zero_copy_only=False
+    codes: Codes = (
+        pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     )
     return codes
 

@@ -2,7 +2,7 @@
 
 A record batch is cut into groups of rows that share topic and queue, a kernel lays each group out as batch bodies of at
 most ``batch_bytes``, and each body is one SEND_BATCH_MESSAGE (320). Several requests may be under way, one per queue,
-so that the rows of a queue keep their order.
+so that the rows of a queue keep their order (``arrow_delivery``).
 
 Columns: ``body`` (binary or string) and any of ``topic``, ``tags``, ``keys``, ``properties``, ``shardingKey``,
 ``brokerName`` with ``queueId``, ``flag``, ``msgId``. A null means: without it.
@@ -10,11 +10,9 @@ Columns: ``body`` (binary or string) and any of ``topic``, ``tags``, ``keys``, `
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy
@@ -22,20 +20,18 @@ import pyarrow as pa
 
 from rocketcore._fast.columns import BatchEncoder
 from rocketcore._fast.header import encode_properties
-from rocketcore.client.arrow_columns import Columns, Rows, codes_of, message_columns, refuse_rows, taken
+from rocketcore.client.arrow_columns import Codes, Columns, Rows, codes_of, message_columns, refuse_rows, taken
+from rocketcore.client.arrow_delivery import FIRST_PAUSE, LONGEST_PAUSE, Delivery, SendSummary
 from rocketcore.client.producer import ProducerLogic
 from rocketcore.client.selectors import find_selector
 from rocketcore.codes import MAX_MESSAGE_BYTES
-from rocketcore.errors import ConfigError, RocketError
-from rocketcore.message import MessageQueue, SendStatus, check_send_topic
+from rocketcore.errors import ConfigError, MessageIllegal, RocketError, RouteNotFound
+from rocketcore.message import MessageQueue, check_send_topic
+from rocketcore.service import Backoff, Deadline
 
 __all__ = ["RecordBatchSender", "SendSettings", "SendSummary"]
 
-logger = logging.getLogger(__name__)
-
 BATCH_BYTES: Final = 1 << 20
-RETRY_PAUSE: Final = 0.1
-"""Seconds before the second attempt; each later pause is longer by as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +41,12 @@ class SendSettings:
     topic, tag, properties  of every row; a column of the same purpose is used where they are None or empty
     write_id, partition     the first 24 digits of a row's UNIQ_KEY; the last 8 count the rows of this sender
     ordered                 the queue is chosen by ``shardingKey``, as ``Producer`` chooses it by ``message_group``
+    queues                  topic → the queues that keys are spread over, so that every sender of a write, and every
+                            retry, chooses alike; of a topic that is not here its route of the first use
+    create_topics           whether a topic that does not exist may be created by the first send to it
     max_in_flight           requests without an answer
     timeout                 seconds for one attempt
+    delivery_timeout        seconds in which a batch is tried again
     """
 
     topic: str | None = None
@@ -55,22 +55,12 @@ class SendSettings:
     write_id: int = 0
     partition: int = 0
     ordered: bool = False
+    queues: Mapping[str, Sequence[MessageQueue]] = field(default_factory=dict)
+    create_topics: bool = True
     batch_bytes: int = BATCH_BYTES
     max_in_flight: int = 4
     timeout: float = 10.0
-    retries: int = 2
-
-
-@dataclass(slots=True)
-class SendSummary:
-    """What a sender did. ``not_safe`` batches are stored but with a status other than SEND_OK."""
-
-    rows: int = 0
-    sent_bytes: int = 0
-    batches: int = 0
-    retries: int = 0
-    not_safe: int = 0
-    seconds: float = 0.0
+    delivery_timeout: float = 120.0
 
 
 class RecordBatchSender:
@@ -92,8 +82,13 @@ class RecordBatchSender:
         # As long as the longest request that a broker takes; a row that does not fit into it is refused.
         self._buffer = bytearray(MAX_MESSAGE_BYTES)
         self._select = find_selector(logic.config.selector)
-        self._in_flight: dict[MessageQueue, asyncio.Task[None]] = {}
-        self._concurrent = concurrent
+        self._delivery = Delivery(
+            logic, self.summary, timeout=settings.timeout, delivery_timeout=settings.delivery_timeout,
+            max_in_flight=settings.max_in_flight, concurrent=concurrent,
+        )
+        self.pinned: dict[str, Sequence[MessageQueue]] = dict(settings.queues)
+        """The queues that keys are spread over, by topic."""
+        self._known_topics: set[str] = set()
         self._started = time.monotonic()
         if settings.topic is not None:
             check_send_topic(settings.topic)
@@ -105,25 +100,47 @@ class RecordBatchSender:
         """
         columns = message_columns(batch, self.summary.rows)
         for topic, rows in self._by_topic(columns):
+            await self._open_topic(topic, rows)
             for queue, group in await self._by_queue(topic, columns, rows):
                 for body in self._bodies(columns, group):
-                    await self._submit(topic, queue, body)
+                    await self._delivery.submit(topic, queue, body)
         self.summary.rows += batch.num_rows
 
     async def finish(self) -> SendSummary:
         """Wait until everything is acknowledged; raises what a request failed with."""
-        while self._in_flight:
-            await self._settle()
+        await self._delivery.finish()
         self.summary.seconds = time.monotonic() - self._started
         return self.summary
 
     async def abandon(self) -> None:
         """Give up what is under way."""
-        tasks, self._in_flight = list(self._in_flight.values()), {}
-        for task in tasks:
-            task.cancel()
-        if tasks:  # without a loop, gather() would fail even for nothing
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await self._delivery.abandon()
+
+    async def _open_topic(self, topic: str, rows: Rows) -> None:
+        """Ask for the newest route of a topic at its first row, where topics must not be created.
+
+        That the topic of the settings exists is known: without a route its broker is away, and is waited for.
+
+        raises  MessageIllegal for the row of another topic that does not exist
+        """
+        settings, instance = self._settings, self._logic.instance
+        if settings.create_topics or topic in self._known_topics:
+            return
+        deadline = Deadline(settings.delivery_timeout, instance.clock)
+        pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        while topic not in self._known_topics:
+            try:
+                await instance.refresh_topic(topic, timeout=settings.timeout)
+                self._known_topics.add(topic)
+            except RocketError as error:
+                unknown = isinstance(error, RouteNotFound) and not error.retriable
+                if unknown and topic != settings.topic:
+                    row = self.summary.rows + (0 if rows is None else int(rows[0]))
+                    raise MessageIllegal(f"row {row}: topic {topic!r} does not exist ({error})") from error
+                pause = pauses.next()
+                if not (error.retriable or unknown) or pause >= deadline.remaining():
+                    raise
+                await instance.runtime.pause(pause)
 
     def _by_topic(self, columns: Columns) -> Iterator[tuple[str, Rows]]:
         """Split by the column topic; every topic is checked as one that may be sent to."""
@@ -147,26 +164,12 @@ class RecordBatchSender:
 
     async def _by_queue(self, topic: str, columns: Columns, rows: Rows) -> list[tuple[MessageQueue | None, Rows]]:
         """Split by the queue that the rows ask for; rows that ask for none come last, with None."""
+        queues: Sequence[MessageQueue]
         if self._settings.ordered and "shardingKey" in columns:
-            publisher = await self._logic.publisher(topic, self._settings.timeout)
-            targets = publisher.targets
-            groups = taken(columns["shardingKey"], rows).dictionary_encode()
-            # One Python text per different key, not per row.
-            chosen = [self._select(key, len(targets)) % len(targets) for key in groups.dictionary.to_pylist()]
-            queues = [target.queue for target in targets]
-            codes = numpy.array([*chosen, -1], dtype=numpy.int64)[codes_of(groups)]
+            queues, codes = await self._queues_of_keys(topic, taken(columns["shardingKey"], rows))
         elif "brokerName" in columns:
-            brokers = taken(columns["brokerName"], rows).dictionary_encode()
-            names = brokers.dictionary.to_pylist()
-            numbers = taken(columns["queueId"], rows).fill_null(-1).to_numpy(zero_copy_only=False)
-            pairs, inverse = numpy.unique(numpy.stack([codes_of(brokers), numbers]), axis=1, return_inverse=True)
-            queues = []
-            lookup = numpy.full(pairs.shape[1], -1, dtype=numpy.int64)
-            for index, (broker, number) in enumerate(pairs.T.tolist()):
-                if broker >= 0 and number >= 0:
-                    lookup[index] = len(queues)
-                    queues.append(MessageQueue(topic, names[broker], number))
-            codes = lookup[inverse.reshape(-1)]
+            brokers, numbers = taken(columns["brokerName"], rows), taken(columns["queueId"], rows)
+            queues, codes = await self._queues_of_names(topic, brokers, numbers, rows)
         else:
             return [(None, rows)]
         parts: list[tuple[MessageQueue | None, Rows]] = []
@@ -174,6 +177,43 @@ class RecordBatchSender:
             inside = numpy.flatnonzero(codes == code)
             parts.append((queues[code] if code >= 0 else None, inside if rows is None else rows[inside]))
         return sorted(parts, key=lambda part: part[0] is None)
+
+    async def _queues_of_keys(self, topic: str, keys: pa.Array) -> tuple[Sequence[MessageQueue], Codes]:
+        """Return queues, and for each row which of them its key belongs to, -1 without a key."""
+        queues = self.pinned.get(topic)
+        if queues is None:
+            publisher = await self._logic.publisher(topic, self._settings.timeout)
+            queues = self.pinned[topic] = [target.queue for target in publisher.targets]
+        groups = keys.dictionary_encode()
+        # One Python text per different key, not per row.
+        chosen = [self._select(key, len(queues)) % len(queues) for key in groups.dictionary.to_pylist()]
+        return queues, numpy.array([*chosen, -1], dtype=numpy.int64)[codes_of(groups)]
+
+    async def _queues_of_names(
+        self, topic: str, brokers: pa.Array, queue_ids: pa.Array, rows: Rows
+    ) -> tuple[Sequence[MessageQueue], Codes]:
+        """Return the queues that rows name, and for each row which of them, -1 where it names none."""
+        publisher = await self._logic.publisher(topic, self._settings.timeout)
+        encoded = brokers.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        numbers = queue_ids.fill_null(-1).to_numpy(zero_copy_only=False)
+        pairs, first, inverse = numpy.unique(
+            numpy.stack([codes_of(encoded), numbers]), axis=1, return_index=True, return_inverse=True
+        )
+        queues: list[MessageQueue] = []
+        lookup = numpy.full(pairs.shape[1], -1, dtype=numpy.int64)
+        for index, (broker, number) in enumerate(pairs.T.tolist()):
+            if broker >= 0 and number >= 0:
+                queue = MessageQueue(topic, names[broker], number)
+                if queue not in publisher.by_queue:
+                    row = self.summary.rows + int(first[index] if rows is None else rows[first[index]])
+                    raise MessageIllegal(
+                        f"row {row}: {queue} is no queue of {topic!r} that can be written to; it has "
+                        f"{_queue_text(publisher.by_queue)}"
+                    )
+                lookup[index] = len(queues)
+                queues.append(queue)
+        return queues, lookup[inverse.reshape(-1)]
 
     def _bodies(self, columns: Columns, rows: Rows) -> Iterator[bytes]:
         """Yield the batch bodies of the given rows; raises MessageIllegal naming the row that no broker takes."""
@@ -197,66 +237,10 @@ class RecordBatchSender:
             self.summary.sent_bytes += size
             first += done
 
-    async def _submit(self, topic: str, queue: MessageQueue | None, body: bytes) -> None:
-        """Send a batch body once there is room for it, and its queue has nothing under way."""
-        limit = self._settings.max_in_flight if self._concurrent else 1
-        while len(self._in_flight) >= limit:
-            await self._settle()
-        target = queue or await self._free_queue(topic)
-        while target in self._in_flight:
-            await self._settle()
-        delivery = self._deliver(topic, target, body, movable=queue is None)
-        if not self._concurrent:
-            await delivery
-            return
-        self._in_flight[target] = asyncio.ensure_future(delivery)
-        await asyncio.sleep(0)  # the request leaves now, not when the next batch has been encoded
 
-    async def _free_queue(self, topic: str) -> MessageQueue:
-        """Return the next queue in turn; if there are enough queues, one with nothing under way."""
-        publisher = await self._logic.publisher(topic, self._settings.timeout)
-        for _ in publisher.targets:
-            queue = publisher.targets[publisher.rotation.next()].queue
-            if queue not in self._in_flight:
-                break
-        return queue
-
-    async def _settle(self) -> None:
-        """Wait for an answer; raises what a request failed with, after the others are given up."""
-        done, _ = await asyncio.wait(self._in_flight.values(), return_when=asyncio.FIRST_COMPLETED)
-        self._in_flight = {queue: task for queue, task in self._in_flight.items() if task not in done}
-        try:
-            for task in done:
-                task.result()
-        except RocketError:
-            await self.abandon()
-            raise
-
-    async def _deliver(self, topic: str, queue: MessageQueue, body: bytes, *, movable: bool) -> None:
-        """Send one batch body until it is stored; where the rows asked for no queue, a retry goes to another one."""
-        settings = self._settings
-        attempt = 0
-        while True:
-            try:
-                result = await self._logic.send_encoded_batch(topic, None, queue, body, (), settings.timeout)
-                break
-            except RocketError as error:
-                if not error.retriable or attempt == settings.retries:
-                    raise
-                attempt += 1
-                logger.info("batch is sent again topic=%s queue=%s attempt=%d error=%s", topic, queue, attempt, error)
-                if error.refresh_route:
-                    await self._refresh(topic)
-                if self._concurrent:
-                    await asyncio.sleep(RETRY_PAUSE * attempt)
-                if movable:
-                    queue = await self._free_queue(topic)
-        self.summary.batches += 1
-        self.summary.retries += attempt
-        self.summary.not_safe += result.status is not SendStatus.SEND_OK
-
-    async def _refresh(self, topic: str) -> None:
-        try:
-            await self._logic.instance.refresh_topic(topic, timeout=self._settings.timeout)
-        except RocketError as error:
-            logger.info("route not refreshed topic=%s error=%s", topic, error)
+def _queue_text(queues: Iterable[MessageQueue]) -> str:
+    """Name queues by broker: ``broker-a 0–3, broker-b 0–3``."""
+    ids: dict[str, list[int]] = {}
+    for queue in queues:
+        ids.setdefault(queue.broker, []).append(queue.queue_id)
+    return ", ".join(f"{broker} {min(numbers)}–{max(numbers)}" for broker, numbers in sorted(ids.items()))

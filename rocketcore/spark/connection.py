@@ -9,16 +9,21 @@ requests go out and their answers are taken, so that no pause of theirs looks li
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Coroutine
+from dataclasses import fields
+from typing import Any, Final, TypeVar
 
 from rocketcore.client.config import ClientConfig, name_server_list
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.runtime import ASYNCIO, LoopThread
 from rocketcore.spark.options import ConnectionOptions
 from rocketcore.transport.client import RemotingClient
+from rocketcore.transport.tls import TlsConfig
 
 __all__ = ["Connection", "connect"]
+
+KEPT_CONNECTIONS: Final = 8
+"""Clusters and settings that a process stays connected with; beyond that the one not used for longest goes."""
 
 T = TypeVar("T")
 
@@ -28,15 +33,20 @@ class Connection:
 
     def __init__(self, config: ClientConfig, loop: LoopThread) -> None:
         self._loop = loop
-        self.instance = self.run(_open(config))
+        self._remoting, self.instance = self.run(_open(config))
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end; tasks that it leaves behind go on meanwhile."""
         return self._loop.run(coroutine)
 
+    def close(self) -> None:
+        """End the sockets; nothing of this connection may be used any more."""
+        self.run(self._remoting.close())
 
-async def _open(config: ClientConfig) -> ClientInstance:
-    return ClientInstance(config, RemotingClient(**config.remoting), ASYNCIO)
+
+async def _open(config: ClientConfig) -> tuple[RemotingClient, ClientInstance]:
+    remoting = RemotingClient(**config.remoting)
+    return remoting, ClientInstance(config, remoting, ASYNCIO)
 
 
 class _Pool:
@@ -47,16 +57,19 @@ class _Pool:
         self._loop: LoopThread | None = None
         self._connections: dict[tuple[object, ...], Connection] = {}
 
-    def get(self, config: ClientConfig) -> Connection:
+    def get(self, options: ConnectionOptions) -> Connection:
         if self._pid != os.getpid():
             # The parent's sockets stay untouched: closing them here would end them for the parent as well. Its thread
             # does not exist here.
             self._pid, self._loop, self._connections = os.getpid(), LoopThread("rocketcore-spark"), {}
         assert self._loop is not None
-        key = (config.namesrv, config.access_key, config.secret_key, tuple(sorted(config.broker_address_map.items())))
-        connection = self._connections.get(key)
+        key = _key(options)
+        connection = self._connections.pop(key, None)
         if connection is None:
-            connection = self._connections[key] = Connection(config, self._loop)
+            connection = Connection(_config(options), self._loop)
+            if len(self._connections) >= KEPT_CONNECTIONS:
+                self._connections.pop(next(iter(self._connections))).close()
+        self._connections[key] = connection  # the last one is the one used last
         return connection
 
 
@@ -65,12 +78,29 @@ _POOL = _Pool()
 
 def connect(options: ConnectionOptions) -> Connection:
     """Return this process's connection to the cluster that the options name."""
-    address_map: Mapping[str, str] = options.broker_address_map or {}
-    config = ClientConfig(
+    return _POOL.get(options)
+
+
+def _key(options: ConnectionOptions) -> tuple[object, ...]:
+    """Everything that a connection is made of: whatever differs makes another one."""
+    values = (getattr(options, item.name) for item in fields(ConnectionOptions))
+    return tuple(tuple(sorted(value.items())) if isinstance(value, dict) else value for value in values)
+
+
+def _config(options: ConnectionOptions) -> ClientConfig:
+    tls = TlsConfig(
+        ca_file=options.tls_ca_file,
+        cert_file=options.tls_cert_file,
+        key_file=options.tls_key_file,
+        key_password=options.tls_key_password or "",
+        verify=options.tls_verify,
+        server_hostname=options.tls_server_hostname or "",
+    )
+    return ClientConfig(
         namesrv=name_server_list(options.name_server),
         timeout=options.request_timeout,
-        broker_address_map=address_map,
+        broker_address_map=options.broker_address_map or {},
+        tls=tls if options.tls else False,
         access_key=options.access_key or "",
         secret_key=options.secret_key or "",
     )
-    return _POOL.get(config)

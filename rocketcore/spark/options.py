@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
+from rocketcore.client.config import name_server_list
 from rocketcore.codes import MAX_MESSAGE_BYTES, RESERVED_PROPERTIES
 from rocketcore.errors import ConfigError
 from rocketcore.message import (
@@ -47,12 +48,6 @@ def _boolean(text: str) -> bool:
 def _count(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("a whole number of at least 1")
-    return int(text)
-
-
-def _count_or_zero(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise ValueError("a whole number of at least 0")
     return int(text)
 
 
@@ -200,28 +195,39 @@ def _no_namespace(text: str) -> str:
     raise ValueError("nothing: namespaces are not there yet")
 
 
-def _no_tls(text: str) -> bool:
-    if _boolean(text):
-        raise ValueError("false: TLS is not there yet")
-    return False
+def _name_servers(text: str) -> str:
+    return ";".join(name_server_list(text))
 
 
 def option(
-    name: str, parse: Callable[[str], Any], help: str, *, default: Any = None, aliases: tuple[str, ...] = ()
+    name: str, parse: Callable[[str], Any], help: str, *, default: Any = None, aliases: tuple[str, ...] = (),
+    secret: bool = False,
 ) -> Any:
-    """Declare an option: its name in Spark, its other names, how its text is read, what it does."""
-    return field(default=default, metadata={"option": name, "aliases": aliases, "parse": parse, "help": help})
+    """Declare an option: its name in Spark, its other names, how its text is read, what it does.
+
+    secret  the value is shown nowhere
+    """
+    metadata = {"option": name, "aliases": aliases, "parse": parse, "help": help, "secret": secret}
+    return field(default=default, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
     """How the source and the sink reach the cluster."""
 
-    name_server: str | None = option("nameServer", _text, "name servers, joined by ;", aliases=("namesrv", "endpoints"))
+    name_server: str | None = option(
+        "nameServer", _name_servers, "name servers, joined by ;", aliases=("namesrv", "endpoints")
+    )
     access_key: str | None = option("accessKey", _text, "name of the ACL account")
-    secret_key: str | None = option("secretKey", _text, "secret of the ACL account")
+    secret_key: str | None = option("secretKey", _text, "secret of the ACL account", secret=True)
     namespace: str | None = option("namespace", _no_namespace, "namespace of topics and groups")
-    tls: bool = option("tls", _no_tls, "encrypted connections", default=False)
+    tls: bool = option("tls", _boolean, "encrypted connections", default=False)
+    tls_ca_file: str | None = option("tlsCaFile", _text, "authorities to trust, PEM; without it the system's")
+    tls_cert_file: str | None = option("tlsCertFile", _text, "the client's own certificate chain, PEM")
+    tls_key_file: str | None = option("tlsKeyFile", _text, "its private key, PEM")
+    tls_key_password: str | None = option("tlsKeyPassword", _text, "password of the key", secret=True)
+    tls_verify: bool = option("tlsVerify", _boolean, "verify the servers' certificates and hosts", default=True)
+    tls_server_hostname: str | None = option("tlsServerHostname", _text, "the name that all certificates carry")
     request_timeout: float = option("requestTimeoutMs", _millis, "limit of one request, milliseconds", default=10.0)
     broker_address_map: Mapping[str, str] | None = option(
         "brokerAddressMap", _address_map, "JSON: address a broker gives itself → address to use"
@@ -230,6 +236,9 @@ class ConnectionOptions:
     def __post_init__(self) -> None:
         if (self.access_key is None) != (self.secret_key is None):
             raise ConfigError("options accessKey and secretKey belong together")
+        for item in fields(self):
+            if item.name.startswith("tls_") and getattr(self, item.name) != item.default and not self.tls:
+                raise ConfigError(f"option {item.metadata['option']} needs tls=true")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +266,9 @@ class SourceOptions(ConnectionOptions):
     group_id: str = option("groupId", _group, "consumer group named to the broker", default="SPARK_SOURCE")
     pull_batch_bytes: int = option("pullBatchBytes", _size, "bytes asked for in one pull", default=1 << 20)
     arrow_batch_bytes: int = option("arrowBatchBytes", _size, "bytes in one record batch", default=1 << 20)
+    fetch_timeout: float = option(
+        "fetchTimeoutMs", _millis, "until then a pull is tried again, milliseconds", default=120.0
+    )
 
     def __post_init__(self) -> None:
         # super() without arguments does not work in a dataclass with slots, which is a copy of the class in its body.
@@ -286,7 +298,13 @@ class SinkOptions(ConnectionOptions):
     batch_bytes: int = option("batchBytes", _size, "bytes in one request", default=1 << 20)
     max_in_flight: int = option("maxInFlight", _count, "requests without an answer, per task", default=4)
     send_timeout: float = option("sendTimeoutMs", _millis, "limit of one attempt, milliseconds", default=10.0)
-    send_retries: int = option("sendRetries", _count_or_zero, "attempts after the first", default=2)
+    delivery_timeout: float = option(
+        "deliveryTimeoutMs", _millis, "until then a request is tried again, milliseconds", default=120.0
+    )
+    create_topic: bool = option("createTopic", _boolean, "a topic that does not exist is created", default=False)
+    ignore_system_columns: bool = option(
+        "ignoreSystemColumns", _boolean, "columns of a read that a write has no use for are left out", default=False
+    )
     compression: str = option("compression", _no_compression, "none", default="none")
     write_id: int | None = option("writeId", _write_id, "hexadecimal; makes message ids the same in a second run")
     properties: Mapping[str, str] | None = option("properties", _properties, "JSON: properties of every row")
@@ -297,7 +315,7 @@ class SinkOptions(ConnectionOptions):
             raise ConfigError(f"batchBytes is at most {MAX_MESSAGE_BYTES}, which is what a broker takes in one request")
 
 
-_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "filterPushdown")
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger")
 
 
 def option_names(cls: type[ConnectionOptions]) -> dict[str, str]:
@@ -327,14 +345,18 @@ def parse_options(cls: type[OptionsT], options: Mapping[str, str]) -> OptionsT:
             values[attribute] = declared[attribute].metadata["parse"](text)
         except ValueError as error:
             label = declared[attribute].metadata["option"]
-            shown = "…" if attribute == "secret_key" else repr(text)
+            shown = "…" if declared[attribute].metadata["secret"] else repr(text)
             raise ConfigError(f"option {label} is {shown}, expected: {error}") from None
         except Exception as error:
             raise ConfigError(f"option {declared[attribute].metadata['option']}: {error}") from error
+    # The environment of the driver counts: another machine's may name another cluster.
+    values.setdefault("name_server", ";".join(name_server_list(None)))
     return cls(**values)
 
 
 def _unknown(cls: type[ConnectionOptions], name: str) -> str:
+    if name.lower() == "path":
+        return "a topic is no path: use the option topic, not load(…) or save(…) with an argument"
     for stream_only in _STREAM_ONLY:
         if name.lower() == stream_only.lower():
             return f"option {stream_only} belongs to streaming reads, which rocketcore does not have yet"

@@ -5,7 +5,7 @@ Everything here runs in the driver, before a task starts. Rows are checked by th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pyspark.sql.types import (
@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from rocketcore.errors import ConfigError
+from rocketcore.spark.options import SinkOptions
 
 __all__ = ["READ_COLUMNS", "check_read_schema", "check_write_schema", "read_schema"]
 
@@ -67,6 +68,8 @@ _WRITE_TYPES: Final[Mapping[str, tuple[type[DataType], ...]]] = {
     "msgId": _TEXT,
 }
 _SINGLE_SENDS: Final = ("delayTimeLevel", "deliverTimestamp")
+_PLACES: Final = ("brokerName", "queueId")
+_NULLABLE: Final = ("tags", "keys")
 
 
 def read_schema(include_properties: bool, include_hosts: bool) -> StructType:
@@ -80,53 +83,96 @@ def read_schema(include_properties: bool, include_hosts: bool) -> StructType:
 
 
 def check_read_schema(schema: StructType) -> tuple[str, ...]:
-    """Return the columns of a user's ``.schema(…)``, which serves as a projection, in its order.
+    """Return the columns of a user's ``.schema(…)``, which serves as a projection, in its order and in our spelling.
+
+    Names are compared without case, as Spark does. A column may be declared as never null if a message always has it.
 
     raises  ConfigError for a column that a message does not have and for a type that it is not read as
     """
+    columns = []
     for field in schema.fields:
-        expected = READ_COLUMNS.get(field.name)
-        if expected is None:
+        name = _spelled(field.name, READ_COLUMNS)
+        if name is None:
             raise ConfigError(f"a read has no column {field.name!r}; there are {', '.join(READ_COLUMNS)}")
+        expected = READ_COLUMNS[name]
         if field.dataType != expected:
             raise ConfigError(
                 f"column {field.name} is read as {expected.simpleString()}, not as {field.dataType.simpleString()}"
             )
-    return tuple(field.name for field in schema.fields)
+        if not field.nullable and name in _NULLABLE:
+            raise ConfigError(f"column {field.name} is declared as never null: a message may have none")
+        columns.append(name)
+    return tuple(columns)
 
 
-def check_write_schema(schema: StructType, *, topic: str | None, tags: str | None, queue_selector: str) -> None:
+def check_write_schema(schema: StructType, options: SinkOptions) -> tuple[str | None, ...]:
     """Refuse rows that cannot become messages, before the first task.
 
-    raises  ConfigError naming the column: unknown, of the wrong type, missing, given twice, or without effect
+    returns  for each column what it means to a message, None where it is left out (``ignoreSystemColumns``)
+    raises   ConfigError naming the column: unknown, of the wrong type, missing, given twice, or without effect
     """
-    for field in schema.fields:
-        if field.name in _SINGLE_SENDS:
-            raise ConfigError(f"column {field.name}: delayed messages are not sent in batches; the sink has none yet")
-        allowed = _WRITE_TYPES.get(field.name)
-        if allowed is None:
-            raise ConfigError(f"a write has no column {field.name!r}; there are {', '.join(_WRITE_TYPES)}")
+    roles = _roles(schema, options)
+    for field, role in zip(schema.fields, roles, strict=True):
+        if role is None:
+            continue
+        allowed = _WRITE_TYPES[role]
         if not isinstance(field.dataType, allowed) or not _holds_text(field.dataType):
             wanted = " or ".join(_type_name(kind) for kind in allowed)
             raise ConfigError(f"column {field.name} is {field.dataType.simpleString()}, a write takes {wanted}")
-    names = set(schema.fieldNames())
-    if len(names) < len(schema.fields):
+    names = {role for role in roles if role is not None}
+    if len(names) < len(roles) - roles.count(None):
         raise ConfigError("a column name occurs twice")
+    _check_roles(names, options)
+    return roles
+
+
+def _roles(schema: StructType, options: SinkOptions) -> tuple[str | None, ...]:
+    roles: list[str | None] = []
+    of_read = [field.name for field in schema.fields if _is_of_read(field.name)]
+    for field in schema.fields:
+        if _spelled(field.name, _SINGLE_SENDS):
+            raise ConfigError(f"column {field.name}: delayed messages are not sent in batches; the sink has none yet")
+        role = _spelled(field.name, _WRITE_TYPES)
+        if options.ignore_system_columns and (
+            field.name in of_read or role in _PLACES or (role == "topic" and options.topic is not None)
+        ):
+            roles.append(None)
+            continue
+        if role is None:
+            text = f"a write has no column {field.name!r}; there are {', '.join(_WRITE_TYPES)}"
+            if field.name in of_read:
+                text = f"{', '.join(of_read)} can be read, not written: drop them, or give ignoreSystemColumns=true"
+            raise ConfigError(text)
+        roles.append(role)
+    return tuple(roles)
+
+
+def _check_roles(names: set[str], options: SinkOptions) -> None:
     if "body" not in names:
         raise ConfigError("a write needs the column body (binary or string)")
-    if topic is None and "topic" not in names:
+    if options.topic is None and "topic" not in names:
         raise ConfigError("a write needs the option topic or the column topic")
-    for name, constant in (("topic", topic), ("tags", tags)):
+    for name, constant in (("topic", options.topic), ("tags", options.tags)):
         if constant is not None and name in names:
             raise ConfigError(f"give the option {name} or the column {name}, not both")
     if "brokerName" in names and "queueId" not in names:
         raise ConfigError("column brokerName needs the column queueId")
     if "queueId" in names and "brokerName" not in names:
         raise ConfigError("column queueId needs the column brokerName: a queue is a broker and a number")
-    if queue_selector == "hash" and "shardingKey" not in names:
+    if options.queue_selector == "hash" and "shardingKey" not in names:
         raise ConfigError("queueSelector=hash needs the column shardingKey")
-    if queue_selector == "hash" and "queueId" in names:
+    if options.queue_selector == "hash" and "queueId" in names:
         raise ConfigError("give queueSelector=hash or the columns brokerName and queueId, not both")
+
+
+def _spelled(name: str, known: Iterable[str]) -> str | None:
+    """Return a name as we spell it: Spark compares column names without case."""
+    return next((own for own in known if own.lower() == name.lower()), None)
+
+
+def _is_of_read(name: str) -> bool:
+    """Whether a column is one that only a read has."""
+    return _spelled(name, READ_COLUMNS) is not None and _spelled(name, _WRITE_TYPES) is None
 
 
 def _holds_text(kind: DataType) -> bool:

@@ -37,13 +37,13 @@ class RocketMQDataSource(DataSource):
         return RocketMQReader(parse_options(SourceOptions, self.options), check_read_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from rocketcore.spark.writer import RocketMQWriter
+        from rocketcore.spark.writer import RocketMQWriter, plan_queues
 
         options = parse_options(SinkOptions, self.options)
         if overwrite:
             raise ConfigError('a topic cannot be overwritten: use .mode("append")')
-        check_write_schema(schema, topic=options.topic, tags=options.tags, queue_selector=options.queue_selector)
-        return RocketMQWriter(options)
+        columns = check_write_schema(schema, options)
+        return RocketMQWriter(options, columns, plan_queues(options))
 
     def streamReader(self, schema: StructType) -> NoReturn:
         raise ConfigError("readStream is not there yet: rocketcore reads topics in batch queries only (spark.read)")

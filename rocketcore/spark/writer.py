@@ -1,36 +1,43 @@
 """The sink: Arrow record batches from Spark to client batches of RocketMQ.
 
-``RocketMQWriter`` is made in the driver and pickled into the tasks, so the write id made there is the same in every
-attempt: a row that a failed attempt has sent already is sent again with the same UNIQ_KEY, as long as the partition is
-computed in the same order again. That is at least once, with ids to find the repeats by.
+``RocketMQWriter`` is made in the driver and pickled into the tasks, so the write id and the queues that keys are spread
+over are the same in every attempt: a row that a failed attempt has sent already is sent again with the same UNIQ_KEY to
+the same queue, as long as the partition is computed in the same order again. That is at least once, with ids to find
+the repeats by.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from rocketcore.errors import MessageIllegal
+from rocketcore.errors import ConfigError, MessageIllegal, RouteNotFound
+from rocketcore.message import MessageQueue
 from rocketcore.spark.options import SinkOptions
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
+    from rocketcore.client.arrow_sender import RecordBatchSender
+    from rocketcore.spark.connection import Connection
 
-__all__ = ["RocketMQWriter", "TaskSummary"]
+__all__ = ["RocketMQWriter", "TaskSummary", "plan_queues"]
 
 logger = logging.getLogger(__name__)
+
+Queues = Mapping[str, Sequence[MessageQueue]]
+"""Topic → the queues that keys are spread over."""
 
 
 @dataclass
 class TaskSummary(WriterCommitMessage):
-    """What one task sent, all of it acknowledged."""
+    """What one task sent, all of it acknowledged. ``queues`` are those that its keys were spread over."""
 
     partition: int
     rows: int
@@ -39,52 +46,64 @@ class TaskSummary(WriterCommitMessage):
     retries: int
     not_safe: int
     millis: int
+    queues: Queues = field(default_factory=dict)
+
+
+def plan_queues(options: SinkOptions) -> Queues:
+    """Return the queues that the keys of a write are spread over; in the driver.
+
+    raises  ConfigError when the topic of the options does not exist, and is not to be created
+    """
+    from rocketcore.spark.connection import connect
+
+    if options.topic is None:
+        return {}
+    connection = connect(options)
+    ordered = options.queue_selector == "hash"
+    try:
+        connection.run(connection.instance.refresh_topic(options.topic, timeout=options.request_timeout))
+        route = connection.run(connection.instance.route(options.topic, timeout=options.request_timeout))
+    except RouteNotFound as error:
+        if error.retriable or not options.create_topic:
+            raise ConfigError(f"option topic: {error}; create it first, or give createTopic=true") from None
+        if ordered:
+            text = f"option topic: {error}; with queueSelector=hash it has to exist: keys belong to its queues"
+            raise ConfigError(text) from None
+        return {}
+    if not route.publish:
+        raise ConfigError(f"option topic: topic {options.topic!r} has no queue that can be written to")
+    return {options.topic: route.publish} if ordered else {}
 
 
 class RocketMQWriter(DataSourceArrowWriter):
-    """Sends the rows of a batch query; see ``SinkOptions``."""
+    """Sends the rows of a batch query; see ``SinkOptions``.
 
-    def __init__(self, options: SinkOptions) -> None:
+    columns  of the rows, by position: what each means to a message, None for one that is left out; None: their names
+    queues   see ``plan_queues``
+    """
+
+    def __init__(
+        self, options: SinkOptions, columns: Sequence[str | None] | None = None, queues: Queues | None = None
+    ) -> None:
         self._options = options
+        self._columns = columns
+        self._queues = queues or {}
         self._write_id = secrets.randbits(64) if options.write_id is None else options.write_id
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskSummary:
         """Send a partition and wait for every answer; raises for the first row or request that fails."""
-        from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings
-        from rocketcore.client.config import ProducerConfig
-        from rocketcore.client.producer import ProducerLogic
         from rocketcore.spark.connection import connect
 
-        options = self._options
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
-        connection = connect(options)
-        config = ProducerConfig(
-            namesrv=connection.instance.config.namesrv,
-            access_key=connection.instance.config.access_key,
-            secret_key=connection.instance.config.secret_key,
-            timeout=options.send_timeout,
-            retries=0,
-            group=options.producer_group,
-        )
-        settings = SendSettings(
-            topic=options.topic,
-            tag=options.tags,
-            properties=options.properties,
-            write_id=self._write_id,
-            partition=partition,
-            ordered=options.queue_selector == "hash",
-            batch_bytes=options.batch_bytes,
-            max_in_flight=options.max_in_flight,
-            timeout=options.send_timeout,
-            retries=options.send_retries,
-        )
-        connection.run(connection.instance.refresh())  # a kept connection may know older routes
-        sender = RecordBatchSender(ProducerLogic(config, connection.instance), settings)
+        if context is not None and context.attemptNumber():
+            logger.warning("attempt %d of partition %d: rows may be there twice", context.attemptNumber(), partition)
+        connection = connect(self._options)
+        sender = self._sender(connection, partition)
         try:
             # Rows are waited for on this thread: the connections' thread goes on meanwhile.
             for batch in iterator:
-                connection.run(sender.send(batch))
+                connection.run(sender.send(self._renamed(batch)))
             summary = connection.run(sender.finish())
         except MessageIllegal as error:
             raise MessageIllegal(f"partition {partition}, {error}") from None
@@ -98,10 +117,52 @@ class RocketMQWriter(DataSourceArrowWriter):
             retries=summary.retries,
             not_safe=summary.not_safe,
             millis=round(summary.seconds * 1000),
+            queues=sender.pinned,
         )
 
+    def _sender(self, connection: Connection, partition: int) -> RecordBatchSender:
+        from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings
+        from rocketcore.client.config import ProducerConfig
+        from rocketcore.client.producer import ProducerLogic
+
+        options = self._options
+        config = ProducerConfig(
+            namesrv=connection.instance.config.namesrv,
+            access_key=connection.instance.config.access_key,
+            secret_key=connection.instance.config.secret_key,
+            timeout=options.send_timeout,
+            retries=0,
+            group=options.producer_group,
+            latency_fault_tolerance=True,
+        )
+        settings = SendSettings(
+            topic=options.topic,
+            tag=options.tags,
+            properties=options.properties,
+            write_id=self._write_id,
+            partition=partition,
+            ordered=options.queue_selector == "hash",
+            queues=self._queues,
+            create_topics=options.create_topic,
+            batch_bytes=options.batch_bytes,
+            max_in_flight=options.max_in_flight,
+            timeout=options.send_timeout,
+            delivery_timeout=options.delivery_timeout,
+        )
+        return RecordBatchSender(ProducerLogic(config, connection.instance), settings)
+
+    def _renamed(self, batch: RecordBatch) -> RecordBatch:
+        """Return a record batch with the columns that a message has, under the names that they have there."""
+        if self._columns is None:
+            return batch
+        wanted = [index for index, name in enumerate(self._columns) if name is not None]
+        return batch.select(wanted).rename_columns([self._columns[index] for index in wanted])
+
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log the sum of the tasks; there is nothing left to do, every row is stored."""
+        """Log the sum of the tasks; there is nothing left to do, every row is stored.
+
+        raises  RouteNotFound when a topic's route changed between tasks: rows of one key may be in two queues
+        """
         tasks = [message for message in messages if isinstance(message, TaskSummary)]
         logger.info(
             "write done write_id=%016x tasks=%d rows=%d batches=%d sent_bytes=%d retries=%d slowest_millis=%d",
@@ -115,8 +176,21 @@ class RocketMQWriter(DataSourceArrowWriter):
         )
         if not_safe := sum(task.not_safe for task in tasks):
             logger.warning("stored, but not flushed or replicated write_id=%016x batches=%d", self._write_id, not_safe)
+        _check_alike(tasks)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what stays: messages that were sent before the query failed are not taken back."""
         rows = sum(message.rows for message in messages if isinstance(message, TaskSummary))
         logger.warning("write failed write_id=%016x: at least %d rows were sent and stay", self._write_id, rows)
+
+
+def _check_alike(tasks: list[TaskSummary]) -> None:
+    """Refuse a write whose tasks spread the keys of a topic over different queues."""
+    seen: dict[str, Sequence[MessageQueue]] = {}
+    for task in tasks:
+        for topic, queues in task.queues.items():
+            if list(seen.setdefault(topic, queues)) != list(queues):
+                raise RouteNotFound(
+                    f"the queues of topic {topic!r} changed during the write, {len(seen[topic])} and {len(queues)}: "
+                    "all rows are sent, but those of one shardingKey may be in two queues"
+                )

@@ -28,7 +28,8 @@ def test_defaults() -> None:
     assert (options.fail_on_data_loss, options.tag_expression, options.pull_batch_bytes) == (True, "*", 1 << 20)
     written = sink()
     assert (written.queue_selector, written.batch_bytes, written.max_in_flight) == ("roundrobin", 1 << 20, 4)
-    assert (written.send_retries, written.write_id) == (2, None)
+    assert (written.send_timeout, written.delivery_timeout, written.write_id) == (10.0, 120.0, None)
+    assert (options.request_timeout, options.fetch_timeout) == (10.0, 120.0)
 
 
 def test_topics_by_list_pattern_or_assignment() -> None:
@@ -59,8 +60,9 @@ def test_times(text: str) -> None:
 
 
 def test_sink_values() -> None:
-    options = sink(queueSelector="HASH", sendTimeoutMs="1500", sendRetries="0", writeId="ff", properties='{"a": "b"}')
-    assert (options.queue_selector, options.send_timeout, options.send_retries) == ("hash", 1.5, 0)
+    times = {"sendTimeoutMs": "1500", "deliveryTimeoutMs": "9000"}
+    options = sink(queueSelector="HASH", writeId="ff", properties='{"a": "b"}', **times)
+    assert (options.queue_selector, options.send_timeout, options.delivery_timeout) == ("hash", 1.5, 9.0)
     assert (options.write_id, options.properties) == (255, {"a": "b"})
 
 
@@ -85,7 +87,10 @@ def test_sink_values() -> None:
         ({"minPartitions": "0"}, "a whole number of at least 1"),
         ({"subExpression": "a", "sqlExpression": "b > 1"}, "subExpression or sqlExpression"),
         ({"accessKey": "a"}, "accessKey and secretKey belong together"),
-        ({"tls": "true"}, "TLS is not there yet"),
+        ({"tlsCaFile": "ca.pem"}, "option tlsCaFile needs tls=true"),
+        ({"nameServer": "localhost"}, "'localhost' is not host:port"),
+        ({"path": "T"}, "use the option topic"),
+        ({"filterPushdown": "true"}, "unknown option filterPushdown"),
         ({"namespace": "n"}, "namespaces are not there yet"),
         ({"brokerAddressMap": "x"}, "a JSON object such as"),
         ({"groupId": "no good"}, "option groupId: the group name"),
@@ -103,7 +108,7 @@ def test_source_refuses(options: dict[str, str], reason: str) -> None:
         ({"startingOffsets": "earliest"}, "option startingOffsets belongs to reading"),
         ({"queueSelector": "random"}, "roundrobin or hash"),
         ({"batchBytes": "5m"}, "batchBytes is at most 4194304"),
-        ({"sendRetries": "-1"}, "a whole number of at least 0"),
+        ({"deliveryTimeoutMs": "0"}, "a whole number of at least 1"),
         ({"properties": '{"KEYS": "x"}'}, "property names that are not RocketMQ's own; KEYS is"),
         ({"properties": '{"a": ""}'}, "non-empty text"),
         ({"properties": '{"a": "\\u0001"}'}, "without U+0001"),
@@ -124,3 +129,10 @@ def test_a_secret_is_never_shown() -> None:
     with pytest.raises(ConfigError) as refused:
         source(accessKey="a", secretKey="  ")
     assert "secretKey is …" in str(refused.value)
+    assert "s3cret" not in repr(source(accessKey="a", secretKey="s3cret", tls="true", tlsKeyPassword="s3cret"))
+
+
+def test_the_driver_says_which_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors may have another environment, and would go to another cluster."""
+    monkeypatch.setenv("ROCKETMQ_NAMESRV_ADDR", "driver:9876;other:9876")
+    assert source().name_server == sink().name_server == "driver:9876;other:9876"

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 
 from rocketcore.client.arrow_reader import COLUMNS, DEFAULT_COLUMNS
 from rocketcore.errors import ConfigError
+from rocketcore.spark.options import SinkOptions
 from rocketcore.spark.schema import READ_COLUMNS, check_read_schema, check_write_schema, read_schema
 
 TYPES: dict[str, DataType] = {
@@ -79,7 +80,7 @@ def test_read_schema_refuses(schema: str, reason: str) -> None:
     ],
 )
 def test_write_schema_takes(schema: str) -> None:
-    check_write_schema(ddl(schema), topic="T", tags=None, queue_selector="roundrobin")
+    check_write_schema(ddl(schema), SinkOptions(topic="T"))
 
 
 @pytest.mark.parametrize(
@@ -100,17 +101,41 @@ def test_write_schema_takes(schema: str) -> None:
 )
 def test_write_schema_refuses(schema: str, reason: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        check_write_schema(ddl(schema), topic="T", tags="all", queue_selector="roundrobin")
+        check_write_schema(ddl(schema), SinkOptions(topic="T", tags="all"))
     assert reason in str(refused.value)
 
 
 def test_write_schema_needs_a_topic_and_a_key_to_hash() -> None:
     with pytest.raises(ConfigError, match="option topic or the column topic"):
-        check_write_schema(ddl("body string"), topic=None, tags=None, queue_selector="roundrobin")
+        check_write_schema(ddl("body string"), SinkOptions())
     with pytest.raises(ConfigError, match="queueSelector=hash needs the column shardingKey"):
-        check_write_schema(ddl("body string"), topic="T", tags=None, queue_selector="hash")
+        check_write_schema(ddl("body string"), SinkOptions(topic="T", queue_selector="hash"))
     with pytest.raises(ConfigError, match="queueSelector=hash or the columns brokerName and queueId"):
         check_write_schema(
             ddl("body string, shardingKey string, brokerName string, queueId int"),
-            topic="T", tags=None, queue_selector="hash",
+            SinkOptions(topic="T", queue_selector="hash"),
         )
+
+
+def test_names_are_compared_without_case() -> None:
+    assert check_read_schema(ddl("BODY binary, queueid int")) == ("body", "queueId")
+    assert check_write_schema(ddl("Body string, KEYS string"), SinkOptions(topic="T")) == ("body", "keys")
+    with pytest.raises(ConfigError, match="occurs twice"):
+        check_write_schema(ddl("Body string, body string"), SinkOptions(topic="T"))
+
+
+def test_columns_that_are_never_null() -> None:
+    """A schema taken from a table may say so; messages always have these columns, but for two."""
+    assert check_read_schema(StructType().add("body", BinaryType(), nullable=False)) == ("body",)
+    with pytest.raises(ConfigError, match="column tags is declared as never null"):
+        check_read_schema(StructType().add("tags", StringType(), nullable=False))
+
+
+def test_a_whole_read_can_be_written() -> None:
+    whole = read_schema(False, False)
+    with pytest.raises(ConfigError, match="queueOffset, bornTimestamp, storeTimestamp can be read, not written: drop"):
+        check_write_schema(whole, SinkOptions())
+    roles = check_write_schema(whole, SinkOptions(topic="T", ignore_system_columns=True))
+    assert roles == (None, None, None, None, "msgId", "tags", "keys", "body", None, None)
+    roles = check_write_schema(whole, SinkOptions(ignore_system_columns=True))
+    assert roles[0] == "topic"

@@ -1,0 +1,158 @@
+"""Deliver batch bodies: several under way, one per queue, each tried again until it is stored or its time is over.
+
+A body that may go to any queue of its topic leaves a broker that failed for another; ``fault`` remembers who failed.
+One that belongs to a queue waits for that queue's broker to come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from rocketcore.client.producer import ProducerLogic
+from rocketcore.errors import NoPermission, RocketError, RouteNotFound, TopicNotExist
+from rocketcore.message import MessageQueue, SendStatus
+from rocketcore.service import Backoff, Deadline
+
+__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "Delivery", "SendSummary"]
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 2.0
+"""Seconds before the second attempt, and what the pauses grow to."""
+
+_REFUSALS = (NoPermission, TopicNotExist)
+"""Answers that another broker may not share; when all have given one, waiting longer changes nothing."""
+
+
+@dataclass(slots=True)
+class SendSummary:
+    """What a sender did. ``not_safe`` batches are stored but with a status other than SEND_OK."""
+
+    rows: int = 0
+    sent_bytes: int = 0
+    batches: int = 0
+    retries: int = 0
+    not_safe: int = 0
+    seconds: float = 0.0
+
+
+class Delivery:
+    """Sends batch bodies; belongs to one event loop, or to one thread.
+
+    timeout           seconds for one attempt
+    delivery_timeout  seconds for one body, from its first attempt
+    max_in_flight     bodies under way; 1 on a blocking transport (``concurrent=False``)
+    """
+
+    def __init__(
+        self, logic: ProducerLogic, summary: SendSummary, *, timeout: float, delivery_timeout: float,
+        max_in_flight: int, concurrent: bool,
+    ) -> None:
+        self._logic = logic
+        self._summary = summary
+        self._timeout = timeout
+        self._delivery_timeout = delivery_timeout
+        self._max_in_flight = max_in_flight
+        self._concurrent = concurrent
+        self._in_flight: dict[MessageQueue, asyncio.Task[None]] = {}
+
+    async def submit(self, topic: str, queue: MessageQueue | None, body: bytes) -> None:
+        """Send a body once there is room for it, and its queue has nothing under way.
+
+        queue   None: any of the topic
+        raises  what an earlier body failed with
+        """
+        if not self._concurrent:
+            await self._deliver(topic, queue, queue or await self._free_queue(topic, -1), body)
+            return
+        while len(self._in_flight) >= self._max_in_flight:
+            await self._settle()
+        first = queue or await self._free_queue(topic, -1)
+        while first in self._in_flight:
+            await self._settle()
+        self._in_flight[first] = asyncio.ensure_future(self._deliver(topic, queue, first, body))
+        await asyncio.sleep(0)  # the request leaves now, not when the next batch has been encoded
+
+    async def finish(self) -> None:
+        """Wait until everything is acknowledged; raises what a body failed with."""
+        while self._in_flight:
+            await self._settle()
+
+    async def abandon(self) -> None:
+        """Give up what is under way."""
+        tasks, self._in_flight = list(self._in_flight.values()), {}
+        for task in tasks:
+            task.cancel()
+        if tasks:  # without a loop, gather() would fail even for nothing
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _settle(self) -> None:
+        """Wait for an answer; raises what a body failed with, after the others are given up."""
+        done, _ = await asyncio.wait(self._in_flight.values(), return_when=asyncio.FIRST_COMPLETED)
+        self._in_flight = {queue: task for queue, task in self._in_flight.items() if task not in done}
+        failures = [error for task in done if (error := task.exception()) is not None]
+        if failures:
+            await self.abandon()
+            raise failures[0]
+
+    async def _free_queue(self, topic: str, last_broker: int) -> MessageQueue:
+        """Return the next queue in turn of a broker that works; if there are enough queues, one with nothing under way.
+
+        last_broker  number of the broker that just failed, -1 without one
+        """
+        publisher = await self._logic.publisher(topic, self._timeout)
+        for _ in publisher.targets:
+            queue = self._logic.target(publisher, None, None, last_broker).queue
+            if queue not in self._in_flight:
+                break
+        return queue
+
+    async def _deliver(self, topic: str, owner: MessageQueue | None, queue: MessageQueue, body: bytes) -> None:
+        """Send one body, first to ``queue``, until it is stored; without an ``owner`` retries go to other queues."""
+        logic = self._logic
+        deadline = Deadline(self._delivery_timeout, logic.instance.clock)
+        pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        attempts = refusals = 0
+        while True:
+            try:
+                if attempts and owner is None:
+                    queue = await self._free_queue(topic, self._broker_number(topic, queue))
+                timeout = min(self._timeout, max(FIRST_PAUSE, deadline.remaining()))
+                result = await logic.send_encoded_batch(topic, None, queue, body, (), timeout)
+                break
+            except RocketError as error:
+                # A queue that was in the route comes back to it with its broker.
+                pause = pauses.next()
+                refusals = refusals + 1 if isinstance(error, _REFUSALS) else 0
+                final = not (error.retriable or isinstance(error, RouteNotFound)) or refusals > self._brokers(topic)
+                if final or pause >= deadline.remaining():
+                    raise
+                attempts += 1
+                logger.info("batch is sent again topic=%s queue=%s attempt=%d error=%s", topic, queue, attempts, error)
+                refresh = error.refresh_route
+            if attempts > 1 or owner is not None:  # another broker can be tried at once, but only once
+                await logic.instance.runtime.pause(pause)
+            if refresh:
+                await self._refresh(topic)
+        self._summary.batches += 1
+        self._summary.retries += attempts
+        self._summary.not_safe += result.status is not SendStatus.SEND_OK
+
+    def _brokers(self, topic: str) -> int:
+        publisher = self._logic.find_publisher(topic)
+        return len({target.broker_number for target in publisher.targets}) if publisher is not None else 1
+
+    def _broker_number(self, topic: str, queue: MessageQueue) -> int:
+        publisher = self._logic.find_publisher(topic)
+        target = publisher.by_queue.get(queue) if publisher is not None else None
+        return -1 if target is None else target.broker_number
+
+    async def _refresh(self, topic: str) -> None:
+        try:
+            await self._logic.instance.refresh_topic(topic, timeout=self._timeout)
+        except RocketError as error:
+            logger.info("route not refreshed topic=%s error=%s", topic, error)

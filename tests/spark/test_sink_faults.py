@@ -1,0 +1,199 @@
+"""The sink while brokers die, hang and change: every row arrives, keys keep their queue. Without Spark around it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import rocketcore as rmq
+from rocketcore import LocalCluster
+from rocketcore.admin.client import Admin
+from rocketcore.errors import ConfigError, MessageIllegal, RocketError, RouteNotFound
+from rocketcore.spark.connection import connect
+from rocketcore.spark.options import SinkOptions, parse_options
+from rocketcore.spark.writer import RocketMQWriter, TaskSummary, plan_queues
+
+MakeTopic = Callable[..., str]
+
+
+def batch(begin: int, rows: int, keys: int = 0) -> pa.RecordBatch:
+    numbers = range(begin, begin + rows)
+    columns: dict[str, list[str]] = {"body": [f"{number}" for number in numbers]}
+    if keys:
+        columns["shardingKey"] = [f"key {number % keys}" for number in numbers]
+    return pa.record_batch(columns)
+
+
+def options_for(cluster: LocalCluster, topic: str, **options: str) -> SinkOptions:
+    return parse_options(SinkOptions, {"nameServer": cluster.namesrv, "topic": topic, **options})
+
+
+def planned(options: SinkOptions) -> RocketMQWriter:
+    return RocketMQWriter(options, None, plan_queues(options))
+
+
+def stored(cluster: LocalCluster, topic: str) -> Counter[int]:
+    return Counter(int(body) for body in rmq.read_arrow(cluster.namesrv, topic=topic)["body"].to_pylist())
+
+
+@contextmanager
+def silent_server() -> Iterator[str]:
+    """A server that takes connections and requests and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken: list[socket.socket] = []
+
+        def accept() -> None:
+            try:
+                while True:
+                    taken.append(server.accept()[0])
+            except OSError:
+                return
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+        for connection in taken:
+            connection.close()
+
+
+@pytest.mark.parametrize("selector", ["roundrobin", "hash"])
+def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, selector: str) -> None:
+    """Acknowledged rows are there, the others are sent again: none is missing, and no write fails."""
+    rows, count = 500, 40
+    with LocalCluster(tmp_path, in_process=False, flush="async") as cluster:
+        with Admin(cluster.namesrv) as admin:
+            admin.create_topic("T", queues=4)
+        restarted: list[threading.Thread] = []
+
+        def upstream() -> Iterator[pa.RecordBatch]:
+            for number in range(count):
+                if number == count // 2:
+                    cluster.stop_broker(kill=True)
+                    restarted.append(threading.Timer(1.5, cluster.start_broker))
+                    restarted[0].start()
+                yield batch(number * rows, rows, keys=50 if selector == "hash" else 0)
+
+        options = options_for(cluster, "T", queueSelector=selector, batchBytes="32k", sendTimeoutMs="2000")
+        summary = planned(options).write(upstream())
+        restarted[0].join(60)
+        assert isinstance(summary, TaskSummary)
+        assert summary.rows == rows * count
+        assert summary.retries > 0
+        found = stored(cluster, "T")
+    assert set(found) == set(range(rows * count))
+    # Only what had no answer when the broker died can be there twice: as many batches as may be under way.
+    batch_rows = 32 * 1024 // 60
+    assert sum(found.values()) - len(found) <= 4 * batch_rows
+
+
+def test_a_broker_that_hangs_is_left_alone(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    """The rotation went back to the broker that had just failed, time and again, or failed there for good."""
+    topic = make_topic(queues=4)
+    with silent_server() as silent:
+        address_map = f'{{"{cluster.broker_addresses[1]}": "{silent}"}}'
+        options = options_for(cluster, topic, brokerAddressMap=address_map, batchBytes="4k", sendTimeoutMs="300")
+        summary = planned(options).write(batch(number * 300, 300) for number in range(40))
+    assert isinstance(summary, TaskSummary)
+    assert summary.batches > 100
+    # Each of the four requests under way may find out once that the broker does not answer.
+    assert 0 < summary.retries <= 4
+    assert stored(cluster, topic) == Counter(range(12_000))
+
+
+def key_places(cluster: LocalCluster, topic: str) -> dict[str, set[tuple[str, int]]]:
+    table = rmq.read_arrow(cluster.namesrv, topic=topic, columns=["brokerName", "queueId", "properties"])
+    places = defaultdict(set)
+    for row in table.to_pylist():
+        places[dict(row["properties"])["__SHARDINGKEY"]].add((row["brokerName"], row["queueId"]))
+    return places
+
+
+def test_keys_keep_their_queue_when_the_topic_grows(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    """Tasks that begin before and after a change of the route choose alike, and so does each task all the time."""
+    topic = make_topic(queues=4)
+    options = options_for(cluster, topic, queueSelector="hash")
+    writer = planned(options)
+    instance = connect(options).instance
+
+    def upstream() -> Iterator[pa.RecordBatch]:
+        yield batch(0, 200, keys=20)
+        with Admin(cluster.namesrv) as admin:
+            admin.create_topic(topic, queues=7)
+        connect(options).run(instance.refresh_topic(topic))
+        yield batch(200, 200, keys=20)
+
+    writer.write(upstream())
+    writer.write(iter([batch(400, 200, keys=20)]))
+    assert sum(stored(cluster, topic).values()) == 600
+    places = key_places(cluster, topic)
+    assert len(places) == 20
+    assert all(len(found) == 1 for found in places.values())
+
+
+def test_keys_do_not_move_from_a_broker_that_stays_away(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, brokers=2, flush="async") as cluster:
+        with Admin(cluster.namesrv) as admin:
+            admin.create_topic("T", queues=2)
+        options = options_for(cluster, "T", queueSelector="hash", sendTimeoutMs="500", deliveryTimeoutMs="1000")
+
+        def upstream() -> Iterator[pa.RecordBatch]:
+            yield batch(0, 200, keys=20)
+            yield batch(200, 200, keys=20)
+            cluster.stop_broker(1)
+            yield batch(400, 200, keys=20)
+
+        with pytest.raises(RocketError):
+            planned(options).write(upstream())
+        cluster.start_broker(1)
+        places = key_places(cluster, "T")
+    assert len(places) == 20
+    assert all(len(found) == 1 for found in places.values())
+
+
+def test_a_write_whose_tasks_saw_other_queues_fails(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    """Topics of a column are not known to the driver: the tasks' lists are compared at the end."""
+    topic = make_topic(queues=2)
+    writer = planned(parse_options(SinkOptions, {"nameServer": cluster.namesrv, "queueSelector": "hash"}))
+    rows = batch(0, 50, keys=5).append_column("topic", pa.array([topic] * 50))
+    first = writer.write(iter([rows]))
+    assert isinstance(first, TaskSummary)
+    assert len(first.queues[topic]) == 4
+    writer.commit([first, first])
+    with Admin(cluster.namesrv) as admin:
+        admin.create_topic(topic, queues=3)
+    second = writer.write(iter([rows]))
+    with pytest.raises(RouteNotFound, match="changed during the write, 4 and 6"):
+        writer.commit([first, second])
+
+
+def test_topics_that_do_not_exist(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    with pytest.raises(ConfigError, match="option topic: no name server knows topic 'no-such'"):
+        planned(options_for(cluster, "no-such"))
+    with pytest.raises(ConfigError, match="with queueSelector=hash it has to exist"):
+        planned(options_for(cluster, "no-such", createTopic="true", queueSelector="hash"))
+    topic = make_topic()
+    writer = planned(parse_options(SinkOptions, {"nameServer": cluster.namesrv}))
+    rows = batch(0, 50).append_column("topic", pa.array([topic] * 30 + ["no-such"] * 20))
+    with pytest.raises(MessageIllegal, match="partition 0, row 30: topic 'no-such' does not exist"):
+        writer.write(iter([rows]))
+    new = f"{topic}-new"
+    planned(options_for(cluster, new, createTopic="true")).write(iter([batch(0, 10)]))
+    assert stored(cluster, new) == Counter(range(10))
+
+
+def test_queues_that_do_not_exist(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(queues=2)
+    writer = planned(options_for(cluster, topic))
+    brokers = pa.array(["broker-a"] * 40 + ["broker-x"] * 10)
+    rows = batch(0, 50).append_column("brokerName", brokers).append_column("queueId", pa.array([1] * 50))
+    with pytest.raises(MessageIllegal, match=r"partition 0, row 40: .*'broker-x', queue_id=1.* is no queue"):
+        writer.write(iter([rows]))
