@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, final
 
 import numpy
@@ -44,6 +44,7 @@ class BatchEncoder:
         flag: _ArrowColumn | None = None,
     ) -> tuple[int, int]: ...
 
+def check_property_texts(column: _ArrowColumn, reserved: tuple[bytes, ...], row_base: int) -> None: ...
 @final
 class ColumnBuffer:
     def __len__(self) -> int: ...
@@ -53,16 +54,22 @@ ColumnBuffers: TypeAlias = tuple[ColumnBuffer | None, ...]
 
 @final
 class StoredColumns:
-    def __init__(self, columns: Sequence[str]) -> None: ...
+    def __init__(
+        self, columns: Sequence[str], unpack: Callable[[memoryview, int], bytes] | None = None
+    ) -> None: ...
     @property
     def rows(self) -> int: ...
     @property
-    def byte_count(self) -> int: ...
+    def gathered_bytes(self) -> int: ...
     @property
     def last_queue_offset(self) -> int: ...
-    @property
-    def compressed(self) -> list[tuple[int, int]]: ...
     def append(
-        self, data: Buffer, start: int, end: int, limit_offset: int | None = None, check_crc: bool = False
+        self,
+        data: Buffer,
+        start: int,
+        end: int,
+        limit_offset: int | None = None,
+        check_crc: bool = False,
+        most: int = ...,
     ) -> tuple[int, int]: ...
     def finish(self) -> dict[str, ColumnBuffers]: ...

@@ -33,7 +33,7 @@ from libc.stdint cimport (
     uint64_t,
 )
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memcpy, memset, strcmp
+from libc.string cimport memchr, memcmp, memcpy, memset, strcmp
 
 from rocketcore._fast.record cimport (
     BODY_LENGTH,
@@ -121,6 +121,7 @@ cdef enum:
     PROPERTIES_MAX = 32767
     NAME_SIZE = 9  # UNIQ_KEY U+0001
     KEY_SIZE = 32
+    MOST_RESERVED = 128
 
 cdef enum RowStatus:
     ROW_OK
@@ -509,6 +510,89 @@ cdef class BatchEncoder:
         return done, written
 
 
+# What is wrong with a property text, beside the offsets of its column.
+cdef enum TextStatus:
+    TEXT_OK
+    TEXT_OFFSETS
+    TEXT_FORM
+    TEXT_NAME
+    TEXT_VALUE
+    TEXT_RESERVED
+
+_TEXT_REASONS = {
+    TEXT_OFFSETS: "the offsets of a column run backwards",
+    TEXT_FORM: "the properties are no entries of name, U+0001, value, U+0002; give a map column",
+    TEXT_NAME: "a property has no name",
+    TEXT_VALUE: "property {!r} has no value",
+    TEXT_RESERVED: "property {!r} is reserved by RocketMQ",
+}
+
+
+cdef TextStatus check_entries(
+    const Slice* text, const Slice* reserved, Py_ssize_t reserved_count, Slice* name
+) noexcept nogil:
+    """Look at each entry of a property text; the last separator may be missing. ``name`` is that of a bad entry."""
+    cdef const uint8_t* at = text.start
+    cdef const uint8_t* end = at + text.length
+    cdef const uint8_t* middle
+    cdef const uint8_t* stop
+    cdef Py_ssize_t i
+    while at < end:
+        stop = <const uint8_t*>memchr(at, 2, end - at)
+        if stop == NULL:
+            stop = end
+        middle = <const uint8_t*>memchr(at, 1, stop - at)
+        if middle == NULL or memchr(middle + 1, 1, stop - middle - 1) != NULL:
+            return TEXT_FORM
+        name.start = at
+        name.length = middle - at
+        if name.length == 0:
+            return TEXT_NAME
+        if middle + 1 == stop:
+            return TEXT_VALUE
+        for i in range(reserved_count):
+            if reserved[i].length == name.length and memcmp(reserved[i].start, name.start, name.length) == 0:
+                return TEXT_RESERVED
+        at = stop + 1
+    return TEXT_OK
+
+
+def check_property_texts(column, tuple reserved not None, int64_t row_base):
+    """Refuse property texts that a user wrote and that do not say what they seem to.
+
+    column    string column; null and empty are fine
+    reserved  names, as UTF-8, that a user may not set
+    row_base  number of the column's row 0, for the error
+    raises    MessageIllegal naming the first row at fault, ValueError for a column of another type. GIL released
+    """
+    cdef Text text
+    cdef Slice found, name
+    cdef Slice names[MOST_RESERVED]
+    cdef Py_ssize_t count = len(reserved), i
+    cdef int64_t row = 0
+    cdef TextStatus status = TEXT_OK
+    cdef tuple owners = take_text(column, "properties", -1, &text)
+    if owners is None or count > MOST_RESERVED:
+        raise ValueError(f"a column and at most {MOST_RESERVED} names are needed")
+    for i in range(count):
+        names[i].start = <const uint8_t*>PyBytes_AS_STRING(reserved[i])
+        names[i].length = PyBytes_GET_SIZE(reserved[i])
+    name.start = NULL
+    name.length = 0
+    with nogil:
+        while row < text.length:
+            if text_at(&text, row, &found) != ROW_OK:
+                status = TEXT_OFFSETS
+            elif found.length > 0:
+                status = check_entries(&found, names, count, &name)
+            if status != TEXT_OK:
+                break
+            row += 1
+    if status != TEXT_OK:
+        shown = name.start[:name.length].decode(errors="replace") if name.length else ""
+        raise MessageIllegal(f"row {row_base + row}: {_TEXT_REASONS[status].format(shown)}")
+
+
 cdef int take_positions(object rows, Py_buffer* view) except -1:
     PyObject_GetBuffer(rows, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
     if view.ndim == 1 and is_int64(view):
@@ -574,6 +658,8 @@ cdef enum Outcome:
     LIMIT = 1
     TOO_MUCH = 2
     NO_MEMORY = 3
+    PACKED = 4  # a compressed body is next
+    FULL = 5
     # Below 0: a Status, the record is bad.
 
 
@@ -595,11 +681,11 @@ cdef struct Table:
     Column columns[COLUMN_COUNT]
     Bytes map_offsets
     Bytes pairs  # rc_property[], those of the row at hand
-    Bytes compressed  # int64[n, 2]: row, sys_flag
     int64_t rows
     int64_t row_capacity
     int64_t entry_capacity
     int64_t last_queue_offset
+    int64_t gathered  # bytes of the messages, unpacked; bodies only if they are wanted
     bint wants_properties
 
 
@@ -869,10 +955,12 @@ cdef int append_properties(Table* table, const uint8_t* data, const int64_t* rec
     return append_map(table) if wants_map else APPENDED
 
 
-cdef int append_texts(Table* table, const uint8_t* data, const int64_t* record) noexcept nogil:
+cdef int append_texts(
+    Table* table, const uint8_t* data, const int64_t* record, const uint8_t* body, int64_t body_length
+) noexcept nogil:
     cdef int outcome = APPENDED
     if table.columns[BODY].wanted:
-        outcome = append_bytes(&table.columns[BODY].data, data + record[BODY_START], record[BODY_LENGTH])
+        outcome = append_bytes(&table.columns[BODY].data, body, body_length)
     if not outcome and table.columns[TOPIC].wanted:
         outcome = append_text(&table.columns[TOPIC].data, data + record[TOPIC_START], record[TOPIC_LENGTH])
     if not outcome and table.columns[TEXT_BORN_HOST].wanted:
@@ -912,9 +1000,10 @@ cdef void rewind(Table* table) noexcept nogil:
                 table.columns[i].data.length = (<int32_t*>table.columns[i].offsets.data)[entries]
 
 
-cdef int append_record(Table* table, const uint8_t* data, const int64_t* record) noexcept nogil:
+cdef int append_record(
+    Table* table, const uint8_t* data, const int64_t* record, const uint8_t* body, int64_t body_length
+) noexcept nogil:
     cdef int outcome, i
-    cdef int64_t* mark
     if table.rows == table.row_capacity and grow_rows(table):
         return NO_MEMORY
     if table.rows == 0:
@@ -927,17 +1016,10 @@ cdef int append_record(Table* table, const uint8_t* data, const int64_t* record)
             (<int32_t*>table.map_offsets.data)[0] = 0
             (<int32_t*>table.columns[MAP_KEYS].offsets.data)[0] = 0
             (<int32_t*>table.columns[MAP_ITEMS].offsets.data)[0] = 0
-    outcome = append_texts(table, data, record)
-    if not outcome and record[SYS_FLAG] & 1:
-        outcome = reserve(&table.compressed, 16)
+    outcome = append_texts(table, data, record, body, body_length)
     if outcome:
         rewind(table)
         return outcome
-    if record[SYS_FLAG] & 1:
-        mark = <int64_t*>(table.compressed.data + table.compressed.length)
-        mark[0] = table.rows
-        mark[1] = record[SYS_FLAG]
-        table.compressed.length += 16
     put_narrow(table, NUMBER_QUEUE_ID, record[QUEUE_ID])
     put_narrow(table, NUMBER_FLAG, record[FLAG])
     put_narrow(table, NUMBER_SYS_FLAG, record[SYS_FLAG])
@@ -948,6 +1030,9 @@ cdef int append_record(Table* table, const uint8_t* data, const int64_t* record)
     put_wide(table, NUMBER_STORE_TIMESTAMP, micros_of(record[STORE_TIMESTAMP]))
     put_wide(table, NUMBER_COMMIT_LOG_OFFSET, record[PHYSICAL_OFFSET])
     table.last_queue_offset = record[QUEUE_OFFSET]
+    table.gathered += record[TOTAL_SIZE] - record[BODY_LENGTH]
+    if table.columns[BODY].wanted:
+        table.gathered += body_length
     table.rows += 1
     for i in range(MAP_KEYS):
         if table.columns[i].wanted:
@@ -957,13 +1042,17 @@ cdef int append_record(Table* table, const uint8_t* data, const int64_t* record)
 
 cdef int append_loop(
     Table* table, const uint8_t* data, int64_t start, int64_t end, bint limited, int64_t limit, bint check_crc,
-    int64_t* position,
+    int64_t most, bint unpack, int64_t* record, int64_t* position,
 ) noexcept nogil:
-    cdef int64_t record[STORED_COLUMNS]
+    """Append up to ``most`` gathered bytes; with ``unpack`` stop before a compressed body, whose message is ``record``.
+    """
     cdef int outcome = APPENDED
     cdef Status status
     cdef int64_t at = start
     while at < end:
+        if table.gathered >= most:
+            outcome = FULL
+            break
         status = read_record(data, at, end, record)
         if status == OK and check_crc:
             status = check_body(data, record)
@@ -973,7 +1062,11 @@ cdef int append_loop(
         if limited and record[QUEUE_OFFSET] >= limit:
             outcome = LIMIT
             break
-        outcome = append_record(table, data, record)
+        # As in Java no body is none to unpack, whatever the flag says.
+        if unpack and record[SYS_FLAG] & 1 and record[BODY_LENGTH]:
+            outcome = PACKED
+            break
+        outcome = append_record(table, data, record, data + record[BODY_START], record[BODY_LENGTH])
         if outcome:
             break
         at += record[TOTAL_SIZE]
@@ -1023,15 +1116,18 @@ cdef class StoredColumns:
     columns   names out of ``COLUMNS``: topic, queueId, queueOffset, msgId (UNIQ_KEY, else the offset id), tags, keys,
               body, bornTimestamp, storeTimestamp (microseconds), properties, bornHost, storeHost, flag, sysFlag,
               reconsumeTimes, commitLogOffset, storeSize. tags and keys may be null, the others never are
+    unpack    ``(memoryview of a body, sys_flag) -> bytes`` for compressed bodies; None: they stay as they are
     raises    ValueError for an unknown name
     Not for use by several threads at once: ``append`` releases the GIL.
     """
 
     cdef Table _table
     cdef tuple _names
+    cdef object _unpack
 
-    def __init__(self, columns):
+    def __init__(self, columns, unpack=None):
         self._names = tuple(columns)
+        self._unpack = unpack
         unknown = [name for name in self._names if name not in _PLACES]
         if unknown:
             raise ValueError(f"messages have no column {unknown[0]!r}")
@@ -1052,7 +1148,6 @@ cdef class StoredColumns:
             free(self._table.columns[i].validity.data)
         free(self._table.map_offsets.data)
         free(self._table.pairs.data)
-        free(self._table.compressed.data)
 
     @property
     def rows(self):
@@ -1060,37 +1155,31 @@ cdef class StoredColumns:
         return self._table.rows
 
     @property
-    def byte_count(self):
-        """Bytes of text and bodies gathered since the last ``finish``."""
-        cdef int i
-        cdef int64_t total = 0
-        for i in range(TEXT_COLUMNS):
-            total += self._table.columns[i].data.length
-        return total
+    def gathered_bytes(self):
+        """Bytes of the messages gathered since the last ``finish``: as stored, bodies unpacked, and only if wanted."""
+        return self._table.gathered
 
     @property
     def last_queue_offset(self):
         """Queue offset of the last message appended, -1 before the first; ``finish`` does not change it."""
         return self._table.last_queue_offset
 
-    @property
-    def compressed(self):
-        """(row, sys_flag) of the messages whose body is compressed; the body column holds it as it is."""
-        cdef const int64_t* marks = <const int64_t*>self._table.compressed.data
-        cdef Py_ssize_t i
-        return [(marks[2 * i], marks[2 * i + 1]) for i in range(self._table.compressed.length // 16)]
-
-    def append(self, data, Py_ssize_t start, Py_ssize_t end, limit_offset=None, bint check_crc=False):
+    def append(
+        self, data, Py_ssize_t start, Py_ssize_t end, limit_offset=None, bint check_crc=False, int64_t most=INT64_MAX
+    ):
         """Append the stored messages in ``data[start:end]``, as a pull reply holds them.
 
         data          bytes-like, read only, not kept: everything is copied, once
         limit_offset  stop at the first message whose queue offset is at least this; None takes all
         check_crc     compare each body with its CRC
-        returns       (rows, position): messages appended, and the first byte not consumed. If it is not ``end``, the
+        most          stop when ``gathered_bytes`` has reached this
+        returns       (rows, position): messages appended, and the first byte not consumed. If it is not ``end``, a
                       limit was reached, a column is full (2 GiB), or the record there is bad
-        raises        DecodeError, BadMagic or BadChecksum if the *first* record is bad; MemoryError. GIL released
+        raises        DecodeError, BadMagic or BadChecksum if the *first* record is bad; what ``unpack`` raises, which
+                      is then the next record's; MemoryError. GIL released but in ``unpack``
         """
         cdef Py_buffer source
+        cdef int64_t record[STORED_COLUMNS]
         cdef int64_t position = start, before = self._table.rows, limit = 0
         cdef bint limited = limit_offset is not None
         cdef int outcome = APPENDED
@@ -1101,11 +1190,18 @@ cdef class StoredColumns:
             take_range(&source, start, end)
             if self._table.columns[BODY].wanted:
                 outcome = reserve(&self._table.columns[BODY].data, end - start)
-            if outcome != NO_MEMORY:
+            while outcome != NO_MEMORY:
                 with nogil:
                     outcome = append_loop(
-                        &self._table, <const uint8_t*>source.buf, start, end, limited, limit, check_crc, &position
+                        &self._table, <const uint8_t*>source.buf, position, end, limited, limit, check_crc, most,
+                        self._unpack is not None and self._table.columns[BODY].wanted, record, &position,
                     )
+                if outcome != PACKED:
+                    break
+                outcome = self._append_packed(data, <const uint8_t*>source.buf, record)
+                if outcome:
+                    break
+                position += record[TOTAL_SIZE]
         finally:
             PyBuffer_Release(&source)
         if outcome == NO_MEMORY:
@@ -1113,6 +1209,15 @@ cdef class StoredColumns:
         if outcome < 0 and self._table.rows == before:
             raise fail(outcome, position)
         return self._table.rows - before, position
+
+    cdef int _append_packed(self, object data, const uint8_t* at, const int64_t* record) except -1:
+        cdef Py_ssize_t start = record[BODY_START]
+        cdef bytes body = self._unpack(
+            memoryview(data).cast("B")[start:start + record[BODY_LENGTH]], record[SYS_FLAG]
+        )
+        return append_record(
+            &self._table, at, record, <const uint8_t*>PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body)
+        )
 
     def finish(self):
         """Return the columns gathered and begin anew.
@@ -1131,7 +1236,7 @@ cdef class StoredColumns:
         table.rows = 0
         table.row_capacity = 0
         table.entry_capacity = 0
-        table.compressed.length = 0
+        table.gathered = 0
         return found
 
     cdef tuple _take(self, int place):

@@ -26,7 +26,9 @@ try:
 except ImportError as error:
     raise ConfigError(f"Arrow tables need {error.name}: pip install 'rocketcore[arrow]'") from error
 
-from rocketcore.client.arrow_reader import DEFAULT_COLUMNS, QueueReader, ReadSettings, find_range
+from rocketcore.client.arrow_batches import DEFAULT_COLUMNS
+from rocketcore.client.arrow_ranges import find_range
+from rocketcore.client.arrow_reader import QueueReader, ReadSettings
 from rocketcore.client.arrow_sender import BATCH_BYTES, RecordBatchSender, SendSettings, SendSummary
 
 __all__ = ["SendSummary", "read_arrow", "send_arrow"]
@@ -58,7 +60,7 @@ def read_arrow(
     raises      RouteNotFound, OffsetOutOfRange when messages disappear meanwhile, ConfigError for a wrong argument
     """
     config = ClientConfig(namesrv=name_server_list(namesrv), timeout=timeout, tls=tls)
-    settings = ReadSettings(columns=tuple(columns), tags=tag, timeout=timeout)
+    settings = ReadSettings(columns=tuple(columns), tags=tag, timeout=timeout, fetch_timeout=3 * timeout)
     with BlockingRemotingClient(**config.remoting) as remoting:
         instance = ClientInstance(config, BlockingChannelAdapter(remoting), THREADS)
         return run_sync(_read(instance, topic, start, end, settings))
@@ -75,11 +77,12 @@ async def _read(
     portions = [
         (await find_range(instance, queue, start, end, timeout=settings.timeout))[0] for queue in route.subscribe
     ]
-    batches = []
+    batches: list[pa.RecordBatch] = []
     for portion in portions:
         reader = QueueReader(instance, portion, settings, concurrent=False)
-        while (batch := await reader.next_batch()) is not None:
-            batches.append(batch)
+        while answers := await reader.next_answers():
+            batches += reader.decode(answers)
+        batches += reader.decode(())
     return pa.Table.from_batches(batches, settings.schema)
 
 

@@ -13,6 +13,7 @@ import numpy.typing
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rocketcore._fast.columns import check_property_texts
 from rocketcore.codes import RESERVED_PROPERTIES
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import KEY_SEPARATOR, NAME_SEPARATOR, PROPERTY_SEPARATOR, SHARDING_KEY
@@ -28,6 +29,7 @@ Codes: TypeAlias = numpy.typing.NDArray[numpy.int64]
 Rows: TypeAlias = numpy.typing.NDArray[numpy.int64] | None
 """Positions within the columns; None: all of them."""
 
+_RESERVED: Final = tuple(name.encode() for name in sorted(RESERVED_PROPERTIES))
 _SEPARATORS: Final = f"[{NAME_SEPARATOR}{PROPERTY_SEPARATOR}]"
 _TEXT_COLUMNS: Final = ("topic", "tags", "shardingKey", "brokerName", "msgId")
 _NUMBER_COLUMNS: Final = ("queueId", "flag")
@@ -102,26 +104,34 @@ def _plain(array: pa.Array, name: str, *, binary: bool = False) -> pa.Array:
     raise ConfigError(f"column {name} is {array.type}, {'binary or string' if binary else 'string'} is needed")
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
 def _joined_keys(array: pa.Array, first_row: int) -> pa.Array:
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         return _plain(array, "keys")
-    if not (pa.types.is_string(array.type.value_type) or pa.types.is_large_string(array.type.value_type)):
+    if not _is_text(array.type.value_type):
         raise ConfigError(f"column keys is {array.type}, string or a list of strings is needed")
-    # The cast makes the elements nullable: binary_join takes no other lists, and Spark's say that theirs are not.
-    joined = pc.binary_join(array.cast(pa.list_(array.type.value_type)), KEY_SEPARATOR)
+    # The cast makes the elements nullable and plain strings: binary_join takes no other lists, and Spark's say that
+    # theirs are never null, and may be large.
+    joined = pc.binary_join(array.cast(pa.list_(pa.string())), KEY_SEPARATOR)
     refuse_rows(pc.and_(array.is_valid(), joined.is_null()), first_row, "a key is null")
     return pc.if_else(pc.equal(joined, ""), pa.scalar(None, joined.type), joined)
 
 
 def _property_texts(array: pa.Array, first_row: int) -> pa.Array:
-    """Return a map column as property strings; a string column is taken as it is."""
+    """Return a map column as property strings; a string column has to hold such strings already."""
     if not pa.types.is_map(array.type):
-        return _plain(array, "properties")
-    if not (pa.types.is_string(array.type.key_type) and pa.types.is_string(array.type.item_type)):
+        texts = _plain(array, "properties")
+        check_property_texts(texts, _RESERVED, first_row)
+        return texts
+    if not all(map(_is_text, (array.type.key_type, array.type.item_type))):
         raise ConfigError(f"column properties is {array.type}, map<string, string> is needed")
     offsets = array.offsets
     start, end = offsets[0].as_py(), offsets[-1].as_py()
-    keys, items = array.keys, array.items
+    # Large strings are cast: Arrow's joins take no others within lists.
+    keys, items = array.keys.cast(pa.string()), array.items.cast(pa.string())
     if len(keys) != end - start:
         keys, items = keys.slice(start, end - start), items.slice(start, end - start)
     _check_entries(keys, items, offsets, start, first_row)

@@ -258,6 +258,7 @@ class SourceOptions(ConnectionOptions):
     ending_timestamp: int | None = option("endingTimestamp", _timestamp, "store time to stop before")
     fail_on_data_loss: bool = option("failOnDataLoss", _boolean, "refuse a range that is not all there", default=True)
     min_partitions: int | None = option("minPartitions", _count, "split queues until there are that many tasks")
+    max_partitions: int | None = option("maxPartitions", _count, "tasks at most: each reads several ranges, if need be")
     max_records_per_partition: int | None = option("maxRecordsPerPartition", _count, "split longer ranges")
     tag_expression: str = option("subExpression", _text, "tags to read, for example a || b", default="*")
     sql_expression: str | None = option("sqlExpression", _text, "SQL92 filter that the broker evaluates")
@@ -283,6 +284,8 @@ class SourceOptions(ConnectionOptions):
             raise ConfigError("startingOffsets=latest reads nothing in a batch query")
         if self.ending_offsets == "earliest":
             raise ConfigError("endingOffsets=earliest reads nothing in a batch query")
+        if (self.min_partitions or 1) > (self.max_partitions or self.min_partitions or 1):
+            raise ConfigError("minPartitions is more than maxPartitions")
         if self.sql_expression is not None and self.tag_expression != "*":
             raise ConfigError("give subExpression or sqlExpression, not both")
 

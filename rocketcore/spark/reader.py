@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -24,62 +24,93 @@ from rocketcore.codes import (
     SYSTEM_TOPICS,
     RequestCode,
 )
-from rocketcore.errors import ConfigError, OffsetOutOfRange, RouteNotFound
+from rocketcore.errors import BrokerError, ConfigError, GroupNotExist, OffsetOutOfRange, RocketError, RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.spark.options import EARLIEST, LATEST, SourceOptions
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from rocketcore.client.arrow_reader import Position, QueueRange
+    from rocketcore.client.arrow_ranges import Position, QueueRange
+    from rocketcore.client.arrow_reader import ReadSettings
     from rocketcore.client.instance import ClientInstance
     from rocketcore.transport.client import Remoting
 
-__all__ = ["RangePartition", "RocketMQReader", "clamp_range", "split_ranges"]
+__all__ = ["RangePartition", "RocketMQReader", "clamp_range", "join_ranges", "split_ranges"]
 
 logger = logging.getLogger(__name__)
+
+_FEW_MESSAGES: Final = 1000
+"""A task of fewer costs more to start than to run."""
 
 _NOT_MATCHED = (SYSTEM_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """What one task reads, range after range."""
 
-    def __init__(self, portion: QueueRange) -> None:
-        super().__init__((portion.queue, portion.start, portion.end))
-        self.portion = portion
+    def __init__(self, portions: tuple[QueueRange, ...]) -> None:
+        super().__init__(tuple((portion.queue, portion.start, portion.end) for portion in portions))
+        self.portions = portions
 
 
 class RocketMQReader(DataSourceReader):
     """Reads topics in a batch query; see ``SourceOptions``.
 
     columns  what Spark wants of each message, in this order
+    fields   the names that Spark has for them, and whether they may be null
     """
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, options: SourceOptions, columns: tuple[str, ...], fields: tuple[tuple[str, bool], ...] | None = None
+    ) -> None:
         self._options = options
         self._columns = columns
+        self._fields = fields or tuple((name, True) for name in columns)
 
     def partitions(self) -> list[InputPartition]:
         """Fix the ranges; raises RouteNotFound, and OffsetOutOfRange for a range that is not all there."""
         from rocketcore.spark.connection import connect
 
-        connection = connect(self._options)
-        ranges = connection.run(_plan(connection.instance, self._options))
+        options = self._options
+        connection = connect(options)
+        try:
+            ranges = connection.run(_plan(connection.instance, options, self._settings()))
+        except RocketError as error:
+            raise error.with_traceback(None) from None  # Spark prints every frame; the last line is what counts
+        portions = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+        if len(portions) > len(ranges) and sum(map(len, portions)) < _FEW_MESSAGES * len(portions):
+            logger.warning("%d tasks of some %d messages each: a task costs some 30 ms, give a smaller minPartitions",
+                           len(portions), sum(map(len, portions)) // len(portions))
         # Spark reads an empty list as one partition of None, which read() takes as nothing to do.
-        portions = split_ranges(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        return [RangePartition(portion) for portion in portions]
+        return [RangePartition(group) for group in join_ranges(portions, options.max_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Yield the messages of one range."""
-        if not isinstance(partition, RangePartition):
-            return
-        from rocketcore.client.arrow_reader import QueueReader, ReadSettings
+        """Yield the messages of the ranges of a task."""
+        if isinstance(partition, RangePartition):
+            for portion in partition.portions:
+                yield from self._read(portion)
+
+    def _read(self, portion: QueueRange) -> Iterator[RecordBatch]:
+        from rocketcore.client.arrow_reader import QueueReader
         from rocketcore.spark.connection import connect
 
-        options, queue = self._options, partition.portion.queue
-        connection = connect(options)
-        settings = ReadSettings(
+        connection = connect(self._options)
+        reader = QueueReader(connection.instance, portion, self._settings())
+        try:
+            connection.run(reader.open())
+            # Decoded on this thread: the connections' thread pulls meanwhile.
+            while answers := connection.run(reader.next_answers()):
+                yield from map(self._named, reader.decode(answers))
+            yield from map(self._named, reader.decode(()))
+        finally:
+            connection.run(reader.close())
+
+    def _settings(self) -> ReadSettings:
+        from rocketcore.client.arrow_reader import ReadSettings
+
+        options = self._options
+        return ReadSettings(
             columns=self._columns,
             group=options.group_id,
             tags=options.tag_expression,
@@ -88,14 +119,18 @@ class RocketMQReader(DataSourceReader):
             pull_bytes=options.pull_batch_bytes,
             batch_bytes=options.arrow_batch_bytes,
             timeout=options.request_timeout,
+            fetch_timeout=options.fetch_timeout,
         )
-        connection.run(connection.instance.refresh_topic(queue.topic, timeout=options.request_timeout))
-        reader = QueueReader(connection.instance, partition.portion, settings)
-        try:
-            while (batch := connection.run(reader.next_batch())) is not None:
-                yield batch
-        finally:
-            connection.run(reader.close())
+
+    def _named(self, batch: RecordBatch) -> RecordBatch:
+        """Return a record batch with exactly the Arrow schema that Spark compares it with."""
+        import pyarrow
+
+        fields = [
+            field.with_name(name).with_nullable(nullable)
+            for field, (name, nullable) in zip(batch.schema, self._fields, strict=True)
+        ]
+        return pyarrow.RecordBatch.from_arrays(batch.columns, schema=pyarrow.schema(fields))
 
 
 def split_ranges(ranges: Iterable[QueueRange], min_partitions: int | None, max_records: int | None) -> list[QueueRange]:
@@ -117,6 +152,19 @@ def split_ranges(ranges: Iterable[QueueRange], min_partitions: int | None, max_r
     return parts
 
 
+def join_ranges(ranges: list[QueueRange], most: int | None) -> list[tuple[QueueRange, ...]]:
+    """Give each task one range, or put neighbours together until there are at most so many tasks of about one size."""
+    if most is None or len(ranges) <= most:
+        return [(portion,) for portion in ranges]
+    groups: list[list[QueueRange]] = [[] for _ in range(most)]
+    total, seen = sum(map(len, ranges)), 0
+    for portion in ranges:
+        # The middle of a range says which part of the whole it belongs to.
+        groups[(2 * seen + len(portion)) * most // (2 * total)].append(portion)
+        seen += len(portion)
+    return [tuple(group) for group in groups if group]
+
+
 def clamp_range(wanted: QueueRange, held: QueueRange, *, fail_on_data_loss: bool) -> QueueRange:
     """Bring a range that was asked for within what the queue holds; raises OffsetOutOfRange if that is not allowed."""
     problems = []
@@ -133,23 +181,46 @@ def clamp_range(wanted: QueueRange, held: QueueRange, *, fail_on_data_loss: bool
     return replace(wanted, start=start, end=max(start, min(wanted.end, held.end)))
 
 
-async def _plan(instance: ClientInstance, options: SourceOptions) -> list[QueueRange]:
-    from rocketcore.client.arrow_reader import find_range
+async def _plan(instance: ClientInstance, options: SourceOptions, settings: ReadSettings) -> list[QueueRange]:
+    from rocketcore.client.arrow_ranges import find_range
 
     queues = await _queues(instance, options)
     for name, offsets in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
         if not isinstance(offsets, str) and (strangers := sorted(set(offsets) - set(queues))):
             raise ConfigError(f"{name} names {strangers[0]}, which this read does not include")
+    await _check_pulls(instance, queues, options, settings)
     ranges = []
     for queue in queues:
         start = _edge(queue, options.starting_offsets, options.starting_timestamp, "first")
         end = _edge(queue, options.ending_offsets, options.ending_timestamp, "last")
-        wanted, held = await find_range(instance, queue, start, end, timeout=options.request_timeout)
+        wanted, held = await find_range(
+            instance, queue, start, end, timeout=options.request_timeout, group=options.group_id
+        )
         ranges.append(clamp_range(wanted, held, fail_on_data_loss=options.fail_on_data_loss))
     return ranges
 
 
-def _edge(queue: MessageQueue, offsets: object, timestamp: int | None, default: Literal["first", "last"]) -> Position:
+async def _check_pulls(
+    instance: ClientInstance, queues: list[MessageQueue], options: SourceOptions, settings: ReadSettings
+) -> None:
+    """Pull once from each broker as the tasks will; raises ConfigError naming the option that it does not take."""
+    from rocketcore.client.arrow_reader import probe
+
+    for queue in {queue.broker: queue for queue in queues}.values():
+        try:
+            await probe(instance, queue, 0, settings)
+        except GroupNotExist as error:
+            raise ConfigError(f"option groupId is {options.group_id!r}, but {error}") from error
+        except BrokerError as error:
+            if settings.takes_all:
+                raise
+            name = "sqlExpression" if options.sql_expression is not None else "subExpression"
+            raise ConfigError(f"option {name}: {error}") from error
+
+
+def _edge(
+    queue: MessageQueue, offsets: object, timestamp: int | None, default: Literal["first", "last"]
+) -> Position:
     if timestamp is not None:
         return datetime.fromtimestamp(timestamp / 1000, UTC)
     if isinstance(offsets, str):

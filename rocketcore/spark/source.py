@@ -10,7 +10,7 @@ from typing import NoReturn
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader
 from pyspark.sql.types import StructType
 
-from rocketcore.errors import ConfigError
+from rocketcore.errors import ConfigError, RocketError
 from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
 from rocketcore.spark.schema import check_read_schema, check_write_schema, read_schema
 
@@ -34,7 +34,8 @@ class RocketMQDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from rocketcore.spark.reader import RocketMQReader
 
-        return RocketMQReader(parse_options(SourceOptions, self.options), check_read_schema(schema))
+        options, columns = parse_options(SourceOptions, self.options), check_read_schema(schema)
+        return RocketMQReader(options, columns, tuple((field.name, field.nullable) for field in schema.fields))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from rocketcore.spark.writer import RocketMQWriter, plan_queues
@@ -43,7 +44,11 @@ class RocketMQDataSource(DataSource):
         if overwrite:
             raise ConfigError('a topic cannot be overwritten: use .mode("append")')
         columns = check_write_schema(schema, options)
-        return RocketMQWriter(options, columns, plan_queues(options))
+        try:
+            queues = plan_queues(options)
+        except RocketError as error:
+            raise error.with_traceback(None) from None  # Spark prints every frame; the last line is what counts
+        return RocketMQWriter(options, columns, queues)
 
     def streamReader(self, schema: StructType) -> NoReturn:
         raise ConfigError("readStream is not there yet: rocketcore reads topics in batch queries only (spark.read)")

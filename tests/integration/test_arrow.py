@@ -13,7 +13,7 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore import LocalCluster, aio
-from rocketcore.client.arrow_reader import COLUMNS, DEFAULT_COLUMNS
+from rocketcore.client.arrow_batches import COLUMNS, DEFAULT_COLUMNS
 from rocketcore.errors import ConfigError, MessageIllegal, RouteNotFound
 
 MakeTopic = Callable[..., str]

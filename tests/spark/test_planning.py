@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketcore.client.arrow_reader import QueueRange
+from rocketcore.client.arrow_ranges import QueueRange
 from rocketcore.errors import OffsetOutOfRange
 from rocketcore.message import MessageQueue
 from rocketcore.spark.reader import clamp_range, split_ranges

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from rocketcore.client.arrow_reader import COLUMNS, DEFAULT_COLUMNS
+from rocketcore.client.arrow_batches import COLUMNS, DEFAULT_COLUMNS
 from rocketcore.errors import ConfigError
 from rocketcore.spark.options import SinkOptions
 from rocketcore.spark.schema import READ_COLUMNS, check_read_schema, check_write_schema, read_schema

@@ -197,3 +197,44 @@ def test_queues_that_do_not_exist(cluster: LocalCluster, make_topic: MakeTopic) 
     rows = batch(0, 50).append_column("brokerName", brokers).append_column("queueId", pa.array([1] * 50))
     with pytest.raises(MessageIllegal, match=r"partition 0, row 40: .*'broker-x', queue_id=1.* is no queue"):
         writer.write(iter([rows]))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"a":"b"}', "no entries of name, U"),
+        ("DELAY\x015\x02", "property 'DELAY' is reserved"),
+        ("a\x01b\x02TRAN_MSG\x01true\x02", "property 'TRAN_MSG' is reserved"),
+        ("UNIQ_KEY\x01MYID\x02", "property 'UNIQ_KEY' is reserved"),
+    ],
+)
+def test_property_texts_are_looked_at(
+    cluster: LocalCluster, make_topic: MakeTopic, text: str, reason: str
+) -> None:
+    """JSON was stored as no property at all, and reserved names went through."""
+    topic = make_topic(queues=1)
+    writer = planned(options_for(cluster, topic))
+    writer.write(iter([pa.record_batch({"body": ["a", "b"], "properties": ["x\x01y\x02", None]})]))
+    with pytest.raises(MessageIllegal, match=f"partition 0, row 1: .*{reason}"):
+        writer.write(iter([pa.record_batch({"body": ["a", "b"], "properties": ["x\x01y\x02", text]})]))
+    assert sum(stored_bodies(cluster, topic).values()) == 2
+
+
+def stored_bodies(cluster: LocalCluster, topic: str) -> Counter[bytes]:
+    return Counter(rmq.read_arrow(cluster.namesrv, topic=topic)["body"].to_pylist())
+
+
+def test_large_strings(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    """What Spark sends with spark.sql.execution.arrow.useLargeVarTypes=true."""
+    topic = make_topic(queues=1)
+    rows = pa.record_batch(
+        {
+            "body": pa.array([b"a", b"b"], pa.large_binary()),
+            "keys": pa.array([["k", "l"], []], pa.list_(pa.large_string())),
+            "properties": pa.array([[("x", "y")], None], pa.map_(pa.large_string(), pa.large_string())),
+        }
+    )
+    planned(options_for(cluster, topic)).write(iter([rows]))
+    table = rmq.read_arrow(cluster.namesrv, topic=topic, columns=["body", "keys", "properties"])
+    found = {row["body"]: (row["keys"], dict(row["properties"]).get("x")) for row in table.to_pylist()}
+    assert found == {b"a": ("k l", "y"), b"b": (None, None)}

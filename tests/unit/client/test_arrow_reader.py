@@ -5,11 +5,8 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 
-from rocketcore.client.arrow_reader import BatchBuilder
-from rocketcore.message import MessageQueue
+from rocketcore.client.arrow_batches import BatchBuilder
 from tests.reference.message import Stored, encode
-
-QUEUE = MessageQueue("T", "b", 0)
 
 
 def test_compressed_bodies_are_unpacked_where_there_is_a_body() -> None:
@@ -19,8 +16,9 @@ def test_compressed_bodies_are_unpacked_where_there_is_a_body() -> None:
     answer = b"".join(
         encode(replace(each, queue_offset=at)) for at, each in enumerate([empty, packed, plain, empty, packed])
     )
-    builder = BatchBuilder(QUEUE, ("body", "queueOffset"), frozenset())
-    assert builder.append(answer, 5) == 5
+    builder = BatchBuilder("b", ("body", "queueOffset"), frozenset(), 1 << 20)
+    assert list(builder.append(answer, 5)) == []
+    assert builder.appended == 5
     assert builder.finish().to_pydict() == {
         "body": [b"", b"packed", b"plain", b"", b"packed"],
         "queueOffset": [0, 1, 2, 3, 4],

@@ -137,9 +137,9 @@ def test_append_and_finish_again_and_again() -> None:
         assert stored.append(data, 0, half) == (2, half)
         assert stored.append(data, half, len(data)) == (2, len(data))
         assert (stored.rows, stored.last_queue_offset) == (4, 103 + 10 * turn)
-        assert stored.byte_count >= sum(len(item.body) for item in read)
+        assert stored.gathered_bytes == len(data)
         kept.append((arrays(stored.finish(), 4), read))
-        assert (stored.rows, stored.byte_count, stored.last_queue_offset) == (0, 0, 103 + 10 * turn)
+        assert (stored.rows, stored.gathered_bytes, stored.last_queue_offset) == (0, 0, 103 + 10 * turn)
     for found, read in kept:  # earlier buffers are not touched by later appends
         assert found["body"].to_pylist() == [item.body for item in read]
         assert found["queueOffset"].to_pylist() == [item.queue_offset for item in read]
@@ -153,13 +153,78 @@ def test_stops_at_the_limit() -> None:
     assert stored.last_queue_offset == 103
 
 
-def test_names_the_compressed_rows() -> None:
-    data, _ = encoded([stored_message(i, sys_flag=0x301 if i % 2 else 0, body=b"as it is") for i in range(4)])
+def test_compressed_bodies_are_unpacked_into_their_column() -> None:
+    """By the caller's function, with the message's flag; what is gathered counts as it is unpacked."""
+    bodies = [b"plain", b"abc", b"", b"de"]
+    data, read = encoded(
+        [stored_message(i, sys_flag=0 if i == 0 else 0x301, body=body) for i, body in enumerate(bodies)]
+    )
+    asked = []
+
+    def unpack(body: memoryview, sys_flag: int) -> bytes:
+        asked.append((bytes(body), sys_flag))
+        return bytes(body) * 1000
+
+    stored = columns.StoredColumns(("body", "queueOffset", "sysFlag"), unpack)
+    assert stored.append(data, 0, len(data), None, True) == (4, len(data))
+    assert asked == [(b"abc", 0x301), (b"de", 0x301)]
+    assert stored.gathered_bytes == len(data) + 999 * 5
+    found = arrays(stored.finish(), 4)
+    assert found["body"].to_pylist() == [b"plain", b"abc" * 1000, b"", b"de" * 1000]
+    assert found["queueOffset"].to_pylist() == [item.queue_offset for item in read]
+    others = columns.StoredColumns(("sysFlag",), unpack)
+    assert others.append(data, 0, len(data)) == (4, len(data))
+    assert len(asked) == 2
+    assert others.gathered_bytes == len(data) - sum(map(len, bodies))
+    assert gather(data, ("body",))["body"] == bodies
+
+
+def test_a_body_that_does_not_unpack_is_the_next_one() -> None:
+    data, read = encoded([stored_message(i, sys_flag=0x301 if i == 2 else 0) for i in range(4)])
+
+    def unpack(body: memoryview, sys_flag: int) -> bytes:
+        raise DecodeError("no")
+
+    stored = columns.StoredColumns(("body",), unpack)
+    with pytest.raises(DecodeError, match="no"):
+        stored.append(data, 0, len(data))
+    assert stored.rows == 2
+    assert arrays(stored.finish(), 2)["body"].to_pylist() == [item.body for item in read[:2]]
+
+
+def test_stops_when_enough_is_gathered() -> None:
+    data, read = encoded([stored_message(i) for i in range(6)])
     stored = columns.StoredColumns(("body",))
-    stored.append(data, 0, len(data))
-    assert stored.compressed == [(1, 0x301), (3, 0x301)]
-    assert arrays(stored.finish(), 4)["body"].to_pylist() == [b"as it is"] * 4
-    assert stored.compressed == []
+    most = read[2].position + 1
+    assert stored.append(data, 0, len(data), None, False, most) == (3, read[3].position)
+    assert stored.append(data, read[3].position, len(data), None, False, most) == (0, read[3].position)
+    stored.finish()
+    assert stored.append(data, read[3].position, len(data), None, False, most) == (3, len(data))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"a":"b"}', "no entries of name"),
+        ("a\x01b\x01c\x02", "no entries of name"),
+        ("a\x01b\x02c", "no entries of name"),
+        ("\x02", "no entries of name"),
+        ("\x01b\x02", "a property has no name"),
+        ("a\x01\x02", "property 'a' has no value"),
+        ("a\x01b\x02DELAY\x015\x02", "property 'DELAY' is reserved by RocketMQ"),
+        ("TAGS\x01evil", "property 'TAGS' is reserved by RocketMQ"),
+    ],
+)
+def test_property_texts_that_are_none(text: str, reason: str) -> None:
+    reserved = (b"DELAY", b"TAGS")
+    good = ["a\x01b\x02", None, "", "a\x01b", "DELAYS\x01{}\x02é\x01ü\x02"]
+    columns.check_property_texts(pa.array(good), reserved, 0)
+    columns.check_property_texts(pa.array([*good, text]).slice(0, 5), reserved, 0)
+    for kind in (pa.string(), pa.large_string()):
+        with pytest.raises(MessageIllegal) as refused:
+            columns.check_property_texts(pa.array([*good, text], kind).slice(2), reserved, 100)
+        assert str(refused.value).startswith("row 103: ")
+        assert reason in str(refused.value)
 
 
 def test_a_bad_record_comes_after_the_good_ones() -> None:

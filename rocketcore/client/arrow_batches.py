@@ -1,0 +1,128 @@
+"""Stored messages to Arrow record batches, without a Python object per message.
+
+A kernel turns pull answers into column buffers, which pyarrow takes as they are; a compressed body is unpacked on its
+way into its column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketcore._fast.columns import StoredColumns
+from rocketcore.errors import ConfigError
+from rocketcore.protocol.compression import decompress
+
+__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "BatchBuilder", "schema_of"]
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+
+COLUMNS: Final[dict[str, pa.DataType]] = {
+    "topic": pa.string(),
+    "brokerName": pa.string(),
+    "queueId": pa.int32(),
+    "queueOffset": pa.int64(),
+    "msgId": pa.string(),
+    "tags": pa.string(),
+    "keys": pa.string(),
+    "body": pa.binary(),
+    "bornTimestamp": _TIME,
+    "storeTimestamp": _TIME,
+    "properties": pa.map_(pa.string(), pa.string()),
+    "bornHost": pa.string(),
+    "storeHost": pa.string(),
+    "flag": pa.int32(),
+    "sysFlag": pa.int32(),
+    "reconsumeTimes": pa.int32(),
+    "commitLogOffset": pa.int64(),
+    "storeSize": pa.int32(),
+}
+"""Every column of a message, in order."""
+
+DEFAULT_COLUMNS: Final = tuple(COLUMNS)[:10]
+"""What is read when nothing else is asked for."""
+
+
+def schema_of(columns: tuple[str, ...]) -> pa.Schema:
+    """Return the schema of record batches with these columns; raises ConfigError for one that messages do not have."""
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown:
+        raise ConfigError(f"a message has no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
+    return pa.schema([(name, COLUMNS[name]) for name in columns])
+
+
+class BatchBuilder:
+    """Gathers messages of one queue into record batches; belongs to one thread.
+
+    broker       name of the queue's broker
+    tags         exact tags to keep, empty for all: a broker compares their hashes only
+    batch_bytes  a record batch ends with the message that makes it as long as this: bytes as stored, bodies unpacked,
+                 and counted only if they are among the columns; at most 1 GiB
+    """
+
+    def __init__(self, broker: str, columns: tuple[str, ...], tags: frozenset[str], batch_bytes: int) -> None:
+        self._broker = broker
+        self._schema = schema_of(columns)
+        self._tags = tags
+        self._batch_bytes = min(batch_bytes, 1 << 30)  # Arrow's offsets of a column end at 2 GiB
+        kept = [name for name in columns if name != "brokerName"]
+        if tags and "tags" not in kept:
+            kept.append("tags")
+        self._stored = StoredColumns(kept or ["queueOffset"], decompress)
+        self.appended = 0
+        """Messages appended so far, before their tags were compared."""
+
+    def append(self, body: bytes, limit_offset: int) -> Iterator[pa.RecordBatch]:
+        """Add the messages of a pull answer that lie below an offset; yield the record batches that became full.
+
+        raises  DecodeError for a damaged message, and for a body that does not decompress
+        """
+        position = 0
+        while position < len(body):
+            count, position = self._stored.append(body, position, len(body), limit_offset, True, self._batch_bytes)
+            self.appended += count
+            if self._stored.gathered_bytes >= self._batch_bytes:
+                yield self.finish()
+            elif not count:
+                break  # the limit; for a bad message behind good ones this call has raised
+
+    @property
+    def rows(self) -> int:
+        """Messages of the record batch that is being gathered, before the tags are compared."""
+        return self._stored.rows
+
+    @property
+    def fill(self) -> float:
+        """How full that record batch is, 0 to 1."""
+        return self._stored.gathered_bytes / self._batch_bytes
+
+    def finish(self) -> pa.RecordBatch:
+        """Return what is gathered as a record batch."""
+        rows = self._stored.rows
+        arrays = {name: _array(name, rows, buffers) for name, buffers in self._stored.finish().items()}
+        if "brokerName" in self._schema.names:
+            arrays["brokerName"] = pa.repeat(pa.scalar(self._broker, pa.string()), rows)
+        batch = pa.RecordBatch.from_arrays([arrays[name] for name in self._schema.names], schema=self._schema)
+        if self._tags:
+            batch = batch.filter(pc.is_in(arrays["tags"], pa.array(sorted(self._tags))))
+        return batch
+
+
+def _array(name: str, rows: int, buffers: tuple[Any, ...]) -> pa.Array:
+    kind = COLUMNS[name]
+    owned: list[Any] = [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
+    if not pa.types.is_map(kind):
+        return pa.Array.from_buffers(kind, rows, owned)
+    validity, offsets, key_offsets, key_data, item_offsets, item_data = owned
+    entries = key_offsets.size // 4 - 1
+    pairs = pa.StructArray.from_arrays(
+        [
+            pa.Array.from_buffers(pa.string(), entries, [None, key_offsets, key_data]),
+            pa.Array.from_buffers(pa.string(), entries, [None, item_offsets, item_data]),
+        ],
+        fields=[kind.key_field, kind.item_field],
+    )
+    return pa.Array.from_buffers(kind, rows, [validity, offsets], children=[pairs])

@@ -1,0 +1,119 @@
+"""Ranges of queues: which offsets a start and an end mean now."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+import numpy
+
+from rocketcore._fast.message import COLUMNS, STORE_TIMESTAMP, scan_stored
+from rocketcore.client import api
+from rocketcore.client.api import PullStatus
+from rocketcore.client.instance import ClientInstance
+from rocketcore.codes import PullSysFlag
+from rocketcore.errors import ConfigError
+from rocketcore.filter import SUBSCRIBE_ALL, TAG
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.headers import PullMessageRequestHeader
+
+__all__ = ["Position", "QueueRange", "find_range", "first_offset"]
+
+Position = Literal["first", "last"] | datetime | int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """The messages of a queue from offset ``start`` up to, not including, ``end``."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return max(0, self.end - self.start)
+
+
+async def find_range(
+    instance: ClientInstance, queue: MessageQueue, start: Position, end: Position, *, timeout: float,
+    group: str = "ARROW_READER",
+) -> tuple[QueueRange, QueueRange]:
+    """Return the asked range of a queue, and the range of all that the queue holds now.
+
+    start, end  ``first``, ``last`` (after the last message), an offset, or a store time: the first message that was
+                stored then or later
+    group       named to the broker where messages are looked at to compare their times
+    """
+    address, _ = instance.routes.subscribe_address(queue.broker)
+    low = await api.min_offset(instance.remoting, address, queue, timeout)
+    high = await api.max_offset(instance.remoting, address, queue, timeout)
+    edges = []
+    for position in (start, end):
+        if isinstance(position, datetime):
+            if position.tzinfo is None:
+                raise ConfigError("a time needs a time zone, for example datetime(…, tzinfo=UTC)")
+            millis = round(position.timestamp() * 1000)
+            hint = await api.search_offset(instance.remoting, address, queue, millis, timeout)
+
+            async def older(offset: int, millis: int = millis) -> bool:
+                stored = await _store_time(instance, address, queue, offset, group, timeout)
+                return stored is None or stored < millis
+
+            edges.append(await first_offset(older, low, high, hint))
+        elif position == "first":
+            edges.append(low)
+        elif position == "last":
+            edges.append(high)
+        else:
+            edges.append(position)
+    return QueueRange(queue, edges[0], edges[1]), QueueRange(queue, low, high)
+
+
+async def first_offset(older: Callable[[int], Awaitable[bool]], low: int, high: int, hint: int) -> int:
+    """Return the first offset of ``[low, high)`` that is not older than the time meant, ``high`` if all are.
+
+    hint  what the broker says. A broker of 5.x is right, which two looks show; one of 4.9 answers with a neighbour on
+          either side, with any of several messages of one time, and with the last message when all are older
+    """
+    hint = min(max(hint, low), high)
+    if hint < high and await older(hint):
+        low = hint + 1
+        probe = low
+    else:
+        high = hint
+        probe = high - 1
+    while low < high:
+        if await older(probe):
+            low = probe + 1
+        else:
+            high = probe
+        probe = (low + high) // 2
+    return low
+
+
+async def _store_time(
+    instance: ClientInstance, address: str, queue: MessageQueue, offset: int, group: str, timeout: float
+) -> int | None:
+    """Return when a message was stored, in milliseconds; None where there is none."""
+    header = PullMessageRequestHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=1,
+        sys_flag=int(PullSysFlag.SUBSCRIPTION),
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+        subscription=SUBSCRIBE_ALL,
+        expression_type=TAG,
+        bname=queue.broker,
+    )
+    result = await api.pull_message(instance.remoting, address, header, timeout)
+    if result.status is not PullStatus.FOUND:
+        return None
+    row = numpy.zeros((1, COLUMNS), dtype=numpy.int64)
+    scan_stored(result.body, 0, len(result.body), row)
+    return int(row[0, STORE_TIMESTAMP])

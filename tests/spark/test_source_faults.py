@@ -1,0 +1,152 @@
+"""The source while brokers die, and over topics that are not plain: every message once. Without Spark around it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy
+import pyarrow as pa
+import pytest
+
+import rocketcore as rmq
+from rocketcore import LocalCluster
+from rocketcore.admin.client import Admin
+from rocketcore.errors import ConfigError, TransportError
+from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
+from rocketcore.spark.reader import RangePartition, RocketMQReader
+from rocketcore.spark.writer import RocketMQWriter
+
+MakeTopic = Callable[..., str]
+
+
+def reader(cluster: LocalCluster, topic: str, *columns: str, **options: str) -> RocketMQReader:
+    settings = parse_options(SourceOptions, {"nameServer": cluster.namesrv, "topic": topic, **options})
+    return RocketMQReader(settings, columns or ("body",))
+
+
+def batches(source: RocketMQReader) -> Iterator[pa.RecordBatch]:
+    for partition in source.partitions():
+        yield from source.read(partition)
+
+
+def fill(cluster: LocalCluster, topic: str, bodies: list[str]) -> None:
+    options = parse_options(SinkOptions, {"nameServer": cluster.namesrv, "topic": topic})
+    RocketMQWriter(options).write(iter([pa.record_batch({"body": bodies})]))
+
+
+@pytest.fixture
+def killable(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path, in_process=False, flush="async") as cluster:
+        with Admin(cluster.namesrv) as admin:
+            admin.create_topic("T", queues=2)
+        yield cluster
+
+
+def test_a_broker_that_is_killed_and_comes_back(killable: LocalCluster) -> None:
+    """A pull had three attempts within 0.4 s."""
+    fill(killable, "T", [f"{number}" for number in range(20_000)])
+    source = reader(killable, "T", pullBatchBytes="16k", arrowBatchBytes="16k", requestTimeoutMs="2000")
+    found: list[int] = []
+    starts: list[threading.Timer] = []
+    for batch in batches(source):
+        found += [int(body) for body in batch["body"].to_pylist()]
+        if not starts and len(found) > 5000:
+            killable.stop_broker(kill=True)
+            starts.append(threading.Timer(1.5, killable.start_broker))
+            starts[0].start()
+    starts[0].join(60)
+    assert sorted(found) == list(range(20_000))
+
+
+def test_a_broker_that_stays_away(killable: LocalCluster) -> None:
+    fill(killable, "T", [f"{number}" for number in range(20_000)])
+    source = reader(killable, "T", pullBatchBytes="16k", arrowBatchBytes="16k", fetchTimeoutMs="700")
+    rows = batches(source)
+    next(rows)
+    killable.stop_broker(kill=True)
+    with pytest.raises(TransportError):
+        for _ in rows:
+            pass
+
+
+def test_compressed_bodies_stay_within_a_batch(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    """What was compressed counted as little: a topic of zeros made one record batch of 60 times the size asked for."""
+    topic = make_topic(queues=1)
+    noise = numpy.random.default_rng(7)
+    bodies = [bytes(100_000) + noise.bytes(20) for _ in range(40)] + [b"small"]
+    with rmq.Producer(cluster.namesrv, group="spark") as producer:
+        for body in bodies:
+            producer.send(topic, body)
+    sizes = []
+    found = []
+    for batch in batches(reader(cluster, topic, "body", "queueOffset", arrowBatchBytes="256k")):
+        batch.validate(full=True)
+        found += batch["body"].to_pylist()
+        sizes.append(batch.nbytes)
+    assert sorted(found) == sorted(bodies)
+    assert max(sizes) < 256 * 1024 + 110_000
+    assert len(sizes) >= 14
+    assert sum(batch.num_rows for batch in batches(reader(cluster, topic, "queueOffset"))) == 41
+
+
+def test_several_ranges_in_a_task(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(queues=8)
+    fill(cluster, topic, [f"{number}" for number in range(100)])
+    with rmq.Producer(cluster.namesrv, group="spark") as producer:
+        for number in range(100, 400):
+            producer.send(topic, f"{number}")
+    source = reader(cluster, topic, maxPartitions="3")
+    partitions = source.partitions()
+    assert len(partitions) == 3
+    found = []
+    for partition in partitions:
+        assert isinstance(partition, RangePartition)
+        assert len(partition.portions) > 1
+        for batch in source.read(partition):
+            found += [int(body) for body in batch["body"].to_pylist()]
+    assert sorted(found) == list(range(400))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"sqlExpression": "price >"}, "option sqlExpression: "),
+        ({"minPartitions": "5", "maxPartitions": "4"}, "minPartitions is more than maxPartitions"),
+    ],
+)
+def test_what_the_broker_does_not_take_is_said_in_the_driver(
+    cluster: LocalCluster, make_topic: MakeTopic, options: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        reader(cluster, make_topic(), **options).partitions()
+
+
+def test_an_unknown_group_is_said_in_the_driver(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, properties={"autoCreateSubscriptionGroup": "false"}) as cluster:
+        with Admin(cluster.namesrv) as admin:
+            admin.create_topic("T", queues=1)
+        with pytest.raises(ConfigError, match=r"option groupId is 'SPARK_SOURCE', but .*does not exist"):
+            reader(cluster, "T").partitions()
+
+
+def test_a_schema_of_a_table(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    """Spark compares names and nullability exactly."""
+    topic = make_topic(queues=1)
+    fill(cluster, topic, ["a", "b"])
+    settings = parse_options(SourceOptions, {"nameServer": cluster.namesrv, "topic": topic})
+    source = RocketMQReader(settings, ("body", "queueId"), (("Body", False), ("queueid", True)))
+    (batch,) = batches(source)
+    assert batch.schema.equals(pa.schema([pa.field("Body", pa.binary(), nullable=False), ("queueid", pa.int32())]))
+    assert batch.num_rows == 2
+
+
+def test_many_tasks_of_few_messages_are_warned_of(
+    cluster: LocalCluster, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic(queues=1)
+    fill(cluster, topic, [f"{number}" for number in range(200)])
+    with caplog.at_level("WARNING"):
+        assert len(reader(cluster, topic, minPartitions="50").partitions()) == 50
+    assert "50 tasks of some 4 messages each" in caplog.text

@@ -1,0 +1,66 @@
+"""The offset of a store time, whatever a broker's search makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketcore.client.arrow_ranges import first_offset
+
+
+def found(times: list[int], low: int, wanted: int, hint: int) -> tuple[int, int]:
+    """The offset, and how many messages were looked at; ``times[0]`` is that of offset ``low``."""
+    looks = 0
+
+    async def older(offset: int) -> bool:
+        nonlocal looks
+        looks += 1
+        assert low <= offset < low + len(times)
+        return times[offset - low] < wanted
+
+    return asyncio.run(first_offset(older, low, low + len(times), hint)), looks
+
+
+def answer_of_4_9(times: list[int], low: int, wanted: int) -> int:
+    """broker.md 28.2: an exact hit, any of several; else the nearer neighbour; the last when all are older."""
+    right = bisect.bisect_right(times, wanted) - 1
+    if right >= 0 and times[right] == wanted:
+        return low + right
+    at = bisect.bisect_left(times, wanted)
+    if at == len(times):
+        return low + at - 1
+    if at == 0:
+        return low
+    return low + (at - 1 if wanted - times[at - 1] <= times[at] - wanted else at)
+
+
+TIMES = st.lists(st.integers(0, 30), min_size=1, max_size=40).map(sorted)
+
+
+@given(TIMES, st.integers(0, 1000), st.integers(-1, 32))
+def test_brokers_of_4_9(times: list[int], low: int, wanted: int) -> None:
+    assert found(times, low, wanted, answer_of_4_9(times, low, wanted))[0] == low + bisect.bisect_left(times, wanted)
+
+
+@given(TIMES, st.integers(0, 1000), st.integers(-1, 32))
+def test_brokers_of_5_x_are_looked_at_twice(times: list[int], low: int, wanted: int) -> None:
+    right = low + bisect.bisect_left(times, wanted)
+    offset, looks = found(times, low, wanted, right)
+    assert offset == right
+    assert looks <= 2
+
+
+@given(TIMES, st.integers(0, 1000), st.integers(-1, 32), st.integers(-5, 2000))
+def test_any_hint(times: list[int], low: int, wanted: int, hint: int) -> None:
+    offset, looks = found(times, low, wanted, hint)
+    assert offset == low + bisect.bisect_left(times, wanted)
+    assert looks <= 10
+
+
+@pytest.mark.parametrize(("hint", "low"), [(0, 0), (7, 7), (0, 5), (9, 5)])
+def test_an_empty_queue(hint: int, low: int) -> None:
+    assert found([], low, 5, hint) == (low, 0)
