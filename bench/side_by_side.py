@@ -27,9 +27,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import rocketcore as rmq
 from bench.comparison import HERE, VERSION, Bench, Target, report
 from bench.name_server import nameserver
+from bench.spark_rows import spark
 from tests.fixtures.processes import Processes
 from tests.peers.apache import ApacheCluster, room
 from tests.peers.jvm import install
@@ -155,60 +155,6 @@ def clients(bench: Bench) -> None:
                     mode = our_mode if name == "ours" else java_mode
                     row.add(name, run(name, mode, *options, *extra, *warm))
             report(row)
-
-
-def spark(bench: Bench) -> None:
-    """Our sink and source in one JVM with a sink that takes all and a source that has its batches ready."""
-    from bench.peers.ceilings import Nowhere, Prebuilt
-    from rocketcore.spark import local_session, register
-
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH"))))
-    with contextlib.ExitStack() as stack:
-        processes = Processes(bench.folder)
-        stack.callback(processes.end)
-        namesrv = processes.namesrv()
-        processes.broker(namesrv.address, "--flush", "async", store=bench.folder / "store-spark")
-        session = local_session("side by side", driver_memory="2g")
-        stack.callback(session.stop)
-        register(session)
-        session.dataSource.register(Nowhere)
-        session.dataSource.register(Prebuilt)
-        ours = {"nameServer": namesrv.address}
-        for size, rows in ((100, 1_000_000), (1024, 200_000)):
-            written, kept = f"written{size}", f"kept{size}"
-            with rmq.Admin(namesrv.address) as admin:
-                for topic in (written, kept):
-                    admin.create_topic(topic, queues=QUEUES)
-            body = f"cast(lpad(cast(id as string), {size}, 'x') as binary) body"
-            frame = session.range(0, rows, 1, 4).selectExpr(body)
-
-            def write(to: str, frame: Any = frame, topic: str = written) -> None:
-                writer = frame.write.mode("append")
-                if to == "ours":
-                    writer.format("rocketmq").options(**ours, topic=topic).save()
-                else:
-                    writer.format("nowhere").save()
-
-            def read(source: str, size: int = size, rows: int = rows, topic: str = kept) -> None:
-                if source == "ours":
-                    read = session.read.format("rocketmq").schema("body binary").options(**ours, topic=topic).load()
-                else:
-                    read = session.read.format("prebuilt").options(rows=str(rows), size=str(size)).load()
-                [(total,)] = read.selectExpr("sum(length(body))").collect()
-                if source == "ours" and total != rows * size:
-                    raise RuntimeError(f"{topic}: {total} bytes were read, {rows * size} were written")
-
-            write("ours", topic=kept)
-
-            for title, job in ((f"Spark, sink, {size} B", write), (f"Spark, source, {size} B", read)):
-                row = bench.row(f"{title}, {rows:,} rows, local[2]")
-                for number in range(-2, bench.rounds):  # two rounds of warm-up
-                    for name in ("ours", "ceiling") if number % 2 == 0 else ("ceiling", "ours"):
-                        began = time.perf_counter()
-                        job(name)
-                        if number >= 0:
-                            row.add(name, {"ops_s": rows / (time.perf_counter() - began)})
-                report(row)
 
 
 SUITES = {
