@@ -136,7 +136,6 @@ cdef enum RowStatus:
     ROW_MSG_ID
     ROW_FLAG
     ROW_PROPERTIES_TOO_LONG
-    ROW_LARGER_THAN_OUT
     ROW_NO_ROOM
 
 _ROW_REASONS = {
@@ -151,7 +150,7 @@ _ROW_REASONS = {
     ROW_MSG_ID: "the message id holds a separator character (U+0001 or U+0002)",
     ROW_FLAG: "the flag is no int32",
     ROW_PROPERTIES_TOO_LONG: f"the properties are longer than {PROPERTIES_MAX} bytes",
-    ROW_LARGER_THAN_OUT: "the message is larger than the send buffer",
+    ROW_NO_ROOM: "the message takes {} bytes in a request, {} are allowed",
 }
 
 
@@ -343,7 +342,8 @@ cdef int64_t put_rows(
         index += 1
         if used >= max_bytes:
             break
-    written[0] = used
+    # Where not even the first row has room: what it would take, for the error.
+    written[0] = size if status[0] == ROW_NO_ROOM and index == first else used
     return index - first
 
 
@@ -498,10 +498,9 @@ cdef class BatchEncoder:
                         &source, first, last, <uint8_t*>target.buf, target.len, max_bytes, &status, &written
                     )
                 if done == 0 and status != ROW_OK:
-                    if status == ROW_NO_ROOM:
-                        status = ROW_LARGER_THAN_OUT
                     row = row_base + (source.rows[first] if source.rows != NULL else first)
-                    raise MessageIllegal(f"row {row}: {_ROW_REASONS[status]}")
+                    reason = _ROW_REASONS[status].format(written, target.len)
+                    raise MessageIllegal(f"row {row}: {reason}")
             finally:
                 if rows is not None:
                     PyBuffer_Release(&positions)

@@ -1,0 +1,76 @@
+"""What the Spark source and sink are made of, on Apache's servers of both lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import rocketcore as rmq
+from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
+from rocketcore.spark.reader import RocketMQReader
+from rocketcore.spark.writer import RocketMQWriter, plan_queues
+from tests.fixtures.apache import require_java
+from tests.peers import ApacheCluster
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+pa = pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(scope="module", params=["4.9.7", "5.5.0"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCluster]:
+    require_java()
+    with ApacheCluster(request.param, tmp_path_factory.mktemp("apache")) as running:
+        with rmq.Admin(running.namesrv) as admin:
+            admin.create_topic("T", queues=1)
+            admin.create_topic("W", queues=4)
+        yield running
+
+
+def bodies(cluster: ApacheCluster, **options: str) -> list[int]:
+    settings = parse_options(SourceOptions, {"nameServer": cluster.namesrv, **options})
+    reader = RocketMQReader(settings, ("body",))
+    found = []
+    for partition in reader.partitions():
+        for batch in reader.read(partition):
+            found += [int(body) for body in batch["body"].to_pylist()]
+    return sorted(found)
+
+
+def test_times_as_edges(cluster: ApacheCluster) -> None:
+    """4.9 answers with a neighbour of the message meant, and with the last one when all are older."""
+    with rmq.Producer(cluster.namesrv, group="spark") as producer:
+        for number in range(40):
+            producer.send("T", f"{number}")
+            if number % 8 == 0:
+                time.sleep(0.05)  # so that messages have different times, and some the same
+    table = rmq.read_arrow(cluster.namesrv, topic="T", columns=["body", "storeTimestamp"])
+    stored = {int(row["body"]): row["storeTimestamp"] for row in table.to_pylist()}
+    later = datetime.now(UTC) + timedelta(minutes=5)
+    assert bodies(cluster, topic="T", endingTimestamp=_millis(later)) == list(range(40))
+    moments = {time_ + timedelta(milliseconds=step) for time_ in stored.values() for step in (-1, 0, 1, 20)}
+    for moment in sorted(moments):
+        text = _millis(moment)
+        assert bodies(cluster, topic="T", startingTimestamp=text) == [n for n in stored if stored[n] >= moment]
+        assert bodies(cluster, topic="T", endingTimestamp=text) == [n for n in stored if stored[n] < moment]
+
+
+def _millis(moment: datetime) -> str:
+    return str(round(moment.timestamp() * 1000))
+
+
+@pytest.mark.parametrize("selector", ["roundrobin", "hash"])
+def test_there_and_back(cluster: ApacheCluster, selector: str) -> None:
+    """Apache's brokers pass over what only ours know."""
+    begin = 0 if selector == "roundrobin" else 10_000
+    options = parse_options(SinkOptions, {"nameServer": cluster.namesrv, "topic": "W", "queueSelector": selector})
+    numbers = range(begin, begin + 10_000)
+    rows = pa.record_batch({"body": [f"{n}" for n in numbers], "shardingKey": [f"key {n % 9}" for n in numbers]})
+    before = len(bodies(cluster, topic="W"))
+    RocketMQWriter(options, None, plan_queues(options)).write(iter([rows]))
+    after = bodies(cluster, topic="W")
+    assert len(after) == before + 10_000
+    assert set(numbers) <= set(after)
