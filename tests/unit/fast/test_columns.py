@@ -324,7 +324,7 @@ def test_a_batch_ends_before_it_gets_too_long() -> None:
     for max_bytes, count in ((1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (10000, 10)):
         assert encoder.encode(out, max_bytes, 0, 10, 0, body=body) == (count, count * size)
     assert encoder.encode(bytearray(3 * size - 1), 10000, 0, 10, 0, body=body) == (2, 2 * size)
-    with pytest.raises(MessageIllegal, match="row 6: the message takes [0-9]+ bytes in a request, [0-9]+ are allowed"):
+    with pytest.raises(MessageIllegal, match=r"row 6: the message takes [0-9]+ bytes in a request, [0-9]+ are allowed"):
         encoder.encode(bytearray(size - 1), 10000, 6, 10, 0, body=body)
     assert encoder.encode(out, 10000, 4, 4, 0, body=body) == (0, 0)
 
