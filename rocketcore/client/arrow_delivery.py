@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,11 +68,11 @@ class Delivery:
         raises  what an earlier body failed with
         """
         if not self._concurrent:
-            await self._deliver(topic, queue, queue or await self._free_queue(topic, -1), body)
+            await self._deliver(topic, queue, queue or await self._free_queue(topic), body)
             return
         while len(self._in_flight) >= self._max_in_flight:
             await self._settle()
-        first = queue or await self._free_queue(topic, -1)
+        first = queue or await self._free_queue(topic)
         while first in self._in_flight:
             await self._settle()
         self._in_flight[first] = asyncio.ensure_future(self._deliver(topic, queue, first, body))
@@ -99,14 +100,16 @@ class Delivery:
             await self.abandon()
             raise failures[0]
 
-    async def _free_queue(self, topic: str, last_broker: int) -> MessageQueue:
+    async def _free_queue(self, topic: str, avoid: Collection[int] = ()) -> MessageQueue:
         """Return the next queue in turn of a broker that works; if there are enough queues, one with nothing under way.
 
-        last_broker  number of the broker that just failed, -1 without one
+        avoid  number of the broker that just failed; where there is no other, it is asked again
         """
         publisher = await self._logic.publisher(topic, self._timeout)
         for _ in publisher.targets:
-            queue = self._logic.target(publisher, None, None, last_broker).queue
+            target = self._logic.target(publisher, None, None, avoid) or self._logic.target(publisher, None, None)
+            assert target is not None, "without brokers to avoid there is always one"
+            queue = target.queue
             if queue not in self._in_flight:
                 break
         return queue
@@ -120,7 +123,7 @@ class Delivery:
         while True:
             try:
                 if attempts and owner is None:
-                    queue = await self._free_queue(topic, self._broker_number(topic, queue))
+                    queue = await self._free_queue(topic, self._broker_of(topic, queue))
                 timeout = min(self._timeout, max(FIRST_PAUSE, deadline.remaining()))
                 result = await logic.send_encoded_batch(topic, None, queue, body, (), timeout)
                 break
@@ -146,10 +149,11 @@ class Delivery:
         publisher = self._logic.find_publisher(topic)
         return len({target.broker_number for target in publisher.targets}) if publisher is not None else 1
 
-    def _broker_number(self, topic: str, queue: MessageQueue) -> int:
+    def _broker_of(self, topic: str, queue: MessageQueue) -> Collection[int]:
+        """Return the number of a queue's broker, none where the route has lost the queue."""
         publisher = self._logic.find_publisher(topic)
         target = publisher.by_queue.get(queue) if publisher is not None else None
-        return -1 if target is None else target.broker_number
+        return () if target is None else (target.broker_number,)
 
     async def _refresh(self, topic: str) -> None:
         try:

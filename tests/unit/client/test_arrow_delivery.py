@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,11 +38,11 @@ class Logic:
     def find_publisher(self, topic: str) -> Any:
         return self._publisher
 
-    def target(self, publisher: Any, group: None, queue: None, last_broker: int) -> Any:
+    def target(self, publisher: Any, group: None, queue: None, avoid: Collection[int] = ()) -> Any:
         while True:
             self._turn = (self._turn + 1) % len(QUEUES)
             target = publisher.targets[self._turn]
-            if target.broker_number != last_broker:
+            if target.broker_number not in avoid:
                 return target
 
     async def send_encoded_batch(self, topic: str, group: None, queue: MessageQueue, *_: Any) -> Any:
