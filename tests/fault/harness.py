@@ -126,7 +126,7 @@ class FaultRun:
         return await self._judge()
 
     async def _judge(self) -> Verdict:
-        must = {key: self.ledger.acknowledged[key] for key in self._unjudged}
+        must = self._unjudged
         refused = Verdict()
         pulled = await self._pull(refused)
         scanned, self._scanned = scan_log(self.folder / "store" / "commitlog", TOPIC, self._scanned)
@@ -163,7 +163,7 @@ class FaultRun:
                         key = (self.cycles, sender, sequence)
                         sequence += 1
                         queue_id = rng.randrange(QUEUES)
-                        self.ledger.send(key, queue_id)
+                        self.ledger.send(key, queue_id, TOPIC)
                         command = _send_command(queue_id, make_body(key, rng))
                         waiting[command.opaque] = key
                         frames.append(command.encode())
@@ -183,7 +183,7 @@ class FaultRun:
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         header = answer.header(SendMessageResponseHeader)
         physical_offset = int(header.msg_id[16:], 16)
-        self.ledger.acknowledge(key, header.queue_id, header.queue_offset, physical_offset)
+        self.ledger.acknowledge(key, (header.queue_id, header.queue_offset, physical_offset))
         self._unjudged.add(key)
 
     # ------------------------------------------------------------------ reading back
@@ -209,7 +209,7 @@ class FaultRun:
                         break
                     for one in records(answer.body):
                         assert one["queue_id"] == queue_id
-                        found.append(Found(queue_id, one["queue_offset"], one["physical_offset"], one["body"]))
+                        found.append(Found(queue_id, one["queue_offset"], one["physical_offset"], one["body"], TOPIC))
                     following = answer.header(PullMessageResponseHeader).next_begin_offset
                     assert following > self._read_offsets[queue_id]
                     self._read_offsets[queue_id] = following

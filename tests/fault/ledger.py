@@ -1,11 +1,19 @@
-"""What was sent, what was acknowledged, and what was found: the judge of a fault run.
+"""What was sent, what was acknowledged, and what was found: the judge of every fault run.
 
-lost       acknowledged, not found
+Acknowledged means: served whole, or named as damaged. All that can be wrong:
+
+lost       acknowledged, neither found nor named as damaged
+blamed     acknowledged, not found, named as damaged, and its bytes in the log were sound
+corrupt    found with other bytes than were sent, or than lay in the log before
 phantom    found, never sent, or found twice
-corrupt    found with other bytes than were sent
 moved      found at another queue offset or log position than the acknowledgement said
 reordered  two messages of a sender in one queue, the later one first
-unreadable a queue that the broker refuses to read (blamed by the harness)
+alarm      a damage is named where nothing was damaged
+unreadable a queue that the broker refuses to read, delayed messages that do not come (blamed by the harnesses)
+
+A message may be missing without a word in one case only, which is counted as ``traceless``: its bytes at the end of the
+log are gone (they read as zeros, or the file ends before them), nothing that was acknowledged is left behind them, and
+no note that is left says that the log went so far.
 """
 
 from __future__ import annotations
@@ -14,6 +22,7 @@ import hashlib
 import random
 import struct
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 HEAD = struct.Struct(">4sIIQI")
@@ -23,15 +32,47 @@ DIGEST_BYTES = 16
 Key = tuple[int, int, int]
 """cycle, sender, sequence number"""
 
+Place = tuple[int, int, int]
+"""queue id, queue offset, physical offset"""
+
+Span = tuple[int, int]
+"""bytes of the log, from and to"""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A message as it was read back."""
+    """A message as it was read back; ``record`` is all of it as it lies in the log, where the reader has that."""
 
     queue_id: int
     queue_offset: int
     physical_offset: int
     body: bytes
+    topic: str = ""
+    record: bytes = b""
+
+
+@dataclass(slots=True)
+class Damage:
+    """What a test did to the log, and what the broker said of it.
+
+    touched    bytes that were changed; gone: those of them that read as zeros now, or lie behind the end of a file
+    confirmed  the log before this is known to have been durable, by a note that was left alone
+    named      what the broker called damaged; a span of one byte is a record that begins there
+    records    physical offset → the bytes of each record before the damage; copies: the records of each message
+    """
+
+    touched: list[Span] = field(default_factory=list)
+    gone: list[Span] = field(default_factory=list)
+    confirmed: int = 0
+    named: list[Span] = field(default_factory=list)
+    records: Mapping[int, bytes] = field(default_factory=dict)
+    copies: Mapping[Key, list[Span]] = field(default_factory=dict)
+
+    def is_sound(self, key: Key, message: Found) -> bool:
+        """Whether a message that was there before has the bytes that it had."""
+        if not any(start == message.physical_offset for start, _ in self.copies.get(key, ())):
+            return True
+        return message.record == self.records[message.physical_offset]
 
 
 @dataclass(slots=True)
@@ -40,6 +81,8 @@ class Verdict:
 
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
+    traceless: int = 0
+    named: int = 0
 
     def blame(self, kind: str, what: str) -> None:
         self.counts[kind] += 1
@@ -49,9 +92,9 @@ class Verdict:
         return not self.counts
 
 
-def make_body(key: Key, rng: random.Random) -> bytes:
+def make_body(key: Key, rng: random.Random, sizes: tuple[int, ...] = (0, 10, 100, 1000, 5000)) -> bytes:
     """Return a body that says who sent it and proves that it is whole."""
-    padding = rng.randbytes(rng.choice((0, 10, 100, 1000, 5000)))
+    padding = rng.randbytes(rng.choice(sizes))
     body = HEAD.pack(MAGIC, key[0], key[1], key[2], len(padding)) + padding
     return body + hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
 
@@ -72,37 +115,74 @@ class Ledger:
     """Sent and acknowledged messages of a whole run."""
 
     def __init__(self) -> None:
-        self.sent: dict[Key, int] = {}
-        self.acknowledged: dict[Key, tuple[int, int, int]] = {}
+        self.sent: dict[Key, tuple[str, int]] = {}
+        self.acknowledged: dict[Key, Place | None] = {}
+        self.delayed: set[Key] = set()
 
-    def send(self, key: Key, queue_id: int) -> None:
-        self.sent[key] = queue_id
+    def copy(self) -> Ledger:
+        other = Ledger()
+        other.sent, other.acknowledged = dict(self.sent), dict(self.acknowledged)
+        other.delayed = set(self.delayed)
+        return other
 
-    def acknowledge(self, key: Key, queue_id: int, queue_offset: int, physical_offset: int) -> None:
-        self.acknowledged[key] = (queue_id, queue_offset, physical_offset)
+    def send(self, key: Key, queue_id: int, topic: str = "", *, delayed: bool = False) -> None:
+        self.sent[key] = (topic, queue_id)
+        if delayed:
+            self.delayed.add(key)
 
-    def judge(self, found: list[Found], acknowledged: dict[Key, tuple[int, int, int]]) -> Verdict:
+    def acknowledge(self, key: Key, place: Place) -> None:
+        """Note a success and where it said that the message lies; a delayed one is found elsewhere later."""
+        self.acknowledged[key] = None if key in self.delayed else place
+
+    def judge(self, found: Collection[Found], must: Collection[Key], damage: Damage | None = None) -> Verdict:
         """Compare what was read, in the order it was read, with the acknowledgements that it must cover."""
         verdict = Verdict()
+        damage = damage or Damage()
         seen: set[Key] = set()
-        last: dict[tuple[int, int, int], int] = {}
+        last: dict[tuple[str, int, int, int], int] = {}
         for message in found:
             key = read_body(message.body)
-            where = f"queue {message.queue_id} offset {message.queue_offset} position {message.physical_offset}"
-            if key is None:
+            where = f"{message.topic}/{message.queue_id} offset {message.queue_offset} at {message.physical_offset}"
+            if key is None or not damage.is_sound(key, message):
                 verdict.blame("corrupt", where)
                 continue
-            if key in seen or self.sent.get(key) != message.queue_id:
-                verdict.blame("phantom", f"{key} at {where}")
+            if key in seen or self.sent.get(key) != (message.topic, message.queue_id):
+                verdict.blame("phantom", f"{key} {'again' if key in seen else ''} in {where}")
                 continue
             seen.add(key)
             place = (message.queue_id, message.queue_offset, message.physical_offset)
-            if self.acknowledged.get(key, place) != place:
-                verdict.blame("moved", f"{key} acknowledged at {self.acknowledged[key]}, found at {where}")
-            stream = (message.queue_id, key[0], key[1])
-            if last.get(stream, -1) > key[2]:
-                verdict.blame("reordered", f"{key} at {where}")
-            last[stream] = key[2]
-        for key in acknowledged.keys() - seen:
-            verdict.blame("lost", f"{key} acknowledged at {acknowledged[key]}")
+            if (said := self.acknowledged.get(key)) is not None and said != place:
+                verdict.blame("moved", f"{key} acknowledged at {said}, found in {where}")
+            stream = (message.topic, message.queue_id, key[0], key[1])
+            if key not in self.delayed:
+                if last.get(stream, -1) > key[2]:
+                    verdict.blame("reordered", f"{key} in {where}")
+                last[stream] = key[2]
+        served_end = max((message.physical_offset for message in found), default=0)
+        for key in must:
+            if key not in seen:
+                self._judge_missing(key, damage, served_end, verdict)
+        for start, end in damage.named:
+            end = max(end, start + len(damage.records.get(start, b"")))
+            if not _overlaps(damage.touched, start, end):
+                verdict.blame("alarm", f"{start} to {end} called damaged")
         return verdict
+
+    def _judge_missing(self, key: Key, damage: Damage, served_end: int, verdict: Verdict) -> None:
+        copies = damage.copies.get(key, [])
+        hurt = [(start, end) for start, end in copies if _overlaps(damage.touched, start, end)]
+        what = f"{key} acknowledged at {self.acknowledged.get(key)}, lay at {copies}"
+        if any(_overlaps(damage.named, start, end) for start, end in hurt):
+            verdict.named += 1
+        elif any(_overlaps(damage.named, start, end) for start, end in copies):
+            verdict.blame("blamed", what)
+        elif any(
+            start >= max(served_end, damage.confirmed) and _overlaps(damage.gone, start, start + 8) for start, _ in hurt
+        ):
+            verdict.traceless += 1
+        else:
+            verdict.blame("lost", what)
+
+
+def _overlaps(spans: list[Span], start: int, end: int) -> bool:
+    return any(first < end and start < last for first, last in spans)

@@ -54,4 +54,4 @@ def _record(record: bytes, topic: str) -> Found | None:
     at += 1 + len(name)
     if at + 2 + int.from_bytes(record[at : at + 2], "big") != len(record):
         return None
-    return Found(queue_id, queue_offset, physical_offset, body if name == topic.encode() else b"")
+    return Found(queue_id, queue_offset, physical_offset, body if name == topic.encode() else b"", topic)

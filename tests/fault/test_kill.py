@@ -69,7 +69,7 @@ def test_the_judge_sees_each_kind_of_wrong(kind: str) -> None:
         body = make_body(key, rng)
         assert read_body(body) == key
         ledger.send(key, 0)
-        ledger.acknowledge(key, 0, sequence, sequence * 1000)
+        ledger.acknowledge(key, (0, sequence, sequence * 1000))
         found.append(Found(0, sequence, sequence * 1000, body))
     assert ledger.judge(found, ledger.acknowledged)
     match kind:

@@ -1,0 +1,324 @@
+"""A broker in this process on a store of small files: spoken to by requests, read back whole, its words kept.
+
+``Life`` is one start of a broker to its stop, or to a copy of its files, which is what a kill would leave. The broker
+is the one that users start, in all its parts, with a port; only its clock is turned by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+from rocketcore._fast.header import encode_properties
+from rocketcore._fast.message import encode_batch
+from rocketcore.broker.broker import Broker
+from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.store import MessageStore, StoreConfig
+from rocketcore.codes import SCHEDULE_TOPIC, RequestCode, ResponseCode
+from rocketcore.errors import RocketError
+from rocketcore.protocol.bodies import SubscriptionGroupConfig, TopicConfigSerializeWrapper
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetAllTopicConfigRequestHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rocketcore.protocol.schema import Header
+from rocketcore.service import ManualClock
+from rocketcore.transport.client import RemotingClient
+from tests.fault.ledger import Found, Key, Ledger, Span, Verdict, make_body
+from tests.fixtures.stores import record_spans, records
+
+SEGMENT_BYTES = 80 * 1024
+UNITS_PER_FILE = 25
+TIMEOUT = 10.0
+LEVELS = "1s 5s 10s"
+LONG_DELAY = 3600.0
+DELAY_ROUNDS = 15
+UNREADABLE_ROUNDS = 20
+
+GROUP = "g"
+LONG_TOPIC = "%DLQ%" + "v" * 180
+"""So long that its records are of the second version."""
+
+TOPICS = {"Alpha": 3, "Beta": 2, LONG_TOPIC: 1, "Doomed": 2}
+DOOMED = "Doomed"
+
+_PLACE = re.compile(r"path=(\S*/commitlog/(\d+)) position=(\d+)(?: bytes=(\d+))?")
+
+
+class Heard(logging.Handler):
+    """Keeps what a broker says of damage, as spans of the log; one place without a length is one byte long."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.named: list[Span] = []
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        self.lines.append(f"{record.levelname} {line}")
+        for _, start, position, length in _PLACE.findall(line):
+            begin = int(start) + int(position)
+            self.named.append((begin, begin + int(length or 1)))
+
+    def __enter__(self) -> Heard:
+        logging.getLogger("rocketcore").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("rocketcore").removeHandler(self)
+
+
+def store_config(root: Path, **settings: object) -> StoreConfig:
+    values: dict[str, object] = {
+        "store_path_root_dir": root,
+        "mapped_file_size_commit_log": SEGMENT_BYTES,
+        "mapped_file_size_consume_queue": UNITS_PER_FILE * 20,
+        "max_message_size": SEGMENT_BYTES - 64 * 1024,
+        "message_delay_level": LEVELS,
+        "flush_interval_consume_queue": 10,
+        "flush_consume_queue_thorough_interval": 3_600_000,
+    }
+    return StoreConfig(**(values | settings))  # type: ignore[arg-type]  # settings of several types
+
+
+class Life:
+    """One start of a broker and what is asked of it; ``async with``."""
+
+    def __init__(self, root: Path, ledger: Ledger, clock: ManualClock, cycle: int, **settings: object) -> None:
+        self.root = root
+        self.ledger = ledger
+        self.clock = clock
+        self.cycle = cycle
+        self.sequence = 0
+        self.committed: dict[tuple[str, int], int] = {}
+        self._broker = Broker(
+            BrokerConfig(broker_name="fault", listen_port=0), store_config(root, **settings), clock=clock
+        )
+        self._client = RemotingClient()
+
+    async def __aenter__(self) -> Life:
+        await self._broker.start()
+        try:
+            await self._client.__aenter__()
+        except BaseException:
+            await self._broker.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._client.__aexit__(kind, error, trace)
+        finally:
+            await self._broker.stop()
+
+    @property
+    def store(self) -> MessageStore:
+        return self._broker._store
+
+    async def ask(self, code: int, header: Header | None = None, body: bytes = b"") -> RemotingCommand:
+        return await self._client.invoke(self._broker.address, RemotingCommand.request(code, header, body), TIMEOUT)
+
+    # ------------------------------------------------------------------ writing
+
+    async def send(
+        self, topic: str, queue_id: int, rng: random.Random, *, level: int = 0, large: bool = False, sender: int = 0
+    ) -> RemotingCommand:
+        """Send a message and note what becomes of it; ``level`` is its delay."""
+        key, body = self._new(topic, queue_id, rng, large=large, delayed=level > 0, sender=sender)
+        properties = {"UNIQ_KEY": _unique(key), "TAGS": f"t{key[2] % 3}", "KEYS": "k" * (key[2] % 40)}
+        if level:
+            properties["DELAY"] = str(level)
+        header = _send_header(topic, queue_id, encode_properties(properties).decode(), self.clock.time_millis())
+        answer = await self.ask(RequestCode.SEND_MESSAGE_V2, header, body)
+        self._acknowledge([key], answer)
+        return answer
+
+    async def send_batch(self, topic: str, queue_id: int, rng: random.Random, count: int) -> RemotingCommand:
+        new = [self._new(topic, queue_id, rng) for _ in range(count)]
+        properties = [encode_properties({"UNIQ_KEY": _unique(key)}) for key, _ in new]
+        header = _send_header(topic, queue_id, "", self.clock.time_millis(), batch=True)
+        body = encode_batch([body for _, body in new], properties)
+        answer = await self.ask(RequestCode.SEND_BATCH_MESSAGE, header, body)
+        self._acknowledge([key for key, _ in new], answer)
+        return answer
+
+    async def commit(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=GROUP, topic=topic, queue_id=queue_id, commit_offset=queue_offset
+        )
+        if (await self.ask(RequestCode.UPDATE_CONSUMER_OFFSET, header)).code == ResponseCode.SUCCESS:
+            self.committed[topic, queue_id] = queue_offset
+
+    async def create_topic(self, topic: str, queues: int) -> RemotingCommand:
+        header = CreateTopicRequestHeader(
+            topic=topic,
+            default_topic="TBW102",
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=6,
+            topic_filter_type="SINGLE_TAG",
+        )
+        return await self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def create_group(self, group: str) -> RemotingCommand:
+        body = SubscriptionGroupConfig(group_name=group, retry_max_times=3).encode()
+        return await self.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+
+    async def delete_topic(self, topic: str) -> RemotingCommand:
+        return await self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic))
+
+    def _new(
+        self,
+        topic: str,
+        queue_id: int,
+        rng: random.Random,
+        *,
+        large: bool = False,
+        delayed: bool = False,
+        sender: int = 0,
+    ) -> tuple[Key, bytes]:
+        key = (self.cycle, sender, self.sequence)
+        self.sequence += 1
+        self.ledger.send(key, queue_id, topic, delayed=delayed)
+        return key, make_body(key, rng, (9000, 14_000) if large else (0, 10, 100, 700, 2500))
+
+    def _acknowledge(self, keys: list[Key], answer: RemotingCommand) -> None:
+        if answer.code != ResponseCode.SUCCESS:
+            return
+        header = answer.header(SendMessageResponseHeader)
+        for index, (key, msg_id) in enumerate(zip(keys, header.msg_id.split(","), strict=True)):
+            place = (header.queue_id, header.queue_offset + index, int(msg_id[-16:], 16))
+            self.ledger.acknowledge(key, place)
+
+    # ------------------------------------------------------------------ reading back
+
+    async def read_all(self, verdict: Verdict, topics: Iterable[str] = TOPICS) -> list[Found]:
+        """Return every message that consumers get, queue by queue; the ones of a delay after all of it is over."""
+        await self._end_delays(verdict)
+        return await self.read_now(verdict, topics)
+
+    async def read_now(self, verdict: Verdict, topics: Iterable[str] = TOPICS) -> list[Found]:
+        """Return every message that consumers get now."""
+        queues = [(topic, queue_id) for topic in topics for queue_id in range(TOPICS[topic])]
+        read = await asyncio.gather(*(self.read_queue(topic, queue_id, verdict) for topic, queue_id in queues))
+        return [message for messages in read for message in messages]
+
+    async def read_queue(self, topic: str, queue_id: int, verdict: Verdict, begin: int = 0) -> list[Found]:
+        """Return the messages of a queue as a consumer pulls them: it follows what it is told."""
+        found: list[Found] = []
+        offset, errors = begin, 0
+        while True:
+            answer = await self.ask(RequestCode.PULL_MESSAGE, _pull_header(topic, queue_id, offset))
+            if answer.code == ResponseCode.SUCCESS:
+                for one, (start, end) in zip(records(answer.body), record_spans(answer.body), strict=True):
+                    place = (one["queue_id"], one["queue_offset"], one["physical_offset"])
+                    found.append(Found(*place, one["body"], topic, answer.body[start:end]))
+            elif answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST):
+                return found
+            elif answer.code not in (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED):
+                errors += 1
+                if errors > UNREADABLE_ROUNDS:
+                    verdict.blame("unreadable", f"{topic}/{queue_id} at {offset}: {answer.code} {answer.remark}")
+                    return found
+                await asyncio.sleep(0.01)
+                continue
+            following = answer.header(PullMessageResponseHeader).next_begin_offset
+            if following == offset:
+                return found
+            offset = following
+
+    async def _end_delays(self, verdict: Verdict) -> None:
+        """Turn the clock until every delayed message is where it belongs."""
+        delay, failed = self._broker._delay, ""
+        for _ in range(DELAY_ROUNDS):
+            if all(position >= end for position, end in delay.positions().values()):
+                return
+            self.clock.advance(LONG_DELAY)
+            try:
+                delay.deliver_due()
+            except RocketError as error:  # its own task logs that and goes on
+                failed = f"; {error}"
+            await self.settled()
+        verdict.blame("unreadable", f"delayed messages do not come: {delay.positions()}{failed}")
+
+    async def settled(self) -> None:
+        """Wait until everything that was put is durable or refused."""
+        done = asyncio.Event()
+        self.store.wait(self.store.max_physical_offset, lambda _: done.set())
+        await done.wait()
+        await asyncio.sleep(0)
+
+    async def waiting(self) -> list[Found]:
+        """Return the records of the delayed messages as they wait for their time."""
+        verdict = Verdict()
+        levels = range(len(LEVELS.split()))
+        read = await asyncio.gather(*(self.read_queue(SCHEDULE_TOPIC, level, verdict) for level in levels))
+        return [message for messages in read for message in messages]
+
+    async def topics(self) -> dict[str, int]:
+        """Return the topics of the broker's settings and their numbers of queues."""
+        answer = await self.ask(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequestHeader(topic_seq=0))
+        table = TopicConfigSerializeWrapper.decode(answer.body).topic_config_table
+        return {name: config.write_queue_nums for name, config in table.items()}
+
+    async def consumer_offset(self, topic: str, queue_id: int) -> int | None:
+        header = QueryConsumerOffsetRequestHeader(consumer_group=GROUP, topic=topic, queue_id=queue_id)
+        answer = await self.ask(RequestCode.QUERY_CONSUMER_OFFSET, header)
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        return answer.header(QueryConsumerOffsetResponseHeader).offset
+
+
+def _unique(key: Key) -> str:
+    return f"{key[0]:08X}{key[1]:08X}{key[2]:016X}"
+
+
+def _send_header(
+    topic: str, queue_id: int, properties: str, born_timestamp: int, *, batch: bool = False
+) -> SendMessageRequestHeaderV2:
+    return SendMessageRequestHeaderV2(
+        producer_group="fault",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=queue_id,
+        sys_flag=0,
+        born_timestamp=born_timestamp,
+        flag=0,
+        properties=properties,
+        reconsume_times=0,
+        unit_mode=False,
+        batch=batch,
+    )
+
+
+def _pull_header(topic: str, queue_id: int, queue_offset: int) -> PullMessageRequestHeader:
+    return PullMessageRequestHeader(
+        consumer_group="reader",
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        max_msg_nums=32,
+        sys_flag=4,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription="*",
+        expression_type="TAG",
+        sub_version=0,
+    )

@@ -1,0 +1,310 @@
+"""A scripted broker run on a disk that can fail at any call, and lose its power before any.
+
+The calls on the store's files are numbered as they come. A run can be told to fail one of them, and to keep what a power
+cut before some of them would leave. Whatever it left is started again, on a sound disk, and judged: what a client was
+told, and what a consumer was shown, must be there.
+
+Before the log is synced, clients get their turn: a store that answers, or shows, a message too early is seen doing it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import random
+import tempfile
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rocketcore.codes import ResponseCode
+from rocketcore.errors import RocketError
+from rocketcore.service import ManualClock
+from tests.fault.broker_run import DOOMED, TOPICS, Life
+from tests.fault.image import Image
+from tests.fault.ledger import Key, Ledger, Verdict, read_body
+from tests.fault.script import KEPT, one_step, set_up
+from tests.fault.system_calls import Call, SystemCalls
+from tests.fault.trial import memory_folder
+from tests.fault.volatile_disk import VolatileDisk
+
+STEPS = 14
+LIVES = 2
+CATCH_UP_SECONDS = 5.0
+HEAL_ROUNDS = 20
+
+ERRORS: dict[str, tuple[int, ...]] = {
+    "open": (errno.EIO, errno.EMFILE),
+    "read": (errno.EIO,),
+    "map": (errno.EIO, errno.ENOMEM),
+    "write": (errno.EIO, errno.ENOSPC),
+    "allocate": (errno.EIO, errno.ENOSPC),
+    "resize": (errno.EIO,),
+    "sync": (errno.EIO,),
+    "sync_folder": (errno.EIO,),
+    "rename": (errno.EIO,),
+    "link": (errno.EIO,),
+    "unlink": (errno.EIO,),
+    "mkdir": (errno.EIO, errno.ENOSPC),
+}
+"""What can go wrong with a call."""
+
+HEALING = {("open", errno.EMFILE), ("allocate", errno.ENOSPC), ("map", errno.ENOMEM), ("mkdir", errno.ENOSPC)}
+"""Errors that pass: the same process takes messages again without a restart."""
+
+SETTINGS = {"flush_interval_consume_queue": 2, "flush_consume_queue_thorough_interval": 1000}
+"""The second counts on the clock that the script turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The call that fails, by its number, and how."""
+
+    number: int
+    error: int
+
+
+@dataclass(slots=True)
+class Left:
+    """What a moment leaves: files, and what was promised until then."""
+
+    image: Image
+    ledger: Ledger
+    seen: set[Key]
+    offsets: dict[tuple[str, int], list[int]]
+    topics: dict[str, int]
+    deleted: bool
+
+
+@dataclass(slots=True)
+class Session:
+    """One run. ``cuts`` are the numbers of the calls before which the power is cut, in copies of the disk."""
+
+    seed: str
+    fault: Fault | None = None
+    cuts: Collection[int] = ()
+    calls: list[str] = field(default_factory=list)
+    failed: str = ""
+    left: list[tuple[int, Left]] = field(default_factory=list)
+    verdict: Verdict = field(default_factory=Verdict)
+
+    def run(self) -> Session:
+        """Play the script in a folder of its own."""
+        with tempfile.TemporaryDirectory(dir=memory_folder(), prefix="rocket-fault-") as folder:
+            root = Path(folder) / "store"
+            root.mkdir()
+            _Player(self, root).play()
+        return self
+
+
+class _Player:
+    def __init__(self, session: Session, root: Path) -> None:
+        self._session = session
+        self._root = root
+        self._rng = random.Random(session.seed)
+        self._chance = random.Random(f"{session.seed}:{session.fault}:disk")
+        self._disk = VolatileDisk(root)
+        self._ledger = Ledger()
+        self._clock = ManualClock()
+        self._seen: set[Key] = set()
+        self._shown: dict[tuple[str, int], int] = {}
+        self._offsets: dict[tuple[str, int], list[int]] = {}
+        self._topics: dict[str, int] = {}
+        self._deleted = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._life: Life | None = None
+
+    def play(self) -> None:
+        with SystemCalls(self._root, self._before, self._around):
+            asyncio.run(self._play())
+            self._session.left.append((len(self._session.calls), self._leave()))
+
+    # ------------------------------------------------------------------ the disk
+
+    def _before(self, call: Call) -> None:
+        """Let clients hear and see what they can before the log is on disk; in the thread that syncs it."""
+        loop, life = self._loop, self._life
+        if call.name != "sync" or life is None or loop is None or not _is_segment(call.path):
+            return
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            with contextlib.suppress(TimeoutError, RocketError, OSError):
+                asyncio.run_coroutine_threadsafe(self._look(life), loop).result(CATCH_UP_SECONDS)
+
+    def _around(self, call: Call, function: Callable[[], Any]) -> Any:
+        session = self._session
+        number = len(session.calls)
+        session.calls.append(call.name)
+        if number in session.cuts:
+            session.left.append((number, self._leave()))
+        if session.fault is not None and session.fault.number == number:
+            error = session.fault.error
+            if error not in ERRORS[call.name]:
+                error = ERRORS[call.name][0]
+            session.failed = f"{call.name} {os.path.relpath(call.path, self._root)} {errno.errorcode[error]}"
+            return self._disk.perform(call, lambda: self._fail(call, error))
+        return self._disk.perform(call, function)
+
+    def _fail(self, call: Call, error: int) -> None:
+        """Fail a call; a write may have come halfway."""
+        if call.name == "write" and call.position >= 0 and self._chance.random() < 0.5:
+            with open(call.path, "r+b") as file:
+                file.seek(call.position)
+                file.write(call.data[: self._chance.randrange(len(call.data) + 1)])
+        raise OSError(error, os.strerror(error))
+
+    def _leave(self) -> Left:
+        return Left(
+            self._disk.cut_power(self._chance),
+            self._ledger.copy(),
+            set(self._seen),
+            {queue: list(offsets) for queue, offsets in self._offsets.items()},
+            dict(self._topics),
+            self._deleted,
+        )
+
+    # ------------------------------------------------------------------ the script
+
+    async def _play(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        for number in range(LIVES):
+            try:
+                await self._live(number)
+            except (RocketError, OSError) as error:
+                # A start, or a stop, that says what is wrong with the disk. The next start may try again.
+                if not self._session.failed:
+                    self._blame("refused", f"life {number}: {type(error).__name__}: {error}")
+            finally:
+                self._life = None
+
+    async def _live(self, number: int) -> None:
+        life = Life(self._root, self._ledger, self._clock, number, **SETTINGS)
+        async with life:
+            self._life = life
+            if not self._topics:
+                await self._set_up(life)
+            topics = [topic for topic in TOPICS if topic in self._topics]
+            for _ in range(STEPS if topics else 0):
+                await one_step(life, self._rng, topics)
+            if not self._deleted and DOOMED in self._topics:
+                await self._delete(life)
+            for queue, offset in life.committed.items():
+                self._offsets.setdefault(queue, [])
+                self._offsets[queue].append(offset)
+            await self._check_running(life)
+            self._life = None
+
+    async def _set_up(self, life: Life) -> None:
+        if self._session.fault is None:
+            await set_up(life)
+            self._topics = dict(TOPICS)
+            return
+        for topic, queues in TOPICS.items():
+            if (await life.create_topic(topic, queues)).code == ResponseCode.SUCCESS:
+                self._topics[topic] = queues
+
+    async def _delete(self, life: Life) -> None:
+        """Delete a topic. What was sent to it may be found or not until the answer comes, and never after it."""
+        doomed = {key for key, (topic, _) in self._ledger.sent.items() if topic == DOOMED}
+        for key in doomed:
+            self._ledger.acknowledged.pop(key, None)
+        self._seen -= doomed
+        self._topics.pop(DOOMED)
+        if (await life.delete_topic(DOOMED)).code == ResponseCode.SUCCESS:
+            self._deleted = True
+            for key in doomed:
+                self._ledger.sent.pop(key)
+
+    async def _look(self, life: Life) -> None:
+        """Let answers arrive, and read what is new in every queue."""
+        for topic in KEPT:
+            for queue_id in range(TOPICS[topic]):
+                queue = topic, queue_id
+                if life.store.max_offset(*queue) <= self._shown.get(queue, 0):
+                    continue
+                for message in await life.read_queue(*queue, Verdict(), self._shown.get(queue, 0)):
+                    key = read_body(message.body)
+                    if key is not None:
+                        self._seen.add(key)
+                    self._shown[queue] = message.queue_offset + 1
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def _check_running(self, life: Life) -> None:
+        """After an error: reads go on; sends are refused in plain words, or, if it can pass, taken again."""
+        fault = self._session.fault
+        if fault is None or not self._session.failed:
+            return
+        kind = self._session.failed.split()[0]
+        answer = None
+        for _ in range(HEAL_ROUNDS):
+            self._clock.advance(1.0)
+            answer = await life.send("Alpha", 0, self._rng)
+            if answer.code == ResponseCode.SUCCESS:
+                break
+            await asyncio.sleep(0.002)
+        assert answer is not None
+        if answer.code != ResponseCode.SUCCESS:
+            if (kind, fault.error) in HEALING:
+                self._blame("refused", f"{self._session.failed} does not heal: {answer.code} {answer.remark}")
+            elif not answer.remark:
+                self._blame("refused", f"{self._session.failed}: sends are refused without a word: {answer.code}")
+        await life.settled()
+        verdict = Verdict()
+        found = await life.read_now(verdict, [topic for topic in KEPT if topic in self._topics])
+        must = set(self._ledger.acknowledged) - self._ledger.delayed
+        judged = self._ledger.judge(found, must)
+        for one in (verdict, judged):
+            for name, example in one.examples.items():
+                self._blame(name, f"while the broker runs on: {example}")
+
+    def _blame(self, kind: str, what: str) -> None:
+        self._session.verdict.blame(kind, what)
+
+
+def _is_segment(path: str) -> bool:
+    return os.path.basename(os.path.dirname(path)) == "commitlog" and os.path.basename(path).isdigit()
+
+
+def judge_left(left: Left) -> Verdict:
+    """Start a broker on what a power cut left, on a sound disk, and judge; then stop it and start it again."""
+    with tempfile.TemporaryDirectory(dir=memory_folder(), prefix="rocket-fault-") as folder:
+        root = Path(folder) / "store"
+        left.image.write(root)
+        try:
+            return asyncio.run(_judge_left(left, root))
+        except (RocketError, OSError, AssertionError) as error:
+            verdict = Verdict()
+            verdict.blame("refused", f"start after the cut: {type(error).__name__}: {error}")
+            return verdict
+
+
+async def _judge_left(left: Left, root: Path) -> Verdict:
+    verdict = Verdict()
+    ledger, clock = left.ledger.copy(), ManualClock()
+    clock.advance(1e6)
+    for number in range(2):
+        async with Life(root, ledger, clock, 100 + number) as life:
+            topics = await life.topics()
+            for topic, queues in left.topics.items():
+                if topics.get(topic) != queues:
+                    verdict.blame("state", f"topic {topic} has {topics.get(topic)} queues, not {queues}")
+            if left.deleted and DOOMED in topics:
+                verdict.blame("state", f"deleted topic {DOOMED} came back")
+            found = await life.read_all(verdict)
+            judged = ledger.judge(found, set(ledger.acknowledged) | left.seen)
+            for kind, example in judged.examples.items():
+                verdict.blame(kind, f"start {number}: {example}")
+            for (topic, queue_id), offsets in left.offsets.items():
+                offset = await life.consumer_offset(topic, queue_id)
+                if offset is not None and offset not in offsets and offset != 0:
+                    verdict.blame("state", f"offset {offset} of {topic}/{queue_id}, committed were {offsets}")
+            if number == 0:
+                answer = await life.send("Beta", 0, random.Random(1))
+                if answer.code != ResponseCode.SUCCESS and "Beta" in left.topics:
+                    verdict.blame("refused", f"a send after the cut: {answer.code} {answer.remark}")
+    return verdict
