@@ -45,6 +45,7 @@ SEGMENT_BYTES = 80 * 1024
 UNITS_PER_FILE = 25
 TIMEOUT = 10.0
 LEVELS = "1s 5s 10s"
+DELAYS = (1.0, 5.0, 10.0)
 LONG_DELAY = 3600.0
 DELAY_ROUNDS = 15
 UNREADABLE_ROUNDS = 20
@@ -96,7 +97,11 @@ def store_config(root: Path, **settings: object) -> StoreConfig:
 
 
 class Life:
-    """One start of a broker and what is asked of it; ``async with``."""
+    """One start of a broker and what is asked of it; ``async with``.
+
+    due        when each delayed message may be shown at the earliest, by the monotonic clock
+    committed  the offsets that the group committed, in order, by topic and queue
+    """
 
     def __init__(self, root: Path, ledger: Ledger, clock: ManualClock, cycle: int, **settings: object) -> None:
         self.root = root
@@ -104,7 +109,8 @@ class Life:
         self.clock = clock
         self.cycle = cycle
         self.sequence = 0
-        self.committed: dict[tuple[str, int], int] = {}
+        self.due: dict[Key, float] = {}
+        self.committed: dict[tuple[str, int], list[int]] = {}
         self._broker = Broker(
             BrokerConfig(broker_name="fault", listen_port=0), store_config(root, **settings), clock=clock
         )
@@ -144,6 +150,7 @@ class Life:
         properties = {"UNIQ_KEY": _unique(key), "TAGS": f"t{key[2] % 3}", "KEYS": "k" * (key[2] % 40)}
         if level:
             properties["DELAY"] = str(level)
+            self.due[key] = self.clock.monotonic() + DELAYS[level - 1]
         header = _send_header(topic, queue_id, encode_properties(properties).decode(), self.clock.time_millis())
         answer = await self.ask(RequestCode.SEND_MESSAGE_V2, header, body)
         self._acknowledge([key], answer)
@@ -163,7 +170,7 @@ class Life:
             consumer_group=GROUP, topic=topic, queue_id=queue_id, commit_offset=queue_offset
         )
         if (await self.ask(RequestCode.UPDATE_CONSUMER_OFFSET, header)).code == ResponseCode.SUCCESS:
-            self.committed[topic, queue_id] = queue_offset
+            self.committed.setdefault((topic, queue_id), []).append(queue_offset)
 
     async def create_topic(self, topic: str, queues: int) -> RemotingCommand:
         header = CreateTopicRequestHeader(
@@ -277,11 +284,12 @@ class Life:
         table = TopicConfigSerializeWrapper.decode(answer.body).topic_config_table
         return {name: config.write_queue_nums for name, config in table.items()}
 
-    async def consumer_offset(self, topic: str, queue_id: int) -> int | None:
+    async def consumer_offset(self, topic: str, queue_id: int) -> int:
+        """Return the group's offset, 0 where it has none."""
         header = QueryConsumerOffsetRequestHeader(consumer_group=GROUP, topic=topic, queue_id=queue_id)
         answer = await self.ask(RequestCode.QUERY_CONSUMER_OFFSET, header)
         if answer.code != ResponseCode.SUCCESS:
-            return None
+            return 0
         return answer.header(QueryConsumerOffsetResponseHeader).offset
 
 

@@ -9,6 +9,7 @@ phantom    found, never sent, or found twice
 moved      found at another queue offset or log position than the acknowledgement said
 reordered  two messages of a sender in one queue, the later one first
 alarm      a damage is named where nothing was damaged
+early      a delayed message shown before its time (blamed by the harness)
 unreadable a queue that the broker refuses to read, delayed messages that do not come (blamed by the harnesses)
 
 A message may be missing without a word in one case only, which is counted as ``traceless``: its bytes at the end of the

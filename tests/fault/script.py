@@ -106,9 +106,14 @@ async def _turn_clock(life: Life, rng: random.Random, topic: str, queue_id: int)
     life.clock.advance(rng.choice((0.5, 2, 6)))
 
 
+async def _jump(life: Life, rng: random.Random, topic: str, queue_id: int) -> None:
+    """Somebody sets the wall clock, forward or back."""
+    life.clock.set_wall(life.clock.time_millis() + rng.choice((-3_600_000, -4000, 4000, 3_600_000)))
+
+
 _Step = Callable[[Life, random.Random, str, int], Awaitable[None]]
-_STEPS: list[_Step] = [_send, _send_large, _send_several, _send_batch, _send_delayed, _commit, _turn_clock]
-_WEIGHTS = [5, 1, 3, 2, 2, 2, 2]
+_STEPS: list[_Step] = [_send, _send_large, _send_several, _send_batch, _send_delayed, _commit, _turn_clock, _jump]
+_WEIGHTS = [10, 2, 6, 4, 4, 4, 4, 1]
 
 
 def make_base(seed: str, folder: Path) -> Base:
@@ -134,8 +139,8 @@ async def _make_base(rng: random.Random, folder: Path) -> Base:
                 assert answer.code == ResponseCode.SUCCESS, answer.remark
                 _forget(base.ledger, DOOMED)
             await life.settled()
-            for queue, queue_offset in life.committed.items():
-                base.committed[queue].append(queue_offset)
+            for queue, queue_offsets in life.committed.items():
+                base.committed[queue] += queue_offsets
             if last:
                 base.remember(await life.waiting() + await life.read_now(Verdict()))
                 base.image = Image.read(root)

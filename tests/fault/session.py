@@ -1,8 +1,8 @@
 """A scripted broker run on a disk that can fail at any call, and lose its power before any.
 
-The calls on the store's files are numbered as they come. A run can be told to fail one of them, and to keep what a power
-cut before some of them would leave. Whatever it left is started again, on a sound disk, and judged: what a client was
-told, and what a consumer was shown, must be there.
+The calls on the store's files are numbered as they come. A run can be told to fail one of them, and to keep what a
+power cut before some of them would leave. Whatever it left is started again, on a sound disk, and judged: what a client
+was told, and what a consumer was shown, must be there.
 
 Before the log is synced, clients get their turn: a store that answers, or shows, a message too early is seen doing it.
 """
@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import random
+import sys
 import tempfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -23,16 +25,17 @@ from typing import Any
 from rocketcore.codes import ResponseCode
 from rocketcore.errors import RocketError
 from rocketcore.service import ManualClock
-from tests.fault.broker_run import DOOMED, TOPICS, Life
+from tests.fault.broker_run import DOOMED, GROUP, TOPICS, Life
 from tests.fault.image import Image
 from tests.fault.ledger import Key, Ledger, Verdict, read_body
-from tests.fault.script import KEPT, one_step, set_up
+from tests.fault.script import KEPT, one_step
 from tests.fault.system_calls import Call, SystemCalls
 from tests.fault.trial import memory_folder
 from tests.fault.volatile_disk import VolatileDisk
 
 STEPS = 14
 LIVES = 2
+SESSION_SECONDS = 60.0
 CATCH_UP_SECONDS = 5.0
 HEAL_ROUNDS = 20
 
@@ -52,11 +55,21 @@ ERRORS: dict[str, tuple[int, ...]] = {
 }
 """What can go wrong with a call."""
 
+KILL = 0
+"""No error: the process is killed before the call. No later call of its life reaches the disk."""
+
 HEALING = {("open", errno.EMFILE), ("allocate", errno.ENOSPC), ("map", errno.ENOMEM), ("mkdir", errno.ENOSPC)}
 """Errors that pass: the same process takes messages again without a restart."""
 
-SETTINGS = {"flush_interval_consume_queue": 2, "flush_consume_queue_thorough_interval": 1000}
-"""The second counts on the clock that the script turns."""
+SETTINGS = {
+    "flush_interval_consume_queue": 2,
+    "flush_consume_queue_thorough_interval": 1000,
+    "mapped_file_size_consume_queue": 4000,
+}
+"""The second counts on the clock that the script turns. A queue file has several sectors, which a cut can part."""
+
+CROWD = 40
+"""Messages of a batch whose units fill more than a sector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +87,7 @@ class Left:
     image: Image
     ledger: Ledger
     seen: set[Key]
-    offsets: dict[tuple[str, int], list[int]]
+    offsets: dict[tuple[str, int], set[int]]
     topics: dict[str, int]
     deleted: bool
 
@@ -111,23 +124,26 @@ class _Player:
         self._clock = ManualClock()
         self._seen: set[Key] = set()
         self._shown: dict[tuple[str, int], int] = {}
-        self._offsets: dict[tuple[str, int], list[int]] = {}
+        self._offsets: dict[tuple[str, int], set[int]] = {}
         self._topics: dict[str, int] = {}
         self._deleted = False
+        self._dead = False
+        self._number = 0
+        self._fault_life = -1
         self._loop: asyncio.AbstractEventLoop | None = None
         self._life: Life | None = None
 
     def play(self) -> None:
-        with SystemCalls(self._root, self._before, self._around):
-            asyncio.run(self._play())
-            self._session.left.append((len(self._session.calls), self._leave()))
+        with SystemCalls(self._root, self._before, self._around) as self._calls:
+            asyncio.run(asyncio.wait_for(self._play(), SESSION_SECONDS))
+        self._session.left.append((len(self._session.calls), self._leave()))
 
     # ------------------------------------------------------------------ the disk
 
     def _before(self, call: Call) -> None:
         """Let clients hear and see what they can before the log is on disk; in the thread that syncs it."""
         loop, life = self._loop, self._life
-        if call.name != "sync" or life is None or loop is None or not _is_segment(call.path):
+        if self._dead or call.name != "sync" or life is None or loop is None or not _is_segment(call.path):
             return
         try:
             asyncio.get_running_loop()
@@ -141,8 +157,15 @@ class _Player:
         session.calls.append(call.name)
         if number in session.cuts:
             session.left.append((number, self._leave()))
+        if self._dead:
+            raise OSError(errno.EIO, "killed")
         if session.fault is not None and session.fault.number == number:
             error = session.fault.error
+            self._fault_life = self._number
+            if error == KILL:
+                self._dead = True
+                session.failed = f"killed before {call.name} {os.path.relpath(call.path, self._root)}"
+                raise OSError(errno.EIO, "killed")
             if error not in ERRORS[call.name]:
                 error = ERRORS[call.name][0]
             session.failed = f"{call.name} {os.path.relpath(call.path, self._root)} {errno.errorcode[error]}"
@@ -162,47 +185,59 @@ class _Player:
             self._disk.cut_power(self._chance),
             self._ledger.copy(),
             set(self._seen),
-            {queue: list(offsets) for queue, offsets in self._offsets.items()},
+            self._possible_offsets(),
             dict(self._topics),
             self._deleted,
         )
+
+    def _possible_offsets(self) -> dict[tuple[str, int], set[int]]:
+        """What may be found: what was there at the last stop in order, or what was committed since."""
+        committed = self._life.committed if self._life is not None else {}
+        return {
+            queue: self._offsets.get(queue, {0}) | set(committed.get(queue, ()))
+            for queue in self._offsets.keys() | committed.keys()
+        }
 
     # ------------------------------------------------------------------ the script
 
     async def _play(self) -> None:
         self._loop = asyncio.get_running_loop()
-        for number in range(LIVES):
+        for self._number in range(LIVES):
+            self._dead = False
             try:
-                await self._live(number)
+                await self._live(self._number)
             except (RocketError, OSError) as error:
                 # A start, or a stop, that says what is wrong with the disk. The next start may try again.
-                if not self._session.failed:
-                    self._blame("refused", f"life {number}: {type(error).__name__}: {error}")
+                if self._fault_life != self._number:
+                    self._blame("refused", f"life {self._number}: {type(error).__name__}: {error}")
             finally:
+                self._offsets = self._possible_offsets()
+                if self._life is not None and self._fault_life != self._number:
+                    for queue, offsets in self._life.committed.items():
+                        self._offsets[queue] = {offsets[-1]}
                 self._life = None
 
     async def _live(self, number: int) -> None:
         life = Life(self._root, self._ledger, self._clock, number, **SETTINGS)
         async with life:
             self._life = life
+            if number and self._session.fault is not None:
+                # What the last life left is shown now: whatever it is, a power cut must not take it back.
+                await self._look(life)
+                with self._calls.unseen():
+                    self._session.left.append((len(self._session.calls), self._leave()))
             if not self._topics:
                 await self._set_up(life)
             topics = [topic for topic in TOPICS if topic in self._topics]
+            await life.send_batch("Alpha", 0, self._rng, CROWD)
             for _ in range(STEPS if topics else 0):
                 await one_step(life, self._rng, topics)
             if not self._deleted and DOOMED in self._topics:
                 await self._delete(life)
-            for queue, offset in life.committed.items():
-                self._offsets.setdefault(queue, [])
-                self._offsets[queue].append(offset)
             await self._check_running(life)
-            self._life = None
 
     async def _set_up(self, life: Life) -> None:
-        if self._session.fault is None:
-            await set_up(life)
-            self._topics = dict(TOPICS)
-            return
+        await life.create_group(GROUP)
         for topic, queues in TOPICS.items():
             if (await life.create_topic(topic, queues)).code == ResponseCode.SUCCESS:
                 self._topics[topic] = queues
@@ -230,6 +265,8 @@ class _Player:
                     key = read_body(message.body)
                     if key is not None:
                         self._seen.add(key)
+                        if self._clock.monotonic() < life.due.get(key, 0.0):
+                            self._blame("early", f"{key} at {self._clock.monotonic()}, due at {life.due[key]}")
                     self._shown[queue] = message.queue_offset + 1
         for _ in range(5):
             await asyncio.sleep(0)
@@ -237,7 +274,7 @@ class _Player:
     async def _check_running(self, life: Life) -> None:
         """After an error: reads go on; sends are refused in plain words, or, if it can pass, taken again."""
         fault = self._session.fault
-        if fault is None or not self._session.failed:
+        if fault is None or not self._session.failed or self._dead:
             return
         kind = self._session.failed.split()[0]
         answer = None
@@ -249,14 +286,15 @@ class _Player:
             await asyncio.sleep(0.002)
         assert answer is not None
         if answer.code != ResponseCode.SUCCESS:
-            if (kind, fault.error) in HEALING:
+            if (kind, fault.error) in HEALING or self._fault_life != self._number:
                 self._blame("refused", f"{self._session.failed} does not heal: {answer.code} {answer.remark}")
             elif not answer.remark:
                 self._blame("refused", f"{self._session.failed}: sends are refused without a word: {answer.code}")
         await life.settled()
         verdict = Verdict()
-        found = await life.read_now(verdict, [topic for topic in KEPT if topic in self._topics])
-        must = set(self._ledger.acknowledged) - self._ledger.delayed
+        found = await life.read_now(verdict, KEPT)
+        must = {key for key in self._ledger.acknowledged if self._ledger.sent[key][0] in KEPT}
+        must -= self._ledger.delayed
         judged = self._ledger.judge(found, must)
         for one in (verdict, judged):
             for name, example in one.examples.items():
@@ -301,10 +339,27 @@ async def _judge_left(left: Left, root: Path) -> Verdict:
                 verdict.blame(kind, f"start {number}: {example}")
             for (topic, queue_id), offsets in left.offsets.items():
                 offset = await life.consumer_offset(topic, queue_id)
-                if offset is not None and offset not in offsets and offset != 0:
-                    verdict.blame("state", f"offset {offset} of {topic}/{queue_id}, committed were {offsets}")
+                if topic in topics and offset not in offsets:
+                    verdict.blame("state", f"offset {offset} of {topic}/{queue_id}, not one of {offsets}")
             if number == 0:
                 answer = await life.send("Beta", 0, random.Random(1))
                 if answer.code != ResponseCode.SUCCESS and "Beta" in left.topics:
                     verdict.blame("refused", f"a send after the cut: {answer.code} {answer.remark}")
     return verdict
+
+
+def main() -> None:
+    """``python -m tests.fault.session SEED NUMBER ERROR``: one run with one failing call; ``cut`` for a power cut."""
+    seed, number, error = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    logging.getLogger("rocketcore").addHandler(logging.StreamHandler())
+    if error == "cut":
+        session = Session(seed, cuts=[number]).run()
+    else:
+        session = Session(seed, Fault(number, KILL if error == "KILL" else getattr(errno, error))).run()
+    print(session.failed or session.calls[number : number + 1])
+    for verdict in (session.verdict, *(judge_left(left) for _, left in session.left)):
+        print(dict(verdict.counts), verdict.examples)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,11 +8,12 @@ or by where their descriptor leads.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 import mmap
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR
@@ -83,9 +84,15 @@ class SystemCalls:
         for module, name, function in reversed(self._saved):
             setattr(module, name, function)
 
-    def real(self, name: str) -> Any:
-        """Return the function of ``os`` that is stood in for."""
-        return next(function for module, saved, function in self._saved if module is os and saved == name)
+    @contextlib.contextmanager
+    def unseen(self) -> Iterator[None]:
+        """Nobody else makes a call meanwhile, and those of this thread are not seen."""
+        with self._lock:
+            self._inside.yes = True
+            try:
+                yield
+            finally:
+                self._inside.yes = False
 
     def _replace(self, module: Any, name: str, make: Callable[..., Any]) -> None:
         function = getattr(module, name)
@@ -97,12 +104,8 @@ class SystemCalls:
         if getattr(self._inside, "yes", False) or not self._is_below(call):
             return function()
         self._before(call)
-        with self._lock:
-            self._inside.yes = True
-            try:
-                return self._around(call, function)
-            finally:
-                self._inside.yes = False
+        with self.unseen():
+            return self._around(call, function)
 
     def _is_below(self, call: Call) -> bool:
         return call.path == self._root or call.path.startswith(self._root + "/")

@@ -189,7 +189,7 @@ class _Trial:
             if topic == DOOMED:
                 continue
             offset = await life.consumer_offset(topic, queue_id)
-            if offset is not None and offset not in committed and offset != 0:
+            if offset not in (0, *committed):
                 verdict.blame("state", f"offset {offset} of {topic}/{queue_id}, committed were {committed}")
             elif self._base.stopped and not hurt and offset != committed[-1]:
                 verdict.blame("state", f"offset {offset} of {topic}/{queue_id}, committed was {committed[-1]}")

@@ -1,0 +1,108 @@
+"""Bugs planted into the store, each one a way in which stores have lost messages: the harness must find every one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rocketcore.broker.state import json_file
+from rocketcore.broker.store import consume_queue, message_store, recovery, segment_file
+
+__all__ = ["BUGS", "plant"]
+
+
+@contextlib.contextmanager
+def plant(name: str) -> Iterator[None]:
+    """The store has the bug as long as this is entered."""
+    owner, attribute, make = BUGS[name]
+    sound = getattr(owner, attribute)
+    setattr(owner, attribute, make(sound))
+    try:
+        yield
+    finally:
+        setattr(owner, attribute, sound)
+
+
+def _acknowledge_early(sync: Callable[..., None]) -> Callable[..., None]:
+    """The group counts as synced when it is written."""
+
+    def planted(group: Any) -> None:
+        pass
+
+    return planted
+
+
+def _cut_behind_damage(find_after: Callable[..., Any]) -> Callable[..., Any]:
+    """The first bytes that are no record end the log, whatever follows them."""
+
+    def planted(scan: Any, position: int) -> None:
+        return None
+
+    return planted
+
+
+def _dispatch_early(commit: Callable[..., None]) -> Callable[..., None]:
+    """Messages are in their queues, and visible, as soon as they are on their way to the disk."""
+
+    def planted(store: Any) -> None:
+        entries = list(store._entries) if store._in_flight is None else []
+        commit(store)
+        for queue, queue_offset, physical_offset, size, tags_code in entries:
+            queue.append(queue_offset, physical_offset, size, tags_code)
+
+    return planted
+
+
+def _write_in_place(replace_file: Callable[..., None]) -> Callable[..., None]:
+    """The file of offsets, like every state file, is written over its last content."""
+
+    def planted(path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            file.write(data)
+
+    return planted
+
+
+def _note_early(sync: Callable[..., None]) -> Callable[..., None]:
+    """The note says that the queues are on disk before they are."""
+
+    def planted(files: Any) -> None:
+        pass
+
+    return planted
+
+
+def _forget_folders(sync_folder: Callable[..., None]) -> Callable[..., None]:
+    """New names are not made durable."""
+
+    def planted(files: Any, path: Path) -> None:
+        pass
+
+    return planted
+
+
+def _sync_again(sync: Callable[..., None]) -> Callable[..., None]:
+    """A sync that failed is tried again, and believed."""
+
+    def planted(segment: Any) -> None:
+        try:
+            sync(segment)
+        except OSError:
+            sync(segment)
+
+    return planted
+
+
+BUGS: dict[str, tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = {
+    "ack before fsync": (message_store.Group, "sync", _acknowledge_early),
+    "wrong truncation": (recovery._Scan, "_find_after", _cut_behind_damage),
+    "dispatch ahead of the durable mark": (message_store.MessageStore, "_commit", _dispatch_early),
+    "offset file written in place": (json_file, "replace_file", _write_in_place),
+    "note too early": (consume_queue.QueueFiles, "sync", _note_early),
+    "no folder fsync": (segment_file.FileSystem, "sync_folder", _forget_folders),
+    "fsync tried again": (segment_file.Segment, "sync", _sync_again),
+}
+"""What → whose function is replaced, and by what."""
