@@ -23,7 +23,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 help:
 	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
 	@echo 'make test      run the tests; those against Apache RocketMQ too where a JDK and Maven are there'
-	@echo 'make fault     kill the broker many times and look for lost messages'
+	@echo 'make fault     kill the broker, damage its files, fail every call on them; look for lost messages (minutes)'
 	@echo 'make soak      clients under load for five minutes while name servers die and come back'
 	@echo 'make fuzz      each decoder under a fuzzer with sanitizers (FUZZ_OPTIONS="--seconds 60 frame"; needs clang)'
 	@echo 'make sanitize  the tests with kernels that watch every byte they touch (SANITIZE_OPTIONS="tests/unit")'
@@ -57,7 +57,10 @@ test: setup
 	$(BIN)/python -m pytest
 
 fault: setup
-	ROCKETCORE_FAULT_CYCLES=$${ROCKETCORE_FAULT_CYCLES:-200} $(BIN)/python -m pytest -m fault --timeout 3600 -o faulthandler_timeout=0 -s
+	ROCKETCORE_FAULT_CYCLES=$${ROCKETCORE_FAULT_CYCLES:-200} \
+	ROCKETCORE_FAULT_MUTATIONS=$${ROCKETCORE_FAULT_MUTATIONS:-20000} \
+	ROCKETCORE_FAULT_STRIDE=$${ROCKETCORE_FAULT_STRIDE:-1} \
+	$(BIN)/python -m pytest -m fault --timeout 3600 -o faulthandler_timeout=0 -s
 
 soak: setup
 	ROCKETCORE_SOAK_SECONDS=$${ROCKETCORE_SOAK_SECONDS:-300} $(BIN)/python -m pytest -m soak --timeout 3600 -o faulthandler_timeout=0 -s

@@ -65,12 +65,12 @@ def touched_log(before: Image, after: Image) -> tuple[list[Span], list[Span]]:
 def _differences(old: bytes, new: bytes) -> Iterator[Span]:
     """Ranges of ``old`` that read otherwise in ``new``; fewer than NEAR equal bytes do not part two ranges."""
     begin = end = -1
-    for at in range(0, len(old), CHUNK):
-        one, other = old[at : at + CHUNK], new[at : at + CHUNK]
-        if one == other:
+    common = min(len(old), len(new))
+    for at in range(0, common, CHUNK):
+        if old[at : at + CHUNK] == new[at : at + CHUNK]:
             continue
-        for index, byte in enumerate(one, at):
-            if index < len(new) and byte == other[index - at]:
+        for index in range(at, min(at + CHUNK, common)):
+            if old[index] == new[index]:
                 continue
             if begin >= 0 and index - end >= NEAR:
                 yield begin, end
@@ -80,3 +80,5 @@ def _differences(old: bytes, new: bytes) -> Iterator[Span]:
             end = index + 1
     if begin >= 0:
         yield begin, end
+    if common < len(old):
+        yield common, len(old)
