@@ -42,7 +42,7 @@ from tests.fault.ledger import Found, Key, Ledger, Span, Verdict, make_body
 from tests.fixtures.stores import record_spans, records
 
 SEGMENT_BYTES = 80 * 1024
-UNITS_PER_FILE = 25
+QUEUE_FILE_BYTES = 25 * 20
 TIMEOUT = 10.0
 LEVELS = "1s 5s 10s"
 DELAYS = (1.0, 5.0, 10.0)
@@ -87,7 +87,7 @@ def store_config(root: Path, **settings: object) -> StoreConfig:
     values: dict[str, object] = {
         "store_path_root_dir": root,
         "mapped_file_size_commit_log": SEGMENT_BYTES,
-        "mapped_file_size_consume_queue": UNITS_PER_FILE * 20,
+        "mapped_file_size_consume_queue": QUEUE_FILE_BYTES,
         "max_message_size": SEGMENT_BYTES - 64 * 1024,
         "message_delay_level": LEVELS,
         "flush_interval_consume_queue": 10,
@@ -109,6 +109,7 @@ class Life:
         self.clock = clock
         self.cycle = cycle
         self.sequence = 0
+        self._failed = ""
         self.due: dict[Key, float] = {}
         self.committed: dict[tuple[str, int], list[int]] = {}
         self._broker = Broker(
@@ -252,17 +253,26 @@ class Life:
 
     async def _end_delays(self, verdict: Verdict) -> None:
         """Turn the clock until every delayed message is where it belongs."""
-        delay, failed = self._broker._delay, ""
         for _ in range(DELAY_ROUNDS):
-            if all(position >= end for position, end in delay.positions().values()):
+            if self._delays_over():
                 return
             self.clock.advance(LONG_DELAY)
+            await self.deliver()
+        verdict.blame("unreadable", f"delayed messages do not come: {self._broker._delay.positions()}{self._failed}")
+
+    def _delays_over(self) -> bool:
+        return all(position >= end for position, end in self._broker._delay.positions().values())
+
+    async def deliver(self) -> None:
+        """Do what the delay service does every 100 ms, now, and wait until what it delivered is on disk."""
+        self._failed = ""
+        delay, before = self._broker._delay, None
+        while before != (before := delay.positions()):
             try:
                 delay.deliver_due()
             except RocketError as error:  # its own task logs that and goes on
-                failed = f"; {error}"
+                self._failed = f"; {error}"
             await self.settled()
-        verdict.blame("unreadable", f"delayed messages do not come: {delay.positions()}{failed}")
 
     async def settled(self) -> None:
         """Wait until everything that was put is durable or refused."""

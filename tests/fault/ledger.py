@@ -70,10 +70,14 @@ class Damage:
     copies: Mapping[Key, list[Span]] = field(default_factory=dict)
 
     def is_sound(self, key: Key, message: Found) -> bool:
-        """Whether a message that was there before has the bytes that it had."""
-        if not any(start == message.physical_offset for start, _ in self.copies.get(key, ())):
+        """Whether a message that was there before has the bytes that it had.
+
+        A delayed one may have been delivered a second time to where its damaged first copy was cut off.
+        """
+        spans = [span for span in self.copies.get(key, ()) if span[0] == message.physical_offset]
+        if not spans or message.record == self.records[message.physical_offset]:
             return True
-        return message.record == self.records[message.physical_offset]
+        return len(self.copies[key]) > 1 and _overlaps(self.touched, *spans[0])
 
 
 @dataclass(slots=True)
@@ -159,7 +163,8 @@ class Ledger:
                 if last.get(stream, -1) > key[2]:
                     verdict.blame("reordered", f"{key} in {where}")
                 last[stream] = key[2]
-        served_end = max((message.physical_offset for message in found), default=0)
+        old = (one.physical_offset for one in found if not damage.records or one.physical_offset in damage.records)
+        served_end = max(old, default=0)
         for key in must:
             if key not in seen:
                 self._judge_missing(key, damage, served_end, verdict)

@@ -16,11 +16,13 @@ from shutil import rmtree
 
 from rocketcore.codes import ResponseCode
 from rocketcore.service import ManualClock
-from tests.fault.broker_run import DOOMED, GROUP, TOPICS, Life
+from tests.fault.broker_run import DOOMED, GROUP, QUEUE_FILE_BYTES, TOPICS, Life
 from tests.fault.image import Image
 from tests.fault.ledger import Found, Key, Ledger, Span, Verdict, read_body
 
 STEPS = 30
+NEVER = 3_600_000
+UNIT_SIZE = 20
 KEPT = [topic for topic in TOPICS if topic != DOOMED]
 
 
@@ -104,11 +106,13 @@ async def _commit(life: Life, rng: random.Random, topic: str, queue_id: int) -> 
 
 async def _turn_clock(life: Life, rng: random.Random, topic: str, queue_id: int) -> None:
     life.clock.advance(rng.choice((0.5, 2, 6)))
+    await life.deliver()
 
 
 async def _jump(life: Life, rng: random.Random, topic: str, queue_id: int) -> None:
     """Somebody sets the wall clock, forward or back."""
     life.clock.set_wall(life.clock.time_millis() + rng.choice((-3_600_000, -4000, 4000, 3_600_000)))
+    await life.deliver()
 
 
 _Step = Callable[[Life, random.Random, str, int], Awaitable[None]]
@@ -124,11 +128,12 @@ def make_base(seed: str, folder: Path) -> Base:
 async def _make_base(rng: random.Random, folder: Path) -> Base:
     root = folder / "script"
     base = Base(Image(), Image(), Ledger(), ManualClock(), 0, rng.random() < 0.5, rng.random() < 0.7)
-    lives = rng.randint(2, 3)
+    lives, eager = rng.randint(2, 3), rng.random() < 0.5
     for number in range(lives):
         last = number == lives - 1
-        life = Life(root, base.ledger, base.clock, number)
+        life = Life(root, base.ledger, base.clock, number, flush_interval_consume_queue=1 if eager else NEVER)
         async with life:
+            await life.deliver()
             if number == 0:
                 await set_up(life)
             topics = list(TOPICS) if number == 0 or not base.deleted else KEPT
@@ -142,6 +147,8 @@ async def _make_base(rng: random.Random, folder: Path) -> Base:
             for queue, queue_offsets in life.committed.items():
                 base.committed[queue] += queue_offsets
             if last:
+                if eager:
+                    await _saved(life)
                 base.remember(await life.waiting() + await life.read_now(Verdict()))
                 base.image = Image.read(root)
         if last and base.stopped:
@@ -154,6 +161,21 @@ async def _make_base(rng: random.Random, folder: Path) -> Base:
     missing = base.ledger.acknowledged.keys() - base.copies.keys()
     assert not missing, f"the script cannot read back {missing}"
     return base
+
+
+async def _saved(life: Life) -> None:
+    """Wait until the last unit of every queue is in its file, so that the next kill finds the same each time."""
+    for topic, queue_id in life.store.queues():
+        position = (life.store.max_offset(topic, queue_id) - 1) * UNIT_SIZE
+        folder = life.root / "consumequeue" / topic / str(queue_id)
+        path = folder / f"{position - position % QUEUE_FILE_BYTES:020d}"
+        async with asyncio.timeout(10):
+            while not _has_unit(path, position % QUEUE_FILE_BYTES):  # noqa: ASYNC110  # the store's own timer saves it
+                await asyncio.sleep(0.002)
+
+
+def _has_unit(path: Path, position: int) -> bool:
+    return path.exists() and any(path.read_bytes()[position : position + UNIT_SIZE])
 
 
 def _forget(ledger: Ledger, topic: str) -> None:

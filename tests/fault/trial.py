@@ -111,15 +111,15 @@ class _Trial:
 
     async def _first(self, root: Path) -> tuple[Path, list[Found]]:
         """Start on the damaged files, judge, send a little more; returns the files left and what they must serve."""
-        touched, gone = touched_log(self._base.image, self._image)
+        self._touched, gone = touched_log(self._base.image, self._image)
         confirmed = 0 if "queuebounds" in self._hurt else self._base.noted
         verdict = Verdict()
         with Heard() as heard:
             async with Life(root, self._ledger, self._clock, 100) as life:
                 found = await life.read_all(verdict)
                 self._outcome.add(verdict, "first start")
-                damage = Damage(touched, gone, confirmed, heard.named, self._base.records, self._base.copies)
-                judged = self._ledger.judge(self._without_repeats(found), self._ledger.acknowledged, damage)
+                damage = Damage(self._touched, gone, confirmed, heard.named, self._base.records, self._base.copies)
+                judged = self._ledger.judge(self._judged(found), self._ledger.acknowledged, damage)
                 self._outcome.add(judged, "first start")
                 self._outcome.named, self._outcome.traceless = judged.named, judged.traceless
                 await self._judge_state(life, heard)
@@ -138,21 +138,27 @@ class _Trial:
         with Heard() as heard:
             async with Life(root, self._ledger, self._clock, 101) as life:
                 found = await life.read_all(verdict)
+        kept, found = self._judged(kept), self._judged(found)
         must = {key for message in kept if (key := read_body(message.body)) is not None}
         damage = Damage(
-            touched=[(start, start + 1) for start, _ in self._heard],
+            touched=self._touched + self._heard,
             named=[(start, end) for start, end in heard.named],
             records={message.physical_offset: message.record for message in kept},
             copies=copies_of(kept),
         )
-        judged = self._ledger.judge(self._without_repeats(found), must, damage)
+        judged = self._ledger.judge(found, must, damage)
         for message in set(map(_place, kept)) - set(map(_place, found)):
             judged.blame("moved", f"{message} is no longer there")
         self._outcome.add(verdict, "second start")
         self._outcome.add(judged, "second start")
 
-    def _without_repeats(self, found: list[Found]) -> list[Found]:
-        """Leave out the second copies of delayed messages where the note of how far they are delivered was hurt."""
+    def _judged(self, found: list[Found]) -> list[Found]:
+        """Leave out what nobody can know when the only file that says so was hurt.
+
+        That a topic was deleted, and how far delayed messages are delivered: these come again then.
+        """
+        if self._base.deleted and "queuebounds" in self._hurt:
+            found = [message for message in found if message.topic != DOOMED]
         if not any(name.startswith("config/delayOffset") for name in self._hurt):
             return found
         seen: set[Key | None] = set()
