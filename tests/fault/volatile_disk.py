@@ -22,6 +22,7 @@ from tests.fault.image import Image
 from tests.fault.system_calls import Call
 
 SECTOR = 512
+PAGE = 4096
 FOLDER = -1
 
 _Names = dict[str, int]
@@ -41,7 +42,7 @@ class VolatileDisk:
         self._pending: dict[str, list[_Change]] = {}
         self._durable: dict[int, bytes] = {}
         self._last: dict[int, bytes] = {}
-        self._refused: dict[int, dict[int, bytes]] = {}
+        self._refused: dict[int, set[int]] = {}
         for folder, folders, names in os.walk(self._root):
             for name in folders:
                 self._names[self._relative(os.path.join(folder, name))] = FOLDER
@@ -73,6 +74,8 @@ class VolatileDisk:
                 self._change(call.path, None)
             case "rename":
                 self._rename(call)
+            case "write":
+                self._dirty_again(call)
             case "sync":
                 self._synced(call, before)
             case "sync_folder":
@@ -83,9 +86,14 @@ class VolatileDisk:
         """What was to be synced is lost, though the page cache shows it."""
         number, now = os.fstat(call.fd).st_ino, _read(call.path)
         durable = self._durable.get(number, b"")
-        lost = self._refused.setdefault(number, {})
-        for at in _differing(durable, now):
-            lost[at] = now[at : at + SECTOR]
+        self._refused.setdefault(number, set()).update(_differing(durable, now))
+
+    def _dirty_again(self, call: Call) -> None:
+        """A write makes the whole of its pages dirty."""
+        refused = self._refused.get(os.fstat(call.fd).st_ino)
+        if refused:
+            first, last = call.position // PAGE * PAGE, call.position + len(call.data)
+            refused -= {at for at in refused if call.position < 0 or (first <= at < -(-last // PAGE) * PAGE)}
 
     def cut_power(self, rng: random.Random) -> Image:
         """Return what a start after a power cut at this moment could find."""
@@ -115,10 +123,10 @@ class VolatileDisk:
             return durable
         length = len(now) if len(now) == len(durable) or rng.random() < 0.7 else len(durable)
         mixed = bytearray(durable[:length].ljust(length, b"\0"))
-        refused = self._refused.get(number, {})
+        refused = self._refused.get(number, ())
         for at in _differing(durable, now):
             part = now[at : at + SECTOR]
-            if at < length and refused.get(at) != part and (mode < 0.5 or rng.random() < 0.5):
+            if at < length and at not in refused and (mode < 0.5 or rng.random() < 0.5):
                 mixed[at : at + len(part)] = part
         return bytes(mixed[:length])
 
@@ -155,14 +163,11 @@ class VolatileDisk:
 
     def _synced(self, call: Call, content: bytes) -> None:
         number = os.fstat(call.fd).st_ino
-        refused = self._refused.get(number, {})
+        refused = self._refused.get(number, ())
         kept = bytearray(content)
         durable = self._durable.get(number, b"").ljust(len(content), b"\0")
-        for at, part in list(refused.items()):
-            if content[at : at + SECTOR] == part:
-                kept[at : at + SECTOR] = durable[at : at + SECTOR][: len(part)]
-            else:
-                del refused[at]
+        for at in refused:
+            kept[at : at + SECTOR] = durable[at : at + SECTOR]
         self._durable[number] = bytes(kept)
 
     def _folder_synced(self, folder: str) -> None:
