@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketcore.broker.state import json_file
-from rocketcore.broker.store import consume_queue, message_store, recovery, segment_file
+from rocketcore.broker.store import commit_log, committer, consume_queue, recovery, segment_file
 
 __all__ = ["BUGS", "plant"]
 
@@ -46,9 +46,9 @@ def _cut_behind_damage(find_after: Callable[..., Any]) -> Callable[..., Any]:
 def _dispatch_early(commit: Callable[..., None]) -> Callable[..., None]:
     """Messages are in their queues, and visible, as soon as they are on their way to the disk."""
 
-    def planted(store: Any) -> None:
-        entries = list(store._entries) if store._in_flight is None else []
-        commit(store)
+    def planted(self: Any) -> None:
+        entries = list(self.entries) if self._in_flight is None else []
+        commit(self)
         for queue, queue_offset, physical_offset, size, tags_code in entries:
             queue.append(queue_offset, physical_offset, size, tags_code)
 
@@ -97,9 +97,9 @@ def _sync_again(sync: Callable[..., None]) -> Callable[..., None]:
 
 
 BUGS: dict[str, tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = {
-    "ack before fsync": (message_store.Group, "sync", _acknowledge_early),
+    "ack before fsync": (commit_log.Group, "sync", _acknowledge_early),
     "wrong truncation": (recovery._Scan, "_find_after", _cut_behind_damage),
-    "dispatch ahead of the durable mark": (message_store.MessageStore, "_commit", _dispatch_early),
+    "dispatch ahead of the durable mark": (committer.Committer, "_commit", _dispatch_early),
     "offset file written in place": (json_file, "replace_file", _write_in_place),
     "note too early": (consume_queue.QueueFiles, "sync", _note_early),
     "no folder fsync": (segment_file.FileSystem, "sync_folder", _forget_folders),
