@@ -368,8 +368,8 @@ def format_properties(properties: Mapping[str, str]) -> str:
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file atomically and durably; the previous content stays beside it as ``<name>.bak``.
 
-    At any crash the path holds the old or the new content, whole. The folder is created where it is missing. A failure
-    leaves nothing else beside it: half a file would keep the room of a full disk.
+    At any crash the path holds the old or the new content, whole. The folder is created where it is missing, and its own
+    name made durable too. A failure leaves nothing else beside it: half a file would keep the room of a full disk.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
@@ -394,8 +394,10 @@ def replace_file(path: Path, data: bytes) -> None:
             with contextlib.suppress(OSError):
                 left.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    # The folder's name is in the one above it, and nobody knows whether an earlier run came to make that durable.
+    for folder in (path.parent, path.parent.parent):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

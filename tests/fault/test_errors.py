@@ -11,7 +11,7 @@ import pytest
 from tests.fault.session import ERRORS, KILL, Fault, Session, judge_left
 
 SEED = os.environ.get("ROCKETCORE_FAULT_SEED", "20261120")
-STRIDE = int(os.environ.get("ROCKETCORE_FAULT_STRIDE", "13"))
+STRIDE = int(os.environ.get("ROCKETCORE_FAULT_STRIDE", "29"))
 """Every so manyth call is failed, every third part of that is cut; 1 for all."""
 
 SECONDS_A_RUN = 2

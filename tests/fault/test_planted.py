@@ -15,7 +15,7 @@ from tests.fault.session import Fault, Session, judge_left
 from tests.fault.trial import run_trial
 
 SEEDS = ("a", "b", "c")
-CUTS = range(0, 2000, 2)
+CUTS = range(0, 2000, 3)
 TRIALS = 60
 
 pytestmark = pytest.mark.fault
