@@ -47,6 +47,9 @@ TIMEOUT = 10.0
 LEVELS = "1s 5s 10s"
 DELAYS = (1.0, 5.0, 10.0)
 LONG_DELAY = 3600.0
+NOTHING_THERE = (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER)
+"""Answers that end a queue; the last one says that the topic has not so many."""
+
 DELAY_ROUNDS = 15
 UNREADABLE_ROUNDS = 20
 
@@ -237,7 +240,7 @@ class Life:
                 for one, (start, end) in zip(records(answer.body), record_spans(answer.body), strict=True):
                     place = (one["queue_id"], one["queue_offset"], one["physical_offset"])
                     found.append(Found(*place, one["body"], topic, answer.body[start:end]))
-            elif answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST):
+            elif answer.code in NOTHING_THERE:
                 return found
             elif answer.code not in (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED):
                 errors += 1
