@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rocketcore.broker.state import json_file
-from rocketcore.broker.store import commit_log, committer, consume_queue, recovery, segment_file
+from rocketcore.broker.store import commit_log, committer, queue_saver, recovery, segment_file
 
 __all__ = ["BUGS", "plant"]
 
@@ -66,11 +67,14 @@ def _write_in_place(replace_file: Callable[..., None]) -> Callable[..., None]:
     return planted
 
 
-def _note_early(sync: Callable[..., None]) -> Callable[..., None]:
-    """The note says that the queues are on disk before they are."""
+def _note_early(write_notes: Callable[..., None]) -> Callable[..., None]:
+    """The note says that the log is in the queues before it is: it has the queues' ends of the note before."""
+    last: dict[int, Any] = {}
 
-    def planted(files: Any) -> None:
-        pass
+    def planted(saver: Any, bounds: Any) -> None:
+        queues = last.get(id(saver), {})
+        last[id(saver)] = bounds.queues
+        write_notes(saver, replace(bounds, queues=queues))
 
     return planted
 
@@ -101,7 +105,7 @@ BUGS: dict[str, tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any
     "wrong truncation": (recovery._Scan, "_find_after", _cut_behind_damage),
     "dispatch ahead of the durable mark": (committer.Committer, "_commit", _dispatch_early),
     "offset file written in place": (json_file, "replace_file", _write_in_place),
-    "note too early": (consume_queue.QueueFiles, "sync", _note_early),
+    "note too early": (queue_saver.QueueSaver, "write_notes", _note_early),
     "no folder fsync": (segment_file.FileSystem, "sync_folder", _forget_folders),
     "fsync tried again": (segment_file.Segment, "sync", _sync_again),
 }
