@@ -9,7 +9,7 @@ import pytest
 from tests.fault.campaign import run_trials
 
 SEED = int(os.environ.get("ROCKETCORE_FAULT_SEED", "20261120"))
-MUTATIONS = int(os.environ.get("ROCKETCORE_FAULT_MUTATIONS", "300"))
+MUTATIONS = int(os.environ.get("ROCKETCORE_FAULT_MUTATIONS", "200"))
 WORKERS = int(os.environ.get("ROCKETCORE_FAULT_WORKERS", "1"))
 SHOWN = 20
 

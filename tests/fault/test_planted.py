@@ -48,7 +48,7 @@ def damage() -> Iterator[Verdict]:
 
 FOUND_BY = {
     "ack before fsync": (cuts, "lost"),
-    "wrong truncation": (damage, "lost"),
+    "wrong truncation": (damage, "blamed"),
     "dispatch ahead of the durable mark": (cuts, "lost"),
     "offset file written in place": (cuts, "state"),
     "note too early": (cuts, "lost"),
