@@ -368,8 +368,8 @@ def format_properties(properties: Mapping[str, str]) -> str:
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file atomically and durably; the previous content stays beside it as ``<name>.bak``.
 
-    At any crash the path holds the old or the new content, whole. The folder is created where it is missing, and its own
-    name made durable too. A failure leaves nothing else beside it: half a file would keep the room of a full disk.
+    At any crash the path holds the old or the new content, whole. The folder is created where it is missing, and its
+    own name made durable too. A failure leaves nothing else beside it: half a file would keep the room of a full disk.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")

@@ -127,7 +127,7 @@ class _Trial:
                 judged = self._ledger.judge(self._judged(found), self._ledger.acknowledged, damage)
                 self._outcome.add(judged, "first start")
                 self._outcome.named, self._outcome.traceless = judged.named, judged.traceless
-                await self._judge_state(life, heard)
+                await self._judge_state(life)
                 new = await self._send_more(life)
                 kept = await life.read_all(verdict)
                 self._outcome.add(self._ledger.judge(self._judged(kept), new, damage), "sent after the damage")
@@ -190,7 +190,7 @@ class _Trial:
 
     # ------------------------------------------------------------------ settings and offsets
 
-    async def _judge_state(self, life: Life, heard: Heard) -> None:
+    async def _judge_state(self, life: Life) -> None:
         """Topics and offsets are the last ones, or older ones where their file was hurt and that is said."""
         verdict = Verdict()
         hurt = _config_hurt(self._hurt, "topics")
