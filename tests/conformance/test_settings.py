@@ -229,7 +229,7 @@ def test_what_a_properties_file_may_look_like(name_servers: NameServers) -> None
         "a = x \\", "   y", "  b:z", "c w", "! comment", "# comment\\", "d=\\u00fc\\t|", "e=a\\\\b", "g", "i=\\q\\=",
         "j=1", "j=2", "k=l=m:n o", "m=x\\", "", "n\\=n=1", "utf-8=ü", "enableTopicList= false ",
         "waitSecondsForService= 46 ",
-        "orderMessageEnable=yes", "z=1\\",
+        "z=1\\",
     ]  # fmt: skip
     server = name_servers.start({"scanNotActiveBrokerInterval": "\n".join(["200", *lines])})
     with server.peer() as peer:
@@ -240,7 +240,7 @@ def test_what_a_properties_file_may_look_like(name_servers: NameServers) -> None
         }  # fmt: skip
         assert settings["n"] == "n=1", "319 does not escape"
         assert "comment" not in settings
-        assert (settings["enableTopicList"], settings["orderMessageEnable"]) == ("false", "false")
+        assert settings["enableTopicList"] == "false"
         assert settings["utf-8"] == ("Ã¼" if peer.apache else "ü")
         assert settings["waitSecondsForService"] == ("45" if peer.apache else "46")
         assert peer.ask(318, body="enableTopicList= true \nutf-8=ö".encode()).code == 0

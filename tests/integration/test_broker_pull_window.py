@@ -46,7 +46,7 @@ async def answered(client: BrokerClient, **fields: Any) -> tuple[int, int]:
         ({"max_transfer_count_on_message_in_memory": 1024}, 4096, 1024),
         ({"max_transfer_count_on_message_in_memory": 1024}, 100, 100),
         (ON_DISK, 4096, 8),
-        ({**ON_DISK, "max_transfer_count_on_message_in_disk": 400}, 4096, 400),
+        ({**ON_DISK, "max_transfer_count_on_message_in_disk": 300}, 4096, 300),
         ({**ON_DISK, "max_transfer_count_on_message_in_memory": 2, "max_transfer_count_on_message_in_disk": 9}, 99, 9),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from pathlib import Path
 
 from rocketcore.broker.record import RecordReader
@@ -59,7 +60,7 @@ def test_a_broker_lives_on_when_its_log_cannot_be_read(processes: Processes, tmp
             assert readable == list(range(0, len(readable) * QUEUES, QUEUES))
             answer = await ask(pull_request(len(readable)))
             assert answer.code == ResponseCode.SYSTEM_ERROR
-            assert f"the page at byte {PAGE} cannot be read: '{log}'" in str(answer.remark)
+            assert re.search(rf"the page at byte \d+ cannot be read: '{re.escape(str(log))}'", str(answer.remark))
             # The same connection, the same queue, a place that can be read again.
             os.truncate(log, size)
             assert (await ask(send_request(COUNT))).code == ResponseCode.SUCCESS
