@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import zlib
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ from struct import Struct
 from rocketcore.broker.store.segment_file import FileSystem, replace_durably
 
 __all__ = ["Checkpoint", "QueueBounds", "RunMark"]
+
+logger = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES = 4096
 _FIELDS = Struct(">qqqqq")
@@ -95,7 +98,10 @@ class RunMark:
             words = path.read_bytes().split()
         except FileNotFoundError:
             return None
-        return cls(int(words[1]) if len(words) == 2 and words[1].isdigit() else None)
+        except OSError as error:
+            logger.error("mark of the last run not readable path=%s reason=%s", path, error)
+            return cls()
+        return cls(int(words[1]) if len(words) == 2 and words[1].isdigit() and len(words[1]) < 20 else None)
 
     def write(self, path: Path, files: FileSystem) -> None:
         """Leave the mark, durably."""

@@ -108,7 +108,7 @@ class CommitLog:
         self._spare: list[bytearray] = []
         self._ahead: Future[Segment] | None = None
         self._allocator: ThreadPoolExecutor | None = None
-        self._retry_at = float("-inf")
+        self._retry_at = self._ahead_at = float("-inf")
         self._full = ""
         self._read_bytes = 0
         self._failure: OSError | None = None
@@ -314,13 +314,17 @@ class CommitLog:
             self._runs.append(Run(segment, self.base + self._run_begin - segment.start, self._run_begin, self.position))
 
     def take(self) -> Group | None:
-        """Return what was appended since the last call, or None; ``give_back`` returns the buffer."""
+        """Return what was appended since the last call, or None; ``give_back`` returns the buffer.
+
+        raises  MemoryError when there is none for another buffer; nothing has changed then
+        """
         if self.position == 0:
             return None
+        following = self._spare.pop() if self._spare else bytearray(BUFFER_BYTES)
         end = self.end_offset
         self._close_run()
         group = Group(self.buffer, self._runs, end)
-        self.buffer = self._spare.pop() if self._spare else bytearray(BUFFER_BYTES)
+        self.buffer = following
         self._runs = []
         self.position = 0
         segment = self.segments[-1]
@@ -336,11 +340,19 @@ class CommitLog:
     # ------------------------------------------------------------------ allocation
 
     def _allocate_ahead(self, segment: Segment, end: int) -> None:
-        """Create the next segment in the background when half of this one is used."""
-        if self._ahead is None and segment.end - end < self._size // 2 and self._clock.monotonic() >= self._retry_at:
+        """Create the next segment in the background when half of this one is used; where no thread can, it waits."""
+        now = self._clock.monotonic()
+        if self._ahead is not None or segment.end - end >= self._size // 2 or now < max(self._ahead_at, self._retry_at):
+            return
+        try:
             if self._allocator is None:
                 self._allocator = ThreadPoolExecutor(1, thread_name_prefix="rocket-store-allocate")
             self._ahead = self._allocator.submit(Segment.create, self._folder, segment.end, self._size, self._files)
+        except (RuntimeError, MemoryError) as error:
+            # The group that was taken just now is written all the same. A half-started pool starts no thread again.
+            self._allocator = None
+            self._ahead_at = now + RETRY_ALLOCATION_SECONDS
+            logger.error("commit log file not made ahead path=%s reason=%s", segment_name(segment.end), error)
 
     def _next_segment(self, start: int) -> Segment:
         """Return the segment that starts at ``start``: the one made ahead, or one made now.

@@ -27,6 +27,9 @@ from rocketcore.service import Clock
 
 __all__ = ["Committer"]
 
+RETRY_SECONDS = 0.2
+"""Before a commit is tried again for which there was no memory."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -110,7 +113,12 @@ class Committer:
         self._scheduled = False
         if self._in_flight is not None or self.read_only_reason is not None:
             return
-        group = self._log.take()
+        try:
+            group = self._log.take()
+        except MemoryError as error:
+            logger.error("commit put off seconds=%g reason=%s", RETRY_SECONDS, error)
+            self._loop.call_later(RETRY_SECONDS, self.schedule)  # type: ignore[union-attr]  # started
+            return
         if group is None:
             return
         entries, self.entries = self.entries, []
@@ -121,7 +129,8 @@ class Committer:
             return
         try:
             group.write()
-        except OSError as error:
+        except Exception as error:
+            # What was taken is in nobody's hands any more: nothing behind it may count as stored.
             self.latch("write", error)
             return
         self._in_flight = None
@@ -139,8 +148,10 @@ class Committer:
             return
         self._log.written = self._log.synced = commit.group.end_offset
         self._log.give_back(commit.group)
-        self._commit()
-        self._finish(commit)
+        try:
+            self._commit()
+        finally:
+            self._finish(commit)
         if wants_zeros:
             self._zero_ahead(commit.group.runs[-1].segment)
 

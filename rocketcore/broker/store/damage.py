@@ -12,6 +12,7 @@ and what it lacks is damage.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -48,8 +49,8 @@ class DamagedRange(NamedTuple):
 
 def put_aside(root: Path, segment: Segment, begin: int, end: int, files: FileSystem) -> None:
     """Copy the bytes ``begin`` to ``end`` of a segment, durably, below ``root``; not where there are only zeros."""
-    path = root / "damaged" / segment_name(segment.start + begin)
-    if path.exists():
+    path = _free_place(root / "damaged" / segment_name(segment.start + begin), segment, begin, end)
+    if path is None:
         return
     chunks = [(at, min(at + CHUNK_BYTES, end)) for at in range(begin, end, CHUNK_BYTES)]
     written = [at for at, stop in chunks if _readable(segment, at, stop).strip(b"\0")]
@@ -68,6 +69,17 @@ def put_aside(root: Path, segment: Segment, begin: int, end: int, files: FileSys
     files.rename(temporary, path)
     files.sync_folder(path.parent)
     files.sync_folder(root)
+
+
+def _free_place(path: Path, segment: Segment, begin: int, end: int) -> Path | None:
+    """Return where to put bytes aside, beside what lay there before them; None if they are there already."""
+    for number in itertools.count(1):
+        if not path.exists():
+            return path
+        if path.stat().st_size == end - begin and path.read_bytes() == _readable(segment, begin, end):
+            return None
+        path = path.with_name(f"{path.name.partition('.')[0]}.{number}")
+    return None
 
 
 def _readable(segment: Segment, begin: int, end: int) -> bytes:

@@ -40,6 +40,15 @@ class DeletedTopics:
         """What the log holds of a topic before ``end_offset`` belongs to no queue."""
         self.before[topic] = end_offset
 
+    def cut_at(self, end_offset: int) -> bool:
+        """Note where the log ends: what comes there is new, whatever was noted. Returns whether that changed a topic.
+
+        A deletion is noted with the end of what was put, which a crash may take back.
+        """
+        cut = {topic: min(end, end_offset) for topic, end in self.before.items()}
+        changed, self.before = cut != self.before, cut
+        return changed
+
     def forget_before(self, start: int) -> None:
         """Drop what concerns only the log before ``start``, which is gone."""
         self.before = {topic: end for topic, end in self.before.items() if end > start}

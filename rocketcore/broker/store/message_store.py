@@ -122,7 +122,7 @@ class MessageStore:
         try:
             mark = RunMark.read(self._path("abort"))
             clean = mark is None
-            bounds, _ = self._queue_saver.read()
+            bounds = self._queue_saver.read()
 
             def before_mending() -> None:
                 if bounds is not None:
@@ -133,6 +133,7 @@ class MessageStore:
             self._log.open_at(self.recovery.end_offset)
             if not clean:
                 self._log.make_sure(bounds.confirm_offset if bounds is not None else -1, self.recovery.end_offset)
+            self._queue_saver.log_ends_at(self.recovery.end_offset)
             RunMark(self.recovery.end_offset if self._checksum else None).write(self._path("abort"), self._files)
         except BaseException:
             self._close_files()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 
 from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
 from rocketcore.broker.store.commit_log import CommitLog
@@ -107,7 +108,7 @@ class QueueSaver:
 
     # ------------------------------------------------------------------ life
 
-    def read(self) -> tuple[QueueBounds | None, Checkpoint]:
+    def read(self) -> QueueBounds | None:
         """Read what the last run noted; bounds with a negative ``confirm_offset`` say only what was deleted."""
         bounds = QueueBounds.read(self._bounds_path)
         self.deleted.read(bounds.deleted_before if bounds is not None else {})
@@ -115,7 +116,15 @@ class QueueSaver:
             bounds.deleted_before = dict(self.deleted.before)
         elif self.deleted.before:
             bounds = QueueBounds(confirm_offset=-1, deleted_before=dict(self.deleted.before))
-        return bounds, Checkpoint.read(self._checkpoint_path)
+        return bounds
+
+    def log_ends_at(self, end_offset: int) -> None:
+        """Make sure, before anything is put there, that no deletion is noted for what comes behind the log's end."""
+        if self.deleted.cut_at(end_offset):
+            self.deleted.write(self.deleted.before)
+            bounds = QueueBounds.read(self._bounds_path)
+            if bounds is not None:
+                replace(bounds, deleted_before=dict(self.deleted.before)).write(self._bounds_path, self._files)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._thread = DiskThread("rocket-store-queues", loop)

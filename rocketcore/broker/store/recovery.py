@@ -259,6 +259,10 @@ class _Scan:
         queue = self._queues.topic(topic).queue(queue_id)
         if queue_offset > queue.max_offset and not self._rebuild and not self._holes:
             raise _Disagreement(f"queue {topic}/{queue_id} ends at {queue.max_offset}, not at {queue_offset}")
+        if queue.max_offset and queue_offset - queue.max_offset > physical_offset // TOMBSTONE_MIN_BYTES:
+            # More messages than fit before it. A record without a checksum may say anything here.
+            self._name(DamagedRange(segment.path, physical_offset, row[SIZE]), f"queue offset {queue_offset}")
+            return
         tags_code = row[TAGS_CODE]
         if row[DELAY_LEVEL] > 0 and topic == SCHEDULE_TOPIC:
             tags_code = delivery_time(row[STORE_TIMESTAMP], row[DELAY_LEVEL], self._levels)
@@ -337,6 +341,7 @@ class _Scan:
             start = begin - begin % self._config.mapped_file_size_commit_log
             path = self._config.commit_log_folder / segment_name(start)
             self._name(DamagedRange(path, begin, end - begin), "files are missing")
+            self._holes = True
 
     def _keep_ends(self) -> None:
         """No queue ends before where it was known to end: its next offset must not be one that consumers passed."""

@@ -334,7 +334,7 @@ class Segment:
         fd = self._writable()
         for begin, end in self.written_ranges(position):
             for chunk in range(begin, end, ZERO_BYTES):
-                data = os.pread(fd, min(ZERO_BYTES, end - chunk), chunk).rstrip(b"\0")
+                data = _read_around(fd, min(ZERO_BYTES, end - chunk), chunk).rstrip(b"\0")
                 if data:
                     last = chunk + len(data)
         return last, end
@@ -349,7 +349,7 @@ class Segment:
         for begin, end in self.written_ranges(position):
             for chunk in range(begin, end, ZERO_BYTES):
                 length = min(ZERO_BYTES, end - chunk)
-                data = os.pread(fd, length, chunk)
+                data = _read_around(fd, length, chunk)
                 if data != _ZEROS[:length]:
                     self._files.write(fd, bytes(length), chunk)
                     cleared += length - data.count(0)
@@ -480,3 +480,16 @@ def replace_durably(path: Path, data: bytes, files: FileSystem) -> None:
         files.close(fd)
     files.rename(temporary, path)
     sync_names(path.parent, files)
+
+
+def _read_around(fd: int, length: int, position: int) -> bytes:
+    """Read bytes of a file, with ones for pages that the disk does not give: they are not to be taken for zeros."""
+    try:
+        return os.pread(fd, length, position)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        if length <= mmap.PAGESIZE:
+            return b"\1" * length
+    end = position + length
+    return b"".join(_read_around(fd, min(mmap.PAGESIZE, end - at), at) for at in range(position, end, mmap.PAGESIZE))
