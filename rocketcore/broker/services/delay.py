@@ -227,10 +227,14 @@ class DelayService:
         return bool(records)
 
     def _still_waits(self, mark: int) -> bool:
-        """Whether the message that was delivered lies behind its level's cursor, so that it will be met."""
-        record = self._store.lookup(mark - 1)
+        """Whether the message that was delivered lies behind its level's cursor, or may, so that it will be met."""
+        try:
+            record = self._store.lookup(mark - 1)
+        except OSError:
+            record = None
         if record is None:
-            return False
+            # Its place in its queue may be what is damaged: that is repaired, and the message is met then.
+            return mark > self._store.min_physical_offset
         level = self._levels.get(int.from_bytes(record[12:16], "big") + 1)
         return level is not None and int.from_bytes(record[20:28], "big") >= level.cursor
 

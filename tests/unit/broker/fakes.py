@@ -129,6 +129,10 @@ class FakeStore:
     def max_physical_offset(self) -> int:
         return self._end
 
+    @property
+    def min_physical_offset(self) -> int:
+        return 0
+
     def queues(self) -> list[tuple[str, int]]:
         return [place for place, queue in self._queues.items() if queue]
 

@@ -16,6 +16,7 @@ from rocketcore.service import ManualClock
 from tests.fixtures.stores import crash_copy, read_queue, running_store, stored
 
 LEVELS = (1_000, 5_000)
+UNIT_SIZE = 20
 V6 = bytes(range(16)) + (10911).to_bytes(4, "big")
 
 
@@ -38,6 +39,21 @@ async def deliver(store: MessageStore, delay: DelayService) -> None:
     done = asyncio.get_running_loop().create_future()
     store.wait(store.max_physical_offset, done.set_result)
     await done
+
+
+def damage_unit(root: Path, queue_offset: int) -> None:
+    """Have the unit of a message of level 1 lead to another place."""
+    path = root / "consumequeue" / SCHEDULE_TOPIC / "0" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[queue_offset * UNIT_SIZE + 7] ^= 1
+    path.write_bytes(data)
+
+
+async def repaired(store: MessageStore) -> None:
+    """Wait until a repair is done."""
+    async with asyncio.timeout(20):
+        while not store.repaired_queues:  # noqa: ASYNC110  # a state of the store, without an event
+            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("host", [bytes(8), V6])
@@ -98,5 +114,25 @@ def test_a_body_that_looks_like_a_delivery_is_none(tmp_path: Path) -> None:
             properties = encode_properties({"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "0"})
             await stored(store, store.put(StoredMessage(topic="T", queue_id=0, body=b"x", properties=properties)))
             assert store.deliveries(0) == set()
+
+    asyncio.run(run())
+
+
+def test_what_was_delivered_is_not_repeated_after_the_repair_of_its_queue(tmp_path: Path) -> None:
+    """The place of the message in its level is damaged while a start looks for what was delivered."""
+    clock = ManualClock()
+
+    async def run() -> None:
+        async with running_store(tmp_path, clock=clock) as store:
+            await store_delayed(store, 4)
+            clock.advance(1.5)
+            await deliver(store, service(store, clock, tmp_path / "delayOffset.json"))
+        damage_unit(tmp_path, 1)
+        async with running_store(tmp_path, clock=clock) as store:
+            delay = service(store, clock, tmp_path / "delayOffset.json")
+            await repaired(store)
+            await deliver(store, delay)
+            assert delay.positions()[1] == (4, 4)
+            assert [int(one["body"].rstrip(b"\0")) for one in read_queue(store)] == list(range(4))
 
     asyncio.run(run())
