@@ -261,8 +261,12 @@ class Life:
                 return
             self.clock.advance(LONG_DELAY)
             await self.deliver()
-            if not self._delays_over():
-                await asyncio.sleep(0.01)  # a damaged queue is repaired on a thread of the store
+            async with asyncio.timeout(TIMEOUT):
+                while self._in_repair():  # noqa: ASYNC110  # a damaged queue is repaired on a thread of the store
+                    await asyncio.sleep(0.002)
+
+    def _in_repair(self) -> bool:
+        return any(self.store.is_in_repair(SCHEDULE_TOPIC, level) for level in range(len(DELAYS)))
 
     def _delays_over(self) -> bool:
         return all(position >= end for position, end in self._broker._delay.positions().values())

@@ -11,7 +11,8 @@ Once     A delivery holds where its message waited: its prepared transaction off
          each level was at some end of the log. So the log behind that end tells, after any crash, which messages came
          since: none is lost, none comes twice.
 Damage   What cannot be read or put is named, counted and passed over. A message whose place in its queue is damaged is
-         whole in the log: the position stays before it until a start has built the queue again.
+         whole in the log: its level waits while the store repairs the queue. Where that did not help, the message is
+         passed over, and the position stays before it until a start has built the queue again.
 
 File     ``config/delayOffset.json``: ``{"dataVersion", "offsetTable": {level: next queue offset}, "logOffset"}``.
 """
@@ -99,6 +100,8 @@ class _Level:
     """Until when what arrives belongs to the last of ``arrivals``."""
     in_flight: deque[_Delivery] = field(default_factory=deque)
     messages_in_flight: int = 0
+    repaired_for: int = -1
+    """Queue offset that could not be read, so that a repair was waited for."""
     is_full: bool = False
     """Whether more is due than may be in flight."""
     unread: tuple[int, int] | None = None
@@ -319,6 +322,8 @@ class DelayService:
 
     def _deliver_some(self, level: _Level, now: float) -> bool:
         """Deliver a few messages; False when the level has to wait."""
+        if self._store.is_in_repair(SCHEDULE_TOPIC, level.queue_id):
+            return False
         low, high = self._bounds(level)
         if level.cursor < low:
             logger.warning("delayed messages were deleted level=%d from=%d to=%d", level.number, level.cursor, low)
@@ -356,12 +361,15 @@ class DelayService:
     # Reading
 
     def _read(self, level: _Level, count: int) -> Sequence[StoredRecord]:
-        """Return the next messages; passes over one that cannot be read, and returns none then."""
+        """Return the next messages; none where the queue needs a repair first, or one was passed over."""
         try:
             records, end = self._records(level, count)
         except (RocketError, ValueError) as error:
             if count > 1:
                 return self._read(level, 1)
+            if isinstance(error, StoreCorrupted) and level.repaired_for != level.cursor:
+                level.repaired_for = level.cursor
+                return ()
             if isinstance(error, StoreCorrupted) and level.unread is None:
                 is_old = level.cursor < level.old_end
                 level.unread = level.cursor, self._log_offset if is_old else self._store.max_physical_offset

@@ -558,6 +558,11 @@ class MessageStore:
         """
         return find_deliveries(self._log, max(physical_offset, self._log.min_offset), self._committer.durable_offset)
 
+    def is_in_repair(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue that was found damaged is being repaired; it is to be read again after that."""
+        queue = self._queues.find(topic, queue_id)
+        return queue is not None and self._queue_saver.is_in_repair(queue)
+
     def max_offset(self, topic: str, queue_id: int, *, committed: bool = True) -> int:
         """Return the end of a queue, 0 for an unknown one; not committed: counting what is not visible yet."""
         if not committed:

@@ -274,6 +274,9 @@ class QueueSaver:
             self._in_repair.add(queue)
             self._run(self._repair(queue, queue_offset))
 
+    def is_in_repair(self, queue: ConsumeQueue) -> bool:
+        return queue in self._in_repair
+
     async def _repair(self, queue: ConsumeQueue, queue_offset: int) -> None:
         assert self._thread is not None, "started"
         try:

@@ -119,6 +119,9 @@ class FakeStore:
     def lookup(self, physical_offset: int) -> bytes | None:
         return self._log.get(physical_offset)
 
+    def is_in_repair(self, topic: str, queue_id: int) -> bool:
+        return False
+
     def max_offset(self, topic: str, queue_id: int) -> int:
         return len(self._queues[topic, queue_id])
 

@@ -136,3 +136,26 @@ def test_what_was_delivered_is_not_repeated_after_the_repair_of_its_queue(tmp_pa
             assert [int(one["body"].rstrip(b"\0")) for one in read_queue(store)] == list(range(4))
 
     asyncio.run(run())
+
+
+def test_a_level_waits_for_the_repair_of_its_queue(tmp_path: Path) -> None:
+    """The message behind the damaged place comes in its turn, in the same life."""
+    clock = ManualClock()
+
+    async def run() -> None:
+        async with running_store(tmp_path, clock=clock) as store:
+            await store_delayed(store, 4)
+        damage_unit(tmp_path, 1)
+        async with running_store(tmp_path, clock=clock) as store:
+            clock.advance(1.5)
+            delay = service(store, clock, tmp_path / "delayOffset.json")
+            for _ in range(3):
+                delay.deliver_due()
+            assert store.is_in_repair(SCHEDULE_TOPIC, 0)
+            await repaired(store)
+            await deliver(store, delay)
+            assert delay.positions()[1] == (4, 4)
+            assert delay.skipped == 0
+            assert [int(one["body"].rstrip(b"\0")) for one in read_queue(store)] == list(range(4))
+
+    asyncio.run(run())
