@@ -46,6 +46,10 @@ ERROR_SECONDS = 10.0
 _ARRIVAL_SECONDS = 0.05
 """Messages that arrive within this time of the first of them are due together, with the last."""
 
+_LONGEST_MILLIS = 2 * 60 * 60 * 1000
+"""The longest delay that a message may have been promised under other settings, as of RocketMQ's own levels: a queue
+that says a later time is damaged, and its whole level would stand still until then."""
+
 _MAX_PER_READ = 32
 _MAX_IN_FLIGHT = 1024
 _REFILL = _MAX_IN_FLIGHT // 2
@@ -165,6 +169,7 @@ class DelayService:
         self._is_gone = is_gone
         self._clock = clock
         self._levels = {number: _Level(number, millis / 1000) for number, millis in enumerate(delay_levels, 1)}
+        self._longest_millis = max((_LONGEST_MILLIS, *delay_levels))
         self._reader = RecordReader(_MAX_PER_READ)
         self._version = DataVersion()
         self._saved: list[int] = []
@@ -353,7 +358,7 @@ class DelayService:
         """Return when a message is due that lay there at the start (monotonic)."""
         stored = record.store_timestamp
         due = self._store.tags_code(SCHEDULE_TOPIC, level.queue_id, record.queue_offset)
-        if due is None or due < stored:
+        if due is None or not stored <= due <= stored + self._longest_millis:
             due = stored + int(level.delay * 1000)
         # A message that seems to come from the future waits its whole delay: it cannot be older than the start.
         return self._loaded + max(min(due - self._loaded_millis, due - stored), 0) / 1000

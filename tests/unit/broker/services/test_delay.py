@@ -422,6 +422,30 @@ def test_a_level_of_another_length_keeps_the_promise_to_what_it_has(scene: Scene
     assert again.bodies() == [b"one"]
 
 
+@pytest.mark.parametrize("bit", [45, 55, 62])
+def test_a_damaged_time_does_not_hold_back_the_level(scene: Scene, tmp_path: Path, bit: int) -> None:
+    """No level makes a message wait for so long; the message behind it would wait as well."""
+    scene.store_delayed(b"one", 2)
+    scene.store_delayed(b"two", 2)
+    scene.store.due[1, 0] ^= 1 << bit
+    again = Scene(tmp_path, store=scene.store, clock=scene.clock)
+    again.turn(4.8)
+    assert again.bodies() == []
+    again.turn(0.4)
+    assert again.bodies() == [b"one", b"two"]
+
+
+def test_a_level_of_days_keeps_its_promise(scene: Scene, tmp_path: Path) -> None:
+    days = Scene(tmp_path, store=scene.store, clock=scene.clock, levels=(172_800_000,))
+    days.store_delayed(b"one", 1)
+    again = Scene(tmp_path, store=scene.store, clock=scene.clock, levels=(172_800_000,))
+    scene.clock.advance(172_799)
+    again.turn(0.8)
+    assert again.bodies() == []
+    again.turn(0.4)
+    assert again.bodies() == [b"one"]
+
+
 def test_a_clock_that_goes_back_never_makes_a_message_early(scene: Scene) -> None:
     scene.store_delayed(b"one", 2)
     scene.clock.set_wall(scene.clock.time_millis() - 3_600_000)
