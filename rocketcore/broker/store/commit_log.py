@@ -88,7 +88,10 @@ class Group:
 
 
 class CommitLog:
-    """Segments and write buffer. Loop thread only, except what the flush thread does: it alone syncs."""
+    """Segments and write buffer. Loop thread only, except what the flush thread does: it alone syncs.
+
+    missing_end  end of the last file that was missing between others when the log was loaded, 0 where none was
+    """
 
     def __init__(self, config: StoreConfig, files: FileSystem, clock: Clock) -> None:
         self.segments: list[Segment] = []
@@ -98,6 +101,7 @@ class CommitLog:
         self.base = 0
         self.written = 0
         self.synced = 0
+        self.missing_end = 0
         self._config = config
         self._folder = config.commit_log_folder
         self._size = config.mapped_file_size_commit_log
@@ -129,6 +133,7 @@ class CommitLog:
         found = list_files(self._folder, self._files)
         mended = bool(found) and mend_files(self._config.root, found, self._size, self._files, before_mending)
         starts = range(min(found), max(found) + 1, self._size) if found else ()
+        self.missing_end = max((start + self._size for start in starts if start not in found), default=0)
         self.segments = [
             Segment(self._folder / segment_name(start), start, self._size, self._files) for start in starts
         ]

@@ -330,11 +330,12 @@ class _Scan:
     def _known_end(self, end: int) -> int:
         """Return up to where the log went at least, if more is known than was found.
 
-        A filler is written when the next file is there; where it is not, it held whatever came after.
+        A filler is written when the next file is there; where it is not, it held whatever came after. A file is made
+        ahead when the one before it is half full: if that one was missing, the log went on in it.
         """
         file_end = self._log.file_end
         behind_filler = end + self._config.mapped_file_size_commit_log if 0 < end == file_end else 0
-        return max(self._bounds.confirm_offset, behind_filler)
+        return max(self._bounds.confirm_offset, behind_filler, self._log.missing_end)
 
     def _name_missing(self, begin: int, end: int) -> None:
         if begin < end:

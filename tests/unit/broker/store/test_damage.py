@@ -323,6 +323,29 @@ def test_a_last_file_that_is_gone_is_named(tmp_path: Path, noted: int) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("zeroed", [0, 4096])
+def test_a_last_file_that_is_gone_is_named_by_the_one_behind_it(tmp_path: Path, zeroed: int) -> None:
+    """The next file was made ahead and is empty; the end of the file before may be lost as well."""
+    root = tmp_path / "s"
+
+    async def run() -> None:
+        places = await crashed(root, 150, size=1500)
+        gone = root / "commitlog" / f"{SEGMENT_BYTES:020d}"
+        gone.unlink()
+        (root / "commitlog" / f"{2 * SEGMENT_BYTES:020d}").write_bytes(bytes(SEGMENT_BYTES))
+        overwrite(root / LOG, SEGMENT_BYTES - zeroed, bytes(zeroed))
+        left = [place for place in places if place.end_offset <= SEGMENT_BYTES - max(zeroed, 8)]
+        begin = left[-1].end_offset if zeroed else SEGMENT_BYTES
+        async with running_store(root) as store:
+            named = [(one.physical_offset, one.length) for one in store.recovery.damaged]
+            assert named == [(begin, 2 * SEGMENT_BYTES - begin)]
+            assert numbers(store) == list(range(len(left)))
+        async with running_store(root) as store:
+            assert store.recovery.damaged == []
+
+    asyncio.run(run())
+
+
 def test_files_with_other_names_are_left_alone(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_store(tmp_path) as store:
