@@ -141,9 +141,12 @@ class ConsumeQueue:
         return units
 
     def first_unsaved(self) -> int:
-        """Return where the first unit that is not in the files leads, -1 where all are."""
-        start = (self.saved - self._tail_start) * UNIT_SIZE
-        return unit(bytes(self._tail[start : start + UNIT_SIZE]), 0)[0] if self.saved < self.max_offset else -1
+        """Return where the first unit leads that is not in the files and no blank, -1 where there is none."""
+        for index in range(self.saved - self._tail_start, self.max_offset - self._tail_start):
+            physical_offset, size, _ = unit(self._tail, index)
+            if not is_blank(physical_offset, size):
+                return physical_offset
+        return -1
 
     def mark_saved(self, end: int) -> None:
         """Note that the units before ``end`` are in the files; old ones leave the tail."""

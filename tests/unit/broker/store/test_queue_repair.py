@@ -15,7 +15,15 @@ from rocketcore.broker.store import GetStatus, MessageStore
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import StoreCorrupted
 from rocketcore.service import ManualClock
-from tests.fixtures.stores import SEGMENT_BYTES, UNITS_PER_FILE, FailingFiles, put, read_queue, running_store
+from tests.fixtures.stores import (
+    SEGMENT_BYTES,
+    UNITS_PER_FILE,
+    FailingFiles,
+    crash_copy,
+    put,
+    read_queue,
+    running_store,
+)
 
 COUNT = 3 * UNITS_PER_FILE + 7
 QUEUE = Path("consumequeue") / "T" / "0"
@@ -176,5 +184,27 @@ def test_a_repair_that_finds_no_room_is_tried_with_the_next_read(tmp_path: Path)
             assert files.calls.count("write") > 1
             assert [one["body"] for one in read_queue(store)] == [body(number) for number in range(COUNT)]
             assert store.read_only_reason is None
+
+    asyncio.run(run())
+
+
+def test_a_repair_up_to_damage_of_the_log_finds_what_lies_before_it(tmp_path: Path) -> None:
+    """The first unit that is not in the files stands for a message that is lost: it leads nowhere."""
+    live, root = tmp_path / "live", tmp_path / "crashed"
+
+    async def run() -> None:
+        async with running_store(live) as store:
+            places = [await put(store, body(number)) for number in range(10)]
+        async with running_store(live) as store:
+            places += [await put(store, body(number)) for number in range(10, 15)]
+            crash_copy(live, root)
+        overwrite(root / "commitlog" / f"{0:020d}", places[10].physical_offset + 300, b"damage")
+        async with running_store(root) as store:
+            assert not store.recovery.rebuilt
+            overwrite(root / QUEUE / f"{0:020d}", 5 * 20, bytes(5 * 20))
+            with pytest.raises(StoreCorrupted, match="damaged at offset 5"):
+                store.get("T", 0, 5, 32)
+            await repaired(store)
+            assert [one["body"] for one in read_queue(store)] == [body(n) for n in range(15) if n != 10]
 
     asyncio.run(run())
