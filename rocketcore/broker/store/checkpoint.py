@@ -1,7 +1,8 @@
 """What is known to be durable: RocketMQ's ``checkpoint`` file, and the bounds of the consume queues beside it.
 
 ``checkpoint``   4096 bytes (broker.md §6): times of the last message flushed to the log, put in queues, put in the
-                 index; from 5.x on also the physical offset up to which the store is confirmed
+                 index; from 5.x on also the physical offset up to which the store is confirmed. Behind RocketMQ's
+                 fields, from byte 64 on, ours: where the log begins, and the CRC-32 of the 72 bytes before
 ``queuebounds``  our own: where the log begins, min and max of every consume queue when the log before
                  ``confirm_offset`` and the queues built from it were on disk, and how far the log belongs to topics
                  that were deleted. With it a start need not read the queues, notices one that was lost or cut, and
@@ -29,6 +30,10 @@ logger = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES = 4096
 _FIELDS = Struct(">qqqqq")
+_OUR_POSITION = 64
+_BEGIN = Struct(">q")
+_DIGEST = Struct(">I")
+_OUR_END = _OUR_POSITION + _BEGIN.size + _DIGEST.size
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,6 +42,8 @@ class Checkpoint:
 
     The time of the index stays 0: there is none, and Apache, which believes it, would not build what is missing. With 0
     it takes down index files of before and, where ``messageIndexSafe`` asks for a whole index, reads all of the log.
+
+    begin_offset  where the log begins; -1 where that is not known, as in a file that RocketMQ wrote or in a damaged one
     """
 
     physic_msg_timestamp: int = 0
@@ -44,6 +51,7 @@ class Checkpoint:
     index_msg_timestamp: int = 0
     master_flushed_offset: int = 0
     confirm_physical_offset: int = 0
+    begin_offset: int = -1
 
     @classmethod
     def read(cls, path: Path) -> Checkpoint:
@@ -61,6 +69,7 @@ class Checkpoint:
             index_msg_timestamp=index,
             master_flushed_offset=master,
             confirm_physical_offset=confirm,
+            begin_offset=_begin_offset(data),
         )
 
     def encode(self) -> bytes:
@@ -71,6 +80,9 @@ class Checkpoint:
             self.master_flushed_offset,
             self.confirm_physical_offset,
         )
+        if self.begin_offset >= 0:
+            head = head.ljust(_OUR_POSITION, b"\0") + _BEGIN.pack(self.begin_offset)
+            head += _DIGEST.pack(zlib.crc32(head))
         return head.ljust(CHECKPOINT_BYTES, b"\0")
 
     def write(self, path: Path, files: FileSystem) -> None:
@@ -80,6 +92,17 @@ class Checkpoint:
     def min_timestamp(self) -> int:
         """Store time before which messages are surely in the log and in the queues."""
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - 3000)
+
+
+def _begin_offset(data: bytes) -> int:
+    """Return where the log begins, -1 where the content of a checkpoint does not say, or is not as it was written."""
+    if len(data) < _OUR_END:
+        return -1
+    digest_position = _OUR_END - _DIGEST.size
+    if _DIGEST.unpack_from(data, digest_position)[0] != zlib.crc32(data[:digest_position]):
+        return -1
+    (begin_offset,) = _BEGIN.unpack_from(data, _OUR_POSITION)
+    return int(begin_offset)
 
 
 @dataclass(slots=True)

@@ -109,14 +109,21 @@ class QueueSaver:
     # ------------------------------------------------------------------ life
 
     def read(self) -> QueueBounds | None:
-        """Read what the last run noted; bounds with a negative ``confirm_offset`` say only what was deleted."""
+        """Read what the last run noted.
+
+        Bounds with a negative ``confirm_offset`` say only what was deleted, and where the log begins.
+        """
         bounds = QueueBounds.read(self._bounds_path)
         self.deleted.read(bounds.deleted_before if bounds is not None else {})
         if bounds is not None:
             bounds.deleted_before = dict(self.deleted.before)
-        elif self.deleted.before:
-            bounds = QueueBounds(confirm_offset=-1, deleted_before=dict(self.deleted.before))
-        return bounds
+            return bounds
+        begin_offset = Checkpoint.read(self._checkpoint_path).begin_offset
+        if begin_offset < 0 and not self.deleted.before:
+            return None
+        return QueueBounds(
+            begin_offset=begin_offset, confirm_offset=-1, deleted_before=dict(self.deleted.before)
+        )
 
     def log_ends_at(self, end_offset: int) -> None:
         """Make sure, before anything is put there, that no deletion is noted for what comes behind the log's end."""
@@ -212,6 +219,7 @@ class QueueSaver:
             physic_msg_timestamp=bounds.store_timestamp,
             logics_msg_timestamp=bounds.store_timestamp,
             confirm_physical_offset=bounds.confirm_offset,
+            begin_offset=bounds.begin_offset,
         ).write(self._checkpoint_path, self._files)
 
     def _failed(self, error: Exception) -> None:

@@ -286,11 +286,16 @@ def test_a_tail_that_cannot_be_put_aside_is_not_cleared(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_first_files_that_are_gone_are_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("noted", [True, False])
+def test_first_files_that_are_gone_are_named(tmp_path: Path, *, noted: bool) -> None:
+    """By either note: the bounds of the queues, or the checkpoint."""
+
     async def run() -> None:
         async with running_store(tmp_path) as store:
             places = [await put(store, b"%06d" % number + bytes(2000)) for number in range(200)]
         (tmp_path / LOG).unlink()
+        if not noted:
+            (tmp_path / "queuebounds").unlink()
         lost = sum(place.physical_offset < SEGMENT_BYTES for place in places)
         async with running_store(tmp_path) as store:
             assert [tuple(one) for one in store.recovery.damaged] == [(tmp_path / LOG, 0, SEGMENT_BYTES)]

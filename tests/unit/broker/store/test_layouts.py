@@ -106,6 +106,18 @@ def test_a_short_or_missing_checkpoint_is_zero(tmp_path: Path) -> None:
     assert Checkpoint.read(path) == Checkpoint()
 
 
+def test_a_checkpoint_says_where_the_log_begins_if_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    Checkpoint(confirm_physical_offset=7, begin_offset=1 << 30).write(path, FileSystem())
+    whole = path.read_bytes()
+    assert Checkpoint.read(path).begin_offset == 1 << 30
+    for position in range(76):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        assert Checkpoint.read(path).begin_offset == -1
+    path.write_bytes(whole[:75])
+    assert Checkpoint.read(path) == Checkpoint(confirm_physical_offset=7)
+
+
 def test_bounds_with_any_byte_changed_are_not_used(tmp_path: Path) -> None:
     path = tmp_path / "queuebounds"
     bounds = QueueBounds(
