@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,12 +24,13 @@ class Image:
 
     @classmethod
     def read(cls, root: Path) -> Image:
+        """Read the files as they are at this moment; what goes meanwhile is gone, as when a store replaces a note."""
         image = cls()
         for folder, _, names in os.walk(root):
             relative = os.path.relpath(folder, root)
             image.folders.add(relative)
             for name in names:
-                with open(os.path.join(folder, name), "rb") as file:
+                with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "rb") as file:
                     image.files[os.path.normpath(os.path.join(relative, name))] = file.read()
         return image
 
