@@ -55,10 +55,13 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path) -> Checkpoint:
-        """Read the file; all zero where it is missing or too short."""
+        """Read the file; all zero where it is missing, too short or not readable."""
         try:
             data = path.read_bytes()
         except FileNotFoundError:
+            return cls()
+        except OSError as error:
+            logger.error("checkpoint not readable path=%s reason=%s", path, error)
             return cls()
         if len(data) < _FIELDS.size:
             return cls()

@@ -121,9 +121,7 @@ class QueueSaver:
         begin_offset = Checkpoint.read(self._checkpoint_path).begin_offset
         if begin_offset < 0 and not self.deleted.before:
             return None
-        return QueueBounds(
-            begin_offset=begin_offset, confirm_offset=-1, deleted_before=dict(self.deleted.before)
-        )
+        return QueueBounds(begin_offset=begin_offset, confirm_offset=-1, deleted_before=dict(self.deleted.before))
 
     def log_ends_at(self, end_offset: int) -> None:
         """Make sure, before anything is put there, that no deletion is noted for what comes behind the log's end."""

@@ -104,6 +104,9 @@ def test_a_short_or_missing_checkpoint_is_zero(tmp_path: Path) -> None:
     assert Checkpoint.read(path) == Checkpoint()
     path.write_bytes(bytes(39))
     assert Checkpoint.read(path) == Checkpoint()
+    path.unlink()
+    path.mkdir()
+    assert Checkpoint.read(path) == Checkpoint()
 
 
 def test_a_checkpoint_says_where_the_log_begins_if_it_is_whole(tmp_path: Path) -> None:
