@@ -15,7 +15,7 @@ import click
 
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
 from rocketcore.cli.options import command, current
-from rocketcore.cli.render import check_stream_form, counted, progress, show_line, tell
+from rocketcore.cli.render import check_stream_form, counted, discard, progress, show_line, tell
 from rocketcore.cli.times import DURATION, TIME
 from rocketcore.errors import BrokerError
 
@@ -116,16 +116,13 @@ def produce(
                         not_ok += not result
                     sent += 1
                     if result is not None and not quiet:
-                        _show_result(result)
-        except BrokerError as error:
-            if TIMERS_OFF not in str(error):
-                raise
-            raise CommandFailed(
-                error.code_name, str(error), "this broker has no timers: --delay-level delivers by one of its levels"
-            ) from error
+                        quiet = not _show_result(result)
         except (Exception, KeyboardInterrupt) as error:
-            if sent and not isinstance(error, BrokenPipeError):
+            if sent:
                 tell(f"{counted(sent, 'message')} sent to {topic} before this:")
+            if isinstance(error, BrokerError) and TIMERS_OFF in str(error):
+                hint = "this broker has no timers: --delay-level delivers by one of its levels"
+                raise CommandFailed(error.code_name, str(error), hint) from error
             raise
     progress(f"{counted(sent, 'message')} sent to {topic}")
     if not_ok:
@@ -133,19 +130,25 @@ def produce(
                             "the status of each tells why", exit_code=EXIT_PARTLY)  # fmt: skip
 
 
-def _show_result(result: SendResult) -> None:
+def _show_result(result: SendResult) -> bool:
+    """Print what became of a message; False when nobody reads it any more, which is no reason to send no more."""
     queue = result.queue
-    show_line(
-        {
-            "status": result.status.value,
-            "msg_id": result.msg_id,
-            "topic": queue.topic,
-            "broker": queue.broker,
-            "queue_id": queue.queue_id,
-            "offset": result.offset,
-        },
-        f"{result.status.value} {queue.broker}/{queue.queue_id}@{result.offset} {result.msg_id}",
-    )
+    try:
+        show_line(
+            {
+                "status": result.status.value,
+                "msg_id": result.msg_id,
+                "topic": queue.topic,
+                "broker": queue.broker,
+                "queue_id": queue.queue_id,
+                "offset": result.offset,
+            },
+            f"{result.status.value} {queue.broker}/{queue.queue_id}@{result.offset} {result.msg_id}",
+        )
+    except BrokenPipeError:
+        discard(sys.stdout)
+        return False
+    return True
 
 
 def _inputs(bodies: tuple[str, ...], jsonl: bool) -> Iterator[dict[str, Any]]:

@@ -23,6 +23,7 @@ import pytest
 from rocketcore.admin.client import Admin
 from rocketcore.cli.main import run
 from rocketcore.client.sync import Producer
+from rocketcore.errors import BrokerError
 from rocketcore.local import LocalCluster
 from rocketcore.message import Message, MessageQueue, ReceivedMessage
 from rocketcore.protocol.bodies import QueueData
@@ -867,6 +868,35 @@ def test_a_closed_pipe_ends_quietly(cluster: LocalCluster, topic: str) -> None:
     process.stderr.close()
     assert process.wait(5) == 0, err
     assert "Traceback" not in err
+
+
+def test_all_is_sent_though_nobody_reads_what_became_of_it(cluster: LocalCluster, topic: str) -> None:
+    """``produce | head -1`` dropped the rest of its input."""
+    process = start("produce", topic, "-n", "300", "body", "--namesrv", cluster.namesrv)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("SEND_OK")
+    process.stdout.close()
+    assert process.stderr is not None
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(30) == 0, err
+    assert f"300 messages sent to {topic}" in err
+
+
+def test_a_broker_that_refuses_midway(rocket: Rocket, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    send, bodies = Producer.send, []
+
+    def refusing(producer: Producer, message: Any, *arguments: Any, **options: Any) -> Any:
+        bodies.append(message)
+        if len(bodies) == 3:
+            raise BrokerError.of(14, "disk full")
+        return send(producer, message, *arguments, **options)
+
+    monkeypatch.setattr(Producer, "send", refusing)
+    code, out, err = rocket("produce", topic, "a", "b", "c", "d")
+    assert (code, len(out.splitlines())) == (1, 2)
+    assert f"2 messages sent to {topic} before this:" in err
+    assert "disk full" in err
 
 
 def test_what_to_do_where_one_side_speaks_tls_and_the_other_does_not(
