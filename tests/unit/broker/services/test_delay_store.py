@@ -106,6 +106,27 @@ def test_deliveries_are_found_in_every_segment(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_damage_hides_no_delivery_behind_it(tmp_path: Path) -> None:
+    """The rest of the file was given up, and everything in it came again."""
+    clock = ManualClock()
+
+    async def run() -> None:
+        async with running_store(tmp_path, clock=clock) as store:
+            await store_delayed(store, 20)
+            result = store.put(StoredMessage(topic="T", queue_id=1, body=b"other"))
+            await stored(store, result)
+            delay = service(store, clock, tmp_path / "delayOffset.json")
+            clock.advance(1.5)
+            await deliver(store, delay)
+            log = tmp_path / "commitlog" / f"{0:020d}"
+            with log.open("r+b") as file:
+                file.seek(result.physical_offset + 4)
+                file.write(b"\0")
+            assert len(store.deliveries(0)) == 20
+
+    asyncio.run(run())
+
+
 def test_a_body_that_looks_like_a_delivery_is_none(tmp_path: Path) -> None:
     """Only the broker writes the field that tells."""
 
