@@ -222,7 +222,11 @@ class _Scan:
                 view, at, stop, segment.start, self._table.view, self._config.check_crc_on_recover, self._sealed
             )
             self._dispatch(segment, view, count)
-            if status == FULL or (status == END_OF_DATA and at == stop < segment.size):
+            if status == FULL:
+                continue
+            if status == END_OF_DATA and stop < segment.size:
+                if at < stop:
+                    self._sealed_from = NEVER  # no run begins within a record: the mark is damaged
                 continue
             if status == FILLER:
                 return segment.end, True

@@ -104,6 +104,21 @@ def test_a_mark_that_says_nothing(tmp_path: Path, content: bytes) -> None:
     assert RunMark.read(tmp_path / "abort") == RunMark(None)
 
 
+def test_a_mark_within_a_record(tmp_path: Path) -> None:
+    """It is damaged, and the record is not: without checksums nothing else tells where a run began."""
+
+    async def run() -> None:
+        async with running_store(tmp_path, enabled_append_prop_crc=False) as store:
+            for _ in range(5):
+                result = await put(store, BODY)
+        (tmp_path / "abort").write_text(f"1 {result.physical_offset - 1000}")
+        (tmp_path / "queuebounds").unlink()
+        async with running_store(tmp_path) as store:
+            assert (store.recovery.damaged, len(read_queue(store))) == ([], 5)
+
+    asyncio.run(run())
+
+
 def test_a_mark_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "abort").mkdir()
     assert RunMark.read(tmp_path / "abort") == RunMark(None)
