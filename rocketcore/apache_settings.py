@@ -9,15 +9,16 @@ a name that it does not know, and over what we do not do it would not: one that 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
-from rocketcore.config_file import BadSetting, property_names
+from rocketcore.config_file import ENVIRONMENT_PREFIX, BadSetting, property_names
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["check_settings"]
+__all__ = ["check_settings", "protective_variables"]
 
 logger = logging.getLogger(__name__)
 
@@ -219,10 +220,24 @@ def check_settings(
                 raise BadSetting(name, value.strip(), f"asks for {asked}")
         elif name in _APACHE[server]:
             without_effect.append(name)
+        elif any(word in name.lower() for word in ("acl", "auth")) and value.strip().lower() not in _OFF:
+            raise BadSetting(name, value.strip(), f"no setting has such a name, and it seems to ask for {_ACCESS}")
         else:
             _warn_of_unknown(server, name, {*declared, *_APACHE[server], *_PROTECTION}, where(name))
     if without_effect:
         logger.info("settings of Apache RocketMQ without effect here names=%s", ",".join(sorted(without_effect)))
+
+
+def protective_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the settings that ask for protection among the environment's variables: ``ROCKETCORE_ACL_ENABLE``, …"""
+    names = {name.lower(): name for name in _PROTECTION}
+    found = {}
+    for variable, value in (os.environ if environ is None else environ).items():
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            name = names.get(variable.removeprefix(ENVIRONMENT_PREFIX).replace("_", "").lower())
+            if name is not None:
+                found[name] = value
+    return found
 
 
 def _warn_of_unknown(server: str, name: str, known: Iterable[str], where: str) -> None:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import click
 
-from rocketcore.apache_settings import check_settings
+from rocketcore.apache_settings import check_settings, protective_variables
 from rocketcore.cli.failures import EXIT_USAGE, CommandFailed
 from rocketcore.cli.options import command, current
 from rocketcore.config_file import (
@@ -75,7 +75,7 @@ def start_namesrv(
     declared = [NameServerConfig, *TLS_SETTINGS]
     sources = _Sources(config_file, environment_properties(declared), options)
     with sources.named():
-        check_settings("name server", sources.properties, declared, sources.where)
+        check_settings("name server", {**protective_variables(), **sources.properties}, declared, sources.where)
         config = load_config(NameServerConfig, sources.properties)
         properties = tls_properties(sources.properties)
         tls, to_others = load_config(ServerTls, properties), client_tls(properties)
@@ -134,7 +134,7 @@ def start_broker(
     if "namesrvAddr" not in sources.properties:
         options["namesrvAddr"] = current().namesrv
     with sources.named():
-        check_settings("broker", sources.properties, declared, sources.where)
+        check_settings("broker", {**protective_variables(), **sources.properties}, declared, sources.where)
         config = load_config(BrokerConfig, sources.properties)
         store_config = load_config(StoreConfig, sources.properties)
         properties = tls_properties(sources.properties)

@@ -7,9 +7,10 @@ import logging
 import pytest
 
 from rocketcore import LocalCluster
-from rocketcore.apache_settings import check_settings
+from rocketcore.apache_settings import check_settings, protective_variables
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.store.config import StoreConfig
+from rocketcore.cli.main import run
 from rocketcore.config_file import BadSetting
 from rocketcore.nameserver.config import NameServerConfig
 
@@ -69,3 +70,25 @@ def test_unknown_names_are_a_warning_each_with_the_nearest(caplog: pytest.LogCap
 def test_what_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(BadSetting, match="no setting has such a name"):
         check_settings("broker", {name: "1"}, DECLARED)
+
+
+@pytest.mark.parametrize("name", ["aclEnabled", "enableACL", "AuthEnable"])
+def test_a_misspelt_protection_is_refused(name: str) -> None:
+    """An open server with a warning among its first lines is not what was asked for."""
+    with pytest.raises(BadSetting, match="seems to ask for access control"):
+        check_settings("broker", {name: "true"}, DECLARED)
+    check_settings("broker", {name: "false"}, DECLARED)
+
+
+def test_protection_by_a_variable_is_protection() -> None:
+    variables = {"ROCKETCORE_ACL_ENABLE": "true", "ROCKETCORE_BROKER_ROLE": "SLAVE", "ROCKETCORE_LISTEN_PORT": "1"}
+    assert protective_variables(variables) == {"aclEnable": "true", "brokerRole": "SLAVE"}
+
+
+@pytest.mark.parametrize("server", ["namesrv", "broker"])
+def test_a_server_that_a_variable_asks_for_protection_does_not_start(
+    server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ROCKETCORE_ACL_ENABLE", "true")
+    assert run([server, "start", "-p"]) == 2
+    assert "aclEnable" in capsys.readouterr().err
