@@ -380,6 +380,8 @@ class Accumulator:
             except asyncio.CancelledError:
                 self._settle(batch, error)
                 raise
+            except BaseException as failure:  # of a hook, while the route was asked for
+                outcome = failure
         lane.under_way -= 1
         if outcome is None:
             batch.waits = True
