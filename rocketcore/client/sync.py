@@ -271,8 +271,10 @@ class PushConsumer(_Hosted):
         A handler may call it: then it returns at once, and the consumer closes when the handler is done.
         """
         self._ended.set()
-        if self._consumer.called_by_handler():
-            threading.Thread(target=super().close, name="consumer-close", daemon=True).start()
+        on_loop = self._thread is not None and self._thread.is_current  # where coroutine handlers run
+        if on_loop or self._consumer.called_by_handler():
+            # The interpreter waits for this thread at its end: until then the offsets are not stored.
+            threading.Thread(target=super().close, name="consumer-close", daemon=False).start()
         else:
             super().close()
 

@@ -180,6 +180,33 @@ def test_a_handler_may_close_its_consumer(
     assert time.monotonic() - began < 5
 
 
+def test_a_coroutine_handler_may_close_its_blocking_consumer(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str, producer: rmq.Producer
+) -> None:
+    topic, second = make_topic(), Inbox()
+    consumer = rmq.PushConsumer(cluster.namesrv, group=group, start_from="first")
+    closing: list[threading.Thread] = []
+    refused: list[BaseException] = []
+
+    @consumer.subscribe(topic)
+    async def handle(message: rmq.ReceivedMessage) -> None:
+        try:
+            consumer.close()
+        except rmq.RocketError as error:
+            refused.append(error)
+        closing.extend(thread for thread in threading.enumerate() if thread.name == "consumer-close")
+
+    producer.send(topic, "first")
+    consumer.run()
+    for thread in closing:
+        thread.join()
+    assert not refused
+    producer.send(topic, "second")
+    with rmq.PushConsumer(cluster.namesrv, group=group, start_from="first") as another:
+        another.subscribe(topic, handler=second.add)
+        assert second.wait(1) == ["second"]
+
+
 def test_a_handler_may_close_its_consumer_before_run_waits(
     cluster: LocalCluster, make_topic: MakeTopic, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
