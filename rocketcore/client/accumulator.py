@@ -32,7 +32,7 @@ from rocketcore.client.lane import Lane, Windows
 from rocketcore.client.outgoing import can_be_batched, property_text
 from rocketcore.client.publisher import TopicPublisher
 from rocketcore.client.send_command import SendTarget
-from rocketcore.errors import ClientClosed, ConfigError, Overloaded, RequestTimeout, RocketError
+from rocketcore.errors import ClientClosed, ConfigError, Overloaded, RocketError
 from rocketcore.message import Message, MessageQueue, SendResult, SendStatus
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock
 
@@ -49,7 +49,6 @@ OVER_LIMIT: Final = 2
 
 FIRST_LOOK_UP_PAUSE: Final = 0.1
 LONGEST_LOOK_UP_PAUSE: Final = 1.0
-_CLOSED: Final = "the producer was closed before the message was sent"
 _LEAST_TIMEOUT: Final = 0.001
 _SLICE_SECONDS: Final = 0.5
 """Threads wait in slices of this length, so that a signal's handler runs between two."""
@@ -143,13 +142,13 @@ class Accumulator:
                     self._seal(key)
                     batch = None
                 if batch is None:
-                    batch = self._open[key] = self._new_batch(topic, key)
                     self._new.append(key)
-                    self._wake()
+                    batch = self._open[key] = self._new_batch(topic, key)
             else:
                 batch = self._new_batch(topic, key)
                 batch.group, batch.queue = message.message_group, queue
                 self._ready.append(batch)
+            if not self._woken and (self._new or self._ready):  # of this call, or of one that a Ctrl-C ended
                 self._wake()
             index = len(batch.ids)
             batch.ids.append(msg_id)
@@ -222,7 +221,8 @@ class Accumulator:
         return target.queue
 
     def _seal(self, key: str | MessageQueue) -> None:
-        self._ready.append(self._open.pop(key))
+        self._ready.append(self._open[key])  # a Ctrl-C comes between two calls: at worst it is in both then
+        del self._open[key]
 
     def _seal_all(self) -> None:
         for key in list(self._open):
@@ -231,8 +231,8 @@ class Accumulator:
     def _wake(self) -> None:
         """Have ``_pump`` run on the loop soon; once for any number of calls until it does."""
         if not self._woken:
-            self._woken = True
             self._loop.call_soon_threadsafe(self._pump)
+            self._woken = True
 
     # Sending batches, on the loop
 
@@ -244,7 +244,10 @@ class Accumulator:
                 if key in self._open and self._is_idle(key):
                     self._seal(key)
             self._woken = False
-            ready, self._ready = self._ready, deque()
+            ready, self._ready = dict.fromkeys(self._ready), deque()
+            for batch in ready:
+                if batch.key is not None and self._open.get(batch.key) is batch:
+                    del self._open[batch.key]
             if self._open and self._linger is None:
                 self._linger = self._loop.call_later(self._config.linger, self._linger_over)
             if self._unsettled and self._expiry is None:
@@ -276,7 +279,6 @@ class Accumulator:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(batch.topic, batch.key)
-        batch.waits = True
         lane.waiting.append(batch)
         self._advance(lane)
 
@@ -305,7 +307,7 @@ class Accumulator:
                 batch.attempts.avoid.clear()
                 continue
             lane.waiting.popleft()
-            batch.waits = False
+            batch.is_under_way = True
             lane.under_way += 1
             self._windows.enter(target.address)
             self._task(self._send(lane, batch, target))
@@ -372,7 +374,7 @@ class Accumulator:
             else:
                 outcome = result
         except asyncio.CancelledError:
-            self._settle(batch, ClientClosed(_CLOSED))
+            self._settle(batch, batch.closed())
             raise
         except BaseException as error:
             try:
@@ -384,7 +386,7 @@ class Accumulator:
                 outcome = failure
         lane.under_way -= 1
         if outcome is None:
-            batch.waits = True
+            batch.is_under_way = False
             lane.waiting.appendleft(batch)
         else:
             self._settle(batch, outcome)
@@ -466,7 +468,6 @@ class Accumulator:
             self._pump()
 
     def _settle(self, batch: Batch, outcome: SendResult | BaseException) -> None:
-        batch.waits = False
         with self._lock:
             # Before the callbacks, which may send.
             self._bytes -= batch.bytes
@@ -495,26 +496,19 @@ class Accumulator:
         now = self._clock.monotonic()
         with self._lock:
             batches = list(self._unsettled)
-        late = [batch for batch in batches if batch.waits and batch.end <= now]
-        for batch in late:
-            lane = self._lanes[(batch.topic,) if batch.key is None else batch.key]
-            lane.waiting.remove(batch)
-            self._settle(batch, self._too_late(lane, batch))
-            self._drop_if_done(lane)
+            to_come = {*self._ready, *self._open.values()}
+        for batch in batches:
+            if batch.end > now or batch.is_under_way or batch in to_come:
+                continue
+            lane = self._lanes.get((batch.topic,) if batch.key is None else batch.key)
+            if lane is not None and batch in lane.waiting:  # a Ctrl-C may have kept it from its lane
+                lane.waiting.remove(batch)
+                self._drop_if_done(lane)
+            failure = None if lane is None else lane.failure
+            self._settle(batch, batch.too_late(self._config.delivery_timeout, failure))
         following = next((batch for batch in batches if batch.end > now), None)
         if following is not None:
             self._arm_expiry(following)
-
-    def _too_late(self, lane: Lane, batch: Batch) -> SendResult | RocketError:
-        timeout = self._config.delivery_timeout
-        if batch.result is not None:
-            return batch.result
-        if batch.attempts is not None:
-            return batch.attempts.error(timeout)
-        why = str(lane.failure) if lane.failure is not None else "what was sent before has not been answered"
-        error = RequestTimeout(f"send to topic {batch.topic!r}: not sent within {timeout:g} s: {why}")
-        error.__cause__ = lane.failure
-        return error
 
     # The end
 
@@ -582,16 +576,16 @@ class Accumulator:
                 timer.cancel()
         with self._lock:
             self._seal_all()
-            waiting, self._ready = list(self._ready), deque()
+            waiting, self._ready = list(dict.fromkeys(self._ready)), deque()
         for lane in self._lanes.values():
             waiting += lane.waiting
             lane.waiting.clear()
         for batch in waiting:
-            self._settle(batch, ClientClosed(_CLOSED))
+            self._settle(batch, batch.closed())
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
         for batch in list(self._unsettled):  # its task was cancelled before it began
-            self._settle(batch, ClientClosed(_CLOSED))
+            self._settle(batch, batch.closed())

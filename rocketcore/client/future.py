@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from rocketcore.client.attempts import Attempts
-from rocketcore.errors import ConfigError, RequestTimeout, SendsFailed
+from rocketcore.errors import ClientClosed, ConfigError, RequestTimeout, RocketError, SendsFailed
 from rocketcore.message import MessageQueue, SendResult
 from rocketcore.service import Clock
 
@@ -83,6 +83,7 @@ class Batch:
     key       the lane that the batch belongs to: its topic, its queue, or None while that is not known
     end       monotonic seconds by which the outcome is known
     attempts  those that failed; None before the first one did
+    request   what attempts send; None before the first one
     """
 
     __slots__ = (
@@ -98,6 +99,7 @@ class Batch:
         "flags",
         "group",
         "ids",
+        "is_under_way",
         "key",
         "looked",
         "loop",
@@ -107,7 +109,6 @@ class Batch:
         "request",
         "result",
         "topic",
-        "waits",
     )
 
     def __init__(
@@ -134,12 +135,29 @@ class Batch:
         self.callbacks: deque[Callable[[], None]] = deque()
         self.attempts: Attempts | None = None
         self.request: tuple[bytes, str, str, int, int] | None = None
-        self.waits = False
+        self.is_under_way = False
         self.result: SendResult | None = None
         self.message_ids: list[str] = []
         self.error: BaseException | None = None
         self.looked: set[int] = set()
         self.counted = -1
+
+    def too_late(self, timeout: float, failure: RocketError | None) -> SendResult | RocketError:
+        """Return the outcome at the end of the time; ``failure`` is why its route is not known."""
+        if self.result is not None:
+            return self.result
+        if self.attempts is not None:
+            return self.attempts.error(timeout)
+        why = "what was sent before has not been answered" if failure is None else str(failure)
+        error = RequestTimeout(f"send to topic {self.topic!r}: not sent within {timeout:g} s: {why}")
+        error.__cause__ = failure
+        return error
+
+    def closed(self) -> ClientClosed:
+        """Return the outcome where the producer is closed first."""
+        if self.request is None:
+            return ClientClosed("the producer was closed before the message was sent")
+        return ClientClosed("the producer was closed before a broker answered: the message may be stored or not")
 
     def forget_parts(self) -> None:
         """Free what the request was made of."""
