@@ -7,8 +7,10 @@ lock, condition or event of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
@@ -16,7 +18,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from rocketcore.client.attempts import Attempts
-from rocketcore.errors import ClientClosed, ConfigError, RequestTimeout, RocketError, SendsFailed
+from rocketcore.errors import ClientClosed, ConfigError, ForkedClient, RequestTimeout, RocketError, SendsFailed
 from rocketcore.message import MessageQueue, SendResult
 from rocketcore.service import Clock
 
@@ -104,6 +106,7 @@ class Batch:
         "looked",
         "loop",
         "message_ids",
+        "pid",
         "properties",
         "queue",
         "request",
@@ -124,6 +127,7 @@ class Batch:
         self.loop = loop
         self.failures = failures
         self.end = end
+        self.pid = os.getpid()
         self.group: str | None = None
         self.queue: MessageQueue | None = None
         self.ids: list[str] = []
@@ -159,6 +163,11 @@ class Batch:
             return ClientClosed("the producer was closed before the message was sent")
         return ClientClosed("the producer was closed before a broker answered: the message may be stored or not")
 
+    def check_process(self) -> None:
+        """Raise ForkedClient where the outcome will never be known: what sends this is in the parent process."""
+        if os.getpid() != self.pid:
+            raise ForkedClient("the message is sent by the parent process, which alone learns what becomes of it")
+
     def forget_parts(self) -> None:
         """Free what the request was made of."""
         self.bodies.clear()
@@ -168,6 +177,8 @@ class Batch:
     def settle(self, outcome: SendResult | BaseException) -> None:
         """Note the outcome and wake all who wait for it."""
         if isinstance(outcome, BaseException):
+            logger.debug("send_nowait failed topic=%s", self.topic, exc_info=outcome)
+            _drop_tracebacks(outcome)
             self.error = outcome
         else:
             self.result = outcome
@@ -256,8 +267,8 @@ class SendFuture:
     def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
         """Call a function with this future when the outcome is known.
 
-        It runs on the thread that learns the outcome, and holds up all that is sent meanwhile. It may send; what would
-        wait for that thread, such as ``flush()``, raises ConfigError.
+        It runs on the thread that learns the outcome, and holds up all that is sent meanwhile; or here and now, where
+        the outcome is known. It may send; what would wait for that thread, such as ``flush()``, raises ConfigError.
         """
         batch = self._batch
         call = self._guarded(callback)
@@ -274,7 +285,12 @@ class SendFuture:
         def call() -> None:
             try:
                 callback(self)
-            except BaseException:  # sys.exit() too: it would end the thread that sends for all
+            except Exception:
+                logger.exception("callback failed msg_id=%s", self.msg_id)
+            except BaseException:
+                # sys.exit() would end the loop that sends for all; on another thread it means that one
+                if asyncio._get_running_loop() is not self._batch.loop:
+                    raise
                 logger.exception("callback failed msg_id=%s", self.msg_id)
 
         return call
@@ -295,6 +311,7 @@ class SendFuture:
         return future
 
     def _wait(self, timeout: float | None) -> None:
+        self._batch.check_process()
         if asyncio._get_running_loop() is self._batch.loop:
             raise ConfigError("the message is not sent yet: await the future on its event loop")
         if not self._batch.event.wait(timeout):
@@ -302,11 +319,13 @@ class SendFuture:
 
     def __await__(self) -> Generator[Any, None, SendResult]:
         if not self._batch.event.is_set():
+            self._batch.check_process()
             loop = asyncio.get_running_loop()
             done: asyncio.Future[None] = loop.create_future()
 
             def wake(_: SendFuture) -> None:
-                loop.call_soon_threadsafe(_resolve, done)
+                with contextlib.suppress(RuntimeError):  # who waited has gone, and the loop with him
+                    loop.call_soon_threadsafe(_resolve, done)
 
             self.add_done_callback(wake)
             yield from done.__await__()
@@ -315,6 +334,18 @@ class SendFuture:
     def __repr__(self) -> str:
         state = "pending" if not self.done() else "failed" if self._batch.error is not None else "sent"
         return f"<SendFuture {state} msg_id={self.msg_id}>"
+
+
+def _drop_tracebacks(error: BaseException) -> None:
+    """Let go of the frames that an error and its causes came through: they hold the bodies."""
+    seen: set[int] = set()  # ids: an exception need not be hashable
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            one.__traceback__ = None
+            left += (one.__cause__, one.__context__)
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from rocketcore.client.accumulator import Accumulator
 from rocketcore.client.producer import ProducerLogic
 from rocketcore.codes import RequestCode
-from rocketcore.errors import ConnectError, RequestTimeout, SendsFailed
+from rocketcore.errors import ConnectError, ForkedClient, RequestTimeout, SendsFailed
 from rocketcore.message import Message
 from rocketcore.protocol.command import RemotingCommand
 from tests.unit.client.fakes import Outcome
@@ -122,3 +123,83 @@ def test_what_a_broker_may_have_is_not_said_to_be_unsent() -> None:
         assert "before the message was sent" in second
 
     run(body, batch_count=1)
+
+
+def test_a_failed_future_keeps_no_body() -> None:
+    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+        def broken(*_: object, **__: object) -> bytes:
+            try:
+                raise KeyError("inner")
+            except KeyError as error:
+                raise OverflowError("outer") from error
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("rocketcore.client.accumulator.encode_batch", broken)
+            futures = [await append(accumulator, logic, Message("T", b"x")) for _ in range(2)]
+            await settled(futures[0])
+        for error in (futures[0]._batch.error, futures[1].exception()):
+            while error is not None:
+                assert error.__traceback__ is None
+                error = error.__cause__
+
+    run(body)
+
+
+def test_a_waiter_whose_loop_has_ended_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+        future = await append(accumulator, logic, Message("T", b"x"))
+
+        async def give_up() -> None:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(future, 0.01)
+
+        await asyncio.to_thread(lambda: asyncio.run(give_up()))
+        remoting.open.set()
+        assert (await future).offset == 7
+        assert "callback failed" not in caplog.text
+
+    run(body)
+
+
+@pytest.mark.parametrize("stop", [SystemExit, KeyboardInterrupt])
+def test_a_callback_ends_the_thread_that_it_is_called_on(stop: type[BaseException]) -> None:
+    def end(_: object) -> None:
+        raise stop
+
+    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+        remoting.open.set()
+        future = await append(accumulator, logic, Message("T", b"x"))
+        await future
+        future.add_done_callback(end)  # on the loop: it goes on
+        ended: list[bool] = []
+
+        def add() -> None:
+            try:
+                future.add_done_callback(end)
+            except stop:
+                ended.append(True)
+
+        await asyncio.to_thread(add)
+        assert ended == [True]
+
+    run(body)
+
+
+def test_a_child_is_told_that_its_parent_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+        future = await append(accumulator, logic, Message("T", b"x"))
+        with monkeypatch.context() as patch:
+            patch.setattr("os.getpid", lambda: -1)
+            for ask in (future.result, future.exception):
+                with pytest.raises(ForkedClient, match="parent"):
+                    ask(0.01)
+            with pytest.raises(ForkedClient):
+                async with asyncio.timeout(0.01):
+                    await future
+        remoting.open.set()
+        await future
+        with monkeypatch.context() as patch:
+            patch.setattr("os.getpid", lambda: -1)
+            assert future.result().offset == 7
+
+    run(body)
