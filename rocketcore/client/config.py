@@ -103,6 +103,12 @@ def _check_above_zero(config: ClientConfig, *names: str) -> None:
             raise ConfigError(f"{name} is above 0, got {value}")
 
 
+def check_close_timeout(timeout: object) -> None:
+    """Refuse what is no number of seconds, before anything is closed."""
+    if timeout is not None and not isinstance(timeout, (int, float)):
+        raise ConfigError(f"close: timeout is a number of seconds, got {timeout!r}")
+
+
 class RemotingSettings(TypedDict):
     """Keyword arguments that both remoting clients take from a client's settings."""
 

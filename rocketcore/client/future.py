@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from rocketcore.client.attempts import Attempts
+from rocketcore.client.warning import warn
 from rocketcore.errors import ClientClosed, ConfigError, ForkedClient, RequestTimeout, RocketError, SendsFailed
 from rocketcore.message import MessageQueue, SendResult
 from rocketcore.service import Clock
@@ -58,7 +59,7 @@ class Failures:
                 return
             self._warn_after = now + WARN_SECONDS
             count = self._count
-        logger.warning("messages of send_nowait not sent topic=%s messages=%d error=%s", batch.topic, count, error)
+        warn(logger, "messages of send_nowait not sent topic=%s messages=%d error=%s", batch.topic, count, error)
 
     def look(self, batch: Batch, index: int) -> None:
         """Note that someone knows of the failure of a message."""

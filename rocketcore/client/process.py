@@ -18,6 +18,9 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
+from rocketcore.client.warning import warn
+from rocketcore.errors import SendsFailed
+
 __all__ = ["BlockingClient", "close_forgotten", "watch"]
 
 logger = logging.getLogger(__name__)
@@ -83,8 +86,10 @@ class _Watch:
 def _close(name: str, close: Callable[[], None]) -> None:
     try:
         close()
+    except SendsFailed as error:
+        warn(logger, "not closed cleanly client=%s error=%s", name, error)
     except Exception:
-        logger.exception("not closed cleanly client=%s", name)
+        warn(logger, "not closed cleanly client=%s", name, traceback=True)
 
 
 _WATCH = _Watch()

@@ -21,7 +21,7 @@ from rocketcore._fast.message import encode_batch
 from rocketcore.client.accumulator import Accumulator
 from rocketcore.client.api import SEND_STATUSES
 from rocketcore.client.attempts import Attempts
-from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, producer_config
+from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, producer_config
 from rocketcore.client.future import SendFuture
 from rocketcore.client.ids import new_uniq_key
 from rocketcore.client.instance import ClientInstance
@@ -506,6 +506,7 @@ class Producer(ProducerLogic):
         timeout  seconds to send what is waiting, what is left then fails; default: all of ``delivery_timeout``
         raises   SendsFailed, after all is closed, for failures that no one has asked a future for
         """
+        check_close_timeout(timeout)
         async with self._close_lock:
             if self._closed:
                 return

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from rocketcore.client import api
 from rocketcore.client.api import PullResult, PullStatus
 from rocketcore.client.process_queue import ProcessQueue
-from rocketcore.client.trouble import warn
+from rocketcore.client.warning import warn
 from rocketcore.codes import MASTER_ID, PullSysFlag
 from rocketcore.errors import (
     DecodeError,
@@ -215,7 +215,8 @@ class QueueReader:
             window.clear()
             window.next_offset = window.max_offset = moved
             consumer.offsets.update(window.queue, moved, reset=True)
-        warn("offset moved, %s group=%s queue=%s from=%d to=%d", what, consumer.group, window.queue, begun, moved)
+        text = "offset moved, %s group=%s queue=%s from=%d to=%d"
+        warn(logger, text, what, consumer.group, window.queue, begun, moved)
         if moved < begun:
             await consumer.offsets.persist([window.queue])
         consumer.arrived(self)

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from rocketcore.client.accumulator import Accumulator
-from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, producer_config
+from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, producer_config
 from rocketcore.client.future import SendFuture
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, make_message
@@ -323,6 +323,7 @@ class Producer:
         raises   SendsFailed, after all is closed, for failures that no one has asked a future for; ConfigError in a
                  callback of a future
         """
+        check_close_timeout(timeout)
         self._workings.close(timeout)
         self._finalizer.detach()
 

@@ -1,7 +1,6 @@
 """What keeps a consumer from receiving: told in the log as long as it lasts, and to who waits for the consumer.
 
-A WARNING says it when it begins, and again each minute. It is seen without any logging configured too: the package's
-NullHandler would hide it from who needs it most.
+A WARNING says it when it begins, and again each minute.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ from typing import Final
 
 from rocketcore.client import api
 from rocketcore.client.instance import ClientInstance
+from rocketcore.client.warning import warn
 from rocketcore.errors import BrokerError, RequestNotSupported, RocketError
 from rocketcore.filter import TAG
 from rocketcore.protocol.bodies import SubscriptionData
 from rocketcore.service import Clock
 
-__all__ = ["Troubles", "find_filter_refusal", "warn"]
+__all__ = ["Troubles", "find_filter_refusal"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +44,14 @@ class Troubles:
             logger.debug("nothing is received group=%s %s error=%s", self._group, what, error)
             return
         self._told[what] = now
-        warn("nothing is received group=%s %s error=%s", self._group, what, error)
+        warn(logger, "nothing is received group=%s %s error=%s", self._group, what, error)
 
     def over(self, what: str) -> None:
         """Take notice that something works."""
         if self._errors.pop(what, None) is not None:
             del self._since[what]
             if self._told.pop(what, None) is not None:
-                warn("receiving again group=%s %s", self._group, what)
+                warn(logger, "receiving again group=%s %s", self._group, what)
 
     def __bool__(self) -> bool:
         return bool(self._errors)
@@ -76,20 +76,3 @@ async def find_filter_refusal(
             return error
         logger.info("filter not checked group=%s topic=%s error=%s", group, subscription.topic, error)
     return None
-
-
-def warn(text: str, *arguments: object) -> None:
-    """Log a warning; where nobody has configured logging, have it printed all the same."""
-    logger.warning(text, *arguments)
-    if logging.lastResort is not None and logger.isEnabledFor(logging.WARNING) and not _someone_listens():
-        record = logger.makeRecord(logger.name, logging.WARNING, __file__, 0, text, arguments, None)
-        logging.lastResort.handle(record)
-
-
-def _someone_listens() -> bool:
-    node: logging.Logger | None = logger
-    while node is not None:
-        if any(not isinstance(handler, logging.NullHandler) for handler in node.handlers):
-            return True
-        node = node.parent if node.propagate else None
-    return False

@@ -137,6 +137,42 @@ def test_one_producer_has_one_identity(cluster: LocalCluster, make_topic: MakeTo
     assert not [code for code, name in asked if name == "producer-nowait" and code == RequestCode.HEART_BEAT]
 
 
+def test_what_is_lost_at_the_end_of_the_interpreter_is_told_on_its_standard_error(group: str) -> None:
+    program = """
+        import sys
+        import rocketcore as rmq
+
+        producer = rmq.Producer("127.0.0.1:1", group=sys.argv[1], delivery_timeout=0.3, timeout=0.3)
+        for _ in range(3):
+            producer.send_nowait("T", b"x")
+    """
+    done = run(program, group)
+    assert done.returncode == 0
+    told = done.stderr.splitlines()
+    assert [line.split(" topic=")[0].split(" client=")[0] for line in told] == [
+        "messages of send_nowait not sent",
+        "not closed cleanly",
+    ], told
+    assert all("3" in line and "127.0.0.1:1" in line for line in told)
+
+
+def test_a_time_that_is_none_closes_nothing(group: str) -> None:
+    producer = rmq.Producer("127.0.0.1:1", group=group)
+    with pytest.raises(rmq.ConfigError, match="close: timeout is a number of seconds, got '3'"):
+        producer.close("3")  # type: ignore[arg-type]
+    producer.start()
+    producer.close()
+
+    async def main() -> None:
+        another = aio.Producer("127.0.0.1:1", group=group)
+        with pytest.raises(rmq.ConfigError, match="close: timeout"):
+            await another.close("3")  # type: ignore[arg-type]
+        await another.start()
+        await another.close()
+
+    asyncio.run(main())
+
+
 def test_a_broker_that_is_away_loses_nothing(make_topic: MakeTopic, group: str) -> None:
     with LocalCluster() as own, rmq.Producer(own.namesrv, group=group) as producer:
         producer.send("T", "first")
