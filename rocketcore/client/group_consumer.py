@@ -181,6 +181,7 @@ class GroupConsumer:
         await self._find_routes()
         await self._check_filters()
         await self.instance.heartbeat()
+        await self._rebalancer.let_others_store(self._subscriptions)
         await self._rebalance()
 
     async def _find_routes(self) -> None:
@@ -397,8 +398,7 @@ class GroupConsumer:
         if self._store_first:
             await self._store_offsets_first()
         async with self._rebalance_lock:
-            balanced = True
-            changed = False
+            balanced, changed = True, False
             await self._find_routes()
             topics = self.topics()
             for topic in sorted(topics):

@@ -8,6 +8,9 @@ RocketMQ 5.5.0: ``RebalanceImpl.rebalanceByTopic``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 from rocketcore.client import api
 from rocketcore.client.allocate import AllocateStrategy, sorted_ids, sorted_queues
 from rocketcore.client.instance import ClientInstance
@@ -16,7 +19,9 @@ from rocketcore.message import MessageQueue
 
 __all__ = ["Rebalancer"]
 
-MEMBERS_TIMEOUT = 3.0
+MEMBERS_TIMEOUT: Final = 3.0
+STORE_SECONDS: Final = 0.1
+"""What other members get to store their offsets when one joins; a round trip and what is on its way."""
 
 
 class Rebalancer:
@@ -41,8 +46,7 @@ class Rebalancer:
             if self._broadcast:
                 return list(route.subscribe)
             await self._instance.greet()  # a broker names only members that it has heard of
-            address = self._instance.routes.any_address_of(topic)
-            members = await api.consumer_ids(self._instance.remoting, address, self._group, MEMBERS_TIMEOUT)
+            address, members = await self._members(topic, MEMBERS_TIMEOUT)
         except RocketError as error:
             self.trouble = error
             return None
@@ -50,3 +54,20 @@ class Rebalancer:
             self.trouble = ClientError(f"the broker at {address} does not count this consumer among its group")
             return None
         return self._allocate(self._instance.client_id, sorted_queues(route.subscribe), sorted_ids(members))
+
+    async def _members(self, topic: str, timeout: float) -> tuple[str, list[str]]:
+        address = self._instance.routes.any_address_of(topic)
+        return address, await api.consumer_ids(self._instance.remoting, address, self._group, timeout)
+
+    async def let_others_store(self, topics: Iterable[str]) -> None:
+        """Wait a moment where others share the group: told of us, they store how far they are, which we begin at."""
+        if self._broadcast:
+            return
+        for topic in topics:
+            try:
+                _, members = await self._members(topic, STORE_SECONDS)
+            except RocketError:  # the rebalance asks again, and says so
+                continue
+            if any(member != self._instance.client_id for member in members):
+                await self._instance.runtime.pause(STORE_SECONDS)
+            return

@@ -44,7 +44,7 @@ from rocketcore.protocol.headers import (
 )
 from rocketcore.protocol.schema import Header
 from rocketcore.service import ManualClock
-from tests.unit.client.fakes import FakeRemoting, Outcome, route
+from tests.unit.client.fakes import FakeRemoting, ManualRuntime, Outcome, route
 
 
 class Group:
@@ -107,6 +107,42 @@ def test_a_share_is_taken_among_the_members_the_broker_names() -> None:
         assert await rebalancer.share("T") == [MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)]
         assert await rebalancer.share("Unknown") is None
         assert len(broker.heartbeats) == 2
+
+    run(body)
+
+
+@pytest.mark.parametrize(("others", "begins"), [([], 0), (["stranger"], 40)])
+def test_who_joins_others_begins_where_they_are_when_they_have_been_told(others: list[str], begins: int) -> None:
+    stored = 0
+
+    async def body() -> None:
+        broker = Group()
+
+        def serve(address: str, request: RemotingCommand) -> Outcome:
+            response = broker(address, request)
+            if request.code == RequestCode.QUERY_CONSUMER_OFFSET:
+                response = RemotingCommand.response(request)
+                response.ext_fields = {"offset": str(stored)}
+            elif request.code == RequestCode.PULL_MESSAGE:
+                return ConnectError("nothing to pull here")
+            return response
+
+        def store() -> None:
+            nonlocal stored
+            stored = 40
+
+        consumer = PushConsumer(group="G")
+        await consumer.start()
+        remoting = FakeRemoting({"T": route("a", queues=4)}, serve)
+        consumer.instance.remoting = consumer.instance._name_servers._remoting = remoting
+        runtime = consumer.instance.runtime = ManualRuntime(ManualClock())
+        runtime.events.append(store)
+        broker.members = [*others, consumer.client_id]
+        await consumer.subscribe("T", handler=lambda message: None)
+        assert consumer.queues()
+        assert {consumer._readers[queue].window.commit_offset for queue in consumer.queues()} == {begins}
+        assert bool(runtime.pauses) == bool(others)
+        await consumer.close()
 
     run(body)
 
