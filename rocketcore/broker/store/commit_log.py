@@ -165,11 +165,23 @@ class CommitLog:
         """Whether the records of a segment have checksums, so that one without is likely a damaged one."""
         if segment.sealed is None:
             view = segment.view()
-            _, _, status, sealed = walk(view, 0, segment.size, segment.start, self._first_rows.view)
+            count, at, status, sealed = walk(view, 0, segment.size, segment.start, self._first_rows.view)
+            if not sealed and count < SEALED_ROWS and not 0 < self.written <= segment.start + at:
+                sealed = self._is_sealed_behind(segment, at)  # the log goes on, so the first of them are damaged
             if sealed or status == FULL:
                 segment.sealed = sealed
-            return sealed
+                return sealed
+            before = self.find_segment(segment.start - 1)
+            return before is not None and self.is_sealed(before)
         return segment.sealed
+
+    def _is_sealed_behind(self, segment: Segment, position: int) -> bool:
+        """Whether the next sound record behind damage has a checksum."""
+        for begin, end in segment.written_ranges(position + 1):
+            found = find(segment.view(), begin, end, segment.start, True)
+            if found >= 0:
+                return walk(segment.view(), found, segment.size, segment.start, self._first_rows.view)[3]
+        return False
 
     def is_sealed_at(self, physical_offset: int) -> bool:
         segment = self.find_segment(physical_offset)

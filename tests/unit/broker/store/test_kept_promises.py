@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 from collections.abc import Callable
@@ -17,7 +18,8 @@ from rocketcore.broker.store.checkpoint import RunMark
 from rocketcore.broker.store.config import FlushDiskType
 from rocketcore.broker.store.deleted_topics import DeletedTopics
 from rocketcore.broker.store.segment_file import FileSystem
-from tests.fixtures.stores import SEGMENT_BYTES, crash_copy, message, put, read_queue, running_store, stored
+from rocketcore.errors import StoreCorrupted
+from tests.fixtures.stores import SEGMENT_BYTES, crash_copy, message, put, read_queue, records, running_store, stored
 
 BODY = bytes(3000)
 
@@ -170,5 +172,30 @@ def test_damage_at_a_place_where_there_was_damage_before(tmp_path: Path) -> None
             assert [one["body"] for one in read_queue(store)] == [b"body", b"third"]
         aside = {path.name: path.read_bytes() for path in (tmp_path / "damaged").iterdir()}
         assert aside == {f"{end:020d}": b"torn", f"{end:020d}.1": bytes(raw)}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("segment", [0, 1])
+def test_zeros_over_the_first_record_of_a_file(tmp_path: Path, segment: int) -> None:
+    """They do not make a record one that never had a checksum: what lies behind, or before, tells."""
+
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            places = []
+            while not places or places[-1].physical_offset < segment * SEGMENT_BYTES + 2 * len(BODY):
+                places.append(await put(store, BODY, properties=b"K\x01v\x02"))
+        hit = next(place for place in places if place.physical_offset >= segment * SEGMENT_BYTES)
+        with (tmp_path / "commitlog" / f"{segment * SEGMENT_BYTES:020d}").open("r+b") as file:
+            file.seek(hit.end_offset - segment * SEGMENT_BYTES - 24)
+            file.write(bytes(30))  # and the head of the next one
+        async with running_store(tmp_path) as store:
+            got = []
+            for place in places:
+                with contextlib.suppress(StoreCorrupted):  # where the next one lay
+                    got += records(store.get("T", 0, place.queue_offset, 1).body)
+            offsets = {one["queue_offset"] for one in got}
+            assert hit.queue_offset not in offsets
+            assert len(offsets) >= len(places) - 2
 
     asyncio.run(run())
