@@ -432,13 +432,12 @@ def test_verbs_while_a_name_server_is_away(rocket: Call, target: Target) -> None
     assert rocket("namesrv", "config", "get", SETTING, "--all")[0] == 6
     for verb in (
         ["namesrv", "kv", "set", "one-away", "k", "v"], ["namesrv", "kv", "delete", "one-away", "k", "--yes"],
-        ["namesrv", "config", "set", SETTING, "false"],
+        ["namesrv", "config", "set", SETTING, "false"], ["broker", "drain", BROKER, "--yes"],
     ):  # fmt: skip
         code, _, error = rocket(*verb)
         assert (code, error["code"], error["done"]) == (6, "PARTLY_DONE", [target.namesrv])
         assert list(error["failed"]) == [NOBODY]
-    for verb in (["broker", "drain", BROKER, "--yes"], ["broker", "undrain", BROKER]):
-        assert rocket(*verb)[0] == 0, "the broker itself tells the name servers that it reaches"
+    assert rocket("broker", "undrain", BROKER)[0] == 0, "the broker itself tells the name servers that it reaches"
 
 
 def test_verbs_without_a_name_server(rocket: Call) -> None:
