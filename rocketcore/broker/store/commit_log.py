@@ -177,11 +177,10 @@ class CommitLog:
 
     def _is_sealed_behind(self, segment: Segment, position: int) -> bool:
         """Whether the next sound record behind damage has a checksum."""
-        for begin, end in segment.written_ranges(position + 1):
-            found = find(segment.view(), begin, end, segment.start, True)
-            if found >= 0:
-                return walk(segment.view(), found, segment.size, segment.start, self._first_rows.view)[3]
-        return False
+        found = _find_in(segment, position + 1, sealed=True)
+        if found is None:
+            return False
+        return walk(segment.view(), found, segment.size, segment.start, self._first_rows.view)[3]
 
     def is_sealed_at(self, physical_offset: int) -> bool:
         segment = self.find_segment(physical_offset)
@@ -191,10 +190,9 @@ class CommitLog:
         """Return where the next sound record begins, at or after ``physical_offset``, in whatever was ever written."""
         while (segment := self.find_segment(physical_offset)) is not None:
             sealed = sealed or self.is_sealed(segment)
-            for begin, end in segment.written_ranges(physical_offset - segment.start):
-                found = find(segment.view(), begin, end, segment.start, sealed)
-                if found >= 0:
-                    return segment.start + found
+            found = _find_in(segment, physical_offset - segment.start, sealed=sealed)
+            if found is not None:
+                return segment.start + found
             physical_offset = segment.end
         return None
 
@@ -485,3 +483,12 @@ class CommitLog:
             self._allocator.shutdown(wait=True)
         for segment in self.segments:
             segment.close()
+
+
+def _find_in(segment: Segment, position: int, *, sealed: bool) -> int | None:
+    """Return where the next sound record of a segment begins, at or after ``position``."""
+    for begin, end in segment.written_ranges(position):
+        found = find(segment.view(), begin, end, segment.start, sealed)
+        if found >= 0:
+            return found
+    return None

@@ -4,8 +4,8 @@ A read copies once: units to (physical offset, size), then the log's pages, thro
 the reply. Every record is checked on its way out: its CRC, its queue and its queue offset. A damaged body is named in
 the log of this process and left out, so that a consumer neither gets it nor stands still before it; a unit that points
 at another message means that the queue is damaged, and is an error until the unit is made again from the log, which
-begins at once (``queue_repair``). A page
-that cannot be read is an error of the reads that begin at it: the disk may give it the next time.
+begins at once (``queue_repair``). A page that cannot be read is an error of the reads that begin at it: the disk may
+give it the next time.
 """
 
 from __future__ import annotations
