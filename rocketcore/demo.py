@@ -222,6 +222,20 @@ def load_table(spark: SparkSession, path: Path) -> DataFrame:
     return frame.select(body, key.cast("string").alias("keys"), tag.cast("string").alias("tags"))
 
 
+def find_reader(path: Path) -> Callable[[SparkSession, Path], DataFrame]:
+    """Return what loads a file of this kind.
+
+    raises  ConfigError for a file that is not there, or of an unknown kind
+    """
+    readers = {".ndjson": load_lines, ".jsonl": load_lines, ".json": load_lines}
+    readers |= dict.fromkeys((".csv", ".parquet", ".arrow", ".feather"), load_table)
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}")
+    if path.suffix.lower() not in readers:
+        raise ConfigError(f"{path.name}: the demo reads {', '.join(sorted(readers))}")
+    return readers[path.suffix.lower()]
+
+
 def load(spark: SparkSession, path: Path) -> tuple[DataFrame, dict[str, int]]:
     """Return a file's rows to send, and key → CRC-32 of the body for each.
 
@@ -231,20 +245,15 @@ def load(spark: SparkSession, path: Path) -> tuple[DataFrame, dict[str, int]]:
     """
     from pyspark.sql import functions as f
 
-    kinds = {".ndjson": load_lines, ".jsonl": load_lines, ".json": load_lines}
-    kinds |= dict.fromkeys((".csv", ".parquet", ".arrow", ".feather"), load_table)
-    if not path.is_file():
-        raise ConfigError(f"there is no file {path}")
-    if path.suffix.lower() not in kinds:
-        raise ConfigError(f"{path.name}: the demo reads {', '.join(sorted(kinds))}")
-    frame = kinds[path.suffix.lower()](spark, path)
+    reader = find_reader(path)
+    frame = reader(spark, path)
     expected, rows = checksums(frame)
     if len(expected) < rows:
         frame = frame.withColumn("keys", f.monotonically_increasing_id().cast("string"))
         expected, rows = checksums(frame)
     if not rows:
         raise ConfigError(f"{path.name} has no rows")
-    if kinds[path.suffix.lower()] is load_lines:
+    if reader is load_lines:
         # Spark's reader is checked as well: against the lines of the file as they are.
         with path.open("rb") as lines:
             plain = Counter(crc32(line.rstrip(b"\r\n")) for line in lines if line.strip())
@@ -466,6 +475,8 @@ def run(file: str | Path | None = None) -> int:
 
     started = time.perf_counter()
     path = Path(file) if file is not None else None
+    if path is not None:
+        find_reader(path)  # a file that cannot be used is told before servers and Spark have started
     topics = (["demo-earthquakes", "demo-flights"] if path is None else ["demo-file"]) + ["demo-singles"]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rocket-demo-")))

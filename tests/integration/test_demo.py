@@ -49,11 +49,3 @@ def test_a_file_of_the_users_own(environment: dict[str, str], tmp_path: Path) ->
     assert "all ids different, sum of CRC-32 equal" in done.stdout
     assert "Java 21" in done.stdout
     assert "Every message arrived once, whole and in order" in done.stdout
-
-
-def test_a_file_that_cannot_be_used(environment: dict[str, str], tmp_path: Path) -> None:
-    path = tmp_path / "rows.docx"
-    path.write_text("")
-    done = demo(environment, "--file", str(path))
-    assert done.returncode != 0
-    assert "the demo reads .arrow, .csv" in done.stderr

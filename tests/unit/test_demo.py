@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 
 import pytest
 
+from rocketcore import demo
 from rocketcore.demo import Ledger
+from rocketcore.errors import ConfigError
 from rocketcore.message import MessageQueue, ReceivedMessage
 
 
@@ -63,3 +66,16 @@ def test_a_late_duplicate_is_noticed_after_all_have_come() -> None:
     assert book.sound
     book.take(message("b", b"two", 2))
     assert (book.sound, book.duplicated) == (False, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("rows.docx", r"rows\.docx: the demo reads \.arrow, \.csv"), ("away.csv", "there is no file .*away.csv")],
+)
+def test_a_file_that_cannot_be_used_is_told_before_anything_starts(
+    name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "Server", None)
+    (tmp_path / "rows.docx").write_text("")
+    with pytest.raises(ConfigError, match=text):
+        demo.run(tmp_path / name)
