@@ -116,15 +116,7 @@ def test_a_store_with_checksums_goes_to_apache_and_back(store: Store, end: str) 
         store.send()
     with store.apache("5.5.0", end, forceVerifyPropCRC="true"):
         assert store.receive() == sorted(store.sent)
-
-
-@pytest.mark.parametrize("end", ["stop", "kill"])
-def test_what_apache_appends_without_checksum_is_read(store: Store, end: str) -> None:
-    with store.ours(end):
-        store.send()
-    with store.apache("5.5.0", end):
-        assert store.receive() == sorted(store.sent)
-        store.send()
+        store.send()  # without checksums, as Apache's brokers do by default
     with store.ours(end) as broker:
         assert store.damaged_bytes(broker) == 0
         assert store.receive() == sorted(store.sent)
@@ -142,8 +134,7 @@ def test_a_store_without_checksums_goes_to_4_9_and_back(store: Store, end: str) 
         assert store.receive() == sorted(store.sent)
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
-def test_apache_walks_over_bridged_damage(store: Store, end: str) -> None:
+def test_apache_walks_over_bridged_damage(store: Store) -> None:
     with store.ours("kill"):
         store.send()
     lost = store.sent[30]
@@ -152,7 +143,7 @@ def test_apache_walks_over_bridged_damage(store: Store, end: str) -> None:
         data = file.read()
         file.seek(data.index(lost) - 60)
         file.write(b"\xff" * 100)
-    with store.ours(end) as broker:
+    with store.ours("stop") as broker:
         assert store.damaged_bytes(broker) > len(lost)
         store.sent.remove(lost)
         assert store.receive() == sorted(store.sent)
@@ -160,5 +151,5 @@ def test_apache_walks_over_bridged_damage(store: Store, end: str) -> None:
     # Apache's broker takes a blank in a queue for a message that was deleted with its log file, and skips what lies in
     # the same file: where that is the first one, the queues are left to it to build.
     shutil.rmtree(store.root / "consumequeue")
-    with store.apache("5.5.0", end, forceVerifyPropCRC="true"):
+    with store.apache("5.5.0", "kill", forceVerifyPropCRC="true"):
         assert store.receive() == sorted(store.sent)
