@@ -10,6 +10,7 @@ RocketMQ 5.5.0: ``MessageClientIDSetter``, ``ClientConfig.buildMQClientId``.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import os
 import random
 import socket
@@ -22,6 +23,7 @@ __all__ = ["UniqKeys", "client_id", "local_address", "new_uniq_key", "uniq_key_o
 
 _BACKWARDS_LIMIT_MILLIS = 1_000_000
 _PROBE_ADDRESS = ("192.0.2.1", 9)
+_HEX = tuple(f"{byte:02X}" for byte in range(256))
 
 
 def local_address() -> str:
@@ -58,26 +60,24 @@ def uniq_key_of(address: bytes, pid: int, process_number: int, millis: int, coun
 class UniqKeys:
     """Makes the UNIQ_KEYs of one process; thread-safe.
 
-    All but the counter is formatted once per 32,768 ids or per change of the clock's millisecond stamp, whichever comes
-    first: a run of ids shares one stamp. The stamp moves on before the 16-bit counter can come round, so ids differ
-    even where more than 65,536 are made in a millisecond.
+    All but the counter is formatted once per 32,768 ids or per second, whichever comes first: a run of ids shares one
+    stamp of the clock, and no two runs do, so ids differ even where the 16-bit counter comes round in a millisecond.
     """
 
     __slots__ = (
         "_address",
         "_clock",
-        "_counter",
-        "_expires",
+        "_current",
         "_lock",
         "_next_month",
+        "_next_number",
         "_number",
         "_pid",
-        "_prefix",
         "_stamp",
         "_start",
     )
 
-    _RUN = 0x8000
+    _RUN_BITS = 15
     _STAMP_SECONDS = 1.0
 
     def __init__(
@@ -92,50 +92,55 @@ class UniqKeys:
         self._pid = os.getpid() if pid is None else pid
         self._number = random.SystemRandom().getrandbits(32) if process_number is None else process_number
         self._clock = clock
-        self._lock = threading.Lock()
-        self._counter = 0
+        self._next_number = itertools.count().__next__  # one step: threads need no lock for it
+        self._current = (-1, 0.0, "")  # run, when its stamp is too old, all of an id but the counter
+        self._lock = threading.Lock()  # guards the following
         self._stamp = -1
-        self._start = self._next_month = self._expires = 0.0
-        self._prefix = ""
+        self._start = self._next_month = 0.0
 
     def next(self) -> str:
         """Return a new id."""
-        with self._lock:
-            counter = self._counter
-            if not counter & (self._RUN - 1) or self._clock() >= self._expires:
-                self._turn()
-            self._counter = counter + 1 & 0xFFFF
-            return f"{self._prefix}{counter:04X}"
+        number = self._next_number()
+        run, expires, prefix = self._current
+        if number >> self._RUN_BITS != run or self._clock() >= expires:
+            prefix = self._turn(number >> self._RUN_BITS)
+        return f"{prefix}{_HEX[number >> 8 & 0xFF]}{_HEX[number & 0xFF]}"
 
-    def _turn(self) -> None:
+    def _turn(self, run: int) -> str:
+        """Return a prefix with a new stamp, which the ids of ``run`` share from now on.
+
+        A thread that was held up may have a number of a run that is over: the stamp is for that one alone.
+        """
         now = self._clock()
-        if now >= self._next_month or now < self._start:
-            first = datetime.fromtimestamp(now).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-            following = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
-            self._start, self._next_month = first.timestamp(), following.timestamp()
-            self._stamp = -1
-        self._stamp = max(round((now - self._start) * 1000), self._stamp + 1)
-        self._expires = min(now + self._STAMP_SECONDS, self._next_month)
-        self._prefix = uniq_key_of(self._address, self._pid, self._number, self._stamp, 0)[:-4]
+        with self._lock:
+            if now >= self._next_month or now < self._start:
+                first = datetime.fromtimestamp(now).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+                following = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
+                self._start, self._next_month = first.timestamp(), following.timestamp()
+                self._stamp = -1
+            self._stamp = max(round((now - self._start) * 1000), self._stamp + 1)
+            prefix = uniq_key_of(self._address, self._pid, self._number, self._stamp, 0)[:-4]
+            if run >= self._current[0]:
+                self._current = run, min(now + self._STAMP_SECONDS, self._next_month), prefix
+            return prefix
 
 
 class _ProcessKeys:
     """The one generator of this process, made at first use and made again in a child after ``fork()``."""
 
     def __init__(self) -> None:
-        self._keys: UniqKeys | None = None
+        self.next: Callable[[], str] = self._first
         self._registered = False
 
-    def next(self) -> str:
-        if self._keys is None:
-            if not self._registered:
-                self._registered = True
-                os.register_at_fork(after_in_child=self._forget)
-            self._keys = UniqKeys()
-        return self._keys.next()
+    def _first(self) -> str:
+        if not self._registered:
+            self._registered = True
+            os.register_at_fork(after_in_child=self._forget)
+        self.next = UniqKeys().next
+        return self.next()
 
     def _forget(self) -> None:
-        self._keys = None
+        self.next = self._first
 
 
 _PROCESS_KEYS = _ProcessKeys()

@@ -71,6 +71,24 @@ def test_threads_never_share_an_id() -> None:
     assert len({key for own in made for key in own}) == 20_000
 
 
+def test_a_thread_that_was_held_up_repeats_no_id() -> None:
+    held_up: list[str] = []
+    made: list[str] = []
+    running = False
+
+    def clock() -> float:
+        # The first id is held up between its number and its stamp, until its counter comes round.
+        nonlocal running
+        if not running:
+            running = True
+            made.extend(keys.next() for _ in range(0x10001))
+        return 1_700_000_000.0
+
+    keys = UniqKeys("10.0.0.9", pid=1, process_number=2, clock=clock)
+    held_up.append(keys.next())
+    assert len({*made, *held_up}) == 0x10002
+
+
 def test_a_forked_child_makes_other_ids() -> None:
     new_uniq_key()
     read_end, write_end = os.pipe()
