@@ -7,7 +7,7 @@ acknowledged is counted per connection, so that no sender can pile up work witho
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 from rocketcore._fast.header import encode_send_response
 from rocketcore.broker.store import MessageStore, PutStatus
@@ -21,15 +21,11 @@ _STORED_CODES = {
 }
 
 
-class SendReply(NamedTuple):
-    """What the answer to one send says."""
+SendReply: TypeAlias = tuple[int, int, int, int, bytes, bytes | None]
+"""What the answer to one send says: opaque, serialize type, queue id, queue offset, message id, transaction id.
 
-    opaque: int
-    serialize_type: int
-    queue_id: int
-    queue_offset: int
-    msg_id: bytes
-    transaction_id: bytes | None
+A bare tuple, because one is made for each message: a class with names costs as much as to encode the answer.
+"""
 
 
 class Acknowledger:
@@ -61,16 +57,9 @@ class Acknowledger:
             return b"".join(
                 [
                     encode_send_response(
-                        reply.opaque,
-                        CURRENT_VERSION,
-                        reply.queue_id,
-                        reply.queue_offset,
-                        reply.msg_id,
-                        reply.transaction_id,
-                        reply.serialize_type,
-                        region,
+                        opaque, CURRENT_VERSION, queue_id, queue_offset, msg_id, transaction_id, serialize_type, region
                     )
-                    for reply in replies
+                    for opaque, serialize_type, queue_id, queue_offset, msg_id, transaction_id in replies
                 ]
             )
         return b"".join([self._general(reply, status).encode() for reply in replies])
@@ -91,21 +80,22 @@ class Acknowledger:
             channel.write(self.encode(replies, status))
 
     def _general(self, reply: SendReply, status: PutStatus) -> RemotingCommand:
+        opaque, serialize_type, queue_id, queue_offset, msg_id, transaction_id = reply
         code = _STORED_CODES.get(status)
         response = RemotingCommand(
             ResponseCode.SERVICE_NOT_AVAILABLE if code is None else code,
-            opaque=reply.opaque,
+            opaque=opaque,
             flag=RemotingFlag.RESPONSE,
-            serialize_type=reply.serialize_type,
+            serialize_type=serialize_type,
         )
         if code is None:
             response.remark = "the message could not be written to disk: the store takes no more messages"
         else:
-            response.add_ext_field("msgId", reply.msg_id.decode())
-            response.add_ext_field("queueId", str(reply.queue_id))
-            response.add_ext_field("queueOffset", str(reply.queue_offset))
-            if reply.transaction_id is not None:
-                response.add_ext_field("transactionId", reply.transaction_id.decode())
+            response.add_ext_field("msgId", msg_id.decode())
+            response.add_ext_field("queueId", str(queue_id))
+            response.add_ext_field("queueOffset", str(queue_offset))
+            if transaction_id is not None:
+                response.add_ext_field("transactionId", transaction_id.decode())
         self._mark(response)
         return response
 

@@ -200,6 +200,7 @@ class SendProcessor:
         if not put.count:
             return 0
         sends, results, scratch = self._sends, self._results, self._scratch
+        store_host, base = store.store_host, put.base
         size = 0
         waiting: list[SendReply] = []
         at_once: list[SendReply] = []
@@ -210,12 +211,12 @@ class SendProcessor:
             if sends[sent + SEND_FLAG_BITS] & _ONEWAY:
                 continue
             key = results[result + RESULT_UNIQ_KEY_START]
-            reply = SendReply(
+            reply = (
                 sends[sent + SEND_OPAQUE],
                 sends[sent + SEND_SERIALIZE_TYPE],
                 sends[sent + SEND_QUEUE_ID],
                 results[result + RESULT_QUEUE_OFFSET],
-                offset_msg_id(store.store_host, put.base + results[result + RESULT_POSITION]),
+                offset_msg_id(store_host, base + results[result + RESULT_POSITION]),
                 bytes(scratch[key : key + results[result + RESULT_UNIQ_KEY_LENGTH]]),
             )
             (waiting if results[result + RESULT_WAIT] else at_once).append(reply)
@@ -337,7 +338,7 @@ class SendProcessor:
             raise self._put_error(result)
         self._context.stats.count_put(message.topic, result.count or 1, result.size)
         unique = properties.get(UNIQ_KEY)
-        reply = SendReply(
+        reply = (
             request.opaque,
             request.serialize_type,
             queue_id,

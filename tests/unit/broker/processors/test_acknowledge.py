@@ -17,7 +17,7 @@ from tests.unit.broker.fakes import FakeChannel, FakeStore
 
 
 def reply(opaque: int, *, serialize_type: int = SerializeType.JSON, unique: bytes | None = b"U" * 32) -> SendReply:
-    return SendReply(opaque, int(serialize_type), 3, 40 + opaque, b"M" * 32, unique)
+    return opaque, int(serialize_type), 3, 40 + opaque, b"M" * 32, unique
 
 
 class Scene:
