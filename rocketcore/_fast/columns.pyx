@@ -999,7 +999,7 @@ cdef void rewind(Table* table) noexcept nogil:
                 table.columns[i].data.length = (<int32_t*>table.columns[i].offsets.data)[entries]
 
 
-cdef int append_record(
+cdef inline int append_record(
     Table* table, const uint8_t* data, const int64_t* record, const uint8_t* body, int64_t body_length
 ) noexcept nogil:
     cdef int outcome, i
