@@ -16,7 +16,7 @@ import os
 import struct
 from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from rocketcore._fast.consume_queue import OUT_COLUMNS, PHYSICAL_OFFSET, scan_units, unit
 from rocketcore._fast.message import (
@@ -52,6 +52,9 @@ logger = logging.getLogger(__name__)
 _HEAD = struct.Struct(">iiiiiqqi")
 _BORN_HOST_V6 = 0x10
 
+_Limits: TypeAlias = tuple[int, int, int, int]
+"""Of one answer: messages and bytes from memory, messages and bytes from disk."""
+
 
 class Reader:
     """Reads what is visible; loop thread only."""
@@ -66,6 +69,14 @@ class Reader:
         self._cached_bytes = (
             os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * config.access_message_in_memory_max_ratio // 100
         )
+        self._narrow: _Limits = (
+            min(config.max_transfer_count_on_message_in_memory, MAX_RECORDS),
+            config.max_transfer_bytes_on_message_in_memory,
+            min(config.max_transfer_count_on_message_in_disk, MAX_RECORDS),
+            config.max_transfer_bytes_on_message_in_disk,
+        )
+        pull_count = min(config.max_pull_count, MAX_RECORDS)
+        self._wide: _Limits = (pull_count, config.max_pull_bytes, pull_count, config.max_pull_bytes)
         self._found = Table(MAX_RECORDS, OUT_COLUMNS)
         self._record = Table(1, COLUMNS)
         self.damaged_records = 0
@@ -127,18 +138,17 @@ class Reader:
         status = GetStatus.MESSAGE_WAS_REMOVING if found else GetStatus.NO_MATCHED_MESSAGE
         return GetResult(status, queue_offset + examined, low, high)
 
-    def _limits(self, max_count: int, max_bytes: int | None, wide: bool) -> tuple[int, int, int, int]:
-        """Return the limits of one answer: messages and bytes from memory, messages and bytes from disk."""
-        config = self._config
-        if wide:
-            counts = config.max_pull_count, config.max_pull_count
-            sizes = config.max_pull_bytes, config.max_pull_bytes
-        else:
-            counts = config.max_transfer_count_on_message_in_memory, config.max_transfer_count_on_message_in_disk
-            sizes = config.max_transfer_bytes_on_message_in_memory, config.max_transfer_bytes_on_message_in_disk
-        count = min(max(max_count, 1), MAX_RECORDS)
-        size = max_bytes if max_bytes is not None and max_bytes > 0 else max(sizes)
-        return min(count, counts[0]), min(size, sizes[0]), min(count, counts[1]), min(size, sizes[1])
+    def _limits(self, max_count: int, max_bytes: int | None, wide: bool) -> _Limits:
+        """Return the limits of one answer."""
+        most = self._wide if wide else self._narrow
+        count, size, disk_count, disk_size = most
+        asks_for_less = max_bytes is not None and (0 < max_bytes < size or 0 < max_bytes < disk_size)
+        if max_count >= count and max_count >= disk_count and not asks_for_less:
+            return most  # as almost every pull
+        max_count = max(max_count, 1)
+        if max_bytes is None or max_bytes <= 0:
+            return min(max_count, count), size, min(max_count, disk_count), disk_size
+        return min(max_count, count), min(max_bytes, size), min(max_count, disk_count), min(max_bytes, disk_size)
 
     def _units(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes | bytearray:
         """Return units of a queue, one at least.
