@@ -172,7 +172,7 @@ class _Workers:
             self._jobs.put(None)
 
     def stop(self) -> None:
-        for _ in self._threads:
+        for _ in range(self._live):  # the threads leave their set as they are told
             self._jobs.put(None)
 
     def contains_caller(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import queue
 import sys
 import threading
 import time
@@ -471,6 +472,40 @@ def test_verdicts_of_other_threads_arrive_on_the_loop() -> None:
         await asyncio.to_thread(acknowledge)
         await harness.wait(50)
         await harness.service.stop()
+
+    run(body)
+
+
+def test_a_stop_ends_every_thread_though_one_ends_before_the_next_is_told() -> None:
+    async def body() -> None:
+        harness = Harness(capacity=3)
+        workers = harness.service._workers
+        ended = threading.Event()
+
+        class Threads(set[threading.Thread]):
+            def discard(self, thread: Any) -> None:
+                super().discard(thread)
+                ended.set()
+
+        class Jobs(queue.SimpleQueue[Any]):
+            def put(self, job: Any, block: bool = True, timeout: float | None = None) -> None:
+                super().put(job)
+                if job is None:
+                    assert ended.wait(5)
+                    ended.clear()
+
+        workers._jobs, workers._threads = Jobs(), Threads()
+        together = threading.Barrier(3)  # each thread has one message
+
+        def handle(message: ReceivedMessage) -> None:
+            together.wait(5)
+
+        harness.service.set_handler("T", handle)
+        harness.fill(3)
+        await harness.wait(3)
+        assert len(workers._threads) == 3
+        await harness.service.stop()
+        assert not workers._threads
 
     run(body)
 
