@@ -20,7 +20,7 @@ from rocketcore.cli.messages import FORMAT_HELP, compile_format, message_line, m
 from rocketcore.cli.options import command, current
 from rocketcore.cli.render import check_stream_form, counted, progress, show_line
 from rocketcore.cli.times import DURATION, parse_time
-from rocketcore.cli.watch import Watch, require_topics
+from rocketcore.cli.watch import Missing, Watch, require_topics
 
 if TYPE_CHECKING:
     from rocketcore import Admin, MessageQueue, PushConsumer, ReceivedMessage
@@ -72,6 +72,7 @@ def consume(
     arguments = _program(program)
     require_topics(topics)
     consumed = failed = 0
+    missing = Missing({})
     with (
         PushConsumer(
             settings.namesrv, group=group, start_from=start_from, tls=settings.tls, **settings.credentials
@@ -79,10 +80,12 @@ def consume(
         _Ending(consumer, timeout) as ending,
         Watch.of(topics, settings) as watch,
     ):
+        consumer.gaps.tell(missing.note)
         for topic in topics:
             consumer.subscribe(topic, tag=tag, sql=sql)
         for message in consumer:
             watch.heard()
+            missing.reached(message.queue, message.offset)
             with ending.message_in_hand:
                 if ending.asked:
                     break
@@ -106,6 +109,7 @@ def consume(
         )  # fmt: skip
     if count is not None and consumed < count:
         raise CommandFailed("TIMEOUT", f"{consumed} of {count} messages came in {timeout:g} s", exit_code=EXIT_TIMEOUT)
+    missing.check(whole=count is None)
     return 0
 
 
@@ -271,12 +275,14 @@ def tail(
     if not left and not open_ended:
         return
     shown = 0
+    missing = Missing(ranges)
     with (
         PullConsumer(
             settings.namesrv, group=TOOLS_GROUP, start_from="first", tls=settings.tls, **settings.credentials
         ) as consumer,
         Watch.of(topics, settings) as watch,
     ):
+        consumer.gaps.tell(missing.note)
         wanted = [queue for queue in ranges if queue in left or queue not in ends]
         consumer.assign(wanted, tag=tag, sql=sql)
         for queue in wanted:
@@ -284,14 +290,17 @@ def tail(
         while left or open_ended:
             for message in consumer.poll(POLL_SECONDS):
                 watch.heard()
+                missing.reached(message.queue, message.offset)
                 end = ends.get(message.queue)
                 if (end is not None and message.offset >= end) or (pattern and not pattern.search(message.body)):
                     continue
                 show(message)
                 shown += 1
                 if shown == count:
+                    missing.check(whole=False)
                     return
             left = {queue for queue in left if consumer.position(queue) < ends[queue]}
+    missing.check(whole=True)
 
 
 def _ranges(

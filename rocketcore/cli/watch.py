@@ -1,19 +1,21 @@
-"""What a command that waits for messages says when there is nobody left who could send any."""
+"""What a command that waits for messages says when there is nobody left who could send any, or some are damaged."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
 from rocketcore.cli.connection import open_admin
+from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
 from rocketcore.cli.options import Settings
-from rocketcore.cli.render import tell
+from rocketcore.cli.render import counted, tell
 from rocketcore.errors import RocketError
+from rocketcore.message_queue import MessageQueue
 from rocketcore.printable import printable
 
-__all__ = ["Watch", "require_topics"]
+__all__ = ["Missing", "Watch", "require_topics"]
 
 PROBE_SECONDS: Final = 2.0
 """Between two looks at a cluster from which nothing comes."""
@@ -93,3 +95,44 @@ class Watch(AbstractContextManager["Watch"]):
             tell("the cluster answers again")
         else:
             tell(f"waiting for the cluster: {printable(' '.join(str(error).split()))}")
+
+
+class Missing:
+    """Messages that brokers left out of their answers, told on stderr as soon as that is known, a line a stretch.
+
+    ranges  the offsets of a queue that the command is about, from and up to (exclusive; None: without end); of a queue
+            that is not named all are
+    """
+
+    def __init__(self, ranges: Mapping[MessageQueue, tuple[int, int | None]]) -> None:
+        self._ranges = ranges
+        self._told: dict[MessageQueue, int] = {}
+        self._stretches: list[tuple[MessageQueue, int, int]] = []
+        self._reached: dict[MessageQueue, int] = {}
+
+    def note(self, queue: MessageQueue, begin: int, end: int) -> None:
+        """Take notice of a stretch; called by the consumer, on its thread."""
+        start, limit = self._ranges.get(queue, (0, None))
+        begin = max(begin, start, self._told.get(queue, 0))  # what is fetched twice is told once
+        end = end if limit is None else min(end, limit)
+        if begin < end:
+            self._told[queue] = end
+            self._stretches.append((queue, begin, end))
+            span = f"offset {begin} was" if end == begin + 1 else f"offsets {begin} to {end - 1} were"
+            where = printable(f"{queue.topic} {queue.broker}/{queue.queue_id}")
+            tell(f"{where}: {span} left out by the broker: damaged, or deleted")
+
+    def reached(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Note how far the command has come in a queue: a consumer fetches ahead, and what lies there may not count."""
+        self._reached[queue] = queue_offset
+
+    def check(self, *, whole: bool) -> None:
+        """Raise CommandFailed if messages are missing: of all that was fetched, or up to the last one that was shown."""
+        count = sum(
+            end - begin for queue, begin, end in self._stretches if whole or begin < self._reached.get(queue, begin)
+        )
+        if count:
+            raise CommandFailed(
+                "LEFT_OUT", f"{counted(count, 'message')} left out: damaged at the broker, or deleted",
+                "the broker's log names the file and the position of each that is damaged", exit_code=EXIT_PARTLY,
+            )  # fmt: skip

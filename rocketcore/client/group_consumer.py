@@ -31,7 +31,7 @@ from rocketcore.client.queue_reader import QueueReader
 from rocketcore.client.rebalance import Rebalancer
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import serve_broker_requests
-from rocketcore.client.trouble import Troubles, find_filter_refusal
+from rocketcore.client.trouble import Gaps, Troubles, find_filter_refusal
 from rocketcore.codes import RETRY_TOPIC_PREFIX, PullSysFlag
 from rocketcore.errors import (
     BrokerError,
@@ -103,6 +103,7 @@ class GroupConsumer:
         self._news = asyncio.Event()
         """Set when who waits for this consumer may have something to see."""
         self._troubles = Troubles(config.group)
+        self.gaps = Gaps(config.group)
         self._refusals: dict[object, RocketError] = {}
         """What brokers refuse whatever we wait: by queue, or by topic for a filter that was asked about."""
         self._store_first = False
@@ -150,9 +151,8 @@ class GroupConsumer:
             if config.broadcast
             else RemoteOffsetStore(self.instance, self.group)
         )
-        self._rebalancer = Rebalancer(
-            self.instance, self.group, find_strategy(config.allocate), broadcast=config.broadcast
-        )
+        strategy = find_strategy(config.allocate)
+        self._rebalancer = Rebalancer(self.instance, self.group, strategy, broadcast=config.broadcast)
         self._rebalance_lock = asyncio.Lock()
         self.started_at = self.clock.time_millis()
         serve_broker_requests(self._remoting, self)

@@ -163,6 +163,8 @@ class QueueReader:
         next_offset = result.next_begin_offset
         if result.status is PullStatus.FOUND:
             messages, next_offset = self._wanted(result, subscription)
+        if subscription is None or subscription.takes_all:
+            consumer.gaps.find(queue, window.next_offset, messages, next_offset)
         window.put(messages, next_offset)
         self.check_room()
         consumer.arrived(self)

@@ -25,6 +25,7 @@ from rocketcore.client.pull import PullConsumer as AsyncPullConsumer
 from rocketcore.client.push import PushConsumer as AsyncPushConsumer
 from rocketcore.client.runtime import LoopThread
 from rocketcore.client.sync_producer import Producer
+from rocketcore.client.trouble import Gaps
 from rocketcore.errors import ClientClosed, ForkedClient, RocketError
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.service import wait_or_signal
@@ -79,6 +80,11 @@ class _Hosted:
     def client_id(self) -> str:
         """The name under which brokers know this consumer; after it started."""
         return self._hosted.client_id
+
+    @property
+    def gaps(self) -> Gaps:
+        """What brokers leave out of their answers; ``gaps.tell(function)`` has a function called on this one's loop."""
+        return self._hosted.gaps
 
     def _check(self) -> None:
         if self._forked:

@@ -1,11 +1,12 @@
 """What keeps a consumer from receiving: told in the log as long as it lasts, and to who waits for the consumer.
 
-A WARNING says it when it begins, and again each minute.
+A WARNING says it when it begins, and again each minute. What it will never receive is told once.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rocketcore.client import api
@@ -13,14 +14,49 @@ from rocketcore.client.instance import ClientInstance
 from rocketcore.client.warning import warn
 from rocketcore.errors import BrokerError, RequestNotSupported, RocketError
 from rocketcore.filter import TAG
+from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.protocol.bodies import SubscriptionData
 from rocketcore.service import Clock
 
-__all__ = ["Troubles", "find_filter_refusal"]
+__all__ = ["Gaps", "Troubles", "find_filter_refusal"]
 
 logger = logging.getLogger(__name__)
 
 TELL_EVERY: Final = 60.0
+
+
+class Gaps:
+    """Stretches of offsets that a broker left out of its answers: these messages are damaged, or deleted unread.
+
+    A WARNING names each, unless somebody asked to be told. Of a queue that is read with a filter nobody can tell.
+    """
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._told: Callable[[MessageQueue, int, int], None] | None = None
+
+    def tell(self, function: Callable[[MessageQueue, int, int], None]) -> None:
+        """Have a function called, on the consumer's loop, with queue, first offset and the offset behind the last."""
+        self._told = function
+
+    def note(self, queue: MessageQueue, begin: int, end: int) -> None:
+        """Take notice of one stretch."""
+        if self._told is not None:
+            self._told(queue, begin, end)
+        else:
+            text = "messages left out by the broker, damaged or deleted group=%s queue=%s from=%d to=%d"
+            warn(logger, text, self._group, queue, begin, end - 1)
+
+    def find(self, queue: MessageQueue, begin: int, messages: Sequence[ReceivedMessage], end: int) -> None:
+        """Take notice of what lies in a range and not among the messages that a broker sent of it, in their order."""
+        if end - begin == len(messages):
+            return
+        for message in messages:
+            if message.offset > begin:
+                self.note(queue, begin, message.offset)
+            begin = max(begin, message.offset + 1)
+        if end > begin:
+            self.note(queue, begin, end)
 
 
 class Troubles:

@@ -526,6 +526,32 @@ def test_tail(rocket: Rocket, topic: str) -> None:
     assert rocket("tail", "nothing", "-e")[0] == 3
 
 
+@pytest.fixture
+def damaged(cluster: LocalCluster, topic: str) -> str:
+    """The topic, whose messages 1, 2 and 4 have lost a bit each of their bodies."""
+    log = cluster.store / "broker-a" / "commitlog" / f"{0:020d}"
+    content = log.read_bytes()
+    with log.open("r+b") as file:
+        for number in (1, 2, 4):
+            file.seek(content.rindex(b"hello %d" % number))
+            file.write(b"H")
+    return topic
+
+
+def test_messages_that_are_damaged_are_told(rocket: Rocket, damaged: str) -> None:
+    """They were passed over without a word, and the exit code was 0."""
+    for verb in (["tail", "-o", "start", "-e"], ["consume", "-g", f"{damaged}-g", "--from", "first", "--timeout", "2"]):
+        code, out, err = rocket(verb[0], damaged, *verb[1:], "-f", "%s")
+        assert (code, out.split()) == (6, ["hello", "0", "hello", "3"]), err
+        assert f"{damaged} broker-a/0: offsets 1 to 2 were left out by the broker: damaged, or deleted" in err
+        assert err.count("left out by") == 2
+        assert f"{damaged} broker-a/0: offset 4 was left out" in err
+        assert "error: 3 messages left out: damaged at the broker, or deleted" in err
+    code, _, err = rocket("tail", damaged, "-o", "1:4")
+    assert (code, "error: 2 messages left out" in err) == (6, True)
+    assert rocket("tail", damaged, "-o", "3:4")[0] == rocket("tail", damaged, "-o", "start", "-n", "1")[0] == 0
+
+
 def test_consume_moves_the_groups_offsets(rocket: Rocket, topic: str) -> None:
     group = f"{topic}-group"
     consume = ["consume", topic, "-g", group, "--from", "first", "-f", "%s"]

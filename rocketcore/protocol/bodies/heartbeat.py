@@ -77,6 +77,10 @@ class SubscriptionData(Body):
         tags = parse_tags(expression)
         return cls(topic, tags.expression, set(tags.tags), set(tags.codes), sub_version)
 
+    @property
+    def takes_all(self) -> bool:
+        return self.expression_type == "TAG" and not self.tags_set
+
 
 @body
 class ConsumerData(Body):

@@ -66,7 +66,7 @@ def test_both_worlds_have_the_same_methods() -> None:
     }
     assert public(aio.Producer) - internal == public(rocketcore.Producer) - {"forked"}
     for name in ("PushConsumer", "PullConsumer"):
-        assert public(getattr(rocketcore, name)) - {"forked", "config"} <= public(getattr(aio, name)), name
+        assert public(getattr(rocketcore, name)) - {"forked", "config", "gaps"} <= public(getattr(aio, name)), name
 
 
 def test_the_log_has_a_null_handler() -> None:

@@ -158,6 +158,30 @@ def test_a_pull_is_held_only_at_the_end_of_the_queue() -> None:
     run(body)
 
 
+@pytest.mark.parametrize("tag", [None, "a"])
+def test_what_a_broker_leaves_out_is_told(tag: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    """At the beginning, in the middle and at the end of an answer, and a whole answer; a filter leaves out, too."""
+    answers = [(FOUND, 10, stored(6, 7, 9)), (FOUND, 12, stored(10)), (AGAIN, 15, b""), (FOUND, 16, stored(15))]
+
+    async def read(told: list[tuple[MessageQueue, int, int]] | None) -> None:
+        consumer = PullConsumer(group="G")
+        if told is not None:
+            consumer.gaps.tell(lambda queue, begin, end: told.append((queue, begin, end)))
+        consumer.add_subscription("T", tag, None)
+        await pull(consumer, Broker(*answers), 5)
+        await consumer.close()
+
+    async def body() -> None:
+        told: list[tuple[MessageQueue, int, int]] = []
+        await read(told)
+        assert told == ([] if tag else [(QUEUE, *gap) for gap in ((5, 6), (8, 9), (11, 12), (12, 15))])
+        assert "left out" not in caplog.text
+        await read(None)
+        assert caplog.text.count("messages left out by the broker") == (0 if tag else 4)
+
+    run(body)
+
+
 def test_what_was_pulled_before_a_broker_deleted_it_is_handed_out(caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         broker = Broker((FOUND, 7, stored(5, 6)), (MOVED, 300, b""), (FOUND, 302, stored(300, 301)))
