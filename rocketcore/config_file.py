@@ -38,6 +38,7 @@ else:
 __all__ = [
     "HIDDEN",
     "BadSetting",
+    "check_ranges",
     "config_properties",
     "environment_properties",
     "format_properties",
@@ -56,6 +57,8 @@ __all__ = [
 
 ENVIRONMENT_PREFIX = "ROCKETCORE_"
 HIDDEN = "******"
+_YEAR = {"ms": 366 * 86_400_000, "s": 366 * 86_400}
+"""Nobody waits longer, and the clocks of the system do not count on for ever."""
 _WORD_START = re.compile("(?<=[a-z])(?=[A-Z])")
 
 logger = logging.getLogger(__name__)
@@ -69,15 +72,20 @@ def setting(
     property: str = "",
     default_factory: Any = MISSING,
     secret: bool = False,
+    least: int | None = None,
+    most: int | None = None,
 ) -> Any:
     """Declare a field of a configuration class.
 
-    help      one sentence for ``--help`` and the documentation
-    unit      ``ms``, ``bytes``, ``count`` …, empty for none
-    property  RocketMQ's name; empty: the camelCase of the field name
-    secret    the value is never printed
+    help         one sentence for ``--help`` and the documentation
+    unit         ``ms``, ``bytes``, ``count`` …, empty for none
+    property     RocketMQ's name; empty: the camelCase of the field name
+    secret       the value is never printed
+    least, most  what a number may be, for ``check_ranges``; the most of a time that has a least is a year
     """
-    metadata = {"help": help, "unit": unit, "property": property, "secret": secret}
+    if most is None and least is not None and unit in _YEAR:
+        most = _YEAR[unit]
+    metadata = {"help": help, "unit": unit, "property": property, "secret": secret, "least": least, "most": most}
     if default_factory is not MISSING:
         return field(default_factory=default_factory, metadata=metadata, repr=not secret)
     return field(default=default, metadata=metadata, repr=not secret)
@@ -103,6 +111,16 @@ class BadSetting(ConfigError):
     def __init__(self, name: str, value: str, rule: str) -> None:
         super().__init__(f"{name}={value}: {rule}")
         self.name = name
+
+
+def check_ranges(config: DataclassInstance) -> None:
+    """Raise BadSetting for the first number that is not what its declaration allows; for ``__post_init__``."""
+    for declared in fields(config):
+        least, most = declared.metadata.get("least"), declared.metadata.get("most")
+        value = getattr(config, declared.name)
+        if (least is not None and value < least) or (most is not None and value > most):
+            rule = f"it is at least {least}" if most is None else f"it is {least} to {most}"
+            raise BadSetting(property_name(declared), str(value), rule)
 
 
 def load_config(cls: type[ConfigT], properties: Mapping[str, str]) -> ConfigT:
@@ -159,7 +177,7 @@ def _parse(text: str, kind: Any, strict: bool) -> Any:
         except ValueError:
             raise ValueError("not a number") from None
     if kind is Path:
-        return Path(text)
+        return _path(text)
     if isinstance(kind, type) and issubclass(kind, Enum):
         for member in kind:
             if text in (member.name, str(member.value)):
@@ -172,6 +190,16 @@ def _parse(text: str, kind: Any, strict: bool) -> Any:
         if text not in allowed:
             raise ValueError(f"not one of {', '.join(map(str, allowed))}")
     return text
+
+
+def _path(text: str) -> Path:
+    """Return a path; ``~`` is the home folder, as in a shell: a folder of that name is what nobody means."""
+    if not text:
+        raise ValueError("empty, where a path has to be")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("there is no such user") from None
 
 
 def config_properties(*configs: DataclassInstance, reveal: bool = False) -> dict[str, str]:
@@ -287,10 +315,20 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def property_lines(path: str | os.PathLike[str]) -> dict[str, int]:
-    """Return the line on which each name of a ``.properties`` file has its value, from 1; empty for a TOML file."""
-    if os.fspath(path).endswith(".toml"):
-        return {}
-    return {name: number for name, _, number in _entries(_properties_text(Path(path).read_bytes()))}
+    """Return the line on which each name of a file has its value, from 1."""
+    text = _properties_text(Path(path).read_bytes())
+    entries = _toml_entries(text) if os.fspath(path).endswith(".toml") else _entries(text)
+    return {name: number for name, _, number in entries}
+
+
+def _toml_entries(text: str) -> Iterator[tuple[str, str, int]]:
+    """As ``_entries``, for where settings stand: one a line, as people write them; others are left out."""
+    table = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.fullmatch(r"\s*\[([\w.\s\"-]+)\]\s*(#.*)?", line):
+            table = header[1] + "."
+        elif entry := re.match(r"\s*([\w.\s\"-]+?)\s*=(.*)", line):
+            yield re.sub(r"[\s\"]", "", table + entry[1]), entry[2], number
 
 
 def _entries(text: str) -> Iterator[tuple[str, str, int]]:

@@ -7,8 +7,7 @@ import socket
 from dataclasses import dataclass
 
 from rocketcore.codes import DEFAULT_REGION, TRACE_TOPIC
-from rocketcore.config_file import setting
-from rocketcore.errors import ConfigError
+from rocketcore.config_file import BadSetting, setting
 from rocketcore.transport.admission import ConnectionSettings
 
 LIVE_PROPERTIES = frozenset(
@@ -35,49 +34,57 @@ class BrokerConfig(ConnectionSettings):
     namesrv_addr: str = setting("", "name servers to register with, host:port joined by ';'")
     broker_cluster_name: str = setting("DefaultCluster", "cluster that the broker belongs to")
     broker_name: str = setting(default_factory=socket.gethostname, help="name of the broker; default: the host name")
-    broker_id: int = setting(0, "0 for a master")
+    broker_id: int = setting(0, "0 for a master", least=0)
     broker_ip1: str = setting(
         "", "address that clients are told; default: the bind address, or the first local one", property="brokerIP1"
     )
     bind_address: str = setting("127.0.0.1", "address to listen on")
-    listen_port: int = setting(10911, "port to listen on; 0 takes a free one")
-    broker_permission: int = setting(6, "4 read + 2 write")
-    default_topic_queue_nums: int = setting(8, "queues of a topic that is created by its first message", unit="count")
+    listen_port: int = setting(10911, "port to listen on; 0 takes a free one", least=0, most=65535)
+    broker_permission: int = setting(6, "4 read + 2 write", least=0, most=7)
+    default_topic_queue_nums: int = setting(
+        8, "queues of a topic that is created by its first message", unit="count", least=1, most=65535
+    )
     auto_create_topic_enable: bool = setting(True, "create a topic at its first message")
     auto_create_subscription_group: bool = setting(True, "create a consumer group when it is first used")
     cluster_topic_enable: bool = setting(True, "the topic named like the cluster can be read and written")
     broker_topic_enable: bool = setting(True, "the topic named like the broker can be read and written")
     trace_topic_enable: bool = setting(False, "create the topic of message traces at start")
     msg_trace_topic_name: str = setting(TRACE_TOPIC, "the topic of message traces")
-    flush_consumer_offset_interval: int = setting(5_000, "consumer offsets are saved this often", unit="ms")
-    flush_delay_offset_interval: int = setting(10_000, "positions of the delay levels are saved this often", unit="ms")
+    flush_consumer_offset_interval: int = setting(
+        5_000, "consumer offsets are saved this often", unit="ms", least=1
+    )
+    flush_delay_offset_interval: int = setting(
+        10_000, "positions of the delay levels are saved this often", unit="ms", least=1
+    )
     long_polling_enable: bool = setting(True, "hold a pull that finds nothing as long as the client asks")
-    short_polling_time_mills: int = setting(1_000, "how long it is held otherwise", unit="ms")
+    short_polling_time_mills: int = setting(1_000, "how long it is held otherwise", unit="ms", least=0)
     pull_thread_pool_queue_capacity: int = setting(
-        100_000, "pulls held at most; more are refused as busy", unit="count"
+        100_000, "pulls held at most; more are refused as busy", unit="count", least=1
     )
     lite_pull_message_enable: bool = setting(True, "serve lite pull consumers")
     notify_consumer_ids_changed_enable: bool = setting(True, "tell a group's clients when one comes or goes")
-    channel_expired_timeout: int = setting(120_000, "a client without heartbeat for so long is forgotten", unit="ms")
+    channel_expired_timeout: int = setting(
+        120_000, "a client without heartbeat for so long is forgotten", unit="ms", least=1
+    )
     region_id: str = setting(DEFAULT_REGION, "region stored with messages and told to producers")
     trace_on: bool = setting(True, "tell producers that traces are wanted")
-    register_name_server_period: int = setting(30_000, "interval of registrations, 10 to 60 s", unit="ms")
-    register_broker_timeout_mills: int = setting(24_000, "longest wait for one registration", unit="ms")
-    start_accept_send_request_time_stamp: int = setting(0, "sends before this time are refused", unit="ms")
+    register_name_server_period: int = setting(30_000, "interval of registrations, 10 to 60 s", unit="ms", least=1)
+    register_broker_timeout_mills: int = setting(24_000, "longest wait for one registration", unit="ms", least=1)
+    start_accept_send_request_time_stamp: int = setting(
+        0, "sends before this time are refused", unit="ms", least=0, most=(1 << 63) - 1
+    )
     max_pending_connection_bytes: int = setting(
         16 * 1024 * 1024,
         "stored but not yet acknowledged bytes of one connection above which its sends are refused",
         unit="bytes",
+        least=1,
     )
 
     def __post_init__(self) -> None:
         ConnectionSettings.__post_init__(self)
-        if not self.broker_name or not self.broker_cluster_name:
-            raise ConfigError("brokerName and brokerClusterName must not be empty")
-        if not 0 <= self.listen_port <= 65535:
-            raise ConfigError(f"listenPort is 0 to 65535, got {self.listen_port}")
-        if self.broker_id < 0:
-            raise ConfigError(f"brokerId is at least 0, got {self.broker_id}")
+        for name, value in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
+            if not value:
+                raise BadSetting(name, "", "it must not be empty")
 
     @property
     def name_servers(self) -> tuple[str, ...]:

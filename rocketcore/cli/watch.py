@@ -127,7 +127,7 @@ class Missing:
         self._reached[queue] = queue_offset
 
     def check(self, *, whole: bool) -> None:
-        """Raise CommandFailed if messages are missing: of all that was fetched, or up to the last one that was shown."""
+        """Raise CommandFailed if messages are missing: of all that was fetched, or only before those that came."""
         count = sum(
             end - begin for queue, begin, end in self._stretches if whole or begin < self._reached.get(queue, begin)
         )

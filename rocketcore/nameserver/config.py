@@ -87,39 +87,35 @@ class NameServerConfig(ConnectionSettings):
         None, "file that UPDATE_NAMESRV_CONFIG writes; empty: namesrv/namesrv.properties under rocketmqHome"
     )
     bind_address: str = setting("127.0.0.1", "address to listen on")
-    listen_port: int = setting(NAMESERVER_PORT, "port to listen on, 0 for a free one")
+    listen_port: int = setting(NAMESERVER_PORT, "port to listen on, 0 for a free one", least=0, most=65535)
     order_message_enable: bool = setting(False, "put orderTopicConf into route answers")
     return_order_topic_config_to_broker: bool = setting(True, "answer a registration with the ORDER_TOPIC_CONFIG table")
-    scan_not_active_broker_interval: int = setting(5000, "time between two searches for silent brokers", unit="ms")
+    scan_not_active_broker_interval: int = setting(
+        5000, "time between two searches for silent brokers", unit="ms", least=1
+    )
     support_acting_master: bool = setting(False, "show the smallest slave as master of a broker without one")
     enable_all_topic_list: bool = setting(True, "answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER")
     enable_topic_list: bool = setting(True, "answer the topic lists by cluster and by unit")
     notify_min_broker_id_changed: bool = setting(False, "tell brokers of a new smallest id of their name")
     need_wait_for_service: bool = setting(False, "refuse route questions right after the start")
-    wait_seconds_for_service: int = setting(45, "how long they are refused", unit="s")
+    wait_seconds_for_service: int = setting(45, "how long they are refused", unit="s", least=0)
     delete_topic_with_broker_registration: bool = setting(
         False, "a full registration removes the broker's topics that it does not name"
     )
     config_black_list: str = setting(
         "configBlackList;configStorePath;kvConfigPath", "names that no request may change, joined by ;"
     )
-    server_channel_max_idle_time_seconds: int = setting(120, "silent connections are closed after this time", unit="s")
+    server_channel_max_idle_time_seconds: int = setting(
+        120, "silent connections are closed after this time", unit="s", least=1
+    )
     enable_shutdown_gracefully: bool = setting(True, "answer what was received before the connections close")
-    shutdown_wait_time_seconds: int = setting(30, "longest time of a graceful stop", unit="s")
+    shutdown_wait_time_seconds: int = setting(30, "longest time of a graceful stop", unit="s", least=0)
 
     def __post_init__(self) -> None:
         ConnectionSettings.__post_init__(self)
         for name, file in (("kv_config_path", "kvConfig.json"), ("config_store_path", "namesrv.properties")):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, self.rocketmq_home / "namesrv" / file)
-        if not 0 <= self.listen_port <= 65535:
-            raise ConfigError(f"listenPort is 0 to 65535, got {self.listen_port}")
-        for number in (
-            self.scan_not_active_broker_interval,
-            self.server_channel_max_idle_time_seconds,
-        ):
-            if number <= 0:
-                raise ConfigError(f"intervals, times and connection counts are positive, got {number}")
 
     @property
     def kv_file(self) -> Path:

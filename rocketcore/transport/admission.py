@@ -7,8 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from rocketcore.config_file import setting
-from rocketcore.errors import ConfigError
+from rocketcore.config_file import check_ranges, setting
 from rocketcore.service import Clock, Seldom
 from rocketcore.transport.networks import LOOPBACK, Networks, contains, parse_networks
 
@@ -23,9 +22,12 @@ _WARNING_INTERVAL: Final = 10.0
 class ConnectionSettings:
     """Settings of every server's port."""
 
-    server_max_connections: int = setting(20_000, "connections accepted at a time", unit="count")
+    server_max_connections: int = setting(20_000, "connections accepted at a time", unit="count", least=1)
     server_max_connections_per_address: int = setting(
-        0, "of one address; 0: a quarter of all, and no limit for this machine and for load balancers", unit="count"
+        0,
+        "of one address; 0: a quarter of all, and no limit for this machine and for load balancers",
+        unit="count",
+        least=0,
     )
     proxy_protocol_enable: bool = setting(True, "take a client's address from a load balancer's PROXY preamble")
     proxy_protocol_trusted: str = setting(
@@ -33,11 +35,7 @@ class ConnectionSettings:
     )
 
     def __post_init__(self) -> None:
-        if self.server_max_connections <= 0 or self.server_max_connections_per_address < 0:
-            raise ConfigError(
-                "serverMaxConnections is above 0 and serverMaxConnectionsPerAddress at least 0, got "
-                f"{self.server_max_connections} and {self.server_max_connections_per_address}"
-            )
+        check_ranges(self)
         parse_networks(self.proxy_protocol_trusted, "proxyProtocolTrusted")
 
     @property

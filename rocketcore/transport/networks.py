@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Final
 
-from rocketcore.errors import ConfigError
+from rocketcore.config_file import BadSetting
 
 __all__ = ["LOOPBACK", "Networks", "contains", "is_loopback", "parse_networks"]
 
@@ -18,14 +18,14 @@ LOOPBACK: Final[Networks] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_n
 def parse_networks(text: str, setting: str) -> Networks:
     """Return the networks that a setting lists: addresses, or networks like ``10.1.0.0/16``, joined by commas.
 
-    raises  ConfigError naming the setting
+    raises  BadSetting naming the setting
     """
     networks = []
     for part in filter(None, re.split(r"[,;\s]+", text)):
         try:
             networks.append(ipaddress.ip_network(part))
         except ValueError as error:
-            raise ConfigError(f"{setting} lists addresses and networks like 10.1.0.0/16: {error}") from None
+            raise BadSetting(setting, text, f"addresses and networks like 10.1.0.0/16: {error}") from None
     return tuple(networks)
 
 

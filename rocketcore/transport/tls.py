@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from rocketcore.config_file import load_config, read_properties, setting
+from rocketcore.config_file import BadSetting, load_config, read_properties, setting
 from rocketcore.errors import ConfigError
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
@@ -161,9 +161,9 @@ class ServerTls:
 
     def __post_init__(self) -> None:
         if self.mode not in ("disabled", "permissive", "enforcing"):
-            raise ConfigError(f"tls.server.mode is disabled, permissive or enforcing, got {self.mode!r}")
+            raise BadSetting("tls.server.mode", repr(self.mode), "it is disabled, permissive or enforcing")
         if self.client_auth not in ("none", "optional", "require"):
-            raise ConfigError(f"tls.server.need.client.auth is none, optional or require, got {self.client_auth!r}")
+            raise BadSetting("tls.server.need.client.auth", repr(self.client_auth), "it is none, optional or require")
         if self.mode == "disabled":
             return
         if self.test_mode and self.cert_file is not None:

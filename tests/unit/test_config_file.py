@@ -115,6 +115,10 @@ def test_the_lines_of_settings(tmp_path: Path) -> None:
     file.write_text("# one\n\nlistenPort=1\r\nnames = a;\\\n  b\nflush: SYNC\nlistenPort=2\n")
     assert property_lines(file) == {"listenPort": 7, "names": 4, "flush": 6}
     assert read_properties(file) == {"listenPort": "2", "names": "a;b", "flush": "SYNC"}
+    table = tmp_path / "broker.toml"
+    table.write_text('a = 1\n"tls.x" = 2 # two\n\n[tls.server]  # a table\n mode= "b=c"\n[other."x.y"]\nz=1\n')
+    assert property_lines(table) == {"a": 1, "tls.x": 2, "tls.server.mode": 5, "other.x.y.z": 7}
+    assert property_lines(table).keys() == read_properties(table).keys()
 
 
 def test_secrets_are_neither_printed_nor_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from rocketcore.config_file import setting
-from rocketcore.errors import ConfigError
+from rocketcore.config_file import BadSetting, check_ranges, setting
 
 __all__ = ["FlushDiskType", "StoreConfig", "parse_delay_levels"]
 
@@ -50,60 +49,70 @@ class StoreConfig:
     )
     mapped_file_size_commit_log: int = setting(1 << 30, help="size of a commit log file", unit="bytes")
     mapped_file_size_consume_queue: int = setting(
-        300_000 * UNIT_SIZE, help="size of a consume queue file", unit="bytes"
+        300_000 * UNIT_SIZE, help="size of a consume queue file", unit="bytes", least=UNIT_SIZE
     )
-    max_message_size: int = setting(4 << 20, help="longest message body", unit="bytes")
-    sync_flush_timeout: int = setting(5000, help="longest wait for the disk before FLUSH_DISK_TIMEOUT", unit="ms")
-    flush_interval_commit_log: int = setting(500, help="pause between background flushes of the log", unit="ms")
-    flush_interval_consume_queue: int = setting(1000, help="pause between writes of the consume queues", unit="ms")
+    max_message_size: int = setting(4 << 20, help="longest message body", unit="bytes", least=1)
+    sync_flush_timeout: int = setting(
+        5000, help="longest wait for the disk before FLUSH_DISK_TIMEOUT", unit="ms", least=1
+    )
+    flush_interval_commit_log: int = setting(
+        500, help="pause between background flushes of the log", unit="ms", least=1
+    )
+    flush_interval_consume_queue: int = setting(
+        1000, help="pause between writes of the consume queues", unit="ms", least=1
+    )
     flush_consume_queue_thorough_interval: int = setting(
-        10_000, help="pause between flushes of consume queues and checkpoint to disk", unit="ms"
+        10_000, help="pause between flushes of consume queues and checkpoint to disk", unit="ms", least=1
     )
     max_pending_bytes: int = setting(
-        64 << 20, help="bytes appended and not yet written at which sends are refused as busy", unit="bytes"
+        64 << 20, help="bytes appended and not yet written at which sends are refused as busy", unit="bytes", least=1
     )
     check_crc_on_recover: bool = setting(True, help="check body CRCs while recovering", property="checkCRCOnRecover")
     enabled_append_prop_crc: bool = setting(
         True, help="end every record in a checksum of all of it, the property __CRC32#", property="enabledAppendPropCRC"
     )
     max_transfer_bytes_on_message_in_memory: int = setting(
-        262_144, help="most bytes of a pull from memory", unit="bytes"
+        262_144, help="most bytes of a pull from memory", unit="bytes", least=1
     )
-    max_transfer_count_on_message_in_memory: int = setting(32, help="most messages of a pull from memory", unit="count")
-    max_transfer_bytes_on_message_in_disk: int = setting(65_536, help="most bytes of a pull from disk", unit="bytes")
-    max_transfer_count_on_message_in_disk: int = setting(8, help="most messages of a pull from disk", unit="count")
+    max_transfer_count_on_message_in_memory: int = setting(
+        32, help="most messages of a pull from memory", unit="count", least=1
+    )
+    max_transfer_bytes_on_message_in_disk: int = setting(
+        65_536, help="most bytes of a pull from disk", unit="bytes", least=1
+    )
+    max_transfer_count_on_message_in_disk: int = setting(
+        8, help="most messages of a pull from disk", unit="count", least=1
+    )
     max_pull_bytes: int = setting(
-        1 << 20, help="most bytes of a pull of rocketcore's table readers, from memory or disk", unit="bytes"
+        1 << 20, help="most bytes of a pull of rocketcore's table readers, from memory or disk", unit="bytes", least=1
     )
     max_pull_count: int = setting(
-        8192, help="most messages of a pull of rocketcore's table readers, from memory or disk", unit="count"
+        8192, help="most messages of a pull of rocketcore's table readers, from memory or disk", unit="count", least=1
     )
     max_filter_message_size: int = setting(
-        16_000, help="consume queue bytes that one pull looks through at least", unit="bytes"
+        16_000, help="consume queue bytes that one pull looks through at least", unit="bytes", least=UNIT_SIZE
     )
     access_message_in_memory_max_ratio: int = setting(
-        40, help="share of the memory in which recent messages count as cached", unit="%"
+        40, help="share of the memory in which recent messages count as cached", unit="%", least=0, most=100
     )
     message_delay_level: str = setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", help="the delay of each level, level 1 first"
     )
 
     def __post_init__(self) -> None:
-        if self.max_message_size <= 0:
-            raise ConfigError(f"maxMessageSize is a positive number of bytes, got {self.max_message_size}")
-        needed = self.max_message_size + RECORD_OVERHEAD
-        if self.mapped_file_size_commit_log < needed:
-            raise ConfigError(
-                f"mappedFileSizeCommitLog={self.mapped_file_size_commit_log} is too small: a record of "
-                f"maxMessageSize={self.max_message_size} needs {needed} bytes in one file"
-            )
-        if self.mapped_file_size_commit_log > FILE_MAX_BYTES:
-            raise ConfigError(
-                f"mappedFileSizeCommitLog={self.mapped_file_size_commit_log} is too large: the record that ends a file "
-                f"says in 32 bits how much is left, so {FILE_MAX_BYTES} bytes are the most"
-            )
-        if self.mapped_file_size_consume_queue < UNIT_SIZE:
-            raise ConfigError(f"mappedFileSizeConsumeQueue is at least {UNIT_SIZE} bytes")
+        check_ranges(self)
+        needed, size = self.max_record_bytes, self.mapped_file_size_commit_log
+        if size < needed:
+            raise BadSetting(
+                "mappedFileSizeCommitLog", str(size),
+                f"too small: a record of maxMessageSize={self.max_message_size} needs {needed} bytes in one file",
+            )  # fmt: skip
+        if size > FILE_MAX_BYTES:
+            raise BadSetting(
+                "mappedFileSizeCommitLog", str(size),
+                "too large: the record that ends a file says in 32 bits how much is left, so "
+                f"{FILE_MAX_BYTES} bytes are the most",
+            )  # fmt: skip
         parse_delay_levels(self.message_delay_level)
 
     @property
@@ -132,12 +141,12 @@ class StoreConfig:
 def parse_delay_levels(text: str) -> tuple[int, ...]:
     """Return the milliseconds of each level of ``messageDelayLevel`` (``1s 5s … 2h``).
 
-    raises  ConfigError on anything but numbers with one of s, m, h, d, one blank apart
+    raises  BadSetting on anything but numbers with one of s, m, h, d, one blank apart
     """
     levels = []
     for item in text.split(" "):
         match = _DELAY_LEVEL.fullmatch(item)
         if match is None:
-            raise ConfigError(f"messageDelayLevel: {item!r} is not a number followed by s, m, h or d")
+            raise BadSetting("messageDelayLevel", text, f"{item!r} is not a number followed by s, m, h or d")
         levels.append(int(match.group(1)) * _UNIT_MILLIS[match.group(2)])
     return tuple(levels)

@@ -412,6 +412,51 @@ def test_a_file_that_cannot_be_obeyed_ends_the_start(
     assert captured.out == ""
 
 
+@pytest.mark.parametrize(
+    ("server", "line", "said"),
+    [
+        ("broker", "brokerPermission=9", "brokerPermission=9: it is 0 to 7"),
+        ("broker", "listenPort=65536", "listenPort=65536: it is 0 to 65535"),
+        ("broker", "flushConsumerOffsetInterval=-1", "flushConsumerOffsetInterval=-1: it is 1 to 31622400000"),
+        ("broker", "flushIntervalCommitLog=0", "flushIntervalCommitLog=0: it is 1 to 31622400000"),
+        ("broker", "maxMessageSize=0", "maxMessageSize=0: it is at least 1"),
+        ("broker", "mappedFileSizeCommitLog=1000", "mappedFileSizeCommitLog=1000: too small"),
+        ("broker", "mappedFileSizeCommitLog=3000000000", "mappedFileSizeCommitLog=3000000000: too large"),
+        ("broker", "messageDelayLevel=1s 2x", "messageDelayLevel=1s 2x: '2x' is not a number"),
+        ("broker", "brokerName=", "brokerName=: it must not be empty"),
+        ("broker", "storePathRootDir=", "storePathRootDir='': empty, where a path has to be"),
+        ("broker", "storePathCommitLog=~nobody-x/log", "storePathCommitLog='~nobody-x/log': there is no such user"),
+        ("broker", "accessMessageInMemoryMaxRatio=101", "accessMessageInMemoryMaxRatio=101: it is 0 to 100"),
+        ("namesrv", "scanNotActiveBrokerInterval=0", "scanNotActiveBrokerInterval=0: it is 1 to 31622400000"),
+        ("namesrv", "waitSecondsForService=-1", "waitSecondsForService=-1: it is 0 to 31622400"),
+        ("namesrv", "rocketmqHome=", "rocketmqHome='': empty"),
+        ("namesrv", "serverMaxConnections=0", "serverMaxConnections=0: it is at least 1"),
+        ("namesrv", "proxyProtocolTrusted=here", "proxyProtocolTrusted=here: addresses and networks"),
+        ("namesrv", "tls.server.mode=on", "tls.server.mode='on': it is disabled, permissive or enforcing"),
+    ],
+    ids=lambda text: text.partition("=")[0],
+)
+def test_what_a_setting_cannot_be(
+    server: str, line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A number out of its range was obeyed, or ended a later start; other refusals did not say where it stands."""
+    file = tmp_path / "server.conf"
+    file.write_text(f"# set\n{line}\n")
+    assert run([server, "start", "-p", "-c", str(file)]) == 2
+    assert f"{file}, line 2: {said}" in capsys.readouterr().err
+
+
+def test_the_home_folder_in_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / "broker.toml"
+    file.write_text('# here\nstorePathRootDir = "~/messages"\n[tls.server]\nmode = "on"\n')
+    assert run(["broker", "start", "-p", "-c", str(file)]) == 2
+    assert f"{file}, line 4: tls.server.mode='on'" in capsys.readouterr().err
+    file.write_text('storePathRootDir = "~/messages"\n')
+    assert run(["broker", "start", "-p", "-c", str(file)]) == 0
+    assert f"storePathRootDir={tmp_path}/messages\n" in capsys.readouterr().out
+
+
 def test_a_variable_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("ROCKETCORE_LISTEN_PORT", "x")
     assert run(["broker", "start"]) == 2

@@ -187,7 +187,7 @@ def test_settings_have_rocketmq_names_and_defaults_that_fit() -> None:
     assert config.queue_file_bytes == 1000
     with pytest.raises(ConfigError, match="too small"):
         StoreConfig(mapped_file_size_commit_log=1 << 20)
-    with pytest.raises(ConfigError, match="mappedFileSizeCommitLog=2147483648 is too large"):
+    with pytest.raises(ConfigError, match="mappedFileSizeCommitLog=2147483648: too large"):
         StoreConfig(mapped_file_size_commit_log=1 << 31)
     assert StoreConfig(mapped_file_size_commit_log=(1 << 31) - 1).mapped_file_size_commit_log == 2_147_483_647
     with pytest.raises(ConfigError, match="maxMessageSize"):
