@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketcore.cli.cluster import broker_row, whole
+from rocketcore.cli.cluster import broker_permissions, broker_row, whole
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, EXIT_UNREACHABLE, CommandFailed, failure_of
 from rocketcore.cli.options import command, current
 from rocketcore.cli.render import Column, counted, progress, show_object, show_rows
-from rocketcore.cli.topic import topic_kind
+from rocketcore.cli.topic import permission_text, topic_kind
 from rocketcore.codes import MASTER_ID, Permission
 from rocketcore.errors import RocketError, RouteNotFound
 from rocketcore.printable import printable
@@ -41,8 +41,9 @@ def _not_found(name: str, broker_id: int | None = None) -> CommandFailed:
 
 @command(help="List the brokers that are registered.")
 def list_brokers() -> None:
-    with open_admin() as admin:
+    with open_admin(calls=2) as admin:
         info = admin.cluster_info()
+        permissions = broker_permissions(admin)
     rows = [
         {
             "broker": name,
@@ -50,6 +51,7 @@ def list_brokers() -> None:
             "broker_id": broker_id,
             "role": "master" if broker_id == MASTER_ID else "slave",
             "address": address,
+            "perm": permission_text(permissions[name]) if name in permissions else None,
             "zone": data.zone_name,
         }
         for name, data in sorted(info.broker_addr_table.items())
@@ -63,6 +65,7 @@ def list_brokers() -> None:
             Column("broker_id", "ID"),
             Column("role"),
             Column("address"),
+            Column("perm"),
             Column("zone", wide=True),
         ],
     )
@@ -72,7 +75,8 @@ def list_brokers() -> None:
 @click.argument("broker")
 @click.option("--id", "broker_id", type=click.IntRange(0), help="0 is the master.")
 def describe(broker: str, broker_id: int | None) -> int:
-    with open_admin() as admin:
+    with open_admin(calls=2) as admin:
+        permissions = broker_permissions(admin)
         try:
             members = admin.broker_status(broker=broker)
         except RouteNotFound:
@@ -84,7 +88,7 @@ def describe(broker: str, broker_id: int | None) -> int:
     runtime = dict(sorted((member.runtime or {}).items()))
     row = {
         "broker": member.broker,
-        **broker_row(member),
+        **broker_row(member, permissions.get(broker)),
         "messages_in_today": _since_midnight(runtime, "msgPut"),
         "messages_out_today": _since_midnight(runtime, "msgGet"),
         "log_bytes": _difference(runtime, "commitLogMaxOffset", "commitLogMinOffset"),
@@ -123,9 +127,13 @@ def _since_midnight(runtime: dict[str, str], counter: str) -> int | None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would lose its write queues.")
 def drain(broker: str, yes: bool, dry_run: bool) -> None:
-    with open_admin(calls=4) as admin:
+    with open_admin(calls=5) as admin:
         info = _view_with(admin, broker)
         topics = _topics_of(admin, info, broker)
+        if topics is not None and _is_drained(admin, info, broker):
+            show_object({"broker": broker, "topics": len(topics), "writable": False, "until": "undrain"})
+            progress(f"{broker} was drained before: nothing was changed")
+            return
         if not confirm(drain_plan(info, broker, topics), broker, yes=yes, dry_run=dry_run):
             return
         holds = _permit(admin, info, broker, READ_ONLY)
@@ -135,6 +143,18 @@ def drain(broker: str, yes: bool, dry_run: bool) -> None:
     until = "undrain" if holds else "the broker registers anew"
     show_object({"broker": broker, "topics": count, "writable": False, "until": until})
     progress(f"{broker} is now read-only; producers move within {REFRESH} s")
+
+
+def _is_drained(admin: Admin, info: ClusterInfo, broker: str) -> bool:
+    """Whether the broker itself is read-only already, and the name server says so."""
+    address = info.broker_addr_table[broker].master_address
+    if address is None or broker_permissions(admin).get(broker, Permission.WRITE) & Permission.WRITE:
+        return False
+    try:
+        own = admin.broker_config(address).get(PERMISSION, "")
+    except RocketError:
+        return False
+    return own.isdecimal() and not int(own) & Permission.WRITE
 
 
 def _permit(admin: Admin, info: ClusterInfo, broker: str, permission: str) -> bool:

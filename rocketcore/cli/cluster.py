@@ -11,15 +11,19 @@ from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import FORMATS, Settings, command, current
 from rocketcore.cli.render import Column, progress, show_object, show_rows, timestamp
-from rocketcore.codes import MASTER_ID
-from rocketcore.errors import RouteNotFound
+from rocketcore.codes import MASTER_ID, Permission
+from rocketcore.errors import RouteNotFound, TopicNotExist
 
 if TYPE_CHECKING:
+    from rocketcore.admin.client import Admin
     from rocketcore.admin.cluster import BrokerStatus
 
-__all__ = ["broker_row", "describe", "list_clusters", "no_cluster", "topology", "whole"]
+__all__ = ["broker_permissions", "broker_row", "describe", "list_clusters", "no_cluster", "topology", "whole"]
 
 DRAWINGS: Final = ("dot", "mermaid", "svg")
+
+EVERYWHERE: Final = "SELF_TEST_TOPIC"
+"""A topic that every broker has, ours and Apache's, and that nobody changes: its route shows who is drained."""
 
 
 @command(help="List clusters with their brokers.")
@@ -43,7 +47,8 @@ def list_clusters() -> None:
 @command(help="Show the brokers of all clusters, or of one, with version, topics and messages a second.")
 @click.argument("cluster", required=False)
 def describe(cluster: str | None) -> None:
-    with open_admin() as admin:
+    with open_admin(calls=2) as admin:
+        permissions = broker_permissions(admin)
         try:
             members = admin.broker_status(cluster=cluster)
         except RouteNotFound:
@@ -53,7 +58,7 @@ def describe(cluster: str | None) -> None:
             says = "refuses to say" if member.alive else "is registered and says nothing"
             progress(f"broker {member.broker} at {member.address} {says}: {member.error}")
     show_rows(
-        [broker_row(member) for member in members],
+        [broker_row(member, permissions.get(member.broker)) for member in members],
         [
             *_identity(),
             Column("state"),
@@ -86,8 +91,23 @@ def _identity() -> list[Column]:
     ]
 
 
-def broker_row(member: BrokerStatus) -> dict[str, Any]:
-    """Return what is known of a broker; messages a second are those of the last 10 seconds."""
+def broker_permissions(admin: Admin) -> dict[str, int]:
+    """Return what producers and consumers may do at each broker, as a name server tells them; empty where none knows.
+
+    A drain shows here, whether the broker itself was told or only name servers.
+    """
+    try:
+        route = admin.topic_route(EVERYWHERE)
+    except TopicNotExist:
+        return {}
+    return {queues.broker_name: queues.perm for queues in route.queue_datas}
+
+
+def broker_row(member: BrokerStatus, permission: int | None = None) -> dict[str, Any]:
+    """Return what is known of a broker; messages a second are those of the last 10 seconds.
+
+    permission  see ``broker_permissions``
+    """
     runtime = member.runtime or {}
     return {
         "cluster": member.cluster,
@@ -96,7 +116,7 @@ def broker_row(member: BrokerStatus) -> dict[str, Any]:
         "role": "master" if member.broker_id == MASTER_ID else "slave",
         "address": member.address,
         "zone": member.zone,
-        "state": _state(member),
+        "state": _state(member, permission),
         "version": runtime.get("brokerVersionDesc", "").removeprefix("V").replace("_", ".") or None,
         "topics": member.topic_count,
         "in_tps": _latest_rate(runtime.get("putTps")),
@@ -107,9 +127,9 @@ def broker_row(member: BrokerStatus) -> dict[str, Any]:
     }
 
 
-def _state(member: BrokerStatus) -> str:
+def _state(member: BrokerStatus, permission: int | None) -> str:
     if member.error is None:
-        return "up"
+        return "up" if permission is None or permission & Permission.WRITE else "drained"
     return "refuses" if member.alive else "unreachable"
 
 

@@ -201,7 +201,7 @@ def test_clusters_and_brokers(rocket: Rocket, cluster: LocalCluster) -> None:
     _, out, _ = rocket("cluster", "list", "-o", "json")
     assert json.loads(out) == [{"cluster": "DefaultCluster", "brokers": ["broker-a"], "masters": 1, "slaves": 0}]
     _, out, _ = rocket("broker", "list", "-o", "csv")
-    assert out.splitlines()[1] == f"broker-a,DefaultCluster,0,master,{cluster.broker_addresses[0]},"
+    assert out.splitlines()[1] == f"broker-a,DefaultCluster,0,master,{cluster.broker_addresses[0]},rw,"
 
 
 def test_name_server_settings_and_keys(rocket: Rocket, cluster: LocalCluster) -> None:
@@ -264,6 +264,13 @@ def test_drain_makes_producers_leave_a_broker(monkeypatch: pytest.MonkeyPatch, r
         assert out[0] == "{", "the question is not on stdout"
         assert "broker-a is now read-only; producers move within 30 s" in err
         assert used() == {"broker-b"}
+        states = {row["broker"]: row["state"] for row in json.loads(rocket("cluster", "describe", "-o", "json")[1])}
+        assert states == {"broker-a": "drained", "broker-b": "up"}
+        assert json.loads(rocket("broker", "describe", "broker-a", "-o", "json")[1])["state"] == "drained"
+        perms = {row["broker"]: row["perm"] for row in json.loads(rocket("broker", "list", "-o", "json")[1])}
+        assert perms == {"broker-a": "r", "broker-b": "rw"}
+        again = rocket("broker", "drain", "broker-a", "-o", "json")  # it asks nobody: there is nothing to lose
+        assert again == (0, out, "broker-a was drained before: nothing was changed\n")
         assert rocket("topic", "create", "drained-later", "--broker", "broker-a")[0] == 0
         [row] = json.loads(rocket("topic", "route", "drained-later", "-o", "json")[1])
         assert row["perm"] == "r", "a new topic undoes nothing"

@@ -11,12 +11,32 @@ from rocketcore.admin.cluster import BrokerStatus
 from rocketcore.cli.broker import drain_plan
 from rocketcore.cli.cluster import broker_row
 from rocketcore.cli.main import run
-from rocketcore.errors import BrokerSystemError, ConnectError, NoPermission, RequestTimeout, RocketError
-from rocketcore.protocol.bodies import BrokerData, ClusterInfo, TopicConfig
+from rocketcore.errors import (
+    BrokerSystemError,
+    ConnectError,
+    NoPermission,
+    RequestTimeout,
+    RocketError,
+    TopicNotExist,
+)
+from rocketcore.protocol.bodies import BrokerData, ClusterInfo, TopicConfig, TopicRouteData
 
 
 def status(runtime: dict[str, str] | None, error: RocketError | None = None, broker_id: int = 0) -> BrokerStatus:
     return BrokerStatus("c", "b", broker_id, "h:1", "z", runtime, None if runtime is None else 12, error)
+
+
+class Admin:
+    """Knows one broker, and no topic of it."""
+
+    def __init__(self, member: BrokerStatus) -> None:
+        self._member = member
+
+    def broker_status(self, *, broker: str) -> list[BrokerStatus]:
+        return [self._member]
+
+    def topic_route(self, topic: str) -> TopicRouteData:
+        raise TopicNotExist(TopicNotExist.response_code, topic)
 
 
 def test_what_a_5_5_broker_says() -> None:
@@ -57,14 +77,16 @@ def test_figures_that_are_none(
     runtime: dict[str, str], log_bytes: int | None, ratio: float | None, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    class Admin:
-        def broker_status(self, *, broker: str) -> list[BrokerStatus]:
-            return [status(runtime)]
-
-    monkeypatch.setattr("rocketcore.cli.broker.open_admin", lambda: nullcontext(Admin()))
+    monkeypatch.setattr("rocketcore.cli.broker.open_admin", lambda calls: nullcontext(Admin(status(runtime))))
     assert run(["broker", "describe", "b", "-o", "json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["log_bytes"], shown["disk_ratio"], shown["started_at"]) == (log_bytes, ratio, None)
+
+
+def test_a_drained_broker_is_shown_as_such() -> None:
+    states = [broker_row(status({}), permission)["state"] for permission in (None, 7, 6, 2, 4, 0)]
+    assert states == ["up", "up", "up", "up", "drained", "drained"]
+    assert broker_row(status(None, ConnectError("away")), 4)["state"] == "unreachable"
 
 
 @pytest.mark.parametrize(
@@ -88,11 +110,7 @@ def test_one_that_refuses_to_say_its_rates() -> None:
 def test_exit_code_of_a_description(
     error: RocketError | None, exit_code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Admin:
-        def broker_status(self, *, broker: str) -> list[BrokerStatus]:
-            return [status(None, error)]
-
-    monkeypatch.setattr("rocketcore.cli.broker.open_admin", lambda: nullcontext(Admin()))
+    monkeypatch.setattr("rocketcore.cli.broker.open_admin", lambda calls: nullcontext(Admin(status(None, error))))
     assert run(["broker", "describe", "b", "-o", "json"]) == exit_code
     assert json.loads(capsys.readouterr().out)["error"] == (None if error is None else str(error))
 
