@@ -18,9 +18,10 @@ from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PARTLY, EXIT_TIMEOUT, CommandFailed
 from rocketcore.cli.messages import FORMAT_HELP, compile_format, message_line, message_object
 from rocketcore.cli.options import command, current
-from rocketcore.cli.render import check_stream_form, counted, progress, show_line
+from rocketcore.cli.render import check_stream_form, counted, progress, show_line, tell
 from rocketcore.cli.times import DURATION, parse_time
 from rocketcore.cli.watch import Missing, Watch, require_topics
+from rocketcore.printable import printable
 
 if TYPE_CHECKING:
     from rocketcore import Admin, MessageQueue, PushConsumer, ReceivedMessage
@@ -89,14 +90,15 @@ def consume(
             with ending.message_in_hand:
                 if ending.asked:
                     break
-                show(message)
                 if arguments is not None and not _done(arguments, message):
                     message.retry()
                     failed += 1
-                elif ack == "auto":
-                    message.ack()
-            consumed += 1
-            if consumed == count or ending.asked:
+                else:
+                    show(message)
+                    if ack == "auto":
+                        message.ack()
+                    consumed += 1
+            if consumed + failed == count or ending.asked:
                 break
     again = f", {failed} to be delivered again" if failed else ""
     progress(f"{counted(consumed, 'message')} consumed by group {group}{again}")
@@ -104,9 +106,10 @@ def consume(
         return EXIT_INTERRUPTED
     if failed:
         raise CommandFailed(
-            "EXEC_FAILED", f"{program} failed for {failed} of {counted(consumed, 'message')}: they come again later",
-            exit_code=EXIT_PARTLY if failed < consumed else EXIT_FAILED,
-        )  # fmt: skip
+            "EXEC_FAILED",
+            f"{program} failed for {failed} of {counted(consumed + failed, 'message')}: they come again later",
+            exit_code=EXIT_PARTLY if consumed else EXIT_FAILED,
+        )
     if count is not None and consumed < count:
         raise CommandFailed("TIMEOUT", f"{consumed} of {count} messages came in {timeout:g} s", exit_code=EXIT_TIMEOUT)
     missing.check(whole=count is None)
@@ -127,11 +130,15 @@ def _program(text: str | None) -> list[str] | None:
 
 
 def _done(words: list[str], message: ReceivedMessage) -> bool:
-    """Run the program with the body on its stdin; whether it took the message.
+    """Run the program with the body on its stdin; whether it took the message, which is named on stderr if not.
 
     In a process group of its own: Ctrl-C is for this command, which waits for the program, and not for the program.
     """
-    return subprocess.run(words, input=message.body, check=False, process_group=0).returncode == 0
+    code = subprocess.run(words, input=message.body, check=False, process_group=0).returncode
+    if code:
+        ended = f"signal {-code}" if code < 0 else f"exit code {code}"
+        tell(printable(f"message {message.msg_id} comes again later: {words[0]} ended with {ended}"))
+    return code == 0
 
 
 class _Ending:

@@ -245,16 +245,17 @@ def update(
     with open_admin(calls=3) as admin, _brokers_named():
         before = admin.topic_configs(topic, cluster=cluster, broker=broker)
         after = {name: replace(config, **named) for name, config in before.items()}
+        changed = {name: replace(config, attributes=config.attributes | added) for name, config in after.items()}
+        changes = {name: _change(before[name], changed[name]) for name in before}
         hidden = _hidden(admin, topic, before, after)
-        if hidden:
-            confirm("\n".join(hidden), topic, yes=yes, dry_run=dry_run)
         if dry_run:
-            progress("a dry run: nothing was changed")
-        else:
-            admin.update_topic({name: replace(config, attributes=added) for name, config in after.items()})
-    changed = {name: replace(config, attributes=config.attributes | added) for name, config in after.items()}
+            confirm("\n".join([*_plan(topic, changes), *hidden]), topic, yes=yes, dry_run=True)
+            return
+        if hidden:
+            confirm("\n".join(hidden), topic, yes=yes, dry_run=False)
+        admin.update_topic({name: replace(config, attributes=added) for name, config in after.items()})
     show_rows(
-        [{"topic": topic, "broker": name, **_change(before[name], changed[name])} for name in before],
+        [{"topic": topic, "broker": name, **change} for name, change in changes.items()],
         [Column("broker"), *(Column(key, text=_arrow) for key in _change_keys)],
         name="broker",
     )
@@ -277,6 +278,16 @@ def _change(before: TopicConfig, after: TopicConfig) -> dict[str, dict[str, Any]
 def _arrow(change: dict[str, Any]) -> str:
     old, new = cell(change["before"]), cell(change["after"])
     return old if old == new else f"{old} → {new}"
+
+
+def _plan(topic: str, changes: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
+    """Say what would change, a line a broker."""
+    lines = []
+    for name, change in changes.items():
+        changed = {key: pair for key, pair in change.items() if pair["before"] != pair["after"]}
+        parts = [f"{key.replace('_', ' ')} {_arrow(pair)}" for key, pair in changed.items()]
+        lines.append(printable(f"update topic {topic} on {name}: {', '.join(parts) or 'nothing changes'}"))
+    return lines
 
 
 def _hidden(

@@ -134,9 +134,13 @@ def test_an_update_asks_before_it_hides_messages(rocket: Rocket, topic: str) -> 
     code, out, err = rocket("topic", "update", topic, "--read-queues", "1", stdin=b"")
     assert (code, out) == (2, "")
     assert plan in err
-    code, _, err = rocket("topic", "update", topic, "--read-queues", "1", "--dry-run")
-    assert code == 0
-    assert plan in err
+    for form in ("table", "json"):
+        code, out, err = rocket("topic", "update", topic, "--read-queues", "1", "--dry-run", "-o", form)
+        assert (code, out) == (0, ""), "what would be is no data"
+        assert err.splitlines()[0] == f"update topic {topic} on broker-a: read queues 3 → 1"
+        assert plan in err
+    _, _, err = rocket("topic", "update", topic, "--read-queues", "3", "--dry-run")
+    assert err == f"update topic {topic} on broker-a: nothing changes\n"
     [row] = json.loads(rocket("topic", "route", topic, "-o", "json")[1])
     assert row["read_queues"] == 3
     assert rocket("topic", "update", topic, "--write-queues", "1")[0] == 0, "what is there can be read"
@@ -581,14 +585,17 @@ def test_consume_with_a_program(rocket: Rocket, topic: str, tmp_path: Path) -> N
 
 def test_a_program_that_fails_is_counted(rocket: Rocket, topic: str) -> None:
     options = ["-g", f"{topic}-group", "--from", "first", "--timeout", "20s", "-f", "%s"]
-    code, _, err = rocket("consume", topic, *options, "-n", "2", "--exec", "false")
-    assert code == 1
-    assert "2 messages consumed by group" in err
+    code, out, err = rocket("consume", topic, *options, "-n", "2", "--exec", "false")
+    assert (code, out) == (1, ""), "what failed is not consumed, and its body may be secret"
+    assert len(re.findall(r"^message [0-9A-F]{32} comes again later: false ended with exit code 1$", err, re.M)) == 2
+    assert "hello" not in err
+    assert "0 messages consumed by group" in err
     assert "false failed for 2 of 2 messages: they come again later" in err
-    fails_once = shlex.join(["sh", "-c", 'read body; test "$body" != "hello 2"'])
-    code, _, err = rocket("consume", topic, *options, "-n", "3", "--exec", fails_once)
-    assert code == 6
-    assert "3 messages consumed by group" in err
+    fails_once = shlex.join(["sh", "-c", 'read body; test "$body" != "hello 2" || kill -9 $$'])
+    code, out, err = rocket("consume", topic, *options, "-n", "3", "--exec", fails_once)
+    assert (code, out) == (6, "hello 3\nhello 4\n")
+    assert "comes again later: sh ended with signal 9" in err
+    assert "2 messages consumed by group" in err
     assert "1 to be delivered again" in err
 
 
