@@ -17,7 +17,7 @@ import click
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PARTLY, EXIT_TIMEOUT, CommandFailed
 from rocketcore.cli.messages import FORMAT_HELP, compile_format, message_line, message_object
-from rocketcore.cli.options import command, current
+from rocketcore.cli.options import command, current, end_signals
 from rocketcore.cli.render import check_stream_form, counted, progress, show_line, tell
 from rocketcore.cli.times import DURATION, parse_time
 from rocketcore.cli.watch import Missing, Watch, require_topics
@@ -142,7 +142,7 @@ def _done(words: list[str], message: ReceivedMessage) -> bool:
 
 
 class _Ending:
-    """Closes a consumer after a time, or on Ctrl-C and SIGTERM, beside the loop over its messages.
+    """Closes a consumer after a time, or on Ctrl-C, SIGTERM and SIGHUP, beside the loop over its messages.
 
     The loop ends after the message in hand, which is settled before the offsets are stored; leaving the context waits
     for that.
@@ -160,7 +160,7 @@ class _Ending:
         self._timer = threading.Timer(timeout, self._close) if timeout is not None else None
 
     def __enter__(self) -> _Ending:
-        self._before = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {number: signal.signal(number, self._interrupt) for number in end_signals()}
         if self._timer is not None:
             self._timer.daemon = True
             self._timer.start()

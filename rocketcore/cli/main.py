@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, NoReturn
 
 import click
 
-from rocketcore.cli.options import PipeAware, PipeClosed, Settings, global_options
+from rocketcore.cli.options import PipeAware, PipeClosed, Settings, end_signals, global_options
 
 __all__ = ["EXIT_INTERRUPTED", "main", "rocket", "run"]
 
@@ -214,8 +214,10 @@ def _show_usage(error: click.ClickException, settings: Settings, arguments: Sequ
 
 
 def main() -> NoReturn:
-    """Entry point of the command. SIGTERM ends it as Ctrl-C does: what is in hand is finished, connections close."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    """Entry point of the command. SIGTERM and the end of the terminal end it as Ctrl-C does, see ``end_signals``."""
+    for number in end_signals():
+        if number != signal.SIGINT:  # which is Python's own
+            signal.signal(number, _interrupt)
     _open_streams()
     sys.exit(run())
 

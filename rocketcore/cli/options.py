@@ -6,6 +6,7 @@ Order: option, environment, the context named in ``config.toml`` under the user'
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import click
 if TYPE_CHECKING:
     from rocketcore.transport.tls import TlsOption
 
-__all__ = ["FORMATS", "PipeAware", "PipeClosed", "Settings", "command", "current", "global_options"]
+__all__ = ["FORMATS", "PipeAware", "PipeClosed", "Settings", "command", "current", "end_signals", "global_options"]
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "csv", "name")
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
@@ -181,6 +182,15 @@ def _context() -> dict[str, str]:
         if not isinstance(value, kind):
             raise ConfigError(f"{path}: {key} of context {name!r} is {_KINDS[kind]}, got {value!r}")
     return {key: str(value) for key, value in context.items()}
+
+
+def end_signals() -> list[signal.Signals]:
+    """Return the signals that end a command: what is in hand is finished, connections close.
+
+    SIGHUP is the end of the terminal, which ``nohup`` has a command outlive.
+    """
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if ignored else [signal.SIGHUP])]
 
 
 def current() -> Settings:

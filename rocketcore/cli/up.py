@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from rocketcore.cli.options import command
+from rocketcore.cli.options import command, end_signals
 from rocketcore.cli.render import check_stream_form, progress, show_line
 from rocketcore.cli.servers import log_to_stderr, refuse_tls
 from rocketcore.service import wait_or_signal
@@ -36,7 +36,7 @@ def up(store: Path | None, brokers: int, port: int, flush: str | None) -> int:
         ended_by.append(number)
         ended.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in end_signals():
         signal.signal(number, end)
     cluster = LocalCluster(
         store, brokers=brokers, namesrv_port=port, flush="sync" if flush == "sync" else "async" if flush else None

@@ -793,7 +793,7 @@ def test_a_taken_port_is_an_error_without_a_traceback(cluster: LocalCluster) -> 
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_consume_leaves_and_says_130(cluster: LocalCluster, topic: str, number: signal.Signals) -> None:
     options = ["--from", "first", "--namesrv", cluster.namesrv, "-f", "%s"]
     process = start("consume", topic, "-g", f"{topic}-group", *options)
@@ -833,16 +833,37 @@ def test_a_message_that_was_shown_is_acknowledged_before_the_consumer_closes(
     [["tail", "-f", "%s", "-o", "start"], ["produce", "body", "-n", "1000000", "--rate", "100"]],
     ids=lambda verb: verb[0],
 )
-def test_sigterm_ends_like_ctrl_c(cluster: LocalCluster, topic: str, verb: list[str]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_sigterm_and_a_hang_up_end_like_ctrl_c(
+    cluster: LocalCluster, topic: str, verb: list[str], number: signal.Signals
+) -> None:
     process = start(verb[0], topic, *verb[1:], "--namesrv", cluster.namesrv)
     assert process.stdout is not None
     assert process.stdout.readline()
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     if verb[0] == "produce":
         assert re.search(rf"^\d+ messages? sent to {topic} before this:$", err, re.MULTILINE)
+
+
+def test_nohup(cluster: LocalCluster, topic: str) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = start("tail", topic, "-o", "start", "--namesrv", cluster.namesrv)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGHUP)
+    with Producer(cluster.namesrv, group="p") as producer:
+        producer.send(topic, b"after it")
+    while "after it" not in (line := process.stdout.readline()):
+        assert line, "it has ended"
+    process.terminate()
+    process.communicate(timeout=30)
+    assert process.returncode == 130
 
 
 @pytest.mark.parametrize(
