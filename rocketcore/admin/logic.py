@@ -24,6 +24,7 @@ from rocketcore.errors import (
     ConfigError,
     ConnectionLost,
     ConsumerNotOnline,
+    NoBrokerRegistered,
     RequestTimeout,
     RocketError,
     RouteNotFound,
@@ -514,8 +515,12 @@ class AsyncAdmin(ClusterAdmin):
 def _masters_in(
     views: Iterable[bodies.ClusterInfo], cluster: str | None = None, broker: str | None = None
 ) -> dict[str, str]:
-    """Return the addresses of masters by broker name; raises RouteNotFound without any."""
+    """Return the addresses of masters by broker name; raises RouteNotFound without any.
+
+    It is a NoBrokerRegistered where it does not matter which one is asked for.
+    """
     masters: dict[str, str] = {}
+    views = list(views)
     for info in views:
         names: Iterable[str] = info.broker_addr_table
         if cluster is not None:
@@ -524,6 +529,8 @@ def _masters_in(
             data = info.broker_addr_table.get(name)
             if data is not None and MASTER_ID in data.broker_addrs and broker in (None, name):
                 masters.setdefault(name, data.broker_addrs[MASTER_ID])
+    if not any(info.broker_addr_table for info in views):
+        raise NoBrokerRegistered("no broker is registered")
     if not masters:
         what = f"broker {broker!r}" if broker is not None else "broker"
         where = f" in cluster {cluster!r}" if cluster is not None else ""

@@ -17,6 +17,7 @@ from rocketcore.errors import (
     ConnectionLost,
     GroupNotExist,
     MessageIllegal,
+    NoBrokerRegistered,
     NoPermission,
     PartlyDone,
     QueryNotFound,
@@ -79,6 +80,7 @@ class Failure:
 _TABLE: tuple[tuple[type[BaseException], int, str, str], ...] = (
     (ConfigError, EXIT_USAGE, "USAGE", "see --help of the command"),
     (MessageIllegal, EXIT_USAGE, "MESSAGE_ILLEGAL", "see --help of the command"),
+    (NoBrokerRegistered, EXIT_UNREACHABLE, "NO_BROKER", "start one with: rocket broker start --namesrv …"),
     (TopicNotExist, EXIT_NOT_FOUND, "TOPIC_NOT_EXIST", "rocket topic list shows what there is"),
     (RouteNotFound, EXIT_NOT_FOUND, "TOPIC_NOT_EXIST", "rocket topic list shows what there is"),
     (GroupNotExist, EXIT_NOT_FOUND, "GROUP_NOT_EXIST", "a group exists once a consumer of it was connected"),

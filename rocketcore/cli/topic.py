@@ -23,7 +23,7 @@ from rocketcore.codes import (
     SYSTEM_TOPICS,
     Permission,
 )
-from rocketcore.errors import RocketError, RouteNotFound, TopicNotExist
+from rocketcore.errors import NoBrokerRegistered, RocketError, RouteNotFound, TopicNotExist
 from rocketcore.printable import printable
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _brokers_named() -> Iterator[None]:
     try:
         yield
     except RouteNotFound as error:
-        if isinstance(error, TopicNotExist):
+        if isinstance(error, NoBrokerRegistered):
             raise
         raise CommandFailed(
             "BROKER_NOT_EXIST", str(error), "rocket broker list shows who is", exit_code=EXIT_NOT_FOUND

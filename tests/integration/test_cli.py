@@ -615,6 +615,19 @@ def test_waiting_that_cannot_help(rocket: Rocket, verb: list[str]) -> None:
     assert "127.0.0.1:1" in err
 
 
+@pytest.mark.parametrize(
+    "verb", [["produce", "t", "x", "--timeout", "1"], ["topic", "create", "t"], ["topic", "update", "t", "--perm", "r"],
+             ["bench", "produce", "--topic", "t", "--count", "1"]],
+    ids=lambda verb: " ".join(verb[:2]),
+)  # fmt: skip
+def test_no_broker_is_registered(rocket: Rocket, processes: Processes, verb: list[str]) -> None:
+    """That a topic was not found, 3, would send people to look for a topic."""
+    code, out, err = rocket(*verb, "--namesrv", processes.namesrv().address, "-o", "json")
+    error = json.loads(err.splitlines()[-1])["error"]
+    assert (code, out, error["code"]) == (5, "", "NO_BROKER")
+    assert "rocket broker start" in error["hint"]
+
+
 def test_delays_of_a_broker_without_timers(rocket: Rocket, topic: str) -> None:
     code, _, err = rocket("produce", topic, "x", "--delay", "10s")
     assert code == 1
