@@ -529,6 +529,13 @@ def test_tail(rocket: Rocket, topic: str) -> None:
     assert bodies("-e") == []
     _, out, _ = rocket("tail", topic, "-o", "0:1")
     assert out == f"{topic} broker-a/0@0  tag=even  keys=k0  hello 0\n"
+    for form in (["-o", "json"], ["-o", "jsonl"], ["--output", "json"]):
+        code, out, err = rocket("tail", topic, "-o", "1:3", *form)
+        assert (code, err) == (0, "")
+        assert [json.loads(line)["body"] for line in out.splitlines()] == ["hello 1", "hello 2"]
+    assert rocket("tail", topic, "-o", "1:3", "-o", "2")[0] == 2
+    assert rocket("tail", topic, "-o", "1:3", "-o", "csv")[0] == 2
+    assert rocket("tail", topic, "-o", "1:3", "-o", "json", "-f", "%s")[:2] == (2, "")
     assert rocket("consume", topic, "-g", "g", "--exec", "a '")[0] == 2
     assert rocket("tail", topic, "-o", "x")[0] == 2
     assert rocket("tail", topic, "-f", "%z")[0] == 2
