@@ -214,6 +214,19 @@ class Broker:
             if not loading.cancelled() and loading.exception() is None:
                 await self._store.stop()
             raise
+        self._name_missing_log()
+
+    def _name_missing_log(self) -> None:
+        """Say that a log which holds nothing held messages: the folder was lost, or is another one than before."""
+        store = self._store
+        if store.recovery.end_offset > store.min_physical_offset:
+            return
+        ends = [end for end in (store.max_offset(*queue) for queue in store.queues()) if end]
+        if ends:
+            logger.error(
+                "commit log missing path=%s queues=%d messages=%d last_offset=%d: the queues go on where they ended",
+                self._store_config.commit_log_folder, len(ends), sum(ends), max(ends) - 1,
+            )  # fmt: skip
 
     async def stop(self) -> None:
         """Sign off, finish what is in progress, save everything; idempotent."""

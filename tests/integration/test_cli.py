@@ -8,6 +8,7 @@ import os
 import re
 import select
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -802,6 +803,31 @@ def test_up(tmp_path: Path) -> None:
     process.terminate()
     process.communicate(timeout=30)
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("emptied", [True, False], ids=["empty", "gone"])
+def test_a_lost_log_is_named_at_the_start(processes: Processes, tmp_path: Path, emptied: bool) -> None:
+    """The folder of the log was on a disk that is not mounted, say. Consumers have passed the offsets up to there."""
+    namesrv = processes.namesrv().address
+    store = tmp_path / "store"
+    broker = processes.broker(namesrv, "--name", "b", store=store)
+    queue = MessageQueue("Lost", "b", 0)
+    with Admin(namesrv) as admin, Producer(namesrv, group="p") as producer:
+        admin.create_topic("Lost", 3)
+        producer.send_batch([Message("Lost", f"{i}") for i in range(5)], queue=queue)
+        producer.send("Lost", "x", queue=MessageQueue("Lost", "b", 2))
+    assert broker.stop() == 0
+    shutil.rmtree(store / "commitlog")
+    if emptied:
+        (store / "commitlog").mkdir()
+    again = processes.broker(namesrv, "--name", "b", store=store)
+    said = "commit log missing path={} queues=2 messages=6 last_offset=4: the queues go on where they ended"
+    assert said.format(store / "commitlog") in again.log.read_text()
+    with Producer(namesrv, group="p") as producer:
+        assert producer.send("Lost", "y", queue=queue).offset == 5
+    assert again.stop() == 0
+    third = processes.broker(namesrv, "--name", "b", store=store)
+    assert "commit log missing" not in third.log.read_text()
 
 
 def test_a_taken_port_is_an_error_without_a_traceback(cluster: LocalCluster) -> None:
