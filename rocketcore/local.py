@@ -1,4 +1,4 @@
-"""LocalCluster: a name server and brokers on free ports of 127.0.0.1, in this process or beside it.
+"""LocalCluster: a name server and brokers, by default on free ports of 127.0.0.1, in this process or beside it.
 
 In this process all servers share one background thread with a uvloop event loop. Beside it each is a process started
 as a user starts it, ``rocket namesrv start`` and ``rocket broker start``, which is what tests that kill servers need;
@@ -34,6 +34,8 @@ FlushMode = Literal["sync", "async"]
 
 TEMPORARY_SEGMENT_BYTES: Final = 64 * 1024 * 1024
 START_SECONDS: Final = 30.0
+PORT_STEP: Final = 10
+"""Apache's brokers take two more ports beside theirs."""
 EXIT_SECONDS: Final = 1.0
 """What a process that has closed its output gets to end."""
 
@@ -56,6 +58,9 @@ class LocalCluster:
     store         folder that keeps messages and settings; None: a temporary one, deleted at the end
     brokers       masters named broker-a, broker-b, …
     namesrv_port  0 takes a free port
+    broker_port   port of the first broker, the others have one ten higher each; 0: free ports
+    listen        address at which all servers listen; clients are told ``brokerIP1``, or the first local one, where it
+                  is one for all (``0.0.0.0``, ``::``)
     in_process    False starts a process for each server
     flush         when a message counts as stored; None: ``sync`` for a folder of yours, ``async`` for a temporary one
     properties    further broker settings by RocketMQ's property names
@@ -67,6 +72,8 @@ class LocalCluster:
         *,
         brokers: int = 1,
         namesrv_port: int = 0,
+        broker_port: int = 0,
+        listen: str = "127.0.0.1",
         in_process: bool = True,
         flush: FlushMode | None = None,
         properties: Mapping[str, str] | None = None,
@@ -75,7 +82,11 @@ class LocalCluster:
             raise ConfigError(f"brokers is 1 to 26, got {brokers}")
         self._store = None if store is None else Path(store).absolute()
         self._count = brokers
+        if broker_port + (brokers - 1) * PORT_STEP > 65535:
+            raise ConfigError(f"{brokers} brokers from port {broker_port} on, {PORT_STEP} apart, are beyond 65535")
         self._namesrv_port = namesrv_port
+        self._broker_port = broker_port
+        self._listen = listen
         self._in_process = in_process
         self._flush = flush or ("async" if store is None else "sync")
         self._properties = dict(properties or {})
@@ -86,7 +97,7 @@ class LocalCluster:
 
     @property
     def namesrv(self) -> str:
-        """Address of the name server, ``127.0.0.1:port``."""
+        """Address of the name server, ``127.0.0.1:port`` unless it listens elsewhere."""
         self._running()
         return self._namesrv
 
@@ -116,15 +127,17 @@ class LocalCluster:
             self._temporary = Path(tempfile.mkdtemp(prefix="rocketcore-"))
         try:
             self._host = _ThreadHost() if self._in_process else _ProcessHost(self.store)
-            self._namesrv = self._host.start_namesrv(
+            address = self._host.start_namesrv(
                 {
-                    "bindAddress": "127.0.0.1",
+                    "bindAddress": self._listen,
                     "listenPort": str(self._namesrv_port),
                     "rocketmqHome": str(self.store),
                 }
             )
+            self._namesrv = _reachable(address)
             for index in range(self._count):
-                self._addresses.append(self._host.start_broker(index, self._broker_properties(index, 0)))
+                port = self._broker_port + index * PORT_STEP if self._broker_port else 0
+                self._addresses.append(self._host.start_broker(index, self._broker_properties(index, port)))
         except BaseException:
             with contextlib.suppress(Exception):  # why it did not start says more
                 self.stop()
@@ -176,7 +189,7 @@ class LocalCluster:
     def _broker_properties(self, index: int, port: int) -> dict[str, str]:
         name = _broker_name(index)
         properties = {
-            "bindAddress": "127.0.0.1",
+            "bindAddress": self._listen,
             "listenPort": str(port),
             "brokerName": name,
             "namesrvAddr": self._namesrv,
@@ -186,6 +199,12 @@ class LocalCluster:
         if self._temporary is not None:
             properties["mappedFileSizeCommitLog"] = str(TEMPORARY_SEGMENT_BYTES)
         return {**properties, **self._properties}
+
+
+def _reachable(address: str) -> str:
+    """Return where a server on this machine is reached that may listen at every address."""
+    host, _, port = address.rpartition(":")
+    return f"127.0.0.1:{port}" if host in ("0.0.0.0", "[::]") else address
 
 
 def _broker_name(index: int) -> str:

@@ -29,7 +29,17 @@ from rocketcore.config_file import (
 from rocketcore.errors import ConfigError
 from rocketcore.printable import LineFormatter
 
-__all__ = ["log_to_stderr", "refuse_tls", "serve", "start_broker", "start_namesrv"]
+__all__ = [
+    "Sources",
+    "check_bind",
+    "config_file_option",
+    "insecure_option",
+    "log_to_stderr",
+    "refuse_tls",
+    "serve",
+    "start_broker",
+    "start_namesrv",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -45,20 +55,20 @@ class Server(Protocol):
     async def stop(self) -> None: ...
 
 
-_config_file = click.option(
+config_file_option = click.option(
     "-c", "--config", "config_file", type=click.Path(dir_okay=False, path_type=Path), help="A .properties or TOML file."
 )
 _print_config = click.option("-p", "--print", "only_print", is_flag=True, help="Print the effective settings and exit.")
 _listen = click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
-_insecure = click.option("--insecure", is_flag=True, help="Listen on an address that other machines reach.")
+insecure_option = click.option("--insecure", is_flag=True, help="Listen on an address that other machines reach.")
 
 
 @command(help="Run a name server in the foreground. One JSON line on stdout says when it answers; SIGTERM ends it.")
-@_config_file
+@config_file_option
 @_print_config
 @_listen
 @click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Folder of its files.")
-@_insecure
+@insecure_option
 def start_namesrv(
     config_file: Path | None, only_print: bool, listen: str | None, home: Path | None, insecure: bool
 ) -> int:
@@ -73,7 +83,7 @@ def start_namesrv(
     if config_file is not None:
         options["configStorePath"] = str(config_file.absolute())
     declared = [NameServerConfig, *TLS_SETTINGS]
-    sources = _Sources(config_file, environment_properties(declared), options)
+    sources = Sources(config_file, environment_properties(declared), options)
     with sources.named():
         check_settings("name server", {**protective_variables(), **sources.properties}, declared, sources.where)
         config = load_config(NameServerConfig, sources.properties)
@@ -82,7 +92,7 @@ def start_namesrv(
     if only_print:
         click.echo(print_config(config, tls), nl=False)
         return 0
-    _check_bind(config.bind_address, insecure)
+    check_bind(config.bind_address, insecure)
 
     def make() -> Server:
         from rocketcore.nameserver.server import NameServer
@@ -93,7 +103,7 @@ def start_namesrv(
 
 
 @command(help="Run a broker in the foreground. One JSON line on stdout says when it answers; SIGTERM drains it.")
-@_config_file
+@config_file_option
 @_print_config
 @_listen
 @click.option("--store", type=click.Path(file_okay=False, path_type=Path), help="Folder of its messages.")
@@ -101,7 +111,7 @@ def start_namesrv(
 @click.option("--cluster", help="Cluster it belongs to.")
 @click.option("--id", "broker_id", type=click.IntRange(0), help="0 for a master.")
 @click.option("--flush", type=click.Choice(["sync", "async"]), help="When a message counts as stored.")
-@_insecure
+@insecure_option
 def start_broker(
     config_file: Path | None,
     only_print: bool,
@@ -130,7 +140,7 @@ def start_broker(
     }
     options.update({key: value for key, value in given.items() if value is not None})
     declared = [BrokerConfig, StoreConfig, *TLS_SETTINGS]
-    sources = _Sources(config_file, environment_properties(declared), options)
+    sources = Sources(config_file, environment_properties(declared), options)
     if "namesrvAddr" not in sources.properties:
         options["namesrvAddr"] = current().namesrv
     with sources.named():
@@ -142,7 +152,7 @@ def start_broker(
     if only_print:
         click.echo(print_config(config, store_config, tls), nl=False)
         return 0
-    _check_bind(config.bind_address, insecure)
+    check_bind(config.bind_address, insecure)
 
     def make() -> Server:
         from rocketcore.broker.broker import Broker
@@ -217,7 +227,7 @@ def refuse_tls() -> None:
         )
 
 
-class _Sources:
+class Sources:
     """Where the settings of a server come from: the file of ``-c``, then the environment, then options."""
 
     def __init__(self, path: Path | None, environment: dict[str, str], options: dict[str, str]) -> None:
@@ -264,7 +274,8 @@ def _listen_properties(listen: str | None) -> dict[str, str]:
     return {"bindAddress": host.strip("[]"), "listenPort": port}
 
 
-def _check_bind(address: str, insecure: bool) -> None:
+def check_bind(address: str, insecure: bool) -> None:
+    """Raise ConfigError for an address that other machines reach, unless that is allowed."""
     from rocketcore.transport.networks import is_loopback
 
     if not insecure and not is_loopback(address):

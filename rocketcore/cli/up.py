@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -11,10 +12,29 @@ import click
 
 from rocketcore.cli.options import command, end_signals
 from rocketcore.cli.render import check_stream_form, progress, show_line
-from rocketcore.cli.servers import log_to_stderr, refuse_tls
+from rocketcore.cli.servers import (
+    Sources,
+    check_bind,
+    config_file_option,
+    insecure_option,
+    log_to_stderr,
+    refuse_tls,
+)
 from rocketcore.service import wait_or_signal
 
 __all__ = ["demo", "up"]
+
+
+_OWN = {
+    "namesrvAddr": "its own name server is meant",
+    "bindAddress": "--listen sets it",
+    "listenPort": "--broker-port sets it",
+    "brokerName": "its brokers are broker-a, broker-b, …",
+    "brokerId": "its brokers are masters",
+    "storePathRootDir": "--store sets it",
+    "storePathCommitLog": "--store sets it",
+}
+"""Settings of a broker that ``up`` does not take from a file, and why."""
 
 
 @command(help="Run a name server and brokers here, in the foreground, until Ctrl-C, SIGTERM or the terminal's end.")
@@ -22,13 +42,37 @@ __all__ = ["demo", "up"]
               help="Folder that keeps the messages; without it they are deleted at the end.")  # fmt: skip
 @click.option("--brokers", type=click.IntRange(1, 26), default=1, show_default=True, help="Number of brokers.")
 @click.option("--port", type=click.IntRange(0, 65535), default=9876, show_default=True, help="Port of the name server.")
+@click.option("--broker-port", type=click.IntRange(0, 65535), default=0,
+              help="Port of the first broker, the others ten higher each. Default: free ones.")  # fmt: skip
+@click.option("--listen", metavar="HOST", default="127.0.0.1", show_default=True, help="Address of all servers.")
+@click.option("--cluster", help="Name of the cluster. Default: DefaultCluster.")
 @click.option("--flush", type=click.Choice(["sync", "async"]), help="When a message counts as stored.")
-def up(store: Path | None, brokers: int, port: int, flush: str | None) -> int:
+@config_file_option
+@insecure_option
+def up(
+    store: Path | None,
+    brokers: int,
+    port: int,
+    broker_port: int,
+    listen: str,
+    cluster: str | None,
+    flush: str | None,
+    config_file: Path | None,
+    insecure: bool,
+) -> int:
     from rocketcore.local import LocalCluster
 
     log_to_stderr()
     refuse_tls()
     check_stream_form()
+    listen = listen.strip("[]")
+    check_bind(listen, insecure)
+    given = {"brokerClusterName": cluster, "flushDiskType": None if flush is None else f"{flush.upper()}_FLUSH"}
+    sources = Sources(config_file, {}, {name: value for name, value in given.items() if value is not None})
+    for name in sources.file:
+        why = "start servers with TLS one by one" if name.startswith("tls.") else _OWN.get(name)
+        if why is not None:
+            raise click.UsageError(f"{sources.where(name)}: {name} is not for rocket up: {why}")
     ended = threading.Event()
     ended_by: list[int] = []
 
@@ -38,21 +82,23 @@ def up(store: Path | None, brokers: int, port: int, flush: str | None) -> int:
 
     for number in end_signals():
         signal.signal(number, end)
-    cluster = LocalCluster(
-        store, brokers=brokers, namesrv_port=port, flush="sync" if flush == "sync" else "async" if flush else None
+    servers = LocalCluster(
+        store, brokers=brokers, namesrv_port=port, broker_port=broker_port, listen=listen, properties=sources.properties
     )
-    with cluster:
+    with contextlib.ExitStack() as stack:
+        with sources.named():
+            stack.enter_context(servers)
         show_line(
             {
                 "event": "ready",
-                "address": cluster.namesrv,
-                "brokers": list(cluster.broker_addresses),
-                "store": str(cluster.store),
+                "address": servers.namesrv,
+                "brokers": list(servers.broker_addresses),
+                "store": str(servers.store),
                 "pid": os.getpid(),
             },
-            f"name server {cluster.namesrv}, brokers {', '.join(cluster.broker_addresses)}",
+            f"name server {servers.namesrv}, brokers {', '.join(servers.broker_addresses)}",
         )
-        progress(f"messages are in {cluster.store}" + ("" if store else ", deleted at the end"))
+        progress(f"messages are in {servers.store}" + ("" if store else ", deleted at the end"))
         wait_or_signal(ended)
     return 130 if ended_by[0] == signal.SIGINT else 0
 

@@ -805,6 +805,52 @@ def test_up(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
+def test_up_with_ports_a_name_and_settings(tmp_path: Path) -> None:
+    settings = tmp_path / "broker.conf"
+    settings.write_text("defaultTopicQueueNums=3\nmaxMessageSize=1000\nbrokerClusterName=other\n")
+    with socket.create_server(("0.0.0.0", 0)) as one, socket.create_server(("0.0.0.0", 0)) as other:
+        port, first = one.getsockname()[1], other.getsockname()[1]
+    options = ["--port", str(port), "--broker-port", str(first), "--brokers", "2", "--cluster", "east"]
+    process = start("up", *options, "--listen", "0.0.0.0", "--insecure", "-c", str(settings), "-o", "json")
+    said = ready(process)
+    try:
+        assert said["address"] == f"127.0.0.1:{port}"
+        assert [address.rpartition(":")[2] for address in said["brokers"]] == [str(first), str(first + 10)]
+        with Admin(said["address"]) as admin:
+            assert admin.cluster_info().cluster_addr_table == {"east": ["broker-a", "broker-b"]}
+            config = admin.broker_config(said["brokers"][1])
+            assert (config["defaultTopicQueueNums"], config["maxMessageSize"]) == ("3", "1000")
+            assert config["bindAddress"] == "0.0.0.0"
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("listenPort=1", "line 2: listenPort is not for rocket up: --broker-port sets it"),
+        ("storePathRootDir=/x", "line 2: storePathRootDir is not for rocket up: --store sets it"),
+        ("tls.server.mode=enforcing", "line 2: tls.server.mode is not for rocket up"),
+        ("maxMessageSize=x", "line 2: maxMessageSize='x': not an integer"),
+        ("brokerPermission=9", "line 2: brokerPermission=9: it is 0 to 7"),
+        ("aclEnable=true", "line 2: aclEnable=true: asks for access control"),
+    ],
+)
+def test_settings_that_up_does_not_take(
+    tmp_path: Path, line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "broker.conf"
+    settings.write_text(f"\n{line}\n")
+    process = start("up", "--port", "0", "-c", str(settings))
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (2, "")
+    assert f"{settings}, {said}" in err
+    assert run(["up", "--port", "0", "--listen", "0.0.0.0"]) == 2
+    assert "--insecure allows it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("emptied", [True, False], ids=["empty", "gone"])
 def test_a_lost_log_is_named_at_the_start(processes: Processes, tmp_path: Path, emptied: bool) -> None:
     """The folder of the log was on a disk that is not mounted, say. Consumers have passed the offsets up to there."""
