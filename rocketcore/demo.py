@@ -119,7 +119,7 @@ class Ledger:
 
 
 class Server:
-    """A ``rocket … start`` process: up when its JSON ready line has come, ended by SIGTERM."""
+    """A ``rocket … start`` process: up when its JSON ready line has come, ended by SIGTERM, or with this process."""
 
     def __init__(self, name: str, *arguments: str, log: Path) -> None:
         self.name = name
@@ -127,8 +127,8 @@ class Server:
         started = time.perf_counter()
         with log.open("wb") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "rocketcore.cli.main", *arguments],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-m", "rocketcore.child", "rocketcore.cli.main", *arguments],
+                stdin=subprocess.PIPE,  # which ends with this process, and the server with it
                 stdout=subprocess.PIPE,
                 stderr=stderr,
             )
@@ -166,8 +166,9 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
         if code and error is None:
             raise RocketError(f"the {self.name} ended with {code}: {self._log_tail()}")
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -687,16 +688,26 @@ def test_bench_codec(rocket: Rocket) -> None:
 
 
 def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """Start a command that hears Ctrl-C, also where the tests run in the background, which has it ignored."""
+    """Start a command that hears Ctrl-C, also where the tests run in the background, which has it ignored.
+
+    It ends with the tests. The pipe that says so is none of ``communicate()``, which would close it at once.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    theirs, ours = os.pipe()
     try:
-        return subprocess.Popen(
-            [sys.executable, "-m", "rocketcore.cli.main", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rocketcore.child", "rocketcore.cli.main", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=theirs, text=True,
             env={**os.environ, **environment},
         )  # fmt: skip
+    except BaseException:
+        os.close(ours)
+        raise
     finally:
+        os.close(theirs)
         signal.signal(signal.SIGINT, before)
+    weakref.finalize(process, os.close, ours)
+    return process
 
 
 def ready(process: subprocess.Popen[str]) -> dict[str, Any]:

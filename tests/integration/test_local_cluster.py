@@ -90,6 +90,33 @@ def test_servers_end_with_the_process_that_started_them_however_it_ends(end: str
             shutil.rmtree(store)
 
 
+def test_servers_of_the_demonstration_end_with_it(tmp_path: Path) -> None:
+    program = f"""
+        import os, signal
+        from pathlib import Path
+        from rocketcore.demo import Server
+
+        folder = Path({str(tmp_path)!r})
+        server = Server(
+            "name server", "namesrv", "start", "--listen", "127.0.0.1:0", "--home", str(folder), log=folder / "log"
+        )
+        print(server.pid, flush=True)
+        input()
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
+        assert parent.stdout is not None
+        server = os.pidfd_open(int(parent.stdout.readline()))
+        try:
+            parent.communicate("\n", timeout=20)
+            assert select.select([server], [], [], 30)[0], "the server outlives its parent"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(server, signal.SIGKILL)
+            os.close(server)
+
+
 def test_it_is_up_when_start_returns(cluster: LocalCluster, admin: Admin) -> None:
     info = admin.cluster_info()
     assert info.cluster_addr_table == {"DefaultCluster": ["broker-a", "broker-b"]}
