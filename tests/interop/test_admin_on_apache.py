@@ -19,7 +19,6 @@ from rocketcore import LocalCluster
 from rocketcore.admin.client import AsyncAdmin
 from rocketcore.cli.main import run
 from rocketcore.errors import (
-    BrokerSystemError,
     ConnectError,
     NoPermission,
     PartlyDone,
@@ -66,6 +65,9 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         return
     require_java()
     with ApacheCluster(request.param, tmp_path_factory.mktemp("apache")) as cluster:
+        with rmq.Admin(cluster.namesrv) as admin:
+            # One of 4.9 refuses request 28 until it has counted for a second, as docs/cli.md says of `broker describe`.
+            Peer(cluster.namesrv, apache=True).eventually(lambda: admin.broker_status(broker=BROKER)[0].error is None)
         yield Target(request.param, cluster.namesrv, cluster.brokers[0])
 
 
@@ -242,10 +244,7 @@ def test_status_of_brokers(ask: Call, target: Target, topic: str, fake: Callable
     up, down = by_name[BROKER], by_name[away.name]
     assert (up.cluster, up.broker_id, up.address, up.alive) == (CLUSTER, 0, target.broker, True)
     assert up.topic_count == len(ask("broker_topics", target.broker)) > 1
-    if target.is_4_9 and up.error is not None:  # it refuses 28 until it has counted for a second
-        assert isinstance(up.error, BrokerSystemError)
-        Peer(target.namesrv, apache=True).eventually(lambda: ask("broker_status", broker=BROKER)[0].error is None)
-        [up] = ask("broker_status", broker=BROKER)
+    assert up.error is None
     assert up.runtime["brokerVersionDesc"].startswith("V")
     assert (down.cluster, down.address, down.alive, down.topic_count) == (away.cluster, away.at, False, None)
     assert isinstance(down.error, ConnectError)
