@@ -263,6 +263,10 @@ class RouteNotFound(ClientError):
     refresh_route = True
 
 
+class NotWritable(RouteNotFound):
+    """The topic is there, and all its brokers are read-only, or it is so on all of them."""
+
+
 class NoBrokerRegistered(RouteNotFound):
     """The name servers know no broker at all: they have just started, or no broker has."""
 

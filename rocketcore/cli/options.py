@@ -17,7 +17,17 @@ import click
 if TYPE_CHECKING:
     from rocketcore.transport.tls import TlsOption
 
-__all__ = ["FORMATS", "PipeAware", "PipeClosed", "Settings", "command", "current", "end_signals", "global_options"]
+__all__ = [
+    "FORMATS",
+    "Folder",
+    "PipeAware",
+    "PipeClosed",
+    "Settings",
+    "command",
+    "current",
+    "end_signals",
+    "global_options",
+]
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "csv", "name")
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
@@ -38,6 +48,18 @@ _CONTEXT_KEYS: Final[dict[str, type]] = {
 }
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class Folder(click.Path):
+    """A folder, there or not. Not an empty text, which is a variable that was not set and would be this very folder."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class _Timeout(click.FloatRange):
@@ -137,7 +159,7 @@ class Settings:
             return text(name).lower() in ("1", "true", "yes", "on")
 
         def path(given: Path | None, name: str) -> Path | None:
-            return given or (Path(text(name)) if text(name) else None)
+            return given or (Path(text(name)).expanduser() if text(name) else None)
 
         ca, cert = path(self.tls_ca, "tls_ca"), path(self.tls_cert, "tls_cert")
         key = path(self.tls_key, "tls_key")
@@ -181,6 +203,8 @@ def _context() -> dict[str, str]:
             raise ConfigError(f"{path}: context {name!r} has a key {key!r}; there are {', '.join(_CONTEXT_KEYS)}")
         if not isinstance(value, kind):
             raise ConfigError(f"{path}: {key} of context {name!r} is {_KINDS[kind]}, got {value!r}")
+        if value == "":
+            raise ConfigError(f"{path}: {key} of context {name!r} is empty")
     return {key: str(value) for key, value in context.items()}
 
 

@@ -17,7 +17,7 @@ import click
 
 from rocketcore.apache_settings import check_settings, protective_variables
 from rocketcore.cli.failures import EXIT_USAGE, CommandFailed
-from rocketcore.cli.options import command, current
+from rocketcore.cli.options import Folder, command, current
 from rocketcore.config_file import (
     BadSetting,
     environment_properties,
@@ -67,7 +67,7 @@ insecure_option = click.option("--insecure", is_flag=True, help="Listen on an ad
 @config_file_option
 @_print_config
 @_listen
-@click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Folder of its files.")
+@click.option("--home", type=Folder(), help="Folder of its files.")
 @insecure_option
 def start_namesrv(
     config_file: Path | None, only_print: bool, listen: str | None, home: Path | None, insecure: bool
@@ -106,7 +106,7 @@ def start_namesrv(
 @config_file_option
 @_print_config
 @_listen
-@click.option("--store", type=click.Path(file_okay=False, path_type=Path), help="Folder of its messages.")
+@click.option("--store", type=Folder(), help="Folder of its messages.")
 @click.option("--name", help="Name of the broker.")
 @click.option("--cluster", help="Cluster it belongs to.")
 @click.option("--id", "broker_id", type=click.IntRange(0), help="0 for a master.")

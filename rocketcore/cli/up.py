@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from rocketcore.cli.options import command, end_signals
+from rocketcore.cli.options import Folder, command, end_signals
 from rocketcore.cli.render import check_stream_form, progress, show_line
 from rocketcore.cli.servers import (
     Sources,
@@ -38,7 +38,7 @@ _OWN = {
 
 
 @command(help="Run a name server and brokers here, in the foreground, until Ctrl-C, SIGTERM or the terminal's end.")
-@click.option("--store", type=click.Path(file_okay=False, path_type=Path),
+@click.option("--store", type=Folder(),
               help="Folder that keeps the messages; without it they are deleted at the end.")  # fmt: skip
 @click.option("--brokers", type=click.IntRange(1, 26), default=1, show_default=True, help="Number of brokers.")
 @click.option("--port", type=click.IntRange(0, 65535), default=9876, show_default=True, help="Port of the name server.")

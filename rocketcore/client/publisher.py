@@ -16,7 +16,7 @@ from rocketcore.client.instance import ClientInstance
 from rocketcore.client.route_table import TopicRoute
 from rocketcore.client.selectors import find_selector
 from rocketcore.client.send_command import SendTarget
-from rocketcore.errors import RocketError, RouteNotFound, TransportError
+from rocketcore.errors import NotWritable, RocketError, RouteNotFound, TransportError
 from rocketcore.message import MessageQueue
 from rocketcore.service import Clock, Deadline
 
@@ -72,7 +72,7 @@ class Publishers:
         return publisher
 
     async def get(self, topic: str, timeout: float) -> TopicPublisher:
-        """Return the publisher of a topic's newest route; raises RouteNotFound without a writable queue."""
+        """Return the publisher of a topic's newest route; raises NotWritable without a writable queue."""
         deadline = Deadline(timeout, self._clock)
         known = self.instance.routes.find(topic)
         route = await self.instance.await_route(
@@ -84,7 +84,7 @@ class Publishers:
             await self.refresh(topic, deadline.remaining())
             publisher = self.find(topic)
         if publisher is None:
-            raise RouteNotFound(f"topic {topic!r} has no queue that can be written to")
+            raise NotWritable(f"topic {topic!r} has no queue that can be written to")
         return publisher
 
     async def refresh(self, topic: str, timeout: float) -> None:

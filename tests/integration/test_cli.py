@@ -277,6 +277,9 @@ def test_drain_makes_producers_leave_a_broker(monkeypatch: pytest.MonkeyPatch, r
         assert perms == {"broker-a": "r", "broker-b": "rw"}
         again = rocket("broker", "drain", "broker-a", "-o", "json")  # it asks nobody: there is nothing to lose
         assert again == (0, out, "broker-a was drained before: nothing was changed\n")
+        assert rocket("topic", "create", "kept", "--broker", "broker-a", "--queues", "1")[0] == 0
+        code, _, err = rocket("produce", "kept", "x", "--timeout", "1", "-o", "json")
+        assert (code, json.loads(err)["error"]["code"]) == (4, "NOT_WRITABLE"), "the topic is there"
         assert rocket("topic", "create", "drained-later", "--broker", "broker-a")[0] == 0
         [row] = json.loads(rocket("topic", "route", "drained-later", "-o", "json")[1])
         assert row["perm"] == "r", "a new topic undoes nothing"

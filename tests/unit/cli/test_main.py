@@ -286,6 +286,7 @@ def test_the_name_server_comes_from_option_environment_context_default(
     with pytest.raises(ConfigError, match="no context 'c'"):
         _ = Settings().namesrv
     for key, said in (('nameserver = "a:1"', "has a key 'nameserver'; there are namesrv"), ("namesrv = 5", "is a text"),
+                      ('namesrv = ""', "namesrv of context 'c' is empty"),
                       ('tls = "yes"', "is true or false")):  # fmt: skip
         config.write_text(f"[contexts.c]\n{key}\n")
         with pytest.raises(ConfigError, match=said):
@@ -302,6 +303,13 @@ def test_the_name_server_comes_from_option_environment_context_default(
     monkeypatch.setenv("ROCKET_NAMESRV", "r:1")
     assert Settings().namesrv == "r:1"
     assert Settings(namesrv_option="o:1").namesrv == "o:1"
+
+
+@pytest.mark.parametrize("verb", [["up", "--store"], ["broker", "start", "--store"], ["namesrv", "start", "--home"]])
+def test_a_folder_has_a_name(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """``--store "$STORE"`` without such a variable put a store into the folder that somebody happened to be in."""
+    assert run([*verb, "", "--port" if verb[0] == "up" else "--listen", "x"]) == 2
+    assert f"Invalid value for '{verb[-1]}': it is empty" in capsys.readouterr().err
 
 
 def test_commas_between_name_servers(monkeypatch: pytest.MonkeyPatch) -> None:
