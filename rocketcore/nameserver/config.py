@@ -44,6 +44,7 @@ LIVE_PROPERTIES: Final = frozenset(
 """What a request may change: what the server obeys at once, and nothing that decides whom the next start serves."""
 
 LONGEST_WAIT_SECONDS: Final = 3600
+"""What a peer asks for has to be what the next start, and the next stop, can live with."""
 
 WITHOUT_EFFECT: Final = {
     "clientRequestThreadPoolNums": "8",
@@ -98,7 +99,9 @@ class NameServerConfig(ConnectionSettings):
     enable_topic_list: bool = setting(True, "answer the topic lists by cluster and by unit")
     notify_min_broker_id_changed: bool = setting(False, "tell brokers of a new smallest id of their name")
     need_wait_for_service: bool = setting(False, "refuse route questions right after the start")
-    wait_seconds_for_service: int = setting(45, "how long they are refused", unit="s", least=0)
+    wait_seconds_for_service: int = setting(
+        45, "how long they are refused", unit="s", least=0, most=LONGEST_WAIT_SECONDS
+    )
     delete_topic_with_broker_registration: bool = setting(
         False, "a full registration removes the broker's topics that it does not name"
     )
@@ -109,7 +112,9 @@ class NameServerConfig(ConnectionSettings):
         120, "silent connections are closed after this time", unit="s", least=1
     )
     enable_shutdown_gracefully: bool = setting(True, "answer what was received before the connections close")
-    shutdown_wait_time_seconds: int = setting(30, "longest time of a graceful stop", unit="s", least=0)
+    shutdown_wait_time_seconds: int = setting(
+        30, "longest time of a graceful stop", unit="s", least=0, most=LONGEST_WAIT_SECONDS
+    )
 
     def __post_init__(self) -> None:
         ConnectionSettings.__post_init__(self)
@@ -167,7 +172,6 @@ class RunningConfig:
         changes = {name: value for name, value in changes.items() if name in shown}
         self._check_live(changes)
         config = update_config(self.config, changes)
-        _check_waits(config)
         properties = {**self._properties, **changes}
         write_properties(config.properties_file, {**properties, **config_properties(config)})
         self.config, self._properties = config, properties
@@ -182,12 +186,3 @@ class RunningConfig:
 
     def _all(self) -> dict[str, str]:
         return {**WITHOUT_EFFECT, **self._properties, **config_properties(self.config)}
-
-
-def _check_waits(config: NameServerConfig) -> None:
-    """Keep what a peer asks for within what the next start, and the next stop, can live with."""
-    for seconds in (config.wait_seconds_for_service, config.shutdown_wait_time_seconds):
-        if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
-            raise ConfigError(
-                f"waitSecondsForService and shutdownWaitTimeSeconds are 0 to {LONGEST_WAIT_SECONDS}, got {seconds}"
-            )

@@ -436,7 +436,7 @@ def test_a_file_that_cannot_be_obeyed_ends_the_start(
         ("broker", "storePathCommitLog=~nobody-x/log", "storePathCommitLog='~nobody-x/log': there is no such user"),
         ("broker", "accessMessageInMemoryMaxRatio=101", "accessMessageInMemoryMaxRatio=101: it is 0 to 100"),
         ("namesrv", "scanNotActiveBrokerInterval=0", "scanNotActiveBrokerInterval=0: it is 1 to 31622400000"),
-        ("namesrv", "waitSecondsForService=-1", "waitSecondsForService=-1: it is 0 to 31622400"),
+        ("namesrv", "waitSecondsForService=-1", "waitSecondsForService=-1: it is 0 to 3600"),
         ("namesrv", "rocketmqHome=", "rocketmqHome='': empty"),
         ("namesrv", "serverMaxConnections=0", "serverMaxConnections=0: it is at least 1"),
         ("namesrv", "proxyProtocolTrusted=here", "proxyProtocolTrusted=here: addresses and networks"),
