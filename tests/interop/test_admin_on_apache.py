@@ -410,6 +410,8 @@ def test_broker_verbs(rocket: Call, target: Target, topic: str, fake: Callable[.
     assert (code, shown["state"], shown["log_bytes"]) == (5, "unreachable", None)
     code, shown, _ = rocket("broker", "drain", BROKER, "--yes")
     assert (code, shown["writable"], shown["until"]) == (0, False, "undrain")
+    assert rocket("broker", "describe", BROKER)[1]["state"] == "drained"
+    assert rocket("broker", "drain", BROKER)[:2] == (0, shown), "it asks nobody: nothing is left to do"
     assert shown["topics"] > 1
     assert rocket("topic", "route", topic)[1][0]["perm"] == "r"
     code, shown, _ = rocket("broker", "undrain", BROKER)
