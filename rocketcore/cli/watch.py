@@ -44,7 +44,8 @@ class Watch(AbstractContextManager["Watch"]):
         self._interval = interval
         self._ended = threading.Event()
         self._heard = False
-        self._away = False
+        self.trouble: RocketError | None = None
+        """What the last look failed with; None where the cluster answers."""
         self._thread = threading.Thread(target=self._run, name="rocket-watch", daemon=True)
 
     @classmethod
@@ -59,8 +60,7 @@ class Watch(AbstractContextManager["Watch"]):
         return cls(ask, settings)
 
     def __enter__(self) -> Watch:
-        if not self._settings.quiet:
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,10 +87,10 @@ class Watch(AbstractContextManager["Watch"]):
         else:
             self._found(None)
 
-    def _found(self, error: Exception | None) -> None:
-        if self._away == (error is not None) or self._ended.is_set():
+    def _found(self, error: RocketError | None) -> None:
+        known, self.trouble = self.trouble, error
+        if (known is None) == (error is None) or self._ended.is_set() or self._settings.quiet:
             return
-        self._away = error is not None
         if error is None:
             tell("the cluster answers again")
         else:

@@ -1000,6 +1000,24 @@ def test_a_cluster_that_goes_away_is_told(verb: list[str]) -> None:
     assert process.returncode == 130, err
 
 
+@pytest.mark.parametrize("quiet", [[], ["-q"]], ids=["", "quiet"])
+def test_a_time_that_ends_while_nothing_answers(quiet: list[str]) -> None:
+    """Nothing to consume, 0, and nobody there are two things."""
+    with LocalCluster() as cluster:
+        with Admin(cluster.namesrv) as admin:
+            admin.create_topic("Timed", 1)
+        with Producer(cluster.namesrv, group="p") as producer:
+            producer.send("Timed", "it reads")
+        options = ["-g", "g", "--from", "first", "--timeout", "10s", "--namesrv", cluster.namesrv, *quiet]
+        process = start("consume", "Timed", *options)
+        assert process.stdout is not None
+        assert process.stdout.readline(), process.communicate()[1]
+        cluster.stop_broker(0)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 3, err  # the broker has signed off, and its topics with it
+    assert ("waiting for the cluster" in err) == (not quiet)
+
+
 def test_ctrl_c_does_not_wait_for_servers_that_are_silent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         both = ";".join(f"127.0.0.1:{silent.getsockname()[1]}" for silent in (one, other))
