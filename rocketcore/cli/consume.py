@@ -110,7 +110,7 @@ def consume(
             f"{program} failed for {failed} of {counted(consumed + failed, 'message')}: they come again later",
             exit_code=EXIT_PARTLY if consumed else EXIT_FAILED,
         )
-    if watch.trouble is not None:
+    if watch.trouble is not None and (count is None or consumed < count):
         raise watch.trouble
     if count is not None and consumed < count:
         raise CommandFailed("TIMEOUT", f"{consumed} of {count} messages came in {timeout:g} s", exit_code=EXIT_TIMEOUT)

@@ -44,8 +44,7 @@ class Watch(AbstractContextManager["Watch"]):
         self._interval = interval
         self._ended = threading.Event()
         self._heard = False
-        self.trouble: RocketError | None = None
-        """What the last look failed with; None where the cluster answers."""
+        self._trouble: RocketError | None = None
         self._thread = threading.Thread(target=self._run, name="rocket-watch", daemon=True)
 
     @classmethod
@@ -70,6 +69,11 @@ class Watch(AbstractContextManager["Watch"]):
         """Note that a message came: nobody has to be asked."""
         self._heard = True
 
+    @property
+    def trouble(self) -> RocketError | None:
+        """What the last look failed with; None where the cluster answers, or a message has come since."""
+        return None if self._heard else self._trouble
+
     def _run(self) -> None:
         while not self._ended.wait(self._interval):
             if self._heard:
@@ -88,7 +92,7 @@ class Watch(AbstractContextManager["Watch"]):
             self._found(None)
 
     def _found(self, error: RocketError | None) -> None:
-        known, self.trouble = self.trouble, error
+        known, self._trouble = self._trouble, error
         if (known is None) == (error is None) or self._ended.is_set() or self._settings.quiet:
             return
         if error is None:

@@ -18,8 +18,22 @@ def test_each_change_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
             raise answer
 
     watch = Watch(ask, Settings())
-    said = []
+    said: list[str] = []
+    troubles: list[str | None] = []
     for _ in range(6):
         watch.look()
         said.append(capsys.readouterr().err)
+        troubles.append(None if watch.trouble is None else str(watch.trouble)[0])
     assert said == ["", "", "waiting for the cluster: x\n", "", "the cluster answers again\n", ""]
+    assert troubles == [None, None, "x", "y", None, None]
+
+
+def test_a_message_after_the_last_look_is_an_answer() -> None:
+    def ask() -> None:
+        raise ConnectError("x")
+
+    watch = Watch(ask, Settings(quiet=True))
+    watch.look()
+    assert str(watch.trouble) == "x"
+    watch.heard()
+    assert watch.trouble is None
