@@ -33,6 +33,9 @@ TOOLS_GROUP = "TOOLS_CONSUMER"
 
 POLL_SECONDS = 0.2
 
+STALLED_SECONDS = 30.0
+"""For how long a cluster that answers may bring nothing of what is there; a pull that fails is tried each second."""
+
 _format = click.option("-f", "--format", "line_format", help=FORMAT_HELP)
 _count = click.option("-n", "--count", type=click.IntRange(1), help="End after so many messages.")
 _tag = click.option("-t", "--tag", help='Only these tags, for example "a || b".')
@@ -308,6 +311,8 @@ def tail(
         consumer.assign(wanted, tag=tag, sql=sql)
         for queue in wanted:
             consumer.seek(queue, ranges[queue].start)
+        before: dict[MessageQueue, int] = {}
+        moved_at = time.monotonic()
         while left or open_ended:
             for message in consumer.poll(POLL_SECONDS):
                 watch.heard()
@@ -320,8 +325,22 @@ def tail(
                 if shown == count:
                     missing.check(whole=False)
                     return
-            left = {queue for queue in left if consumer.position(queue) < ends[queue]}
+            positions = {queue: consumer.position(queue) for queue in left}
+            left = {queue for queue, position in positions.items() if position < ends[queue]}
+            now = time.monotonic()
+            if open_ended or positions != before or watch.trouble is not None:
+                before, moved_at = positions, now
+            elif now - moved_at > STALLED_SECONDS:
+                raise _unreadable(positions)
     missing.check(whole=True)
+
+
+def _unreadable(positions: dict[MessageQueue, int]) -> CommandFailed:
+    where = ", ".join(f"{queue.topic} {queue.broker}/{queue.queue_id}@{at}" for queue, at in sorted(positions.items()))
+    return CommandFailed(
+        "UNREADABLE", f"nothing came for {STALLED_SECONDS:g} s from {where}",
+        "its broker answers, but does not give these messages: its log says why", exit_code=EXIT_PARTLY,
+    )  # fmt: skip
 
 
 def _ranges(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -23,6 +24,7 @@ from typing import Any
 import pytest
 
 from rocketcore.admin.client import Admin
+from rocketcore.broker.store.reader import Reader
 from rocketcore.cli.main import run
 from rocketcore.client.sync import Producer
 from rocketcore.errors import BrokerError
@@ -573,6 +575,26 @@ def test_messages_that_are_damaged_are_told(rocket: Rocket, damaged: str) -> Non
     code, _, err = rocket("tail", damaged, "-o", "1:4")
     assert (code, "error: 2 messages left out" in err) == (6, True)
     assert rocket("tail", damaged, "-o", "3:4")[0] == rocket("tail", damaged, "-o", "start", "-n", "1")[0] == 0
+
+
+def test_a_queue_that_cannot_be_read_to_its_end(
+    rocket: Rocket, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``tail -e`` waited for ever for a page that the disk did not give."""
+    get = Reader.get
+
+    def unreadable(self: Reader, name: str, queue_id: int, queue_offset: int, *arguments: Any, **options: Any) -> Any:
+        if name == topic and queue_offset >= 3:
+            raise OSError(errno.EIO, "the page cannot be read")
+        if name == topic:
+            arguments = (3 - queue_offset, *arguments[1:])
+        return get(self, name, queue_id, queue_offset, *arguments, **options)
+
+    monkeypatch.setattr(Reader, "get", unreadable)
+    monkeypatch.setattr("rocketcore.cli.consume.STALLED_SECONDS", 1.5)
+    code, out, err = rocket("tail", topic, "-o", "start", "-e", "-f", "%s")
+    assert (code, out) == (6, "hello 0\nhello 1\nhello 2\n")
+    assert f"error: nothing came for 1.5 s from {topic} broker-a/0@3" in err
 
 
 def test_consume_moves_the_groups_offsets(rocket: Rocket, topic: str) -> None:
