@@ -57,7 +57,9 @@ class BrokerConfig(ConnectionSettings):
         10_000, "positions of the delay levels are saved this often", unit="ms", least=1
     )
     long_polling_enable: bool = setting(True, "hold a pull that finds nothing as long as the client asks")
-    short_polling_time_mills: int = setting(1_000, "how long it is held otherwise", unit="ms", least=0)
+    short_polling_time_mills: int = setting(
+        1_000, "how long it is held otherwise", unit="ms", least=1, most=60_000
+    )
     pull_thread_pool_queue_capacity: int = setting(
         100_000, "pulls held at most; more are refused as busy", unit="count", least=1
     )

@@ -426,6 +426,7 @@ def test_a_file_that_cannot_be_obeyed_ends_the_start(
         ("broker", "brokerPermission=9", "brokerPermission=9: it is 0 to 7"),
         ("broker", "listenPort=65536", "listenPort=65536: it is 0 to 65535"),
         ("broker", "flushConsumerOffsetInterval=-1", "flushConsumerOffsetInterval=-1: it is 1 to 31622400000"),
+        ("broker", "shortPollingTimeMills=60001", "shortPollingTimeMills=60001: it is 1 to 60000"),
         ("broker", "flushIntervalCommitLog=0", "flushIntervalCommitLog=0: it is 1 to 31622400000"),
         ("broker", "maxMessageSize=0", "maxMessageSize=0: it is at least 1"),
         ("broker", "mappedFileSizeCommitLog=1000", "mappedFileSizeCommitLog=1000: too small"),
