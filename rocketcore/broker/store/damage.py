@@ -49,7 +49,7 @@ class DamagedRange(NamedTuple):
 
 def put_aside(root: Path, segment: Segment, begin: int, end: int, files: FileSystem) -> None:
     """Copy the bytes ``begin`` to ``end`` of a segment, durably, below ``root``; not where there are only zeros."""
-    path = _free_place(root / "damaged" / segment_name(segment.start + begin), segment, begin, end)
+    path = _free_place(root / "damaged" / segment_name(segment.start + begin), segment, begin, end, files)
     if path is None:
         return
     chunks = [(at, min(at + CHUNK_BYTES, end)) for at in range(begin, end, CHUNK_BYTES)]
@@ -71,12 +71,12 @@ def put_aside(root: Path, segment: Segment, begin: int, end: int, files: FileSys
     files.sync_folder(root)
 
 
-def _free_place(path: Path, segment: Segment, begin: int, end: int) -> Path | None:
+def _free_place(path: Path, segment: Segment, begin: int, end: int, files: FileSystem) -> Path | None:
     """Return where to put bytes aside, beside what lay there before them; None if they are there already."""
     for number in itertools.count(1):
         if not path.exists():
             return path
-        if path.stat().st_size == end - begin and path.read_bytes() == _readable(segment, begin, end):
+        if path.stat().st_size == end - begin and files.read_file(path) == _readable(segment, begin, end):
             return None
         path = path.with_name(f"{path.name.partition('.')[0]}.{number}")
     return None
@@ -154,7 +154,7 @@ def mend_files(root: Path, found: dict[int, Path], size: int, files: FileSystem,
     missing = [start for start in range(first, last, size) if start not in found]
     if not wrong and not missing:
         return False
-    _refuse_others(found, wrong, missing, size)
+    _refuse_others(found, wrong, missing, size, files)
     before()
     for start, length in wrong.items():
         path = found[start]
@@ -167,13 +167,15 @@ def mend_files(root: Path, found: dict[int, Path], size: int, files: FileSystem,
     return True
 
 
-def _refuse_others(found: dict[int, Path], wrong: dict[int, int], missing: list[int], size: int) -> None:
+def _refuse_others(
+    found: dict[int, Path], wrong: dict[int, int], missing: list[int], size: int, files: FileSystem
+) -> None:
     first = min(found)
     strange = [start for start in found if (start - first) % size]
     # Files of another configuration have all one length, and none is empty.
     of_other_size = len(wrong) == len(found) and len(set(wrong.values())) == 1 and wrong[first] > 0
     if len(found) == 1:
-        of_other_size = of_other_size and _is_full(found[first], first, wrong[first], size)
+        of_other_size = of_other_size and _is_full(found[first], first, wrong[first], size, files)
     if strange or of_other_size:
         start = min(wrong) if wrong else strange[0]
         raise StoreCorrupted(f"{found[start]} has {found[start].stat().st_size} bytes and not the configured {size}")
@@ -181,14 +183,14 @@ def _refuse_others(found: dict[int, Path], wrong: dict[int, int], missing: list[
         raise StoreCorrupted(f"{found[first].parent}: no file starts at {missing[0]}, but one starts at {max(found)}")
 
 
-def _is_full(path: Path, start: int, length: int, size: int) -> bool:
+def _is_full(path: Path, start: int, length: int, size: int, files: FileSystem) -> bool:
     """Whether the only file of a log was written with another size: its length could be one, and its filler fits it.
 
     A longer one is taken for that anyway: what is behind the configured size cannot be judged.
     """
     if length % PAGE_BYTES or length > size:
         return length % PAGE_BYTES == 0
-    data = path.read_bytes()
+    data = files.read_file(path)
     table = Table(4096, COLUMNS)
     at, status = 0, FULL
     while status == FULL:

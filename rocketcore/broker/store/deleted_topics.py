@@ -32,7 +32,7 @@ class DeletedTopics:
 
     def read(self, noted: Mapping[str, int]) -> None:
         """Take over what the file says, and what ``queuebounds`` noted."""
-        self.before = _read(self._path)
+        self.before = _read(self._path, self._files)
         for topic, end_offset in noted.items():
             self.before[topic] = max(end_offset, self.before.get(topic, 0))
 
@@ -59,9 +59,9 @@ class DeletedTopics:
         replace_durably(self._path, f"{zlib.crc32(text):08x}\n".encode() + text, self._files)
 
 
-def _read(path: Path) -> dict[str, int]:
+def _read(path: Path, files: FileSystem) -> dict[str, int]:
     try:
-        digest, _, text = path.read_bytes().partition(b"\n")
+        digest, _, text = files.read_file(path).partition(b"\n")
         if int(digest, 16) == zlib.crc32(text):
             return {str(topic): int(end_offset) for topic, end_offset in json.loads(text).items()}
         reason = "its checksum is wrong"

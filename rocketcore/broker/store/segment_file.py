@@ -144,6 +144,14 @@ class FileSystem:
         """Return up to ``size`` bytes at ``position``, fewer at the end of the file."""
         return os.pread(fd, size, position)
 
+    def read_file(self, path: Path) -> bytes:
+        """Return the whole content of a file."""
+        fd = self.open(path, os.O_RDONLY)
+        try:
+            return self.read(fd, os.fstat(fd).st_size, 0)
+        finally:
+            self.close(fd)
+
     def map(self, fd: int, size: int) -> mmap.mmap:
         """Map the first ``size`` bytes for reading. Its pages are read through ``_fast.mapped`` only."""
         mapped.install()
@@ -334,7 +342,7 @@ class Segment:
         fd = self._writable()
         for begin, end in self.written_ranges(position):
             for chunk in range(begin, end, ZERO_BYTES):
-                data = _read_around(fd, min(ZERO_BYTES, end - chunk), chunk).rstrip(b"\0")
+                data = _read_around(self._files, fd, min(ZERO_BYTES, end - chunk), chunk).rstrip(b"\0")
                 if data:
                     last = chunk + len(data)
         return last, end
@@ -349,7 +357,7 @@ class Segment:
         for begin, end in self.written_ranges(position):
             for chunk in range(begin, end, ZERO_BYTES):
                 length = min(ZERO_BYTES, end - chunk)
-                data = _read_around(fd, length, chunk)
+                data = _read_around(self._files, fd, length, chunk)
                 if data != _ZEROS[:length]:
                     self._files.write(fd, bytes(length), chunk)
                     cleared += length - data.count(0)
@@ -482,14 +490,16 @@ def replace_durably(path: Path, data: bytes, files: FileSystem) -> None:
     sync_names(path.parent, files)
 
 
-def _read_around(fd: int, length: int, position: int) -> bytes:
+def _read_around(files: FileSystem, fd: int, length: int, position: int) -> bytes:
     """Read bytes of a file, with ones for pages that the disk does not give: they are not to be taken for zeros."""
     try:
-        return os.pread(fd, length, position)
+        return files.read(fd, length, position)
     except OSError as error:
         if error.errno != errno.EIO:
             raise
         if length <= mmap.PAGESIZE:
             return b"\1" * length
     end = position + length
-    return b"".join(_read_around(fd, min(mmap.PAGESIZE, end - at), at) for at in range(position, end, mmap.PAGESIZE))
+    return b"".join(
+        _read_around(files, fd, min(mmap.PAGESIZE, end - at), at) for at in range(position, end, mmap.PAGESIZE)
+    )
