@@ -1,15 +1,18 @@
 """What is known to be durable: RocketMQ's ``checkpoint`` file, and the bounds of the consume queues beside it.
 
 ``checkpoint``   4096 bytes (broker.md §6): times of the last message flushed to the log, put in queues, put in the
-                 index; from 5.x on also the physical offset up to which the store is confirmed. Behind RocketMQ's
-                 fields, from byte 64 on, ours: where the log begins, and the CRC-32 of the 72 bytes before
-``queuebounds``  our own: where the log begins, min and max of every consume queue when the log before
-                 ``confirm_offset`` and the queues built from it were on disk, and how far the log belongs to topics
-                 that were deleted. With it a start need not read the queues, notices one that was lost or cut, and
-                 reads the log from ``confirm_offset`` on only. Without it, or with a damaged one, everything is built
-                 from the log again. RocketMQ ignores the file
-``abort``        stands while the store runs: the process id, which is RocketMQ's content, and behind it where the log
-                 ended when the run began, if the run gives every record a checksum
+                 index; from 5.x on also the physical offset up to which the store is confirmed. From byte 64 on, where
+                 RocketMQ's fields are over, ours: where the log begins, the CRC-32 of the 64 bytes before, and the
+                 CRC-32 of these two. RocketMQ leaves them alone; so where only the first CRC is wrong, it has run since
+``queuebounds``  our own: where the log begins and from where on its records have checksums, min and max of every
+                 consume queue when the log before ``confirm_offset`` and the queues built from it were on disk, and how
+                 far the log belongs to topics that were deleted. With it a start need not read the queues, notices one
+                 that was lost or cut, and reads the log from ``confirm_offset`` on only. Without it, or with a damaged
+                 one, everything is built from the log again. RocketMQ ignores the file
+``abort``        stands while the store runs: the process id, which is RocketMQ's content, and behind it, if the run
+                 gives every record a checksum, from where on all have one, and the CRC-32 of these two words
+
+What the log cannot tell is in two of them: where it began, and up to where it was on disk (``Notes``).
 """
 
 from __future__ import annotations
@@ -24,16 +27,16 @@ from struct import Struct
 
 from rocketcore.broker.store.segment_file import FileSystem, replace_durably
 
-__all__ = ["Checkpoint", "QueueBounds", "RunMark"]
+__all__ = ["Checkpoint", "Notes", "QueueBounds", "RunMark"]
 
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES = 4096
 _FIELDS = Struct(">qqqqq")
 _OUR_POSITION = 64
-_BEGIN = Struct(">q")
+_OURS = Struct(">qI")
 _DIGEST = Struct(">I")
-_OUR_END = _OUR_POSITION + _BEGIN.size + _DIGEST.size
+_OUR_END = _OUR_POSITION + _OURS.size + _DIGEST.size
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +46,8 @@ class Checkpoint:
     The time of the index stays 0: there is none, and Apache, which believes it, would not build what is missing. With 0
     it takes down index files of before and, where ``messageIndexSafe`` asks for a whole index, reads all of the log.
 
-    begin_offset  where the log begins; -1 where that is not known, as in a file that RocketMQ wrote or in a damaged one
+    begin_offset  where the log begins; -1 where that is not known, as in a file that RocketMQ made or in a damaged one
+    rocketmq_ran  RocketMQ was the last to write the file
     """
 
     physic_msg_timestamp: int = 0
@@ -52,12 +56,13 @@ class Checkpoint:
     master_flushed_offset: int = 0
     confirm_physical_offset: int = 0
     begin_offset: int = -1
+    rocketmq_ran: bool = False
 
     @classmethod
-    def read(cls, path: Path) -> Checkpoint:
+    def read(cls, path: Path, files: FileSystem) -> Checkpoint:
         """Read the file; all zero where it is missing, too short or not readable."""
         try:
-            data = path.read_bytes()
+            data = files.read_file(path)
         except FileNotFoundError:
             return cls()
         except OSError as error:
@@ -66,13 +71,19 @@ class Checkpoint:
         if len(data) < _FIELDS.size:
             return cls()
         physic, logics, index, master, confirm = _FIELDS.unpack_from(data)
+        begin_offset, rocketmq_ran = _begin_offset(data), False
+        if begin_offset >= 0:
+            rocketmq_ran = _OURS.unpack_from(data, _OUR_POSITION)[1] != zlib.crc32(data[:_OUR_POSITION])
+        elif len(data) == CHECKPOINT_BYTES and physic > 0:
+            rocketmq_ran = not any(data[_OUR_POSITION:])
         return cls(
             physic_msg_timestamp=physic,
             logics_msg_timestamp=logics,
             index_msg_timestamp=index,
             master_flushed_offset=master,
             confirm_physical_offset=confirm,
-            begin_offset=_begin_offset(data),
+            begin_offset=begin_offset,
+            rocketmq_ran=rocketmq_ran,
         )
 
     def encode(self) -> bytes:
@@ -84,8 +95,9 @@ class Checkpoint:
             self.confirm_physical_offset,
         )
         if self.begin_offset >= 0:
-            head = head.ljust(_OUR_POSITION, b"\0") + _BEGIN.pack(self.begin_offset)
-            head += _DIGEST.pack(zlib.crc32(head))
+            head = head.ljust(_OUR_POSITION, b"\0")
+            ours = _OURS.pack(self.begin_offset, zlib.crc32(head))
+            head += ours + _DIGEST.pack(zlib.crc32(ours))
         return head.ljust(CHECKPOINT_BYTES, b"\0")
 
     def write(self, path: Path, files: FileSystem) -> None:
@@ -98,14 +110,13 @@ class Checkpoint:
 
 
 def _begin_offset(data: bytes) -> int:
-    """Return where the log begins, -1 where the content of a checkpoint does not say, or is not as it was written."""
+    """Return where the log begins, -1 where the content of a checkpoint does not say, or not as it was written."""
     if len(data) < _OUR_END:
         return -1
     digest_position = _OUR_END - _DIGEST.size
-    if _DIGEST.unpack_from(data, digest_position)[0] != zlib.crc32(data[:digest_position]):
+    if _DIGEST.unpack_from(data, digest_position)[0] != zlib.crc32(data[_OUR_POSITION:digest_position]):
         return -1
-    (begin_offset,) = _BEGIN.unpack_from(data, _OUR_POSITION)
-    return int(begin_offset)
+    return int(_OURS.unpack_from(data, _OUR_POSITION)[0])
 
 
 @dataclass(slots=True)
@@ -118,49 +129,62 @@ class RunMark:
     sealed_from: int | None = None
 
     @classmethod
-    def read(cls, path: Path) -> RunMark | None:
+    def read(cls, path: Path, files: FileSystem) -> RunMark | None:
         """Read the file; None where there is none. One of RocketMQ's, or a damaged one, says nothing more."""
         try:
-            words = path.read_bytes().split()
+            words = files.read_file(path).split()
         except FileNotFoundError:
             return None
         except OSError as error:
             logger.error("mark of the last run not readable path=%s reason=%s", path, error)
             return cls()
-        return cls(int(words[1]) if len(words) == 2 and words[1].isdigit() and len(words[1]) < 20 else None)
+        return cls(int(words[1]) if len(words) == 3 and words == cls._words(words[0], words[1]) else None)
 
     def write(self, path: Path, files: FileSystem) -> None:
         """Leave the mark, durably."""
-        words = [os.getpid()] if self.sealed_from is None else [os.getpid(), self.sealed_from]
+        words = [b"%d" % os.getpid()]
+        if self.sealed_from is not None:
+            words = self._words(words[0], b"%d" % self.sealed_from)
         fd = files.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
-            files.write(fd, " ".join(map(str, words)).encode(), 0)
+            files.write(fd, b" ".join(words), 0)
             files.sync(fd)
         finally:
             files.close(fd)
         files.sync_folder(path.parent)
 
+    @staticmethod
+    def _words(process_id: bytes, sealed_from: bytes) -> list[bytes]:
+        return [process_id, sealed_from, b"%08x" % zlib.crc32(process_id + b" " + sealed_from)]
+
 
 @dataclass(slots=True, kw_only=True)
 class QueueBounds:
-    """The content of ``queuebounds``: one line of JSON after the CRC-32 of that line."""
+    """The content of ``queuebounds``: one line of JSON after the CRC-32 of that line.
+
+    With a negative ``confirm_offset`` it says nothing of the queues, but where the log begins and what was deleted.
+
+    sealed_from  every record behind this physical offset has a checksum; None: that is not known
+    """
 
     begin_offset: int = -1
+    sealed_from: int | None = None
     confirm_offset: int = 0
     store_timestamp: int = 0
     queues: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     deleted_before: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path) -> QueueBounds | None:
+    def read(cls, path: Path, files: FileSystem) -> QueueBounds | None:
         """Read the file; None where it is missing or damaged."""
         try:
-            digest, _, text = path.read_bytes().partition(b"\n")
+            digest, _, text = files.read_file(path).partition(b"\n")
             if int(digest, 16) != zlib.crc32(text):
                 return None
             values = json.loads(text)
             return cls(
                 begin_offset=values.get("begin", -1),
+                sealed_from=values.get("sealed"),
                 confirm_offset=values["confirm"],
                 store_timestamp=values["time"],
                 queues={
@@ -175,6 +199,7 @@ class QueueBounds:
     def encode(self) -> bytes:
         values = {
             "begin": self.begin_offset,
+            "sealed": self.sealed_from,
             "confirm": self.confirm_offset,
             "time": self.store_timestamp,
             "queues": self.queues,
@@ -192,3 +217,50 @@ class QueueBounds:
         What is known of deleted topics stays: nothing else remembers it.
         """
         replace(self, confirm_offset=-1).write(root / "queuebounds", files)
+
+
+@dataclass(slots=True, kw_only=True)
+class Notes:
+    """What the notes in the folder of a store say together.
+
+    bounds        of the queues, with the begin of the log from whichever note tells it; 0 where none does, as a log
+                  begins there until RocketMQ deletes from it, and -1 where RocketMQ made this store
+    begin_noted   a note tells the begin of the log
+    known_end     the log before it was on disk
+    mark          of the last run; None: it ended in order
+    rocketmq_ran  RocketMQ ran since our last run ended: it may have deleted the oldest files of the log
+    """
+
+    bounds: QueueBounds
+    begin_noted: bool = True
+    known_end: int = -1
+    mark: RunMark | None = None
+    rocketmq_ran: bool = False
+
+    @classmethod
+    def read(cls, root: Path, files: FileSystem) -> Notes:
+        """Read the notes; one that is missing or damaged says nothing."""
+        bounds = QueueBounds.read(root / "queuebounds", files) or QueueBounds(confirm_offset=-1)
+        checkpoint = Checkpoint.read(root / "checkpoint", files)
+        if bounds.begin_offset < 0:
+            bounds.begin_offset = checkpoint.begin_offset
+        begin_noted = bounds.begin_offset >= 0
+        if not begin_noted and not checkpoint.rocketmq_ran:
+            bounds.begin_offset = 0
+        known_end = bounds.confirm_offset
+        if checkpoint.begin_offset >= 0 and not checkpoint.rocketmq_ran:
+            known_end = max(known_end, checkpoint.confirm_physical_offset)
+        return cls(
+            bounds=bounds,
+            begin_noted=begin_noted,
+            known_end=known_end,
+            mark=RunMark.read(root / "abort", files),
+            rocketmq_ran=checkpoint.rocketmq_ran,
+        )
+
+    @property
+    def sealed_from(self) -> int | None:
+        """Every record behind this physical offset has a checksum; None: that is not known."""
+        if self.rocketmq_ran:
+            return None
+        return self.bounds.sealed_from if self.mark is None else self.mark.sealed_from

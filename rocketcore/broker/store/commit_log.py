@@ -91,6 +91,7 @@ class CommitLog:
     """Segments and write buffer. Loop thread only, except what the flush thread does: it alone syncs.
 
     missing_end  end of the last file that was missing between others when the log was loaded, 0 where none was
+    sealed_from  every record behind this physical offset has a checksum; None: that is not known
     """
 
     def __init__(self, config: StoreConfig, files: FileSystem, clock: Clock) -> None:
@@ -102,6 +103,7 @@ class CommitLog:
         self.written = 0
         self.synced = 0
         self.missing_end = 0
+        self.sealed_from: int | None = None
         self._config = config
         self._folder = config.commit_log_folder
         self._size = config.mapped_file_size_commit_log
@@ -163,6 +165,8 @@ class CommitLog:
 
     def is_sealed(self, segment: Segment) -> bool:
         """Whether the records of a segment have checksums, so that one without is likely a damaged one."""
+        if self.sealed_from is not None and segment.start >= self.sealed_from:
+            return True
         if segment.sealed is None:
             view = segment.view()
             count, at, status, sealed = walk(view, 0, segment.size, segment.start, self._first_rows.view)
@@ -286,6 +290,13 @@ class CommitLog:
         segment.clear_from(end - segment.start)
         self.written = self.synced = end
         self._begin_run(segment, end - segment.start)
+
+    def run_begins(self, *, sealed: bool) -> None:
+        """Note, where appending begins, whether what is put from now on has checksums."""
+        if not sealed:
+            self.sealed_from = None
+        elif self.sealed_from is None or self.sealed_from > self.end_offset:
+            self.sealed_from = self.end_offset
 
     def reserve(self, size: int) -> None:
         """Make sure that a record of ``size`` bytes fits between ``position`` and ``limit``.

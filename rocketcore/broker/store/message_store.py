@@ -120,21 +120,17 @@ class MessageStore:
         self._lock.acquire()
         self._files.keep_spare()
         try:
-            mark = RunMark.read(self._path("abort"))
-            clean = mark is None
-            bounds = self._queue_saver.read()
-
-            def before_mending() -> None:
-                if bounds is not None:
-                    bounds.outdate(root, self._files)
-
-            mended = self._log.load(before_mending)
-            self.recovery = recover(self.config, self._log, self._queues, bounds, self._files, mark, mended=mended)
+            notes = self._queue_saver.read()
+            clean = notes.mark is None
+            self._log.sealed_from = notes.sealed_from
+            mended = self._log.load(lambda: notes.bounds.outdate(root, self._files))
+            self.recovery = recover(self.config, self._log, self._queues, notes, self._files, mended=mended)
             self._log.open_at(self.recovery.end_offset)
             if not clean:
-                self._log.make_sure(bounds.confirm_offset if bounds is not None else -1, self.recovery.end_offset)
+                self._log.make_sure(notes.bounds.confirm_offset, self.recovery.end_offset)
             self._queue_saver.log_ends_at(self.recovery.end_offset)
-            RunMark(self.recovery.end_offset if self._checksum else None).write(self._path("abort"), self._files)
+            self._log.run_begins(sealed=self._checksum)
+            RunMark(self._log.sealed_from).write(self._path("abort"), self._files)
         except BaseException:
             self._close_files()
             raise

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 
-from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
+from rocketcore.broker.store.checkpoint import Checkpoint, Notes, QueueBounds
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import StoreConfig
@@ -108,26 +108,18 @@ class QueueSaver:
 
     # ------------------------------------------------------------------ life
 
-    def read(self) -> QueueBounds | None:
-        """Read what the last run noted.
-
-        Bounds with a negative ``confirm_offset`` say only what was deleted, and where the log begins.
-        """
-        bounds = QueueBounds.read(self._bounds_path)
-        self.deleted.read(bounds.deleted_before if bounds is not None else {})
-        if bounds is not None:
-            bounds.deleted_before = dict(self.deleted.before)
-            return bounds
-        begin_offset = Checkpoint.read(self._checkpoint_path).begin_offset
-        if begin_offset < 0 and not self.deleted.before:
-            return None
-        return QueueBounds(begin_offset=begin_offset, confirm_offset=-1, deleted_before=dict(self.deleted.before))
+    def read(self) -> Notes:
+        """Read what the last run noted."""
+        notes = Notes.read(self._root, self._files)
+        self.deleted.read(notes.bounds.deleted_before)
+        notes.bounds.deleted_before = dict(self.deleted.before)
+        return notes
 
     def log_ends_at(self, end_offset: int) -> None:
         """Make sure, before anything is put there, that no deletion is noted for what comes behind the log's end."""
         if self.deleted.cut_at(end_offset):
             self.deleted.write(self.deleted.before)
-            bounds = QueueBounds.read(self._bounds_path)
+            bounds = QueueBounds.read(self._bounds_path, self._files)
             if bounds is not None:
                 replace(bounds, deleted_before=dict(self.deleted.before)).write(self._bounds_path, self._files)
 
@@ -202,6 +194,7 @@ class QueueSaver:
             unsaved,
             QueueBounds(
                 begin_offset=self._log.min_offset,
+                sealed_from=self._log.sealed_from,
                 confirm_offset=confirm_offset,
                 store_timestamp=self._committer.durable_timestamp,
                 queues=bounds,

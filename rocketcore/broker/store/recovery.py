@@ -4,8 +4,8 @@ The log is the truth, the queues follow from it. Two ways lead to them:
 
 resume    ``queuebounds`` says up to where log and queues were on disk together. The queues are cut to those bounds,
           after a look at the last unit of each, and the log is read from there on
-rebuild   no bounds, or queues that do not agree with them, or a file of the log that was mended: all queues are removed
-          and the whole log is read
+rebuild   no bounds, or queues that do not agree with them, or a file of the log that was mended, or a first one that is
+          gone: all queues are removed and the whole log is read
 
 A byte of the log is cleared only where no sound record lies behind it. Reading stops at the first bytes that are no
 sound record, and what was ever written behind them is searched for the next one. If there is one, the bytes between are
@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 from array import array
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rocketcore._fast import commit_log as kernel
 from rocketcore._fast.commit_log import (
@@ -41,7 +42,7 @@ from rocketcore._fast.commit_log import (
     TOPIC_START,
 )
 from rocketcore._fast.consume_queue import unit
-from rocketcore.broker.store.checkpoint import QueueBounds, RunMark
+from rocketcore.broker.store.checkpoint import Notes, QueueBounds
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueTable, topic_fault
@@ -99,28 +100,29 @@ def recover(
     config: StoreConfig,
     log: CommitLog,
     queues: QueueTable,
-    bounds: QueueBounds | None,
+    notes: Notes,
     files: FileSystem,
-    mark: RunMark | None,
     *,
     mended: bool = False,
 ) -> Recovery:
     """Fill ``queues`` from disk and log; damage in the log is bridged.
 
-    mark    of the last run, None if it ended in order: no stale units lie behind those that the bounds name then
     mended  a file of the log was not as it should be: what the bounds say of queues and log need not hold
     raises  OSError when a file cannot be read, or damage not be bridged
     """
-    if bounds is not None and not mended and log.min_offset <= bounds.confirm_offset <= log.file_end:
+    bounds = notes.bounds
+    # Units that lead to where the log is no more cannot be told from damaged ones: the queues begin where it does.
+    if not mended and bounds.begin_offset == log.min_offset <= bounds.confirm_offset <= log.file_end:
         try:
-            _adopt_queues(queues, bounds, trim=mark is not None)
-            return _Scan(config, log, queues, bounds, mark, rebuild=False).run()
+            # Where the last run ended in order, no stale units lie behind those that the bounds name.
+            _adopt_queues(queues, bounds, trim=notes.mark is not None)
+            return _Scan(config, log, queues, notes, rebuild=False).run()
         except _Disagreement as disagreement:
             logger.warning("consume queues are built again from the log reason=%s", disagreement)
     queues.topics.clear()
-    (bounds or QueueBounds(begin_offset=log.min_offset)).outdate(config.root, files)
+    bounds.outdate(config.root, files)
     queues.files.remove_all()
-    return _Scan(config, log, queues, bounds, mark, rebuild=True).run()
+    return _Scan(config, log, queues, notes, rebuild=True).run()
 
 
 def _adopt_queues(queues: QueueTable, bounds: QueueBounds, *, trim: bool) -> None:
@@ -147,8 +149,7 @@ class _Scan:
         config: StoreConfig,
         log: CommitLog,
         queues: QueueTable,
-        bounds: QueueBounds | None,
-        mark: RunMark | None,
+        notes: Notes,
         *,
         rebuild: bool,
     ) -> None:
@@ -157,12 +158,13 @@ class _Scan:
         self._log = log
         self._queues = queues
         self._rebuild = rebuild
-        self._bounds = bounds or QueueBounds()
+        self._notes = notes
+        self._bounds = notes.bounds
         self._start = log.min_offset if rebuild else self._bounds.confirm_offset
         self._table = Table(ROWS, COLUMNS)
         self._one_row = Table(1, COLUMNS)
         self._sealed = False
-        self._sealed_from = mark.sealed_from if mark is not None and mark.sealed_from is not None else NEVER
+        self._sealed_from = NEVER if log.sealed_from is None else log.sealed_from
         # Messages are known to be missing, from damage found now or bridged by an earlier start.
         self._holes = False
         self._repeated: dict[ConsumeQueue, int] = {}
@@ -175,7 +177,7 @@ class _Scan:
     def run(self) -> Recovery:
         position = self._start
         if 0 <= self._bounds.begin_offset < self._log.min_offset:
-            self._name_missing(self._bounds.begin_offset, self._log.min_offset)
+            self._name_first_files(self._bounds.begin_offset, self._log.min_offset)
         while (segment := self._log.find_segment(position)) is not None:
             position, goes_on = self._walk(segment, position)
             if self._rebuild:
@@ -214,7 +216,7 @@ class _Scan:
         at = position - segment.start
         self._sealed = self._sealed or self._log.is_sealed(segment)
         while True:
-            # The last run may have begun in this segment; its records are judged by what it gave them.
+            # The first run that gives checksums may have begun in this segment: its records are judged by that.
             run_began = self._sealed_from - segment.start
             self._sealed = self._sealed or at >= run_began
             stop = segment.size if self._sealed else min(run_began, segment.size)
@@ -226,7 +228,8 @@ class _Scan:
                 continue
             if status == END_OF_DATA and stop < segment.size:
                 if at < stop:
-                    self._sealed_from = NEVER  # no run begins within a record: the mark is damaged
+                    # No run begins within a record: what was noted is not of this log.
+                    self._sealed_from, self._log.sealed_from = NEVER, None
                 continue
             if status == FILLER:
                 return segment.end, True
@@ -313,7 +316,7 @@ class _Scan:
         if found is not None:
             return found
         # What was noted was on disk, even if it is the last.
-        noted = min(self._bounds.confirm_offset, self._log.file_end)
+        noted = min(self._notes.known_end, self._log.file_end)
         return noted if position + TOMBSTONE_MIN_BYTES <= noted else None
 
     def _bridge(self, begin: int, end: int) -> None:
@@ -339,14 +342,31 @@ class _Scan:
         """
         file_end = self._log.file_end
         behind_filler = end + self._config.mapped_file_size_commit_log if 0 < end == file_end else 0
-        return max(self._bounds.confirm_offset, behind_filler, self._log.missing_end)
+        return max(self._notes.known_end, behind_filler, self._log.missing_end)
 
-    def _name_missing(self, begin: int, end: int) -> None:
-        if begin < end:
-            start = begin - begin % self._config.mapped_file_size_commit_log
-            path = self._config.commit_log_folder / segment_name(start)
-            self._name(DamagedRange(path, begin, end - begin), "files are missing")
+    def _name_first_files(self, begin: int, end: int) -> None:
+        """Name what was before the begin of the log: files that were deleted, or lost."""
+        if self._notes.rocketmq_ran:
             self._holes = True
+            logger.warning(
+                "commit log begins later path=%s position=0 bytes=%d: files are gone; RocketMQ, which deletes old "
+                "ones, ran since",
+                self._file_at(begin),
+                end - begin,
+            )
+        elif self._notes.begin_noted:
+            self._name_missing(begin, end)
+        else:
+            self._name_missing(begin, end, "files may be missing: the notes that tell where the log began are lost")
+
+    def _name_missing(self, begin: int, end: int, what: str = "files are missing") -> None:
+        if begin < end:
+            self._name(DamagedRange(self._file_at(begin), begin, end - begin), what)
+            self._holes = True
+
+    def _file_at(self, physical_offset: int) -> Path:
+        start = physical_offset - physical_offset % self._config.mapped_file_size_commit_log
+        return self._config.commit_log_folder / segment_name(start)
 
     def _keep_ends(self) -> None:
         """No queue ends before where it was known to end: its next offset must not be one that consumers passed."""

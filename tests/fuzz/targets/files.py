@@ -16,6 +16,7 @@ from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.subscription_group import SubscriptionGroups
 from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
+from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.client.offset_store import LocalOffsetStore
 from rocketcore.config_file import config_properties, load_config, parse_properties, read_properties, write_properties
 from rocketcore.errors import ConfigError
@@ -98,7 +99,7 @@ def text_of_properties(data: bytes) -> None:
 def checkpoint(data: bytes) -> None:
     file = FOLDER / "checkpoint"
     file.write_bytes(data)
-    found = Checkpoint.read(file)
+    found = Checkpoint.read(file, FileSystem())
     assert found.min_timestamp >= 0
     if len(data) >= 40:
         assert found.encode()[:40] == data[:40]
@@ -110,10 +111,10 @@ def queue_bounds(data: bytes) -> None:
     file = FOLDER / "queuebounds"
     for content in (data, b"%08x\n" % zlib.crc32(data) + data):
         file.write_bytes(content)
-        found = QueueBounds.read(file)
+        found = QueueBounds.read(file, FileSystem())
         if found is not None:
             file.write_bytes(found.encode())
-            assert QueueBounds.read(file) == found
+            assert QueueBounds.read(file, FileSystem()) == found
 
 
 def consumer_offsets(data: bytes) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from rocketcore.broker.store import FlushDiskType, MessageStore, PutStatus
 from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
+from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.errors import StoreError
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
@@ -226,9 +227,9 @@ def test_a_lost_write_that_is_reported_once_is_never_noted_as_durable(tmp_path: 
             async with asyncio.timeout(10):
                 while store.read_only_reason is None:  # noqa: ASYNC110  # a state of the store, without an event
                     await asyncio.sleep(0.002)
-        bounds = QueueBounds.read(tmp_path / "queuebounds")
+        bounds = QueueBounds.read(tmp_path / "queuebounds", FileSystem())
         assert bounds is None or bounds.confirm_offset <= files.lost_from
-        assert Checkpoint.read(tmp_path / "checkpoint").confirm_physical_offset <= files.lost_from
+        assert Checkpoint.read(tmp_path / "checkpoint", FileSystem()).confirm_physical_offset <= files.lost_from
         assert files.syncing == {"rocket-store-flush"}
 
     asyncio.run(run())
@@ -253,7 +254,7 @@ def test_one_thread_alone_syncs_the_log(tmp_path: Path, mode: FlushDiskType) -> 
 
     asyncio.run(run())
     assert files.syncing == {"rocket-store-flush"}
-    bounds = QueueBounds.read(tmp_path / "queuebounds")
+    bounds = QueueBounds.read(tmp_path / "queuebounds", FileSystem())
     assert bounds is not None
     assert bounds.queues == {"T": {0: (0, 20)}}
 
@@ -334,7 +335,7 @@ def test_a_deletion_is_forgotten_with_the_part_of_the_log_that_it_concerns(tmp_p
         (tmp_path / "commitlog" / f"{0:020d}").unlink()
         async with running_store(tmp_path) as store:
             await put(store)
-        bounds = QueueBounds.read(tmp_path / "queuebounds")
+        bounds = QueueBounds.read(tmp_path / "queuebounds", FileSystem())
         assert bounds is not None
         assert list(bounds.deleted_before) == ["New"]
 

@@ -100,10 +100,10 @@ def test_queues_end_where_they_did_when_the_last_file_is_lost(tmp_path: Path) ->
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"1 " + b"9" * 5000, b"1 -1", b"1 2 3", bytes(4096)])
+@pytest.mark.parametrize("content", [b"", b"x", b"1 " + b"9" * 5000, b"1 -1", b"1 2 3", b"1 2 4fc2b2a6", bytes(4096)])
 def test_a_mark_that_says_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "abort").write_bytes(content)
-    assert RunMark.read(tmp_path / "abort") == RunMark(None)
+    assert RunMark.read(tmp_path / "abort", FileSystem()) == RunMark(None)
 
 
 def test_a_mark_within_a_record(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_mark_within_a_record(tmp_path: Path) -> None:
         async with running_store(tmp_path, enabled_append_prop_crc=False) as store:
             for _ in range(5):
                 result = await put(store, BODY)
-        (tmp_path / "abort").write_text(f"1 {result.physical_offset - 1000}")
+        RunMark(result.physical_offset - 1000).write(tmp_path / "abort", FileSystem())
         (tmp_path / "queuebounds").unlink()
         async with running_store(tmp_path) as store:
             assert (store.recovery.damaged, len(read_queue(store))) == ([], 5)
@@ -123,7 +123,7 @@ def test_a_mark_within_a_record(tmp_path: Path) -> None:
 
 def test_a_mark_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "abort").mkdir()
-    assert RunMark.read(tmp_path / "abort") == RunMark(None)
+    assert RunMark.read(tmp_path / "abort", FileSystem()) == RunMark(None)
 
 
 def test_a_tail_with_a_page_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

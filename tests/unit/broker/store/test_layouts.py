@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,30 +96,32 @@ def test_checkpoint(vector: dict[str, Any], tmp_path: Path) -> None:
     checkpoint.write(path, FileSystem())
     assert path.stat().st_size == vector["fileSize"]
     assert path.read_bytes()[:64].hex() == vector["hex"]
-    assert Checkpoint.read(path) == checkpoint
+    assert Checkpoint.read(path, FileSystem()) == replace(checkpoint, rocketmq_ran=given["physicMsgTimestamp"] > 0)
     assert checkpoint.min_timestamp == vector["minTimestamp"]
 
 
 def test_a_short_or_missing_checkpoint_is_zero(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
-    assert Checkpoint.read(path) == Checkpoint()
+    assert Checkpoint.read(path, FileSystem()) == Checkpoint()
     path.write_bytes(bytes(39))
-    assert Checkpoint.read(path) == Checkpoint()
+    assert Checkpoint.read(path, FileSystem()) == Checkpoint()
     path.unlink()
     path.mkdir()
-    assert Checkpoint.read(path) == Checkpoint()
+    assert Checkpoint.read(path, FileSystem()) == Checkpoint()
 
 
 def test_a_checkpoint_says_where_the_log_begins_if_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     Checkpoint(confirm_physical_offset=7, begin_offset=1 << 30).write(path, FileSystem())
     whole = path.read_bytes()
-    assert Checkpoint.read(path).begin_offset == 1 << 30
-    for position in range(76):
+    found = Checkpoint.read(path, FileSystem())
+    assert (found.begin_offset, found.rocketmq_ran) == (1 << 30, False)
+    for position in range(80):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
-        assert Checkpoint.read(path).begin_offset == -1
-    path.write_bytes(whole[:75])
-    assert Checkpoint.read(path) == Checkpoint(confirm_physical_offset=7)
+        found = Checkpoint.read(path, FileSystem())
+        assert (found.begin_offset, found.rocketmq_ran) == ((1 << 30, True) if position < 64 else (-1, False))
+    path.write_bytes(whole[:79])
+    assert Checkpoint.read(path, FileSystem()) == Checkpoint(confirm_physical_offset=7)
 
 
 def test_bounds_with_any_byte_changed_are_not_used(tmp_path: Path) -> None:
@@ -127,21 +130,21 @@ def test_bounds_with_any_byte_changed_are_not_used(tmp_path: Path) -> None:
         confirm_offset=77, store_timestamp=5, queues={"T": {0: (0, 3), 11: (2, 9)}}, deleted_before={"D": 12}
     )
     bounds.write(path, FileSystem())
-    assert QueueBounds.read(path) == bounds
+    assert QueueBounds.read(path, FileSystem()) == bounds
     data = path.read_bytes()
     for position in range(len(data)):
         path.write_bytes(data[:position] + bytes([data[position] ^ 0x01]) + data[position + 1 :])
-        assert QueueBounds.read(path) in (None, bounds)
+        assert QueueBounds.read(path, FileSystem()) in (None, bounds)
         path.write_bytes(data[:position])
-        assert QueueBounds.read(path) is None
-    assert QueueBounds.read(tmp_path / "none") is None
+        assert QueueBounds.read(path, FileSystem()) is None
+    assert QueueBounds.read(tmp_path / "none", FileSystem()) is None
 
 
 def test_bounds_nested_too_deep_are_not_used(tmp_path: Path) -> None:
     path = tmp_path / "queuebounds"
     text = b"[" * 9999
     path.write_bytes(b"%08x\n%b" % (zlib.crc32(text), text))
-    assert QueueBounds.read(path) is None
+    assert QueueBounds.read(path, FileSystem()) is None
 
 
 @pytest.mark.parametrize("vector", family("layouts.jsonl", "delay-levels/"), ids=name_of)
@@ -162,7 +165,8 @@ def test_delay_levels(vector: dict[str, Any]) -> None:
 def test_files_of_a_store(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_store(tmp_path) as store:
-            assert (tmp_path / "abort").read_text() == f"{os.getpid()} 0"
+            text = f"{os.getpid()} 0"
+            assert (tmp_path / "abort").read_text() == f"{text} {zlib.crc32(text.encode()):08x}"
             await put(store, topic="Topic", queue_id=3)
 
     asyncio.run(run())

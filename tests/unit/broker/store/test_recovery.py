@@ -14,6 +14,7 @@ import pytest
 from rocketcore.broker.store import MessageStore
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.damage import DamagedRange
+from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.errors import StoreCorrupted, StoreLocked
 from rocketcore.service import ManualClock
 from tests.fixtures.stores import (
@@ -359,7 +360,7 @@ def test_the_checkpoint_speaks_of_no_index(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_store(tmp_path) as store:
             stored = (await put(store)).store_timestamp
-        checkpoint = Checkpoint.read(tmp_path / "checkpoint")
+        checkpoint = Checkpoint.read(tmp_path / "checkpoint", FileSystem())
         assert (checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) == (stored, stored)
         assert checkpoint.index_msg_timestamp == 0
 
