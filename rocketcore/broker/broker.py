@@ -234,14 +234,10 @@ class Broker:
         logger.info("broker stopped name=%s", self._context.config.broker_name)
 
     def _restore_topics(self) -> None:
-        """Give the messages of a topic without settings a topic again: its file was lost, or a crash came before it."""
-        queues: dict[str, int] = {}
+        queue_counts: dict[str, int] = {}
         for topic, queue_id in self._store.queues():
-            queues[topic] = max(queues.get(topic, 0), queue_id + 1)
-        for topic, count in queues.items():
-            if self._topics.find(topic) is None:
-                logger.warning("topic restored from its queues topic=%s queues=%d", topic, count)
-                self._topics.ensure(topic, count)
+            queue_counts[topic] = max(queue_counts.get(topic, 0), queue_id + 1)
+        self._topics.restore(queue_counts)
 
     def _register_handlers(self) -> None:
         context, server = self._context, self._server

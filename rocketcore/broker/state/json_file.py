@@ -3,7 +3,8 @@
 Layout     ``<name>`` and ``<name>.bak``: one JSON object each. The last member, ``crc32``, is the CRC-32 of every byte
            before its comma; a file without it (one written by Apache RocketMQ) is taken as it is.
 Save       ``config_file.replace_file``: after a crash at any step the current name holds a whole generation.
-Load       the current file, or ``.bak`` where it is missing, damaged or fails its checksum, or nothing.
+Load       the current file, or ``.bak`` where it is missing, damaged or fails its checksum, or nothing. A damaged one
+           is put aside as ``<name>.damaged``: the next save would make it the older generation in place of a good one.
 Upstream   ``ConfigManager``, ``MixAll.string2File`` (5.5.0), where a damaged ``.bak`` stops the broker.
 """
 
@@ -33,11 +34,15 @@ _CHECKSUM = re.compile(rb',\s*"crc32":(\d{1,10})\}\s*\Z')
 
 
 class JsonFile:
-    """One file of the configuration folder; ``save`` blocks on the disk, so it runs on a ``StateWriter``."""
+    """One file of the configuration folder; ``save`` blocks on the disk, so it runs on a ``StateWriter``.
+
+    is_older  what ``load`` returned is of the older generation: the last change is missing in it
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.backup = path.with_name(path.name + ".bak")
+        self.is_older = False
         self._last: bytes | None = None
 
     def load(self, parse: Callable[[dict[str, Any]], T]) -> T | None:
@@ -55,10 +60,20 @@ class JsonFile:
                 logger.error("state file unreadable path=%s error=%s", path, error)
                 continue
             try:
-                return parse(_read_object(text))
+                value = parse(_read_object(text))
             except (ValueError, RocketError) as error:
                 logger.error("state file damaged path=%s bytes=%d error=%s", path, len(text), error)
+                self._put_aside(path)
+                continue
+            self.is_older = path is self.backup
+            return value
         return None
+
+    def _put_aside(self, path: Path) -> None:
+        try:
+            path.replace(path.with_name(path.name + ".damaged"))
+        except OSError as error:
+            logger.error("damaged state file not put aside path=%s error=%s", path, error)
 
     def save(self, text: bytes) -> None:
         """Replace the file by a JSON object; unchanged text is not written again. Raises OSError."""

@@ -5,6 +5,7 @@ File  ``config/topics.json``: ``{"dataVersion", "topicConfigTable": {name: Topic
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -34,6 +35,8 @@ from rocketcore.protocol.bodies import (
     TopicConfigSerializeWrapper,
 )
 from rocketcore.service import SYSTEM_CLOCK, Clock
+
+logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _READ_WRITE = int(Permission.READ | Permission.WRITE)
@@ -181,6 +184,24 @@ class TopicConfigs:
         created = replace(_topic(topic, queues, perm), order=order, topic_sys_flag=topic_sys_flag)
         self._put(created)
         return created
+
+    def restore(self, queue_counts: Mapping[str, int]) -> None:
+        """Give messages a topic again whose settings were lost, or not saved yet at a crash.
+
+        queue_counts  by topic, so many queues have messages. The topic may have had more: it gets what one that is
+                      created by its first message would have, as producers that know of more queues would be refused
+        """
+        for name, count in queue_counts.items():
+            found = self._table.get(name)
+            if found is None:
+                if not name.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
+                    count = max(count, self._config.default_topic_queue_nums)
+                logger.warning("topic restored from its queues topic=%s queues=%d", name, count)
+                self.ensure(name, count)
+            elif self._file.is_older and found.read_queue_nums < count:
+                logger.warning("topic has more queues than its older settings say topic=%s queues=%d", name, count)
+                write_queues = max(count, found.write_queue_nums)
+                self._put(replace(found, read_queue_nums=count, write_queue_nums=write_queues))
 
     def update(self, topic: TopicConfig, attributes: str = "") -> bool:
         """Create or change a topic for an admin; False if that changes nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,28 @@ def test_a_damaged_file_falls_back_to_the_older_generation(tmp_path: Path, damag
     file.save(b'{"a":2}')
     file.path.write_bytes(damage)
     assert JsonFile(file.path).load(read) == {"a": 1}
+
+
+def test_the_older_generation_stays_until_there_is_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged file does not become the older generation; at a crash in the middle of a save both were lost then."""
+    file = JsonFile(tmp_path / "a.json")
+    file.save(b'{"a":1}')
+    file.save(b'{"a":2}')
+    file.path.write_bytes(b"{")
+    assert file.load(read) == {"a": 1}
+    replace = os.replace
+
+    def crash(source: Path, target: Path) -> None:
+        if target == file.path:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", crash)
+    with pytest.raises(KeyboardInterrupt):
+        file.save(b'{"a":3}')
+    monkeypatch.undo()
+    assert JsonFile(file.path).load(read) == {"a": 1}
+    assert (tmp_path / "a.json.damaged").read_bytes() == b"{"
 
 
 def test_any_changed_byte_is_noticed(tmp_path: Path) -> None:

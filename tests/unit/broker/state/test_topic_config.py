@@ -147,6 +147,33 @@ def test_the_table_survives_a_restart(loaded: Loaded, tmp_path: Path) -> None:
     assert again.topics.data_version == loaded.topics.data_version
 
 
+def test_messages_without_a_topic_get_one_again(loaded: Loaded) -> None:
+    """Their topic had as many queues at least, and nobody knows how many more: a send to one of those must not fail."""
+    create(loaded, "Kept", queues=2)
+    loaded.announced.clear()
+    loaded.topics.restore({"Kept": 1, "Few": 2, "Many": 20, "%RETRY%g": 1, "%DLQ%g": 1, "TBW102": 1})
+    counts = {name: topic.write_queue_nums for name, topic in loaded.topics.table.items()}
+    assert (counts["Kept"], counts["Few"], counts["Many"]) == (2, 8, 20)
+    assert (counts["%RETRY%g"], counts["%DLQ%g"], counts["TBW102"]) == (1, 1, 8)
+    assert loaded.announced == [["Few"], ["Many"], ["%RETRY%g"], ["%DLQ%g"]]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_an_older_generation_may_have_too_few_queues(tmp_path: Path, *, damaged: bool) -> None:
+    """The change that made them is what is lost. Without damage it is an admin who has taken queues away."""
+    loaded = Loaded(tmp_path)
+    for queues in (4, 6) if damaged else (6, 4):
+        loaded.topics.update(TopicConfig("T", queues, queues, 6))
+        loaded.file.save(loaded.topics.encode())
+    if damaged:
+        loaded.file.path.write_bytes(b"{")
+    again = Loaded(tmp_path)
+    again.topics.restore({"T": 6})
+    found = again.topics.find("T")
+    assert found is not None
+    assert (found.read_queue_nums, found.write_queue_nums) == ((6, 6) if damaged else (4, 4))
+
+
 def test_order_topics_follow_the_name_server(loaded: Loaded) -> None:
     loaded.topics.update(TopicConfig("T"))
     loaded.topics.set_order_topics(["T"])
