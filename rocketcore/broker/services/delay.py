@@ -176,6 +176,8 @@ class DelayService:
         self._saved_end = 0
         self._delivered: set[int] = set()
         self._log_offset = 0
+        self._is_outdated = False
+        self._replace_at = -math.inf
         self._loaded_millis = 0
         self._loaded = 0.0
         self._stopped = False
@@ -201,18 +203,20 @@ class DelayService:
         for topic, queue_id in self._store.queues():
             if topic == SCHEDULE_TOPIC:
                 self._levels.setdefault(queue_id + 1, _Level(queue_id + 1, longest))
+        self._is_outdated = self._log_offset > self._store.max_physical_offset
         for level in self._levels.values():
             low, high = self._bounds(level)
             level.cursor = min(max(table.get(level.number, 0), low), high)
             level.old_end = level.due_end = high
+            self._is_outdated = self._is_outdated or table.get(level.number, 0) > high
         self._find_deliveries()
+        self._replace_outdated()
 
     def _find_deliveries(self) -> None:
         """Pass over what was delivered after the positions were saved."""
         waiting = [level for level in self._levels.values() if level.cursor < level.old_end]
         end = self._store.max_physical_offset
-        noted = self._log_offset
-        if not 0 <= noted <= end:
+        if not 0 <= self._log_offset <= end:
             # Positions of Apache's, or a log that lost its end: a delivery lies behind the message that it delivers.
             self._log_offset = min((self._place_of(level) for level in waiting), default=end)
         if waiting and self._log_offset < end:
@@ -221,9 +225,24 @@ class DelayService:
             while self._delivered and self._pass_delivered(level):
                 pass
         self._delivered = {mark for mark in self._delivered if self._still_waits(mark)}
-        if noted > end:
-            # The log will grow past what was noted, which must not be believed then.
-            self._file.save(self.encode_file())
+
+    def _replace_outdated(self) -> bool:
+        """Replace positions that say more than the log or the queues hold; whether nothing like that is saved now.
+
+        Log and queues will grow past what was noted, which must not be believed then.
+        """
+        now = self._clock.monotonic()
+        if self._is_outdated and now >= self._replace_at:
+            try:
+                self._file.save(self.encode_file())
+                self._is_outdated = False
+            except OSError as error:
+                self._replace_at = now + ERROR_SECONDS
+                logger.error(
+                    "positions not saved, delayed messages wait for that path=%s again_in=%gs reason=%s",
+                    *(self._file.path, ERROR_SECONDS, error),
+                )
+        return not self._is_outdated
 
     def _pass_delivered(self, level: _Level) -> bool:
         """Move the cursor past messages that were delivered before; False at the first that was not."""
@@ -292,6 +311,8 @@ class DelayService:
 
     def take_changes(self) -> bool:
         """Say whether a position moved since the last call, or the log grew much while messages wait."""
+        if self._is_outdated:
+            return False
         positions = [level.position for level in self._levels.values()]
         end = self._store.max_physical_offset
         if positions == self._saved:
@@ -304,6 +325,8 @@ class DelayService:
 
     def deliver_due(self) -> None:
         """Deliver what is due now in every level."""
+        if not self._replace_outdated():
+            return
         for level in self._levels.values():
             self._deliver_level(level)
 

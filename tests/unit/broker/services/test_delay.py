@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 from typing import cast
 
@@ -160,6 +162,43 @@ def test_a_log_that_lost_its_end_is_read_from_the_first_message_that_waits(scene
     scene.store.put(StoredMessage(topic="Other", queue_id=0, body=bytes(1_000)))
     third = Scene(tmp_path, store=scene.store, clock=scene.clock)
     third.turn(1.5)
+    assert third.bodies() == [b"one", b"two"]
+
+
+def test_a_full_disk_at_the_start_holds_back_deliveries_until_the_positions_are_saved(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that speaks of more log than there is would hide what is delivered now from the start after a crash."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    scene.store_delayed(b"one", 1)
+    text = b'{"dataVersion":{},"offsetTable":{"1":0},"logOffset":%d}' % (scene.store.max_physical_offset + 300)
+    scene.delay.file.save(text)
+    with monkeypatch.context() as patch:
+        patch.setattr("rocketcore.broker.state.json_file.replace_file", full)
+        again = Scene(tmp_path, store=scene.store, clock=scene.clock)
+        again.turn(1.5)
+        assert again.bodies() == []
+        assert not again.delay.take_changes(), "the writer's thread would save the file at the same time"
+    again.turn(10)
+    assert again.bodies() == [b"one"]
+    assert again.delay.take_changes()
+    scene.store.put(StoredMessage(topic="Other", queue_id=0, body=bytes(1_000)))
+    last = Scene(tmp_path, store=scene.store, clock=scene.clock)
+    last.turn(1)
+    assert last.bodies() == [b"one"]
+
+
+def test_a_level_that_lost_its_end_delivers_what_comes_there(scene: Scene, tmp_path: Path) -> None:
+    """The position that was saved lies behind the new messages, also for the start after a crash."""
+    scene.delay.file.save(b'{"dataVersion":{},"offsetTable":{"1":2},"logOffset":0}')
+    second = Scene(tmp_path, store=scene.store, clock=scene.clock)
+    second.store_delayed(b"one", 1)
+    second.store_delayed(b"two", 1)
+    third = Scene(tmp_path, store=scene.store, clock=scene.clock)
+    third.turn(2)
     assert third.bodies() == [b"one", b"two"]
 
 
