@@ -163,8 +163,9 @@ class Ledger:
                 if last.get(stream, -1) > key[2]:
                     verdict.blame("reordered", f"{key} in {where}")
                 last[stream] = key[2]
-        old = (one.physical_offset for one in found if not damage.records or one.physical_offset in damage.records)
-        served_end = max(old, default=0)
+        # A message that comes anew after the damage may lie where another one lay.
+        old = (one for one in found if not damage.records or damage.records.get(one.physical_offset) == one.record)
+        served_end = max((one.physical_offset for one in old), default=0)
         for key in must:
             if key not in seen:
                 self._judge_missing(key, damage, served_end, verdict)

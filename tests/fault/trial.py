@@ -117,7 +117,7 @@ class _Trial:
     async def _first(self, root: Path) -> tuple[Path, list[Found]]:
         """Start on the damaged files, judge, send a little more; returns the files left and what they must serve."""
         self._touched, gone = touched_log(self._base.image, self._image)
-        confirmed = 0 if "queuebounds" in self._hurt else self._base.noted
+        confirmed = 0 if {"queuebounds", "checkpoint"} <= self._hurt else self._base.noted
         verdict = Verdict()
         with Heard() as heard:
             async with Life(root, self._ledger, self._clock, 100) as life:
@@ -159,22 +159,12 @@ class _Trial:
         self._outcome.add(judged, "second start")
 
     def _judged(self, found: list[Found]) -> list[Found]:
-        """Leave out what nobody can know when the only file that says so was hurt.
+        """Leave out a topic that comes back when both notes that say that it was deleted were hurt."""
+        return [message for message in found if message.topic != DOOMED or not self._forgets_deletions]
 
-        That a topic was deleted, and how far delayed messages are delivered: these come again then.
-        """
-        if self._base.deleted and "queuebounds" in self._hurt:
-            found = [message for message in found if message.topic != DOOMED]
-        if not any(name.startswith("config/delayOffset") for name in self._hurt):
-            return found
-        seen: set[Key | None] = set()
-        once = []
-        for message in found:
-            key = read_body(message.body)
-            if key not in seen or key not in self._ledger.delayed:
-                once.append(message)
-            seen.add(key)
-        return once
+    @property
+    def _forgets_deletions(self) -> bool:
+        return self._base.deleted and {"queuebounds", "deletedtopics"} <= self._hurt
 
     async def _send_more(self, life: Life) -> set[Key]:
         """Send a few messages, one of each delay among them; returns those that were acknowledged: all."""
@@ -197,7 +187,7 @@ class _Trial:
         topics = await life.topics()
         for topic, queues in TOPICS.items():
             if topic == DOOMED and self._base.deleted:
-                if topic in topics and not hurt and "queuebounds" not in self._hurt:
+                if topic in topics and not hurt and not self._forgets_deletions:
                     verdict.blame("state", f"deleted topic {topic} came back")
             elif topics.get(topic) != queues and not hurt:
                 verdict.blame("state", f"topic {topic} has {topics.get(topic)} queues, not {queues}")

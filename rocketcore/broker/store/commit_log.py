@@ -90,7 +90,7 @@ class Group:
 class CommitLog:
     """Segments and write buffer. Loop thread only, except what the flush thread does: it alone syncs.
 
-    missing_end  end of the last file that was missing between others when the log was loaded, 0 where none was
+    lost_end     end of the last file that was missing between others, or too short, when the log was loaded, else 0
     sealed_from  every record behind this physical offset has a checksum; None: that is not known
     """
 
@@ -102,7 +102,7 @@ class CommitLog:
         self.base = 0
         self.written = 0
         self.synced = 0
-        self.missing_end = 0
+        self.lost_end = 0
         self.sealed_from: int | None = None
         self._config = config
         self._folder = config.commit_log_folder
@@ -133,13 +133,13 @@ class CommitLog:
         sync_names(self._folder, self._files)
         sync_names(self._folder.parent, self._files)
         found = list_files(self._folder, self._files)
-        mended = bool(found) and mend_files(self._config.root, found, self._size, self._files, before_mending)
+        lost_end = mend_files(self._config.root, found, self._size, self._files, before_mending) if found else None
+        self.lost_end = lost_end or 0
         starts = range(min(found), max(found) + 1, self._size) if found else ()
-        self.missing_end = max((start + self._size for start in starts if start not in found), default=0)
         self.segments = [
             Segment(self._folder / segment_name(start), start, self._size, self._files) for start in starts
         ]
-        return mended
+        return lost_end is not None
 
     @property
     def min_offset(self) -> int:

@@ -139,12 +139,14 @@ def _tombstone(physical_offset: int, size: int, store_timestamp: int, *, checksu
 # -------------------------------------------------------------------------------------------------------------- files
 
 
-def mend_files(root: Path, found: dict[int, Path], size: int, files: FileSystem, before: Callable[[], None]) -> bool:
+def mend_files(
+    root: Path, found: dict[int, Path], size: int, files: FileSystem, before: Callable[[], None]
+) -> int | None:
     """Bring the files of a log to ``size`` each and fill the gaps between them.
 
     found    start offset and path of each file
     before   called once before the first file is changed
-    returns  whether a file was changed
+    returns  the end of the last file that was missing or too short, 0 where none was; None if no file was changed
     raises   StoreCorrupted, and nothing is changed, for files that plainly do not belong together or were written with
              another size; OSError
     """
@@ -153,7 +155,7 @@ def mend_files(root: Path, found: dict[int, Path], size: int, files: FileSystem,
     first, last = min(found), max(found)
     missing = [start for start in range(first, last, size) if start not in found]
     if not wrong and not missing:
-        return False
+        return None
     _refuse_others(found, wrong, missing, size, files)
     before()
     for start, length in wrong.items():
@@ -164,7 +166,8 @@ def mend_files(root: Path, found: dict[int, Path], size: int, files: FileSystem,
         path = found[first].with_name(segment_name(start))
         logger.error("commit log file missing path=%s", path)
         Segment.create(path.parent, start, size, files)
-    return True
+    lacking = [start for start, length in wrong.items() if length < size] + missing
+    return max(lacking) + size if lacking else 0
 
 
 def _refuse_others(

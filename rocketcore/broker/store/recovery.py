@@ -338,11 +338,12 @@ class _Scan:
         """Return up to where the log went at least, if more is known than was found.
 
         A filler is written when the next file is there; where it is not, it held whatever came after. A file is made
-        ahead when the one before it is half full: if that one was missing, the log went on in it.
+        ahead when the one before it is half full: if that one was missing, the log went on in it. What a short file
+        lacks may have held messages too.
         """
         file_end = self._log.file_end
         behind_filler = end + self._config.mapped_file_size_commit_log if 0 < end == file_end else 0
-        return max(self._notes.known_end, behind_filler, self._log.missing_end)
+        return max(self._notes.known_end, behind_filler, self._log.lost_end)
 
     def _name_first_files(self, begin: int, end: int) -> None:
         """Name what was before the begin of the log: files that were deleted, or lost."""
@@ -359,7 +360,7 @@ class _Scan:
         else:
             self._name_missing(begin, end, "files may be missing: the notes that tell where the log began are lost")
 
-    def _name_missing(self, begin: int, end: int, what: str = "files are missing") -> None:
+    def _name_missing(self, begin: int, end: int, what: str = "it is missing") -> None:
         if begin < end:
             self._name(DamagedRange(self._file_at(begin), begin, end - begin), what)
             self._holes = True

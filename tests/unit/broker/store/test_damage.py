@@ -351,6 +351,29 @@ def test_a_last_file_that_is_gone_is_named_by_the_one_behind_it(tmp_path: Path, 
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("length", [0, 5000, SEGMENT_BYTES - 1])
+def test_what_a_short_last_file_lacks_is_named(tmp_path: Path, length: int) -> None:
+    """Files are made at full size: whatever it held is gone, whether or not a note says that it held something."""
+    root = tmp_path / "s"
+
+    async def run() -> None:
+        places = await crashed(root, 150, size=1500)
+        os.truncate(root / "commitlog" / f"{SEGMENT_BYTES:020d}", max(length, 1))
+        (root / "commitlog" / f"{2 * SEGMENT_BYTES:020d}").unlink(missing_ok=True)
+        left = [place for place in places if place.end_offset <= SEGMENT_BYTES + length]
+        assert len(left) < 150 or length > 5000
+        async with running_store(root) as store:
+            named = [(one.physical_offset, one.physical_offset + one.length) for one in store.recovery.damaged]
+            assert named == [(left[-1].end_offset if length else SEGMENT_BYTES, 2 * SEGMENT_BYTES)]
+            assert numbers(store) == list(range(len(left)))
+            await put(store, b"%06d" % len(left))
+        async with running_store(root) as store:
+            assert store.recovery.damaged == []
+            assert numbers(store)[-1] == len(left)
+
+    asyncio.run(run())
+
+
 def test_files_with_other_names_are_left_alone(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_store(tmp_path) as store:

@@ -331,7 +331,7 @@ def test_a_log_that_ends_before_what_was_noted_is_named(tmp_path: Path, caplog: 
         async with running_store(tmp_path) as store:
             assert read_queue(store)
             assert store.recovery.damaged == [(last, SEGMENT_BYTES, SEGMENT_BYTES)]
-            assert f"path={last} position=0 bytes={SEGMENT_BYTES}: files are missing" in caplog.text
+            assert f"path={last} position=0 bytes={SEGMENT_BYTES}: it is missing" in caplog.text
 
     asyncio.run(run())
 
