@@ -16,6 +16,8 @@ from uuid import uuid4
 import pytest
 
 import rocketcore as rmq
+from rocketcore.broker.store.checkpoint import Checkpoint
+from rocketcore.broker.store.segment_file import FileSystem
 from tests.fixtures.apache import require_java
 from tests.fixtures.processes import Processes, RocketProcess
 from tests.peers import ApacheCluster
@@ -110,6 +112,10 @@ def test_a_store_with_checksums_goes_to_apache_and_back(store: Store, end: str) 
         assert store.receive() == sorted(store.sent)
         store.send()
         assert store.receive() == sorted(store.sent)
+    if end == "stop":
+        # A killed one may not have come to write it.
+        checkpoint = Checkpoint.read(store.root / "checkpoint", FileSystem())
+        assert (checkpoint.begin_offset, checkpoint.rocketmq_ran) == (0, True)
     with store.ours(end) as broker:
         assert store.damaged_bytes(broker) == 0
         assert store.receive() == sorted(store.sent)
