@@ -365,6 +365,34 @@ def test_a_failed_message_comes_back_in_the_retry_topic(tmp_path: Path) -> None:
     asyncio.run(_fast_levels(tmp_path, scenario))
 
 
+def test_a_failed_message_goes_to_a_queue_that_its_retry_topic_has(tmp_path: Path) -> None:
+    """The group may have been given more retry queues since the topic was made."""
+
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T", b"work")
+        await client.heartbeat("T")
+        client.broker._context.groups.update(SubscriptionGroupConfig(group_name="readers", retry_queue_nums=1_000))
+        [record] = await client.records("T")
+        for _ in range(5):
+            assert (await _send_back(client, record.physical_offset, level=1)).code == 0
+        await _until(lambda: client.broker._delay.positions()[1] == (5, 5))
+        assert len(await client.records("%RETRY%readers")) == 5
+
+    asyncio.run(_fast_levels(tmp_path, scenario))
+
+
+def test_a_retry_topic_without_queues_takes_no_failed_message(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T", b"work")
+        await client.heartbeat("T")
+        client.broker._context.topics.update(TopicConfig("%RETRY%readers", read_queue_nums=0, write_queue_nums=0))
+        [record] = await client.records("T")
+        answer = await _send_back(client, record.physical_offset, level=1)
+        assert (answer.code, "%RETRY%readers" in (answer.remark or "")) == (ResponseCode.NO_PERMISSION, True)
+
+    play(tmp_path, scenario)
+
+
 def test_a_message_that_failed_too_often_is_a_dead_letter(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         await client.send("T", b"poison")

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from rocketcore._fast.header import decode_properties
+from rocketcore._fast.message import encode_batch
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
-from rocketcore.codes import CURRENT_VERSION, RequestCode, ResponseCode
+from rocketcore.codes import CURRENT_VERSION, MessageSysFlag, RequestCode, ResponseCode
 from rocketcore.errors import ConfigError, ConnectionLost, TransportError
 from rocketcore.protocol.bodies import TopicConfig
 from rocketcore.protocol.command import RemotingCommand
@@ -214,6 +215,7 @@ def test_topics_that_take_no_messages(tmp_path: Path, topic: str, code: int, rem
         ({"TIMER_DELAY_MS": "5000"}, b"x", 1, "timerWheelEnable is false"),
         ({"TIMER_DELIVER_MS": "1"}, b"x", 1, "timerWheelEnable is false"),
         ({"TRAN_MSG": "true"}, b"x", 16, "transaction message is forbidden"),
+        ({"INNER_NUM": "2"}, b"x", 13, "the message is illegal"),
     ],
 )
 def test_messages_that_are_refused(
@@ -224,6 +226,33 @@ def test_messages_that_are_refused(
             answer = await client.send("T", body, properties=properties)
             assert (answer.code, remark in (answer.remark or "")) == (code, True), answer
         assert (await client.pull("T")).code != 0
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_what_consumers_would_take_for_a_batch_inside_a_message_is_refused(tmp_path: Path, *, batch: bool) -> None:
+    """They would count its elements as the messages behind it, and never hand those out."""
+    flags = int(MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP)
+    elements = encode_batch([b"forged"] * 9, [b""] * 9)
+
+    async def scenario(client: BrokerClient) -> None:
+        code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
+        for _ in range(2):  # a new topic, then a known one
+            answer = await client.send("T", elements, sys_flag=flags, batch=batch, code=code)
+            assert (answer.code, "the message is illegal" in (answer.remark or "")) == (13, True), answer
+        assert (await client.send("T", b"sound")).code == 0
+        assert await client.bodies("T") == [b"sound"]
+
+    play(tmp_path, scenario)
+
+
+def test_a_topic_without_queues_takes_no_messages(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        client.broker._context.topics.update(TopicConfig("T", read_queue_nums=0, write_queue_nums=0))
+        for queue_id in (-1, 0):
+            answer = await client.send("T", queue_id=queue_id)
+            assert (answer.code, f"queueId[{queue_id}] is illegal" in (answer.remark or "")) == (29, True), answer
 
     play(tmp_path, scenario)
 

@@ -71,6 +71,7 @@ Reply = RemotingCommand | None
 
 _TIMER_PROPERTIES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _POP_CHECKPOINT = "POP_CK"
+_INNER_NUM = "INNER_NUM"
 _NO_DELAY = "-1"
 _PUT_CODES = {
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
@@ -319,6 +320,9 @@ class SendProcessor:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._context.address}] sending transaction message is forbidden",
             )
+        if _INNER_NUM in properties or sys_flag & MessageSysFlag.INNER_BATCH:
+            # Consumers count the elements of such a message as messages of the queue, which has none of them.
+            raise BrokerError.of(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
         message = StoredMessage(
             topic=header.topic,
             queue_id=queue_id,
@@ -352,7 +356,10 @@ class SendProcessor:
         return None
 
     def _queue_id(self, channel: Channel, header: SendHeader, topic: TopicConfig) -> int:
-        if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
+        any_queue = header.queue_id < 0
+        if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums) or (
+            any_queue and topic.write_queue_nums <= 0
+        ):
             perm = "".join(
                 letter if topic.perm & bit else "-"
                 for letter, bit in (("R", Permission.READ), ("W", Permission.WRITE), ("X", Permission.INHERIT))
@@ -366,9 +373,7 @@ class SendProcessor:
                 f"topicFilterType={filter_type.name}, topicSysFlag={topic.topic_sys_flag}, "
                 f"order={str(topic.order).lower()}, attributes={{{attributes}}}] Producer: {channel.remote_address}",
             )
-        if header.queue_id >= 0:
-            return header.queue_id
-        return self._context.rng.randrange(max(1, topic.write_queue_nums))
+        return self._context.rng.randrange(topic.write_queue_nums) if any_queue else header.queue_id
 
     def _put_batch(self, message: StoredMessage, properties: dict[str, str]) -> PutResult:
         """Store the elements of a batch as they were sent, with consecutive offsets."""

@@ -79,12 +79,14 @@ class SendBackProcessor:
             message.properties = encode_properties(properties)
         else:
             topic = context.ensure_retry_topic(group)
-            if not topic.perm & Permission.WRITE:
+            # The topic may be older than the group's number. RocketMQ goes by that, to queues that nobody reads.
+            queues = min(group.retry_queue_nums, topic.read_queue_nums, topic.write_queue_nums)
+            if not topic.perm & Permission.WRITE or queues <= 0:
                 raise BrokerError.of(
                     ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden"
                 )
             message.topic = topic.topic_name
-            message.queue_id = context.rng.randrange(group.retry_queue_nums)
+            message.queue_id = context.rng.randrange(queues)
             level = header.delay_level or _FIRST_RETRY_LEVEL + message.reconsume_times - 1
             message = schedule(message, properties, level, self._delay_levels)
         result = context.store.put(message)
