@@ -18,6 +18,7 @@ from rocketcore.admin import requests
 from rocketcore.admin.cluster import ClusterAdmin
 from rocketcore.client import api
 from rocketcore.client.config import NameServers, name_server_list
+from rocketcore.client.route_table import readable_queues
 from rocketcore.codes import MASTER_ID, ORDER_TOPIC_NAMESPACE, Permission
 from rocketcore.errors import (
     ClientClosed,
@@ -155,13 +156,7 @@ class AsyncAdmin(ClusterAdmin):
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, sorted."""
-        route = await self.topic_route(topic)
-        return sorted(
-            MessageQueue(topic, data.broker_name, queue_id)
-            for data in route.queue_datas
-            if data.perm & Permission.READ
-            for queue_id in range(data.read_queue_nums)
-        )
+        return readable_queues(topic, await self.topic_route(topic))
 
     async def create_topic(
         self,

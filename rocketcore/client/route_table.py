@@ -11,14 +11,17 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rocketcore.codes import MASTER_ID, Permission
 from rocketcore.errors import DecodeError, RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies import QueueData, TopicRouteData
 
-__all__ = ["RouteTable", "TopicRoute", "inherit_route", "topic_route", "with_brokers"]
+__all__ = ["RouteTable", "TopicRoute", "inherit_route", "readable_queues", "topic_route", "with_brokers"]
+
+MAX_QUEUES: Final = 1 << 18
+"""Of a topic, on all its brokers. A route may claim two billion on each, and each of them becomes an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,35 +39,41 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
 
     Publish: writable queues of brokers whose master is in the route. Subscribe: readable queues of all brokers.
 
-    raises  DecodeError for an order that does not parse: an administrator typed it
+    raises  DecodeError for an order that does not parse: an administrator typed it; as ``readable_queues``
     """
-    queue_datas = sorted(data.queue_datas, key=lambda queue_data: queue_data.broker_name)
-    masters = {broker.broker_name for broker in data.broker_datas if MASTER_ID in broker.broker_addrs}
-    subscribe = [
-        MessageQueue(topic, queue_data.broker_name, queue_id)
-        for queue_data in queue_datas
-        if queue_data.perm & Permission.READ
-        for queue_id in range(queue_data.read_queue_nums)
-    ]
+    subscribe = tuple(readable_queues(topic, data))
     if data.order_topic_conf:
-        return TopicRoute(topic, tuple(_ordered_queues(topic, data.order_topic_conf)), tuple(subscribe), ordered=True)
-    publish = [
-        MessageQueue(topic, queue_data.broker_name, queue_id)
-        for queue_data in queue_datas
-        if queue_data.perm & Permission.WRITE and queue_data.broker_name in masters
-        for queue_id in range(queue_data.write_queue_nums)
-    ]
-    return TopicRoute(topic, tuple(publish), tuple(subscribe))
+        return TopicRoute(topic, tuple(_queues(topic, _order(topic, data.order_topic_conf))), subscribe, ordered=True)
+    masters = {broker.broker_name for broker in data.broker_datas if MASTER_ID in broker.broker_addrs}
+    writable = (each for each in data.queue_datas if each.perm & Permission.WRITE and each.broker_name in masters)
+    publish = _queues(topic, sorted((each.broker_name, each.write_queue_nums) for each in writable))
+    return TopicRoute(topic, tuple(publish), subscribe)
 
 
-def _ordered_queues(topic: str, order_topic_conf: str) -> list[MessageQueue]:
-    queues = []
+def readable_queues(topic: str, data: TopicRouteData) -> list[MessageQueue]:
+    """Return the queues that a route answer means for readers, sorted.
+
+    raises  DecodeError where there are more than ``MAX_QUEUES``
+    """
+    readable = (each for each in data.queue_datas if each.perm & Permission.READ)
+    return _queues(topic, sorted((each.broker_name, each.read_queue_nums) for each in readable))
+
+
+def _queues(topic: str, counts: Collection[tuple[str, int]]) -> list[MessageQueue]:
+    total = sum(max(0, count) for _, count in counts)
+    if total > MAX_QUEUES:
+        raise DecodeError(f"route of topic {topic!r}: {total} queues, more than {MAX_QUEUES}")
+    return [MessageQueue(topic, broker, queue_id) for broker, count in counts for queue_id in range(count)]
+
+
+def _order(topic: str, order_topic_conf: str) -> list[tuple[str, int]]:
+    counts = []
     for item in filter(None, order_topic_conf.split(";")):
         broker, _, count = item.rpartition(":")
         if not broker or not count.isdecimal() or len(count) > 9:
             raise DecodeError(f"orderTopicConf of topic {topic!r}: {item[:80]!r} is not broker:number")
-        queues += [MessageQueue(topic, broker, queue_id) for queue_id in range(int(count))]
-    return queues
+        counts.append((broker, int(count)))
+    return counts
 
 
 def inherit_route(data: TopicRouteData, queue_nums: int) -> TopicRouteData:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketcore.client.route_table import RouteTable, inherit_route, topic_route
+from rocketcore.client.route_table import MAX_QUEUES, RouteTable, inherit_route, topic_route
 from rocketcore.errors import DecodeError, RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies import BrokerData, QueueData, TopicRouteData
@@ -38,6 +38,28 @@ def test_publish_needs_a_master_and_the_write_bit_subscribe_the_read_bit() -> No
     assert route.publish == queues("T", "a", 4) + queues("T", "b", 2)
     assert route.subscribe == queues("T", "a", 1) + queues("T", "b", 3) + queues("T", "c", 2) + queues("T", "d", 2)
     assert not route.ordered
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        TopicRouteData([queue_data("a", 2**31 - 1, 1)], [broker_data("a", {0: "a0:1"})]),
+        TopicRouteData([queue_data("a", 1, 2**31 - 1)], [broker_data("a", {0: "a0:1"})]),
+        TopicRouteData(order_topic_conf="a:999999999"),
+        TopicRouteData(order_topic_conf="a:1;" * (MAX_QUEUES + 1)),
+        TopicRouteData([queue_data(f"a{i}", 65_536, 0) for i in range(5)]),
+    ],
+    ids=["read", "write", "order", "orders", "brokers"],
+)
+def test_more_queues_than_a_client_can_hold_are_refused_before_they_are_made(data: TopicRouteData) -> None:
+    with pytest.raises(DecodeError, match=r"route of topic 'T': \d+ queues, more than 262144"):
+        topic_route("T", data)
+
+
+def test_a_negative_number_of_queues_is_none() -> None:
+    data = TopicRouteData([queue_data("a", -5, -(2**31)), queue_data("b", 2, 2)], [broker_data("b", {0: "b0:1"})])
+    route = topic_route("T", data)
+    assert route.publish == route.subscribe == queues("T", "b", 2)
 
 
 def test_order_topic_conf_fixes_the_queues() -> None:
