@@ -11,13 +11,22 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from rocketcore.codes import ResponseCode
+from rocketcore.printable import printable
 
 
 class RocketError(Exception):
-    """Root of all errors raised by rocketcore."""
+    """Root of all errors raised by rocketcore. What it says is one line that does nothing to a terminal: much of it is
+    what a peer said."""
 
     retriable: ClassVar[bool] = False
     refresh_route: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        return printable(self._text())
+
+    def _text(self) -> str:
+        """Return what the error says, as it came."""
+        return super().__str__()
 
 
 class ConfigError(RocketError, ValueError):
@@ -44,7 +53,7 @@ class DecodeError(RemoteProtocolError):
         self.reason = reason
         self.position = position
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return self.reason if self.position < 0 else f"{self.reason} (at byte {self.position})"
 
 
@@ -126,10 +135,10 @@ class BrokerError(RocketError):
         except ValueError:
             return f"CODE_{self.code}"
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         asked = f"{self.request} at {self.address}" if self.request and self.address else self.request or self.address
-        what = f"{self.code_name} ({self.code})"
-        return f"{asked}: {what}: {self.remark}" if asked else f"{what}: {self.remark}"
+        what = f"{self.code_name} ({self.code}): {' '.join(self.remark.split())}"
+        return f"{asked}: {what}" if asked else what
 
 
 class BrokerSystemError(BrokerError):
@@ -298,7 +307,7 @@ class PartlyDone(ClientError):
         self.failed = dict(failed)
         super().__init__(request, self.done, self.failed)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         errors = "; ".join(str(error) for error in self.failed.values())
         return f"{self.request}: done at {', '.join(self.done)}, not at {', '.join(self.failed)} ({errors})"
 
@@ -314,7 +323,7 @@ class SendsFailed(ClientError):
         self.count = count
         self.first = first
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"{self.count} message{'' if self.count == 1 else 's'} of send_nowait not sent, the first: {self.first}"
 
 

@@ -37,6 +37,7 @@ from rocketcore.errors import (
 )
 from rocketcore.filter import SQL92, SUBSCRIBE_ALL, TAG, parse_tags
 from rocketcore.message import MessageQueue
+from rocketcore.printable import printable
 from rocketcore.protocol.headers import PullMessageRequestHeader
 from rocketcore.service import Backoff, Deadline
 
@@ -284,5 +285,5 @@ def _note_narrow(broker: str) -> None:
     """Say once how a broker that sends short answers is made to send longer ones."""
     logger.info(
         "broker %s sends %d messages an answer: maxTransferCountOnMessageInMemory and its sisters say so",
-        broker, NARROW_MESSAGES,
+        printable(broker), NARROW_MESSAGES,
     )

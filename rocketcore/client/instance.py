@@ -33,6 +33,7 @@ from rocketcore.errors import (
     TopicNotExist,
     TransportError,
 )
+from rocketcore.printable import printable
 from rocketcore.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, TopicRouteData
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, Deadline
 from rocketcore.transport.client import Remoting
@@ -235,7 +236,8 @@ class ClientInstance:
         kept = self._hold(topic, missing)
         if not kept:
             return data
-        logger.info("brokers kept, the name server leaves them out topic=%s brokers=%s", topic, ",".join(kept))
+        named = printable(",".join(kept))
+        logger.info("brokers kept, the name server leaves them out topic=%s brokers=%s", topic, named)
         return self.routes.keep(topic, data, kept)
 
     def _hold(self, topic: str, missing: list[str]) -> list[str]:
@@ -285,7 +287,7 @@ class ClientInstance:
         returns  in how many seconds to ask again, where that should not wait for the interval
         """
         for broker in self.routes.drop_unnamed_brokers():
-            logger.info("broker left all routes broker=%s", broker)
+            logger.info("broker left all routes broker=%s", printable(broker))
         topics = set(self.routes.topics())
         if self._consumer is not None:
             topics |= self._consumer.topics()
@@ -332,7 +334,7 @@ class ClientInstance:
             try:
                 self.broker_versions[address] = await api.heartbeat(self.remoting, address, data, HEARTBEAT_TIMEOUT)
             except RocketError as error:
-                logger.info("heartbeat failed address=%s error=%s", address, error)
+                logger.info("heartbeat failed address=%s error=%s", printable(address), error)
                 # Time is what tells: a machine that is down is a connection that could not be made in time.
                 if isinstance(error, RequestTimeout) or self.clock.monotonic() - began >= HEARTBEAT_TIMEOUT / 2:
                     self._silent_until[address] = self.clock.monotonic() + SILENT_BROKER_SECONDS

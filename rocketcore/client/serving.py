@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rocketcore.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
 from rocketcore.errors import DecodeError
 from rocketcore.message import MessageQueue
+from rocketcore.printable import printable
 from rocketcore.protocol.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
@@ -59,8 +60,8 @@ class _Served:
 
     def consumer_ids_changed(self, channel: Channel, request: RemotingCommand) -> None:
         header = request.header(NotifyConsumerIdsChangedRequestHeader)
-        logger.info("group changed group=%s broker=%s", header.consumer_group, channel.remote_address)
         if header.consumer_group == self._consumer.group:
+            logger.info("group changed group=%s broker=%s", header.consumer_group, channel.remote_address)
             self._consumer.group_changed()
 
     async def reset_offset(self, channel: Channel, request: RemotingCommand) -> None:
@@ -78,7 +79,7 @@ class _Served:
             logging.WARNING if len(offsets) < len(asked) else logging.INFO,
             "offset reset group=%s topic=%s queues=%d of_others=%d broker=%s",
             header.group,
-            header.topic,
+            printable(header.topic),
             len(offsets),
             len(asked) - len(offsets),
             channel.remote_address,
@@ -109,7 +110,8 @@ class _Served:
         message = decode_message(request.body, header.broker_name or "")
         if self._consumer.find_subscription(message.topic) is None:
             refusal = f"the consumer group {header.consumer_group} is not subscribed to topic {message.topic}"
-            logger.warning("message to consume refused topic=%s broker=%s", message.topic, channel.remote_address)
+            topic = printable(message.topic)
+            logger.warning("message to consume refused topic=%s broker=%s", topic, channel.remote_address)
             return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, refusal)
         began = self._consumer.clock.monotonic()
         result, remark = await self._consumer.consume_directly(message)

@@ -15,6 +15,7 @@ from rocketcore.client.warning import warn
 from rocketcore.errors import BrokerError, RequestNotSupported, RocketError
 from rocketcore.filter import TAG
 from rocketcore.message import MessageQueue, ReceivedMessage
+from rocketcore.printable import printable
 from rocketcore.protocol.bodies import SubscriptionData
 from rocketcore.service import Clock
 
@@ -77,17 +78,17 @@ class Troubles:
         self._errors[what] = error
         told = self._told.get(what)
         if now - self._since.setdefault(what, now) < patience or (told is not None and now - told < TELL_EVERY):
-            logger.debug("nothing is received group=%s %s error=%s", self._group, what, error)
+            logger.debug("nothing is received group=%s %s error=%s", self._group, printable(what), error)
             return
         self._told[what] = now
-        warn(logger, "nothing is received group=%s %s error=%s", self._group, what, error)
+        warn(logger, "nothing is received group=%s %s error=%s", self._group, printable(what), error)
 
     def over(self, what: str) -> None:
         """Take notice that something works."""
         if self._errors.pop(what, None) is not None:
             del self._since[what]
             if self._told.pop(what, None) is not None:
-                warn(logger, "receiving again group=%s %s", self._group, what)
+                warn(logger, "receiving again group=%s %s", self._group, printable(what))
 
     def __bool__(self) -> bool:
         return bool(self._errors)

@@ -17,7 +17,7 @@ KERNELS = BASE | {"_fast", "protocol"}
 SERVERS = KERNELS | {"transport", "config_file"}
 ALLOWED: dict[str, set[str]] = {
     "codes": set(),
-    "errors": {"codes"},
+    "errors": {"codes", "printable"},
     "message_queue": set(),
     "child": set(),
     "message": {"codes", "errors", "message_queue"},

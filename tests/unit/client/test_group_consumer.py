@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import zlib
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +22,7 @@ from rocketcore.client.serving import _Served
 from rocketcore.codes import LanguageCode, RequestCode, ResponseCode
 from rocketcore.errors import ConfigError, ConnectError, MessageIllegal, RequestTimeout, TransportError
 from rocketcore.message import ConsumeResult, MessageQueue, ReceivedMessage
+from rocketcore.printable import is_printable
 from rocketcore.protocol.bodies import (
     CMResult,
     ConsumeMessageDirectlyResult,
@@ -44,6 +47,7 @@ from rocketcore.protocol.headers import (
 )
 from rocketcore.protocol.schema import Header
 from rocketcore.service import ManualClock
+from tests.reference.message import Stored, encode
 from tests.unit.client.fakes import FakeRemoting, ManualRuntime, Outcome, route
 
 
@@ -605,3 +609,30 @@ def test_a_message_is_consumed_on_request(monkeypatch: pytest.MonkeyPatch) -> No
             await consumer.close()
 
     run(body)
+
+
+def test_no_name_that_a_broker_gives_makes_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    forged = "x\n2026-01-01 CRITICAL disk full\x1b[2J"
+
+    async def body() -> None:
+        consumer = PushConsumer(group="G")
+        await start(consumer)
+        try:
+            served: Any = _Served(consumer, Connections())
+            news = NotifyConsumerIdsChangedRequestHeader(consumer_group=forged)
+            served.consumer_ids_changed(Channel(), ask(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, news))
+            reset = ResetOffsetRequestHeader(topic=forged, group="G", timestamp=0, force=True)
+            table = ResetOffsetBody(offset_table={}).encode()
+            await served.reset_offset(Channel(), ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, reset, table))
+            record = encode(Stored(forged.encode(), b"now", body_crc=zlib.crc32(b"now")))
+            header = ConsumeMessageDirectlyResultRequestHeader(consumer_group="G", broker_name="a")
+            request = ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, record)
+            assert (await served.consume_directly(Channel(), request)).code == ResponseCode.SYSTEM_ERROR
+        finally:
+            await consumer.close()
+
+    run(body)
+    assert "offset reset" in caplog.text
+    assert "message to consume refused" in caplog.text
+    assert [record.message for record in caplog.records if not is_printable(record.message)] == []

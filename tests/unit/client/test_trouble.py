@@ -26,6 +26,7 @@ from rocketcore.errors import (
     SubscriptionParseFailed,
 )
 from rocketcore.message import MessageQueue, ReceivedMessage
+from rocketcore.printable import is_printable
 from rocketcore.protocol.bodies import GetConsumerListByGroupResponseBody
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
@@ -44,6 +45,16 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
             await body()
 
     asyncio.run(main())
+
+
+def test_a_name_in_a_route_makes_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    clock, troubles = ManualClock(), Troubles("G")
+    caplog.set_level(logging.DEBUG)
+    what = "topic=T broker=b\nCRITICAL disk full\x1b[2J"
+    troubles.note(what, ConnectError("refused"), clock)
+    troubles.note(what, ConnectError("refused"), clock)
+    troubles.over(what)
+    assert [is_printable(record.message) for record in caplog.records] == [True] * 3
 
 
 def test_a_trouble_is_told_once_a_minute_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
