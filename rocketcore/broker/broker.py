@@ -74,7 +74,7 @@ class Broker:
             raise ConfigError(f"brokerId {config.broker_id}: only masters (0) are supported")
         self._store_config = store_config
         folder = Path(store_config.root) / "config"
-        self._live = LiveSettings(JsonFile(folder / "liveSettings.json"))
+        self._live = LiveSettings(JsonFile(folder / "liveSettings.json"), clock)
         config = self._live.load(config)
         self._topics = TopicConfigs(config, JsonFile(folder / "topics.json"), self._topics_changed, clock=clock)
         self._groups = SubscriptionGroups(

@@ -17,15 +17,20 @@ from typing import Any
 from rocketcore.broker.config import LIVE_PROPERTIES, BrokerConfig
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.config_file import update_config
+from rocketcore.errors import ConfigError
+from rocketcore.service import SYSTEM_CLOCK, Clock
 
 logger = logging.getLogger(__name__)
+
+_LONGEST_REFUSAL_MILLIS = 86_400_000
 
 
 class LiveSettings:
     """The changes, by RocketMQ's property names; ``file`` is written by the broker's ``StateWriter``."""
 
-    def __init__(self, file: JsonFile) -> None:
+    def __init__(self, file: JsonFile, clock: Clock = SYSTEM_CLOCK) -> None:
         self.file = file
+        self._clock = clock
         self._properties: dict[str, str] = {}
 
     def load(self, config: BrokerConfig) -> BrokerConfig:
@@ -47,8 +52,16 @@ class LiveSettings:
         return changed
 
     def change(self, config: BrokerConfig, properties: Mapping[str, str]) -> BrokerConfig:
-        """Return the configuration with these changes; raises ConfigError for a value that does not parse."""
+        """Return the configuration with these changes.
+
+        raises  ConfigError for a value that does not parse, or with which this run and the next would serve nobody
+        """
         changed = update_config(config, properties, strict=True)
+        if changed.start_accept_send_request_time_stamp > self._clock.time_millis() + _LONGEST_REFUSAL_MILLIS:
+            raise ConfigError(
+                "startAcceptSendRequestTimeStamp is at most a day ahead where it is changed by a request, got "
+                f"{changed.start_accept_send_request_time_stamp}"
+            )
         self._properties |= properties
         return changed
 

@@ -38,7 +38,16 @@ def test_live_settings_exist_and_name_no_path_or_address() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"broker_name": ""}, {"listen_port": 65536}, {"broker_id": -1}, {"broker_cluster_name": ""}]
+    "wrong",
+    [
+        {"broker_name": ""},
+        {"listen_port": 65536},
+        {"broker_id": -1},
+        {"broker_cluster_name": ""},
+        *({"broker_permission": value} for value in (-1, 8, 2**31 - 1)),
+        *({"default_topic_queue_nums": value} for value in (0, -5, 65_536, 2**31 - 1)),
+        *({"short_polling_time_mills": value} for value in (0, -1, 60_001, 2**63 - 1)),
+    ],
 )
 def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError):

@@ -11,6 +11,8 @@ from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.live_settings import LiveSettings
 from rocketcore.config_file import BadSetting
+from rocketcore.errors import ConfigError
+from rocketcore.service import ManualClock
 
 
 def test_changes_are_there_after_a_restart(tmp_path: Path) -> None:
@@ -33,6 +35,30 @@ def test_a_value_that_does_not_parse_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="brokerPermission='x'"):
         live.change(BrokerConfig(), {"traceOn": "false", "brokerPermission": "x"})
     assert json.loads(live.encode()) == {"properties": {}}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"brokerPermission": "8"},
+        {"defaultTopicQueueNums": "-5"},
+        {"shortPollingTimeMills": "0"},
+        {"startAcceptSendRequestTimeStamp": str(2**63 - 1)},
+        {"startAcceptSendRequestTimeStamp": str(1_000 + 86_400_000 + 1)},
+    ],
+    ids=str,
+)
+def test_what_the_next_start_could_not_serve_with_is_not_taken(tmp_path: Path, wrong: dict[str, str]) -> None:
+    live = LiveSettings(JsonFile(tmp_path / "liveSettings.json"), ManualClock(1_000))
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        live.change(BrokerConfig(), {"traceOn": "false", **wrong})
+    assert json.loads(live.encode()) == {"properties": {}}
+
+
+def test_sends_may_be_refused_until_a_time_of_this_day(tmp_path: Path) -> None:
+    live = LiveSettings(JsonFile(tmp_path / "liveSettings.json"), ManualClock(1_000))
+    until = {"startAcceptSendRequestTimeStamp": str(1_000 + 86_400_000)}
+    assert live.change(BrokerConfig(), until).start_accept_send_request_time_stamp == 86_401_000
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"properties": 1}', '{"properties": {"brokerPermission": "x"}}', "\0"])
