@@ -23,7 +23,7 @@ from rocketcore.errors import ConfigError, DecodeError, NoPermission
 from rocketcore.nameserver.config import RunningConfig
 from rocketcore.nameserver.housekeeping import Housekeeping
 from rocketcore.nameserver.kv_config import KVConfigManager
-from rocketcore.nameserver.names import check_address, check_name
+from rocketcore.nameserver.names import check_address, check_name, check_topics
 from rocketcore.nameserver.registration import check_version, queue_numbers, read_registration
 from rocketcore.nameserver.route_info import (
     BrokerAddress,
@@ -328,6 +328,7 @@ class NameServerProcessor:
         topic = _field(request, "topic")
         queues = TopicRouteData.decode(request.body).queue_datas if request.body else []
         if topic is not None:
+            check_topics((topic,))
             self._routes.register_topic(topic, [(each.broker_name, queue_numbers(each, topic)) for each in queues])
         return RemotingCommand.response(request)
 

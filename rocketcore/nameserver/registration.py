@@ -110,6 +110,10 @@ def _checked(registered: RegisteredTopics) -> RegisteredTopics:
     """Refuse names that nobody should be handed; those in the table already were looked at when they came."""
     check_topics(registered.topics)
     check_topics(registered.mappings)
+    for mapping in registered.mappings.values():
+        check_topics((mapping.topic,))
+        check_name("bname", mapping.bname)
+        check_name("scope", mapping.scope)
     for server in registered.filter_servers or ():
         check_name("filter server", server)
     return registered

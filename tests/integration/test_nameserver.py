@@ -186,8 +186,8 @@ def test_closing_the_connection_unregisters(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
-async def _is_gone(peer: Peer) -> bool:
-    return (await peer.ask(105, {"topic": "orders"})).code == 17
+async def _is_gone(peer: Peer, topic: str = "orders") -> bool:
+    return (await peer.ask(105, {"topic": topic})).code == 17
 
 
 def test_silence_expires_and_heartbeats_keep_alive(tmp_path: Path) -> None:
@@ -296,6 +296,9 @@ def test_a_deleted_topic_comes_back_with_the_next_registration(tmp_path: Path) -
         assert (await peer.route("made"))["queueDatas"][0]["readQueueNums"] == 1
         assert (await peer.ask(217, {"topic": "made"})).code == 0
         assert (await peer.ask(217, {"topic": "made"}, b"no json")).code == 1
+        for name in ("made\nCRITICAL\x1b[2J", "x" * 32_768):
+            assert (await peer.ask(217, {"topic": name}, body.encode())).code == 1
+            assert await _is_gone(peer, name)
 
     run(tmp_path, scenario)
 

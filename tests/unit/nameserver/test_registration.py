@@ -125,6 +125,22 @@ def test_other_numbers_beyond_javas_are_refused_too(part: str) -> None:
         read_registration(text.encode(), False, 479)
 
 
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        ({"topic": "T\n"}, "topic 'T.*' holds a control character"),
+        ({"bname": "b\x1b[2J"}, "bname 'b.*' holds a control character"),
+        ({"scope": "\u202e"}, "scope '.*' holds a control character"),
+        ({"bname": "b" * 256}, "bname has 256 characters, 255 are allowed"),
+    ],
+)
+def test_no_text_of_a_queue_mapping_is_handed_on_that_cannot_be_shown(field: dict[str, str], reason: str) -> None:
+    mapping = {"topic": "T", "bname": "b", "totalQueues": 1, **field}
+    wrapper = {"topicConfigTable": {}, "topicQueueMappingInfoMap": {"T": mapping}}
+    with pytest.raises(BrokerError, match=reason):
+        read_registration(json.dumps({"topicConfigSerializeWrapper": wrapper}).encode(), False, 479)
+
+
 def test_numbers_as_text_take_the_general_way() -> None:
     config = {"topicName": "T", "readQueueNums": "3", "writeQueueNums": 2, "perm": 6}
     body = json.dumps({"topicConfigSerializeWrapper": {"dataVersion": {}, "topicConfigTable": {"T": config}}}).encode()
