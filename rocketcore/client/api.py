@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final
 
 from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.errors import DecodeError
 from rocketcore.message import MessageQueue, SendResult, SendStatus
 from rocketcore.protocol import bodies
 from rocketcore.protocol.command import RemotingCommand
@@ -180,13 +181,18 @@ async def send_message(
 async def pull_message(
     remoting: Remoting, address: str, header: PullMessageRequestHeader, timeout: float, *, lite: bool = False
 ) -> PullResult:
-    """Pull messages of one queue; the broker holds the request as long as the header says when there are none."""
+    """Pull messages of one queue; the broker holds the request as long as the header says when there are none.
+
+    raises  DecodeError for an answer to go on at an offset below 0, beside what a refusal raises
+    """
     code = RequestCode.LITE_PULL_MESSAGE if lite else RequestCode.PULL_MESSAGE
     response = await remoting.invoke(address, RemotingCommand.request(code, header), timeout)
     response.raise_for_code(
         address, f"pull of {header.topic!r} queue {header.queue_id} at {header.queue_offset}", _PULL_CODES
     )
     answer = response.header(PullMessageResponseHeader)
+    if answer.next_begin_offset < 0:
+        raise DecodeError(f"pull of {header.topic!r} queue {header.queue_id}: go on at {answer.next_begin_offset}")
     return PullResult(
         status=PullStatus(response.code),
         next_begin_offset=answer.next_begin_offset,

@@ -103,7 +103,7 @@ class QueueReader:
             await self.room.wait()
             delay = 0.0
             try:
-                await self._pull()
+                delay = await self._pull()
             except FlowControl:
                 delay = PULL_DELAY_ON_FLOW_CONTROL
             except (SubscriptionNotExist, SubscriptionNotLatest):
@@ -124,9 +124,10 @@ class QueueReader:
             if delay:
                 await asyncio.sleep(delay)
 
-    async def _pull(self) -> None:
+    async def _pull(self) -> float:
+        """Pull once; return how long to wait before the next time."""
         consumer, config, window = self._consumer, self._consumer.config, self.window
-        queue = window.queue
+        queue, begun, may_hold, asked_at = window.queue, window.next_offset, self._at_end, consumer.clock.monotonic()
         subscription = consumer.find_subscription(queue.topic)
         address, _ = consumer.instance.routes.subscribe_address(queue.broker, self._broker_id)
         with_subscription = bool(consumer.pull_flags & PullSysFlag.SUBSCRIPTION) and subscription is not None
@@ -134,9 +135,9 @@ class QueueReader:
             consumer_group=consumer.group,
             topic=queue.topic,
             queue_id=queue.queue_id,
-            queue_offset=window.next_offset,
+            queue_offset=begun,
             max_msg_nums=config.pull_batch_size,
-            sys_flag=consumer.pull_flags if self._at_end else consumer.pull_flags & ~PullSysFlag.SUSPEND,
+            sys_flag=consumer.pull_flags if may_hold else consumer.pull_flags & ~PullSysFlag.SUSPEND,
             commit_offset=0,
             suspend_timeout_millis=round(config.pull_timeout * 1000),
             sub_version=0 if with_subscription or subscription is None else subscription.sub_version,
@@ -155,10 +156,12 @@ class QueueReader:
         # hold is answered only when it looks at all that it holds, each 5 seconds, and so for each file.
         self._at_end = result.next_begin_offset in (window.next_offset, result.max_offset)
         if window.dropped:
-            return
+            return 0.0
         if result.status is PullStatus.OFFSET_ILLEGAL:
+            if result.next_begin_offset == begun:  # a reset to where we are, or a broker that does not know its queue
+                return PULL_DELAY_ON_ERROR
             await self._offset_moved(result)
-            return
+            return 0.0
         messages: list[ReceivedMessage] = []
         next_offset = result.next_begin_offset
         if result.status is PullStatus.FOUND:
@@ -168,6 +171,9 @@ class QueueReader:
         window.put(messages, next_offset)
         self.check_room()
         consumer.arrived(self)
+        if may_hold and next_offset == begun and window.last_pull - asked_at < PULL_DELAY_ON_FLOW_CONTROL:
+            return PULL_DELAY_ON_FLOW_CONTROL  # a broker that holds no pull would be asked thousands of times a second
+        return 0.0
 
     def _wanted(self, result: PullResult, subscription: SubscriptionData | None) -> tuple[list[ReceivedMessage], int]:
         """Return the messages of a pull that the subscription asks for, and where the next pull begins.

@@ -11,6 +11,7 @@ import pytest
 
 from rocketcore.client.pull import PullConsumer
 from rocketcore.client.push import PushConsumer
+from rocketcore.client.queue_reader import PULL_DELAY_ON_ERROR, PULL_DELAY_ON_FLOW_CONTROL
 from rocketcore.codes import MessageSysFlag, PullSysFlag, RequestCode, ResponseCode
 from rocketcore.errors import RequestTimeout, RocketError
 from rocketcore.message import MessageQueue, ReceivedMessage
@@ -19,6 +20,8 @@ from tests.reference.message import Stored, encode
 from tests.unit.client.fakes import FakeRemoting, Outcome, decoded, route
 
 QUEUE = MessageQueue("T", "a", 0)
+UNSAID = -1
+"""The next offset of an answer that does not name one."""
 
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
@@ -60,7 +63,7 @@ class Broker(FakeRemoting):
             return answer
         code, next_offset, body = answer
         response = RemotingCommand.response(request, code, "as written", body=body)
-        if next_offset >= 0:
+        if next_offset != UNSAID:
             response.ext_fields = {
                 "nextBeginOffset": f"{next_offset}",
                 "minOffset": "0",
@@ -117,11 +120,13 @@ AGAIN, MOVED = ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOV
         # messages, and units before and after them whose messages are deleted
         ([(FOUND, 90, stored(60, 61)), (NOT_FOUND, 90, b"")], [5, 90, 90], 60, []),
         # failures, which say nothing of where to go on
-        ([(ResponseCode.SYSTEM_ERROR, -1, b"")], [5, 5], 5, []),
-        ([(ResponseCode.SYSTEM_BUSY, -1, b"")], [5, 5], 5, []),
-        ([(4711, -1, b"")], [5, 5], 5, []),
-        ([(NOT_FOUND, -1, b"")], [5, 5], 5, []),
+        ([(ResponseCode.SYSTEM_ERROR, UNSAID, b"")], [5, 5], 5, []),
+        ([(ResponseCode.SYSTEM_BUSY, UNSAID, b"")], [5, 5], 5, []),
+        ([(4711, UNSAID, b"")], [5, 5], 5, []),
+        ([(NOT_FOUND, UNSAID, b"")], [5, 5], 5, []),
         ([(FOUND, 7, stored(5, 6)[:-1])], [5, 5], 5, []),
+        ([(MOVED, -(2**63), b"")], [5, 5], 5, []),
+        ([(FOUND, -5, stored(5, 6))], [5, 5], 5, []),
         ([(FOUND, 9, b"")], [5, 9], 9, []),
         ([RequestTimeout("lost")], [5, 5], 5, []),
     ],
@@ -138,6 +143,34 @@ def test_where_a_reader_goes_on_after_an_answer(
         await consumer.close()
 
     run(body)
+
+
+@pytest.mark.parametrize(
+    ("code", "pause"),
+    [(MOVED, PULL_DELAY_ON_ERROR), *((code, PULL_DELAY_ON_FLOW_CONTROL) for code in (FOUND, NOT_FOUND, AGAIN))],
+)
+def test_a_broker_that_gets_a_reader_nowhere_is_not_asked_without_a_pause(
+    code: int, pause: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither is each of its answers told in the log. A pull that it may hold comes first, and comes at once."""
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def pause_for(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr("rocketcore.client.queue_reader.asyncio.sleep", pause_for)
+
+    async def body() -> None:
+        consumer, broker = PullConsumer(group="G"), Broker(*[(code, 5, b"")] * 100)
+        window = await pull(consumer, broker, 5)
+        assert (window.commit_offset, broker.committed) == (5, [])
+        await consumer.close()
+
+    run(body)
+    assert pauses.count(pause) >= 99
+    assert len(caplog.records) < 5
 
 
 def test_a_pull_is_held_only_at_the_end_of_the_queue() -> None:
