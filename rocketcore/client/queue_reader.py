@@ -185,7 +185,12 @@ class QueueReader:
         room = self._consumer.config.pull_threshold_bytes_for_queue - window.cached_bytes
         last: list[ReceivedMessage] = []
         messages = decode_messages(
-            result.body, window.queue.broker, max_inflated_bytes=room, stopped=last.append, unreadable=self._unreadable
+            result.body,
+            window.queue.broker,
+            max_inflated_bytes=room,
+            end_offset=result.next_begin_offset - result.offset_delta,
+            stopped=last.append,
+            unreadable=self._unreadable,
         )
         next_offset = result.next_begin_offset
         if last:

@@ -65,6 +65,7 @@ def decode_messages(
     decompress: bool = True,
     max_body_bytes: int = MAX_MESSAGE_BYTES,
     max_inflated_bytes: float = math.inf,
+    end_offset: float = math.inf,
     stopped: Callable[[ReceivedMessage], object] | None = None,
     unreadable: Callable[[ReceivedMessage, DecodeError], None] | None = None,
 ) -> list[ReceivedMessage]:
@@ -73,16 +74,19 @@ def decode_messages(
     A message of a retry topic gets the topic it was sent to; its ``queue`` stays the one it was read from. Inner
     batches are unwrapped.
 
-    max_inflated_bytes  stop after the message with which the bodies that were compressed have so many bytes together
-    stopped             told of that message
-    unreadable          told of a message whose body does not decompress, or unwrap; it is returned as it was stored.
-                        None: it raises
+    max_inflated_bytes  stop after the message with which the bodies that were compressed have so many bytes together,
+                        unless it is the last
+    end_offset          queue offset of the first message that is not in ``data``
+    stopped             told of the message at which this stopped
+    unreadable          told of a message whose body does not decompress, or unwrap, and of a batch with more elements
+                        than the queue has offsets for; it is returned as it was stored. None: it raises
     raises      DecodeError for a record that is cut, does not decode or whose body is unreadable, BadMagic, BadChecksum
     """
     table = bytearray(_ROWS * _COLUMNS * 8)
     flat = memoryview(table).cast("q")
     rows = memoryview(table).cast("q", (_ROWS, _COLUMNS))
     messages: list[ReceivedMessage] = []
+    batch: tuple[ReceivedMessage, int] | None = None  # the last message, where it was unwrapped, and its elements
     inflated = 0
     position = 0
     while position < len(data):
@@ -90,6 +94,13 @@ def decode_messages(
         if count == 0:
             raise DecodeError("a message record is cut", position)
         for start in range(0, count * _COLUMNS, _COLUMNS):
+            if batch is not None:
+                _check_unwrapped(messages, batch, flat[start + kernel.QUEUE_OFFSET], unreadable)
+                batch = None
+            if inflated and inflated >= max_inflated_bytes:
+                if stopped is not None:
+                    stopped(messages[-1])
+                return messages
             stored = _received(data, flat[start : start + _COLUMNS].tolist(), broker_name)
             if not stored.sys_flag & _OPENED:
                 messages.append(stored)
@@ -102,12 +113,29 @@ def decode_messages(
                 unreadable(stored, error)
                 opened = [stored]
             messages += opened
+            if len(opened) > 1:
+                batch = stored, len(opened)
             inflated += sum(len(message.body) for message in opened)
-            if inflated >= max_inflated_bytes:
-                if stopped is not None:
-                    stopped(messages[-1])
-                return messages
+    if batch is not None:
+        _check_unwrapped(messages, batch, end_offset, unreadable)
     return messages
+
+
+def _check_unwrapped(
+    messages: list[ReceivedMessage],
+    batch: tuple[ReceivedMessage, int],
+    next_offset: float,
+    unreadable: Callable[[ReceivedMessage, DecodeError], None] | None,
+) -> None:
+    """Take the elements of a batch back where they would stand for the messages behind it, which anyone can forge."""
+    stored, count = batch
+    if stored.offset + count <= next_offset:
+        return
+    error = DecodeError(f"{count} messages in one at offset {stored.offset}, and the next is at {next_offset:g}")
+    if unreadable is None:
+        raise error
+    unreadable(stored, error)
+    messages[-count:] = [stored]
 
 
 def _opened(stored: ReceivedMessage, decompress: bool, max_body_bytes: int) -> list[ReceivedMessage]:

@@ -16,6 +16,7 @@ from rocketcore.codes import MessageSysFlag, PullSysFlag, RequestCode, ResponseC
 from rocketcore.errors import RequestTimeout, RocketError
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.protocol.command import RemotingCommand
+from rocketcore.service import ManualClock
 from tests.reference.message import Stored, encode
 from tests.unit.client.fakes import FakeRemoting, Outcome, decoded, route
 
@@ -164,6 +165,7 @@ def test_a_broker_that_gets_a_reader_nowhere_is_not_asked_without_a_pause(
 
     async def body() -> None:
         consumer, broker = PullConsumer(group="G"), Broker(*[(code, 5, b"")] * 100)
+        consumer.clock = ManualClock()  # each answer comes at once
         window = await pull(consumer, broker, 5)
         assert (window.commit_offset, broker.committed) == (5, [])
         await consumer.close()

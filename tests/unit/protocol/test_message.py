@@ -9,6 +9,8 @@ import pytest
 
 from rocketcore._fast import message as kernel
 from rocketcore._fast.header import encode_properties
+from rocketcore._fast.message import encode_batch
+from rocketcore.codes import MessageSysFlag
 from rocketcore.errors import BadChecksum, BadMagic, DecodeError
 from rocketcore.message import Message, MessageQueue, ReceivedMessage
 from rocketcore.protocol.message import decode_message, decode_messages, encode_host, host_text, message_properties
@@ -164,6 +166,43 @@ def test_inner_batch(record: dict[str, Any]) -> None:
         (java["body"], java["queueOffset"], java["flag"], java["msgId"], java["properties"])
         for java in record["decoded"]
     ]
+
+
+def forged_batch(count: int, sys_flag: int = 0) -> bytes:
+    """Return a message at offset 40 whose body claims to be so many messages."""
+    body = encode_batch([b"forged"] * count, [b""] * count)
+    flags = int(MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP) | sys_flag
+    return stored(zlib.compress(body) if sys_flag else body, sys_flag=flags)
+
+
+def behind(record: bytes, offset: int) -> bytes:
+    """Return a record with another queue offset, which no checksum covers here."""
+    return record[:20] + offset.to_bytes(8, "big") + record[28:]
+
+
+@pytest.mark.parametrize("sys_flag", [0, int(MessageSysFlag.COMPRESSED)], ids=["plain", "compressed"])
+@pytest.mark.parametrize("between", [0, 62, 63, 64, 65], ids=lambda count: f"behind {count}")
+def test_an_inner_batch_takes_no_offsets_of_the_messages_behind_it(between: int, sys_flag: int) -> None:
+    """Consumers would take those for messages that they have already, and not hand them out."""
+    sound = stored(b"sound")
+    before = b"".join(behind(sound, offset) for offset in range(100 - between, 100))
+    data = before + behind(forged_batch(9, sys_flag), 100) + behind(sound, 101) + behind(sound, 102)
+    odd: list[ReceivedMessage] = []
+    messages = decode_messages(data, "b", max_inflated_bytes=10, unreadable=lambda message, error: odd.append(message))
+    assert [message.offset for message in odd] == [100]
+    assert [message.offset for message in messages[: between + 1]] == list(range(100 - between, 101))
+    with pytest.raises(DecodeError, match="9 messages in one at offset 100, and the next is at 101"):
+        decode_messages(data, "b")
+
+
+def test_an_inner_batch_ends_before_the_next_pull_begins() -> None:
+    odd: list[ReceivedMessage] = []
+    for end_offset, offsets in ((49, list(range(40, 49))), (48, [40])):
+        messages = decode_messages(
+            forged_batch(9), "b", end_offset=end_offset, unreadable=lambda message, error: odd.append(message)
+        )
+        assert [message.offset for message in messages] == offsets
+    assert len(odd) == 1
 
 
 def test_hosts() -> None:
