@@ -69,11 +69,8 @@ class _Served:
         if header.group != self._consumer.group:
             return
         asked = _reset_table(request)
-        address, routes = self._remoting.address_of(channel), self._consumer.instance.routes
         offsets = {
-            queue: offset
-            for queue, offset in asked.items()
-            if address is not None and routes.is_at(queue.broker, address) and offset >= 0
+            queue: offset for queue, offset in asked.items() if self._comes_from(channel, queue.broker) and offset >= 0
         }
         logger.log(
             logging.WARNING if len(offsets) < len(asked) else logging.INFO,
@@ -107,6 +104,10 @@ class _Served:
         header = request.header(ConsumeMessageDirectlyResultRequestHeader)
         if header.consumer_group != self._consumer.group:
             return self._unknown_group(request, header.consumer_group)
+        if not self._comes_from(channel, header.broker_name or ""):
+            logger.warning("message to consume refused remote=%s", channel.remote_address)
+            refusal = f"{channel.remote_address} is not known as broker {header.broker_name}"
+            return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, refusal)
         message = decode_message(request.body, header.broker_name or "")
         if self._consumer.find_subscription(message.topic) is None:
             refusal = f"the consumer group {header.consumer_group} is not subscribed to topic {message.topic}"
@@ -127,6 +128,11 @@ class _Served:
         remark = "this client has no transaction producer: it cannot say how a transaction ended"
         logger.warning("transaction check refused broker=%s", channel.remote_address)
         return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, remark)
+
+    def _comes_from(self, channel: Channel, broker: str) -> bool:
+        """Say whether the other end of a connection is a broker of this name, and not another, or a name server."""
+        address = self._remoting.address_of(channel)
+        return address is not None and self._consumer.instance.routes.is_at(broker, address)
 
     def _unknown_group(self, request: RemotingCommand, group: str) -> RemotingCommand:
         remark = f"the consumer group {group} does not exist in client {self._consumer.client_id}"

@@ -592,12 +592,16 @@ def test_a_message_is_consumed_on_request(monkeypatch: pytest.MonkeyPatch) -> No
             return ConsumeResult.RETRY
 
         consumer.subscribe("T", handler=handle)
-        await start(consumer)
+        await start_with(consumer, LockingBrokers("a"))
         try:
             message = ReceivedMessage("T", b"now", MessageQueue("T", "a", 0), 3, "id", "offset-id")
             monkeypatch.setattr("rocketcore.client.serving.decode_message", lambda data, broker: message)
             header = ConsumeMessageDirectlyResultRequestHeader(consumer_group="G", broker_name="a")
             served: Any = _Served(consumer, Connections())
+            for stranger in ("", "c:1", "namesrv:9876"):
+                request = ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, b"x")
+                answer = await served.consume_directly(Channel(stranger), request)
+                assert (answer.code, seen) == (ResponseCode.SYSTEM_ERROR, []), "it is not broker a"
             answer = await served.consume_directly(Channel(), ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, b"x"))
             result = ConsumeMessageDirectlyResult.decode(answer.body)
             assert (result.consume_result, seen) == (CMResult.CR_LATER, ["now"])
@@ -617,7 +621,7 @@ def test_no_name_that_a_broker_gives_makes_a_line_of_the_log(caplog: pytest.LogC
 
     async def body() -> None:
         consumer = PushConsumer(group="G")
-        await start(consumer)
+        await start_with(consumer, LockingBrokers("a"))
         try:
             served: Any = _Served(consumer, Connections())
             news = NotifyConsumerIdsChangedRequestHeader(consumer_group=forged)
@@ -634,5 +638,5 @@ def test_no_name_that_a_broker_gives_makes_a_line_of_the_log(caplog: pytest.LogC
 
     run(body)
     assert "offset reset" in caplog.text
-    assert "message to consume refused" in caplog.text
+    assert "message to consume refused topic" in caplog.text
     assert [record.message for record in caplog.records if not is_printable(record.message)] == []
