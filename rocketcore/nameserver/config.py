@@ -45,6 +45,8 @@ LIVE_PROPERTIES: Final = frozenset(
 
 LONGEST_WAIT_SECONDS: Final = 3600
 """What a peer asks for has to be what the next start, and the next stop, can live with."""
+LONGEST_STOP_SECONDS: Final = 60
+"""By request. A stop lasts as long as a peer likes that does not read its answers, so a peer does not say how long."""
 
 WITHOUT_EFFECT: Final = {
     "clientRequestThreadPoolNums": "8",
@@ -172,6 +174,11 @@ class RunningConfig:
         changes = {name: value for name, value in changes.items() if name in shown}
         self._check_live(changes)
         config = update_config(self.config, changes)
+        if "shutdownWaitTimeSeconds" in changes and config.shutdown_wait_time_seconds > LONGEST_STOP_SECONDS:
+            raise ConfigError(
+                f"shutdownWaitTimeSeconds is 0 to {LONGEST_STOP_SECONDS} for a request, "
+                f"got {config.shutdown_wait_time_seconds}"
+            )
         properties = {**self._properties, **changes}
         write_properties(config.properties_file, {**properties, **config_properties(config)})
         self.config, self._properties = config, properties

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,21 @@ def test_only_live_settings_are_changed_by_requests(tmp_path: Path) -> None:
     assert {"needWaitForService", "serverMaxConnections", "scanNotActiveBrokerInterval", "tls.server.mode"} <= refused
 
 
-@pytest.mark.parametrize("text", ["waitSecondsForService=-1", "shutdownWaitTimeSeconds=2147483647"])
-def test_a_wait_that_never_ends_is_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "longest"),
+    [("waitSecondsForService=-1", 3600), ("waitSecondsForService=3601", 3600), ("shutdownWaitTimeSeconds=61", 60)],
+)
+def test_a_wait_that_never_ends_is_refused(tmp_path: Path, text: str, longest: int) -> None:
     config = running(tmp_path)
     before = config.text()
-    with pytest.raises(ConfigError, match="it is 0 to 3600"):
+    with pytest.raises(ConfigError, match=f"is 0 to {longest}"):
         config.update(text)
     assert config.text() == before
     assert not list(tmp_path.iterdir())
+
+
+def test_a_long_wait_in_the_file_stays_while_something_else_is_changed(tmp_path: Path) -> None:
+    patient = NameServerConfig(rocketmq_home=tmp_path, shutdown_wait_time_seconds=600)
+    config = RunningConfig(patient, {})
+    config.update("enableTopicList=false")
+    assert config.config == replace(patient, enable_topic_list=False)
