@@ -31,8 +31,19 @@ class DeletedTopics:
         self._files = files
 
     def read(self, noted: Mapping[str, int]) -> None:
-        """Take over what the file says, and what ``queuebounds`` noted."""
-        self.before = _read(self._path, self._files)
+        """Take over what the file says, and what ``queuebounds`` noted.
+
+        raises  OSError when nothing is noted there and the file cannot be read: topics would come back for good. It may
+                be read the next time; without it a start goes on
+        """
+        try:
+            self.before = _read(self._path, self._files)
+        except OSError as error:
+            if not noted:
+                error.filename = str(self._path)
+                raise
+            logger.error("table of deleted topics not readable path=%s reason=%s", self._path, error)
+            self.before = {}
         for topic, end_offset in noted.items():
             self.before[topic] = max(end_offset, self.before.get(topic, 0))
 
@@ -67,7 +78,7 @@ def _read(path: Path, files: FileSystem) -> dict[str, int]:
         reason = "its checksum is wrong"
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         reason = str(error)
     logger.error("table of deleted topics damaged path=%s reason=%s", path, reason)
     return {}

@@ -277,9 +277,10 @@ class QueueSaver:
         return queue in self._in_repair
 
     async def _repair(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        assert self._thread is not None, "started"
         try:
             async with self._lock:
+                if self._thread is None:  # found by a start that failed before it came to the store
+                    return
                 if self._committer.read_only_reason is not None or queue_offset >= queue.saved:
                     return
                 following = queue.first_unsaved()

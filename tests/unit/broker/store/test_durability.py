@@ -119,6 +119,28 @@ def test_a_deletion_outlives_the_loss_of_either_note(tmp_path: Path, lost: str, 
     asyncio.run(run())
 
 
+def test_a_start_does_not_take_an_unreadable_table_of_deletions_for_an_empty_one(tmp_path: Path) -> None:
+    """The other note of what was deleted is lost, and this one is there, but the disk does not give it now."""
+
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            await put(store, b"old")
+            await store.delete_topic("T")
+        (tmp_path / "queuebounds").unlink()
+        table, aside = tmp_path / "deletedtopics", tmp_path / "aside"
+        table.rename(aside)
+        table.mkdir()
+        with pytest.raises(OSError, match="deletedtopics"):
+            async with running_store(tmp_path):
+                pass
+        table.rmdir()
+        aside.rename(table)
+        async with running_store(tmp_path) as store:
+            assert not list(store.queues())
+
+    asyncio.run(run())
+
+
 def test_a_deletion_that_a_later_note_overtakes_stays(tmp_path: Path) -> None:
     """A save in flight, prepared before the deletion, must not write its note behind that of the deletion."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.fixtures.stores import (
     put,
     read_queue,
     running_store,
+    store_config,
 )
 
 COUNT = 3 * UNITS_PER_FILE + 7
@@ -206,5 +208,44 @@ def test_a_repair_up_to_damage_of_the_log_finds_what_lies_before_it(tmp_path: Pa
                 store.get("T", 0, 5, 32)
             await repaired(store)
             assert [one["body"] for one in read_queue(store)] == [body(n) for n in range(15) if n != 10]
+
+    asyncio.run(run())
+
+
+def test_damage_that_is_found_by_a_start_that_fails_begins_no_repair(tmp_path: Path) -> None:
+    """A broker reads its delays before the store is started; then something else may end the start."""
+    failures: list[dict[str, object]] = []
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        await filled(tmp_path)
+        hit = zero_page(tmp_path)
+        store = MessageStore(store_config(tmp_path))
+        store.load()
+        with pytest.raises(StoreCorrupted, match=f"damaged at offset {hit}"):
+            store.get("T", 0, hit, 1)
+        repair = next(task for task in asyncio.all_tasks() if task.get_name() == "store-save")
+        await store.stop()
+        await asyncio.wait([repair])
+        del repair
+        gc.collect()
+        assert not store.is_in_repair("T", 0)
+
+    asyncio.run(run())
+    assert not failures
+
+
+def test_damage_that_is_found_before_the_store_starts_is_repaired(tmp_path: Path) -> None:
+    async def run() -> None:
+        await filled(tmp_path)
+        hit = zero_page(tmp_path)
+        store = MessageStore(store_config(tmp_path))
+        store.load()
+        with pytest.raises(StoreCorrupted, match=f"damaged at offset {hit}"):
+            store.get("T", 0, hit, 1)
+        await store.start()
+        await repaired(store)
+        assert len(read_queue(store)) == COUNT
+        await store.stop()
 
     asyncio.run(run())
