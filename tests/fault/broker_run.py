@@ -21,26 +21,23 @@ from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.store import MessageStore, StoreConfig
 from rocketcore.codes import SCHEDULE_TOPIC, RequestCode, ResponseCode
+from rocketcore.config_file import format_properties, parse_properties
 from rocketcore.errors import RocketError
-from rocketcore.protocol.bodies import SubscriptionGroupConfig, TopicConfigSerializeWrapper
+from rocketcore.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper, TopicConfigSerializeWrapper
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
     GetAllTopicConfigRequestHeader,
-    PullMessageRequestHeader,
-    PullMessageResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
-    SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from rocketcore.protocol.schema import Header
 from rocketcore.service import ManualClock
 from rocketcore.transport.client import RemotingClient
 from tests.fault.ledger import Found, Key, Ledger, Span, Verdict, make_body
-from tests.fixtures.stores import record_spans, records
+from tests.fault.requests import places, read_queue, send_header
 
 SEGMENT_BYTES = 80 * 1024
 QUEUE_FILE_BYTES = 25 * 20
@@ -48,11 +45,10 @@ TIMEOUT = 10.0
 LEVELS = "1s 5s 10s"
 DELAYS = (1.0, 5.0, 10.0)
 LONG_DELAY = 3600.0
-NOTHING_THERE = (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER)
-"""Answers that end a queue; the last one says that the topic has not so many."""
-
 DELAY_ROUNDS = 15
-UNREADABLE_ROUNDS = 20
+
+SIZES = (0, 10, 100, 700, 2500)
+LARGE_SIZES = (9000, 14_000)
 
 GROUP = "g"
 LONG_TOPIC = "%DLQ%" + "v" * 180
@@ -150,20 +146,23 @@ class Life:
         self, topic: str, queue_id: int, rng: random.Random, *, level: int = 0, large: bool = False, sender: int = 0
     ) -> RemotingCommand:
         """Send a message and note what becomes of it; ``level`` is its delay."""
-        key, body = self._new(topic, queue_id, rng, large=large, delayed=level > 0, sender=sender)
+        sizes = LARGE_SIZES if large else SIZES
+        key, body = self._new(topic, queue_id, rng, sizes, delayed=level > 0, sender=sender)
         properties = {"UNIQ_KEY": _unique(key), "TAGS": f"t{key[2] % 3}", "KEYS": "k" * (key[2] % 40)}
         if level:
             properties["DELAY"] = str(level)
             self.due[key] = self.clock.monotonic() + DELAYS[level - 1]
-        header = _send_header(topic, queue_id, encode_properties(properties).decode(), self.clock.time_millis())
+        header = send_header(topic, queue_id, encode_properties(properties).decode(), self.clock.time_millis())
         answer = await self.ask(RequestCode.SEND_MESSAGE_V2, header, body)
         self._acknowledge([key], answer)
         return answer
 
-    async def send_batch(self, topic: str, queue_id: int, rng: random.Random, count: int) -> RemotingCommand:
-        new = [self._new(topic, queue_id, rng) for _ in range(count)]
+    async def send_batch(
+        self, topic: str, queue_id: int, rng: random.Random, count: int, sizes: tuple[int, ...] = SIZES
+    ) -> RemotingCommand:
+        new = [self._new(topic, queue_id, rng, sizes) for _ in range(count)]
         properties = [encode_properties({"UNIQ_KEY": _unique(key)}) for key, _ in new]
-        header = _send_header(topic, queue_id, "", self.clock.time_millis(), batch=True)
+        header = send_header(topic, queue_id, "", self.clock.time_millis(), batch=True)
         body = encode_batch([body for _, body in new], properties)
         answer = await self.ask(RequestCode.SEND_BATCH_MESSAGE, header, body)
         self._acknowledge([key for key, _ in new], answer)
@@ -191,6 +190,9 @@ class Life:
         body = SubscriptionGroupConfig(group_name=group, retry_max_times=3).encode()
         return await self.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
 
+    async def update_settings(self, properties: dict[str, str]) -> RemotingCommand:
+        return await self.ask(RequestCode.UPDATE_BROKER_CONFIG, body=format_properties(properties).encode())
+
     async def delete_topic(self, topic: str) -> RemotingCommand:
         return await self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic))
 
@@ -199,22 +201,20 @@ class Life:
         topic: str,
         queue_id: int,
         rng: random.Random,
+        sizes: tuple[int, ...],
         *,
-        large: bool = False,
         delayed: bool = False,
         sender: int = 0,
     ) -> tuple[Key, bytes]:
         key = (self.cycle, sender, self.sequence)
         self.sequence += 1
         self.ledger.send(key, queue_id, topic, delayed=delayed)
-        return key, make_body(key, rng, (9000, 14_000) if large else (0, 10, 100, 700, 2500))
+        return key, make_body(key, rng, sizes)
 
     def _acknowledge(self, keys: list[Key], answer: RemotingCommand) -> None:
         if answer.code != ResponseCode.SUCCESS:
             return
-        header = answer.header(SendMessageResponseHeader)
-        for index, (key, msg_id) in enumerate(zip(keys, header.msg_id.split(","), strict=True)):
-            place = (header.queue_id, header.queue_offset + index, int(msg_id[-16:], 16))
+        for key, place in zip(keys, places(answer), strict=True):
             self.ledger.acknowledge(key, place)
 
     # ------------------------------------------------------------------ reading back
@@ -232,27 +232,7 @@ class Life:
 
     async def read_queue(self, topic: str, queue_id: int, verdict: Verdict, begin: int = 0) -> list[Found]:
         """Return the messages of a queue as a consumer pulls them: it follows what it is told."""
-        found: list[Found] = []
-        offset, errors = begin, 0
-        while True:
-            answer = await self.ask(RequestCode.PULL_MESSAGE, _pull_header(topic, queue_id, offset))
-            if answer.code == ResponseCode.SUCCESS:
-                for one, (start, end) in zip(records(answer.body), record_spans(answer.body), strict=True):
-                    place = (one["queue_id"], one["queue_offset"], one["physical_offset"])
-                    found.append(Found(*place, one["body"], topic, answer.body[start:end]))
-            elif answer.code in NOTHING_THERE:
-                return found
-            elif answer.code not in (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED):
-                errors += 1
-                if errors > UNREADABLE_ROUNDS:
-                    verdict.blame("unreadable", f"{topic}/{queue_id} at {offset}: {answer.code} {answer.remark}")
-                    return found
-                await asyncio.sleep(0.01)
-                continue
-            following = answer.header(PullMessageResponseHeader).next_begin_offset
-            if following == offset:
-                return found
-            offset = following
+        return await read_queue(self.ask, topic, queue_id, verdict, begin)
 
     async def _end_delays(self) -> None:
         """Turn the clock until every delayed message is where it belongs, or could be."""
@@ -299,6 +279,16 @@ class Life:
         table = TopicConfigSerializeWrapper.decode(answer.body).topic_config_table
         return {name: config.write_queue_nums for name, config in table.items()}
 
+    async def groups(self) -> set[str]:
+        """Return the names of the consumer groups that have settings."""
+        answer = await self.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return set(SubscriptionGroupWrapper.decode(answer.body).subscription_group_table)
+
+    async def settings(self) -> dict[str, str]:
+        """Return the broker's settings as they are now."""
+        answer = await self.ask(RequestCode.GET_BROKER_CONFIG)
+        return dict(parse_properties(answer.body.decode()))
+
     async def consumer_offset(self, topic: str, queue_id: int) -> int:
         """Return the group's offset, 0 where it has none."""
         header = QueryConsumerOffsetRequestHeader(consumer_group=GROUP, topic=topic, queue_id=queue_id)
@@ -310,38 +300,3 @@ class Life:
 
 def _unique(key: Key) -> str:
     return f"{key[0]:08X}{key[1]:08X}{key[2]:016X}"
-
-
-def _send_header(
-    topic: str, queue_id: int, properties: str, born_timestamp: int, *, batch: bool = False
-) -> SendMessageRequestHeaderV2:
-    return SendMessageRequestHeaderV2(
-        producer_group="fault",
-        topic=topic,
-        default_topic="TBW102",
-        default_topic_queue_nums=4,
-        queue_id=queue_id,
-        sys_flag=0,
-        born_timestamp=born_timestamp,
-        flag=0,
-        properties=properties,
-        reconsume_times=0,
-        unit_mode=False,
-        batch=batch,
-    )
-
-
-def _pull_header(topic: str, queue_id: int, queue_offset: int) -> PullMessageRequestHeader:
-    return PullMessageRequestHeader(
-        consumer_group="reader",
-        topic=topic,
-        queue_id=queue_id,
-        queue_offset=queue_offset,
-        max_msg_nums=32,
-        sys_flag=4,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        subscription="*",
-        expression_type="TAG",
-        sub_version=0,
-    )

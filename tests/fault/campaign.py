@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import selectors
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from tests.fault.trial import TRIAL_SECONDS, Outcome
+from tests.fault.trial import BASE_TRIALS, TRIAL_SECONDS, Outcome
+from tests.fault.workers import WORKERS, spread
 
-CHECKOUT = Path(__file__).parents[2]
+BLOCK_TRIALS = 10 * BASE_TRIALS
 PATIENCE_SECONDS = 2 * TRIAL_SECONDS
 """A process without a word for so long hangs where no time-out of its own reaches."""
 
@@ -71,84 +65,18 @@ class Report:
         return "\n".join([*lines, f"{'seconds':<42}{self.seconds:>10,.0f}"])
 
 
-def run_trials(seed: int, numbers: range, workers: int = 1) -> Report:
-    """Run the trials of ``numbers`` in ``workers`` processes, one block of them each."""
+def run_trials(seed: int, numbers: range, workers: int = WORKERS) -> Report:
+    """Run the trials of ``numbers`` in ``workers`` processes."""
     report = Report()
     began = time.monotonic()
-    size = -(-len(numbers) // workers)
-    blocks = [numbers[at : at + size] for at in range(0, len(numbers), size)]
-    for outcome in _merge([_Block(seed, block) for block in blocks]):
-        report.add(seed, outcome)
+
+    def arguments(block: range) -> list[str]:
+        return ["-m", "tests.fault.trial", str(seed), str(block[0]), str(block[-1])]
+
+    # Whole stores for a process, as it makes each of them for itself, and enough blocks to end at one time.
+    size = min(BLOCK_TRIALS, -(-len(numbers) // workers))
+    for number, said, death in spread(arguments, numbers, size, PATIENCE_SECONDS, workers):
+        dead = Outcome(number, [], counts={"died": 1}, wrong={"died": death})
+        report.add(seed, dead if death else Outcome(**said))
     report.seconds = time.monotonic() - began
     return report
-
-
-class _Block:
-    """One process at a time, which runs the trials that are left of a block."""
-
-    def __init__(self, seed: int, numbers: range) -> None:
-        self._seed = seed
-        self._left = numbers
-        self._rest = b""
-        self.heard = 0.0
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def begin(self) -> bool:
-        """Start a process for what is left; False if nothing is."""
-        if not self._left:
-            return False
-        command = [sys.executable, "-m", "tests.fault.trial", str(self._seed), str(self._left[0]), str(self._left[-1])]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=CHECKOUT)
-        self.heard = time.monotonic()
-        return True
-
-    def hear(self) -> Iterator[Outcome]:
-        """Read what there is; a process that ended before its last trial died of the one it was at."""
-        assert self.process is not None
-        assert self.process.stdout is not None
-        self.heard = time.monotonic()
-        data = os.read(self.process.stdout.fileno(), 1 << 16)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            outcome = Outcome(**json.loads(line))
-            self._left = self._left[1:]
-            yield outcome
-        if not data:
-            self.process.stdout.close()
-            status = self.process.wait()
-            self.process = None
-            if self._left:
-                number, self._left, self._rest = self._left[0], self._left[1:], b""
-                yield Outcome(number, [], counts={"died": 1}, wrong={"died": f"exit status {status}"})
-
-
-def _merge(blocks: Iterable[_Block]) -> Iterator[Outcome]:
-    with selectors.DefaultSelector() as selector:
-        running: set[_Block] = set()
-
-        def begin(block: _Block) -> None:
-            if block.begin():
-                assert block.process is not None
-                assert block.process.stdout is not None
-                selector.register(block.process.stdout, selectors.EVENT_READ, block)
-                running.add(block)
-
-        for block in blocks:
-            begin(block)
-        try:
-            while running:
-                for key, _ in selector.select(1.0):
-                    block = key.data
-                    yield from block.hear()
-                    if block.process is None:
-                        selector.unregister(key.fileobj)
-                        running.discard(block)
-                        begin(block)
-                for block in running:
-                    if block.process is not None and time.monotonic() - block.heard > PATIENCE_SECONDS:
-                        block.process.kill()
-        finally:
-            for block in running:
-                if block.process is not None:
-                    block.process.kill()
-                    block.process.wait()

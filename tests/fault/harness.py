@@ -15,21 +15,18 @@ from pathlib import Path
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
-from rocketcore.protocol.headers import (
-    PullMessageRequestHeader,
-    PullMessageResponseHeader,
-    SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
-)
+from rocketcore.protocol.schema import Header
+from rocketcore.transport.client import RemotingClient
 from tests.fault.ledger import Found, Key, Ledger, Verdict, make_body
 from tests.fault.log_scan import scan_log
+from tests.fault.requests import places, read_queue, send_header
 from tests.fault.simulated_disk import cut_power
-from tests.fixtures.stores import records
 
 TOPIC = "FaultTopic"
 QUEUES = 4
 SENDERS = 4
 BURST = 8
+PULL_SECONDS = 30.0
 
 SETTINGS = {
     "mappedFileSizeCommitLog": 1 << 20,
@@ -164,7 +161,9 @@ class FaultRun:
                         sequence += 1
                         queue_id = rng.randrange(QUEUES)
                         self.ledger.send(key, queue_id, TOPIC)
-                        command = _send_command(queue_id, make_body(key, rng))
+                        unique = f"UNIQ_KEY\x01{os.urandom(16).hex().upper()}\x02WAIT\x01true\x02"
+                        header = send_header(TOPIC, queue_id, unique, int(time.time() * 1000))
+                        command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header, make_body(key, rng))
                         waiting[command.opaque] = key
                         frames.append(command.encode())
                     writer.write(b"".join(frames))
@@ -181,78 +180,27 @@ class FaultRun:
 
     def _acknowledge(self, key: Key, answer: RemotingCommand) -> None:
         assert answer.code == ResponseCode.SUCCESS, answer.remark
-        header = answer.header(SendMessageResponseHeader)
-        physical_offset = int(header.msg_id[16:], 16)
-        self.ledger.acknowledge(key, (header.queue_id, header.queue_offset, physical_offset))
+        (place,) = places(answer)
+        self.ledger.acknowledge(key, place)
         self._unjudged.add(key)
 
     # ------------------------------------------------------------------ reading back
 
     async def _pull(self, verdict: Verdict) -> list[Found]:
         found = []
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        try:
-            decoder = FrameDecoder()
+        async with RemotingClient() as client:
+
+            async def ask(code: int, header: Header) -> RemotingCommand:
+                request = RemotingCommand.request(code, header)
+                return await client.invoke(f"127.0.0.1:{self._port}", request, PULL_SECONDS)
+
             for queue_id in range(QUEUES):
-                while True:
-                    writer.write(_pull_command(queue_id, self._read_offsets[queue_id]).encode())
-                    answers: list[RemotingCommand] = []
-                    while not answers:
-                        data = await asyncio.wait_for(reader.read(1 << 18), 30)
-                        assert data, "the broker closed the connection during a pull"
-                        answers = decoder.feed(data)
-                    (answer,) = answers
-                    if answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST):
-                        break
-                    if answer.code != ResponseCode.SUCCESS:
-                        verdict.blame("unreadable", f"queue {queue_id}: {answer.code} {answer.remark}")
-                        break
-                    for one in records(answer.body):
-                        assert one["queue_id"] == queue_id
-                        found.append(Found(queue_id, one["queue_offset"], one["physical_offset"], one["body"], TOPIC))
-                    following = answer.header(PullMessageResponseHeader).next_begin_offset
-                    assert following > self._read_offsets[queue_id]
-                    self._read_offsets[queue_id] = following
-        finally:
-            writer.close()
-            await writer.wait_closed()
+                messages = await read_queue(ask, TOPIC, queue_id, verdict, self._read_offsets[queue_id])
+                if messages:
+                    self._read_offsets[queue_id] = messages[-1].queue_offset + 1
+                found += messages
         return found
 
 
 def _place(message: Found) -> tuple[int, int, int]:
     return message.physical_offset, message.queue_id, message.queue_offset
-
-
-def _send_command(queue_id: int, body: bytes) -> RemotingCommand:
-    header = SendMessageRequestHeaderV2(
-        producer_group="fault",
-        topic=TOPIC,
-        default_topic="TBW102",
-        default_topic_queue_nums=QUEUES,
-        queue_id=queue_id,
-        sys_flag=0,
-        born_timestamp=int(time.time() * 1000),
-        flag=0,
-        properties=f"UNIQ_KEY\x01{os.urandom(16).hex().upper()}\x02WAIT\x01true\x02",
-        reconsume_times=0,
-        unit_mode=False,
-        batch=False,
-    )
-    return RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header, body)
-
-
-def _pull_command(queue_id: int, queue_offset: int) -> RemotingCommand:
-    header = PullMessageRequestHeader(
-        consumer_group="fault",
-        topic=TOPIC,
-        queue_id=queue_id,
-        queue_offset=queue_offset,
-        max_msg_nums=32,
-        sys_flag=4,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        subscription="*",
-        expression_type="TAG",
-        sub_version=0,
-    )
-    return RemotingCommand.request(RequestCode.PULL_MESSAGE, header)

@@ -5,6 +5,10 @@ power cut before some of them would leave. Whatever it left is started again, on
 was told, and what a consumer was shown, must be there.
 
 Before the log is synced, clients get their turn: a store that answers, or shows, a message too early is seen doing it.
+
+A run has four lives, so that every way to start makes its calls: the first on an empty folder, the second on what a
+stop left; that one is killed, and before the third a message, the end of the log and a queue are damaged; before the
+fourth the note of where the queues end is lost.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import mmap
 import os
 import random
 import sys
@@ -22,19 +27,37 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.store.segment_file import segment_name
 from rocketcore.codes import ResponseCode
 from rocketcore.errors import RocketError
 from rocketcore.service import ManualClock
-from tests.fault.broker_run import DOOMED, GROUP, TOPICS, Life
+from tests.fault.broker_run import DOOMED, GROUP, SEGMENT_BYTES, TOPICS, Heard, Life
 from tests.fault.image import Image
 from tests.fault.ledger import Key, Ledger, Verdict, read_body
-from tests.fault.script import KEPT, one_step
+from tests.fault.script import KEPT, UNIT_SIZE, one_step
 from tests.fault.system_calls import Call, SystemCalls
 from tests.fault.trial import memory_folder
+from tests.fault.unreadable_page import lose_page
 from tests.fault.volatile_disk import VolatileDisk
 
-STEPS = 14
-LIVES = 2
+STEPS = 10
+LIVES = 4
+KILLED = 1
+"""The life that ends without a stop."""
+
+HURT = 2
+"""The life that begins with damage of the log and of a queue: it bridges, puts aside and repairs."""
+
+BARE = 3
+"""The life that begins without ``queuebounds``: it reads the whole log."""
+
+DAMAGED_QUEUE = ("Alpha", "0")
+"""The queue of which a unit is damaged before the life ``HURT``."""
+
+GARBAGE = b"\xa5" * 100
+"""What stands behind the log's end before the life ``HURT``, as a write that was cut off."""
+
 SESSION_SECONDS = 60.0
 CATCH_UP_SECONDS = 5.0
 HEAL_ROUNDS = 20
@@ -42,7 +65,11 @@ HEAL_ROUNDS = 20
 ERRORS: dict[str, tuple[int, ...]] = {
     "open": (errno.EIO, errno.EMFILE),
     "read": (errno.EIO,),
-    "map": (errno.EIO, errno.ENOMEM),
+    "seek": (errno.EIO,),
+    "list": (errno.EIO, errno.EMFILE),
+    "stat": (errno.EIO,),
+    "lock": (errno.ENOLCK,),
+    "map": (errno.EIO, errno.ENOMEM, *(-1 - page for page in range(SEGMENT_BYTES // mmap.PAGESIZE))),
     "write": (errno.EIO, errno.ENOSPC),
     "allocate": (errno.EIO, errno.ENOSPC),
     "resize": (errno.EIO,),
@@ -53,13 +80,19 @@ ERRORS: dict[str, tuple[int, ...]] = {
     "unlink": (errno.EIO,),
     "mkdir": (errno.EIO, errno.ENOSPC),
 }
-"""What can go wrong with a call."""
+"""What can go wrong with a call; of a map, -1 and less: it succeeds, and its page 0 or a further one is unreadable."""
 
 KILL = 0
 """No error: the process is killed before the call. No later call of its life reaches the disk."""
 
-HEALING = {("open", errno.EMFILE), ("allocate", errno.ENOSPC), ("map", errno.ENOMEM), ("mkdir", errno.ENOSPC)}
-"""Errors that pass: the same process takes messages again without a restart."""
+HEALING = {
+    ("open", errno.EMFILE),
+    ("list", errno.EMFILE),
+    ("allocate", errno.ENOSPC),
+    ("map", errno.ENOMEM),
+    ("mkdir", errno.ENOSPC),
+}
+"""Errors that pass: the same process takes messages again without a restart. So does one with an unreadable page."""
 
 SETTINGS = {
     "flush_interval_consume_queue": 2,
@@ -68,8 +101,16 @@ SETTINGS = {
 }
 """The second counts on the clock that the script turns. A queue file has several sectors, which a cut can part."""
 
+RECORD_HEAD_BYTES = 60
+"""To a byte of a record that is neither its length nor its magic code."""
+
+POLLING = "777"
+POLLING_DEFAULT = str(BrokerConfig().short_polling_time_mills)
+
 CROWD = 40
-"""Messages of a batch whose units fill more than a sector."""
+"""Messages of a batch whose units fill more than a sector; their sizes are such that it is not refused."""
+
+CROWD_SIZES = (0, 10, 100, 300)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +121,21 @@ class Fault:
     error: int
 
 
+def name_of(error: int) -> str:
+    """Return what an error is called on the command line."""
+    return "KILL" if error == KILL else f"PAGE{-1 - error}" if error < 0 else errno.errorcode[error]
+
+
+def error_of(name: str) -> int:
+    return KILL if name == "KILL" else -1 - int(name[4:]) if name.startswith("PAGE") else int(getattr(errno, name))
+
+
 @dataclass(slots=True)
 class Left:
-    """What a moment leaves: files, and what was promised until then."""
+    """What a moment leaves: files, and what was promised until then.
+
+    spared  messages on a page of the log that could not be read, and that a start called damaged then
+    """
 
     image: Image
     ledger: Ledger
@@ -90,6 +143,9 @@ class Left:
     offsets: dict[tuple[str, int], set[int]]
     topics: dict[str, int]
     deleted: bool
+    group: bool
+    settings: set[str]
+    spared: set[Key]
 
 
 @dataclass(slots=True)
@@ -109,14 +165,16 @@ class Session:
         with tempfile.TemporaryDirectory(dir=memory_folder(), prefix="rocket-fault-") as folder:
             root = Path(folder) / "store"
             root.mkdir()
-            _Player(self, root).play()
+            with Heard() as heard:
+                _Player(self, root, heard).play()
         return self
 
 
 class _Player:
-    def __init__(self, session: Session, root: Path) -> None:
+    def __init__(self, session: Session, root: Path, heard: Heard) -> None:
         self._session = session
-        self._root = root
+        self._root = root.resolve()
+        self._heard = heard
         self._rng = random.Random(session.seed)
         self._chance = random.Random(f"{session.seed}:{session.fault}:disk")
         self._disk = VolatileDisk(root)
@@ -127,6 +185,10 @@ class _Player:
         self._offsets: dict[tuple[str, int], set[int]] = {}
         self._topics: dict[str, int] = {}
         self._deleted = False
+        self._group = False
+        self._settings = {POLLING_DEFAULT}
+        self._victim: Key | None = None
+        self._end = 0
         self._dead = False
         self._number = 0
         self._fault_life = -1
@@ -135,7 +197,10 @@ class _Player:
 
     def play(self) -> None:
         with SystemCalls(self._root, self._before, self._around) as self._calls:
-            asyncio.run(asyncio.wait_for(self._play(), SESSION_SECONDS))
+            try:
+                asyncio.run(asyncio.wait_for(self._play(), SESSION_SECONDS))
+            except TimeoutError:
+                self._blame("hung", f"no end after {SESSION_SECONDS} s")
         self._session.left.append((len(self._session.calls), self._leave()))
 
     # ------------------------------------------------------------------ the disk
@@ -168,6 +233,11 @@ class _Player:
                 raise OSError(errno.EIO, "killed")
             if error not in ERRORS[call.name]:
                 error = ERRORS[call.name][0]
+            if error < 0:
+                session.failed = f"page {-1 - error} of {os.path.relpath(call.path, self._root)}"
+                mapped = self._disk.perform(call, function)
+                lose_page(mapped, -1 - error)
+                return mapped
             session.failed = f"{call.name} {os.path.relpath(call.path, self._root)} {errno.errorcode[error]}"
             return self._disk.perform(call, lambda: self._fail(call, error))
         return self._disk.perform(call, function)
@@ -188,7 +258,20 @@ class _Player:
             self._possible_offsets(),
             dict(self._topics),
             self._deleted,
+            self._group,
+            set(self._settings),
+            self._spared(),
         )
+
+    def _spared(self) -> set[Key]:
+        if not self._session.failed.startswith("page"):
+            return set()
+        named = self._heard.named
+        return {
+            key
+            for key, place in self._ledger.acknowledged.items()
+            if (place is None and named) or (place and any(start <= place[2] < end for start, end in named))
+        }
 
     def _possible_offsets(self) -> dict[tuple[str, int], set[int]]:
         """What may be found: what was there at the last stop in order, or what was committed since."""
@@ -202,48 +285,99 @@ class _Player:
 
     async def _play(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(lambda _, context: self._blame("raised", str(context)))
         for self._number in range(LIVES):
             self._dead = False
+            with self._calls.unseen():
+                self._hurt()
             try:
                 await self._live(self._number)
             except (RocketError, OSError) as error:
                 # A start, or a stop, that says what is wrong with the disk. The next start may try again.
-                if self._fault_life != self._number:
+                if self._fault_life != self._number and not self._dead:
                     self._blame("refused", f"life {self._number}: {type(error).__name__}: {error}")
             finally:
                 self._offsets = self._possible_offsets()
-                if self._life is not None and self._fault_life != self._number:
+                if self._life is not None and self._fault_life != self._number and not self._dead:
                     for queue, offsets in self._life.committed.items():
                         self._offsets[queue] = {offsets[-1]}
                 self._life = None
+            if self._session.failed and self._number > self._fault_life:
+                return
 
     async def _live(self, number: int) -> None:
         life = Life(self._root, self._ledger, self._clock, number, **SETTINGS)
         async with life:
             self._life = life
-            if number and self._session.fault is not None:
+            if number and self._session.failed and number <= self._fault_life + 1:
                 # What the last life left is shown now: whatever it is, a power cut must not take it back.
                 await self._look(life)
                 with self._calls.unseen():
                     self._session.left.append((len(self._session.calls), self._leave()))
-            if not self._topics:
+            if not self._topics or not self._group:
                 await self._set_up(life)
             topics = [topic for topic in TOPICS if topic in self._topics]
-            await life.send_batch("Alpha", 0, self._rng, CROWD)
+            answer = await life.send_batch("Alpha", 0, self._rng, CROWD, CROWD_SIZES)
+            assert answer.code == ResponseCode.SUCCESS or self._session.fault is not None, answer.remark
+            await life.send("Beta", 0, self._rng, large=True)
             for _ in range(STEPS if topics else 0):
                 await one_step(life, self._rng, topics)
             if not self._deleted and DOOMED in self._topics:
                 await self._delete(life)
+            if number == HURT:
+                await life.read_now(Verdict(), KEPT)  # the damaged unit is found, and its queue repaired
+            if number == KILLED:
+                await self._change_settings(life)
+                await self._choose_victim(life)
             await self._check_running(life)
+            if number == KILLED:
+                await life.settled()
+                self._end = life.store.durable_offset
+                self._dead = True
+
+    async def _change_settings(self, life: Life) -> None:
+        self._settings.add(POLLING)
+        if (await life.update_settings({"shortPollingTimeMills": POLLING})).code == ResponseCode.SUCCESS:
+            self._settings = {POLLING}
+
+    async def _choose_victim(self, life: Life) -> None:
+        """Send a message that is to be damaged, with one behind it."""
+        answer = await life.send("Beta", 0, self._rng)
+        if answer.code == ResponseCode.SUCCESS:
+            self._victim = (life.cycle, 0, life.sequence - 1)
+        await life.send("Beta", 1, self._rng)
+
+    def _hurt(self) -> None:
+        """Change files between two lives, as disks and people do; not where an error left other files than these."""
+        if self._number == HURT and self._victim is not None:
+            place = self._ledger.acknowledged.pop(self._victim)
+            assert place is not None, "it was not delayed"
+            self._seen.discard(self._victim)
+            name, position = divmod(place[2], SEGMENT_BYTES)
+            log = self._root / "commitlog"
+            _flip(log / segment_name(name * SEGMENT_BYTES), position + RECORD_HEAD_BYTES)
+            _flip(self._root.joinpath("consumequeue", *DAMAGED_QUEUE, segment_name(0)), 2 * UNIT_SIZE + 7)
+            name, position = divmod(self._end, SEGMENT_BYTES)
+            path = log / segment_name(name * SEGMENT_BYTES)
+            if path.exists() and position + len(GARBAGE) <= SEGMENT_BYTES:
+                with path.open("r+b") as file:
+                    file.seek(position)
+                    file.write(GARBAGE)
+        if self._number == BARE and (self._root / "queuebounds").exists():
+            note = self._root / "queuebounds"
+            self._disk.perform(Call("unlink", str(note)), note.unlink)
 
     async def _set_up(self, life: Life) -> None:
-        await life.create_group(GROUP)
+        self._group |= (await life.create_group(GROUP)).code == ResponseCode.SUCCESS
         for topic, queues in TOPICS.items():
+            if topic == DOOMED and self._deleted:
+                continue
             if (await life.create_topic(topic, queues)).code == ResponseCode.SUCCESS:
                 self._topics[topic] = queues
 
     async def _delete(self, life: Life) -> None:
         """Delete a topic. What was sent to it may be found or not until the answer comes, and never after it."""
+        await life.send(DOOMED, 0, self._rng)
         doomed = {key for key, (topic, _) in self._ledger.sent.items() if topic == DOOMED}
         for key in doomed:
             self._ledger.acknowledged.pop(key, None)
@@ -277,6 +411,7 @@ class _Player:
         if fault is None or not self._session.failed or self._dead:
             return
         kind = self._session.failed.split()[0]
+        unreadable = kind == "page"
         answer = None
         for _ in range(HEAL_ROUNDS):
             self._clock.advance(1.0)
@@ -286,22 +421,38 @@ class _Player:
             await asyncio.sleep(0.002)
         assert answer is not None
         if answer.code != ResponseCode.SUCCESS:
-            if (kind, fault.error) in HEALING or self._fault_life != self._number:
+            if (kind, fault.error) in HEALING or unreadable or self._fault_life != self._number:
                 self._blame("refused", f"{self._session.failed} does not heal: {answer.code} {answer.remark}")
             elif not answer.remark:
                 self._blame("refused", f"{self._session.failed}: sends are refused without a word: {answer.code}")
         await life.settled()
         verdict = Verdict()
-        found = await life.read_now(verdict, KEPT)
-        must = {key for key in self._ledger.acknowledged if self._ledger.sent[key][0] in KEPT}
+        topics = KEPT
+        if self._number == HURT and answer.code != ResponseCode.SUCCESS:
+            # A store that writes no more repairs no queue: the one that was damaged may be read after a restart.
+            topics = [topic for topic in KEPT if topic != DAMAGED_QUEUE[0]]
+        found = await life.read_now(verdict, topics)
+        must = {key for key in self._ledger.acknowledged if self._ledger.sent[key][0] in topics}
         must -= self._ledger.delayed
         judged = self._ledger.judge(found, must)
         for one in (verdict, judged):
             for name, example in one.examples.items():
+                if unreadable and name in ("lost", "unreadable"):
+                    continue  # while the page cannot be read; the next start, on a sound disk, is judged of these
                 self._blame(name, f"while the broker runs on: {example}")
 
     def _blame(self, kind: str, what: str) -> None:
         self._session.verdict.blame(kind, what)
+
+
+def _flip(path: Path, position: int) -> None:
+    """Flip a bit of a file, where there is one."""
+    if path.exists():
+        with path.open("r+b") as file:
+            file.seek(position)
+            byte = file.read(1)
+            file.seek(position)
+            file.write(bytes(one ^ 4 for one in byte))
 
 
 def _is_segment(path: str) -> bool:
@@ -314,7 +465,11 @@ def judge_left(left: Left) -> Verdict:
         root = Path(folder) / "store"
         left.image.write(root)
         try:
-            return asyncio.run(_judge_left(left, root))
+            return asyncio.run(asyncio.wait_for(_judge_left(left, root), SESSION_SECONDS))
+        except TimeoutError:
+            verdict = Verdict()
+            verdict.blame("hung", f"start after the cut: no end after {SESSION_SECONDS} s")
+            return verdict
         except (RocketError, OSError, AssertionError) as error:
             verdict = Verdict()
             verdict.blame("refused", f"start after the cut: {type(error).__name__}: {error}")
@@ -334,13 +489,18 @@ async def _judge_left(left: Left, root: Path) -> Verdict:
             if left.deleted and DOOMED in topics:
                 verdict.blame("state", f"deleted topic {DOOMED} came back")
             found = await life.read_all(verdict)
-            judged = ledger.judge(found, set(ledger.acknowledged) | left.seen)
+            judged = ledger.judge(found, (set(ledger.acknowledged) | left.seen) - left.spared)
             for kind, example in judged.examples.items():
                 verdict.blame(kind, f"start {number}: {example}")
             for (topic, queue_id), offsets in left.offsets.items():
                 offset = await life.consumer_offset(topic, queue_id)
                 if topic in topics and offset not in offsets:
                     verdict.blame("state", f"offset {offset} of {topic}/{queue_id}, not one of {offsets}")
+            if left.group and GROUP not in await life.groups():
+                verdict.blame("state", f"group {GROUP} is gone")
+            polling = (await life.settings())["shortPollingTimeMills"]
+            if polling not in left.settings:
+                verdict.blame("state", f"shortPollingTimeMills {polling}, not one of {left.settings}")
             if number == 0:
                 answer = await life.send("Beta", 0, random.Random(1))
                 if answer.code != ResponseCode.SUCCESS and "Beta" in left.topics:
@@ -355,7 +515,7 @@ def main() -> None:
     if error == "cut":
         session = Session(seed, cuts=[number]).run()
     else:
-        session = Session(seed, Fault(number, KILL if error == "KILL" else getattr(errno, error))).run()
+        session = Session(seed, Fault(number, error_of(error))).run()
     print(session.failed or session.calls[number : number + 1])
     for verdict in (session.verdict, *(judge_left(left) for _, left in session.left)):
         print(dict(verdict.counts), verdict.examples)

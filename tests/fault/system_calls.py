@@ -1,14 +1,15 @@
 """Every system call that Python code makes on the files below a folder, seen before it is made and after.
 
 The store's own seam, ``FileSystem``, does not see all of them: the state files, the lock, reading and mapping go other
-ways. So the calls are caught where all ways meet, in ``os``, ``io`` and ``mmap``, and belong to a folder by their path
-or by where their descriptor leads.
+ways. So the calls are caught where all ways meet, in ``os``, ``io``, ``mmap`` and ``fcntl``, and belong to a folder by
+their path or by where their descriptor leads.
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
+import fcntl
 import io
 import mmap
 import os
@@ -26,7 +27,8 @@ __all__ = ["Call", "SystemCalls"]
 class Call:
     """A system call to be made.
 
-    name    open, read, map, write, allocate, resize, sync, sync_folder, rename, link, unlink, mkdir
+    name    open, read, map, seek, list, stat, lock, write, allocate, resize, sync, sync_folder, rename, link, unlink,
+            mkdir
     path    what it is about, absolute; ``target`` the second path of rename and link
     fd      where it goes by a descriptor, else -1; ``data`` and ``position`` of a write
     """
@@ -41,7 +43,7 @@ class Call:
 
 
 class SystemCalls:
-    """Stands in for the functions of ``os``, ``io`` and ``mmap`` as long as it is entered.
+    """Stands in for the functions of ``os``, ``io``, ``mmap`` and ``fcntl`` as long as it is entered.
 
     before  gets each call on a file below ``root``, in the thread that makes it; what it raises, the caller gets
     around  gets the call and the function that makes it, one call at a time, and returns what that returns
@@ -74,6 +76,11 @@ class SystemCalls:
         self._replace(os, "remove", self._by_path("unlink"))
         self._replace(os, "rmdir", self._by_path("unlink"))
         self._replace(os, "mkdir", self._by_path("mkdir"))
+        self._replace(os, "lseek", self._by_fd("seek"))
+        self._replace(os, "listdir", self._by_path_or_fd("list"))
+        self._replace(os, "scandir", self._by_path_or_fd("list"))
+        self._replace(os, "stat", self._by_path_or_fd("stat"))
+        self._replace(fcntl, "lockf", self._by_fd("lock"))
         self._replace(mmap, "mmap", self._by_fd("map"))
         opened = io.open
         self._replace(io, "open", self._open_file(opened))
@@ -149,6 +156,17 @@ class SystemCalls:
             def stand_in(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
                 call = Call(name, _absolute(path, dir_fd))
                 return self._make(call, lambda: function(path, *arguments, dir_fd=dir_fd, **named))
+
+            return stand_in
+
+        return make
+
+    def _by_path_or_fd(self, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def make(function: Callable[..., Any]) -> Callable[..., Any]:
+            def stand_in(path: Any = ".", *, dir_fd: int | None = None, **named: Any) -> Any:
+                named |= {} if dir_fd is None else {"dir_fd": dir_fd}
+                where = _path_of(path) if isinstance(path, int) else _absolute(path, dir_fd)
+                return self._make(Call(name, where), lambda: function(path, **named))
 
             return stand_in
 

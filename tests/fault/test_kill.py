@@ -11,6 +11,7 @@ import pytest
 
 from tests.fault.harness import FaultRun
 from tests.fault.ledger import Found, Ledger, make_body, read_body
+from tests.fault.workers import WORKERS
 
 CYCLES = int(os.environ.get("ROCKETCORE_FAULT_CYCLES", "20"))
 SEED = int(os.environ.get("ROCKETCORE_FAULT_SEED", "20261120"))
@@ -18,6 +19,17 @@ PLANTED_CYCLES = 10
 SECONDS_A_CYCLE = 15
 
 pytestmark = pytest.mark.fault
+
+
+async def survive_all(folder: Path, seed: int, cycles: int, disk: str | None) -> list[FaultRun]:
+    """Share the cycles among as many stores as there are workers."""
+    runs = []
+    async with asyncio.TaskGroup() as group:
+        for number in range(WORKERS):
+            (mine := folder / str(number)).mkdir()
+            share = len(range(number, cycles, WORKERS))
+            runs.append(group.create_task(survive(mine, seed + number, share, disk)))
+    return [run.result() for run in runs]
 
 
 async def survive(folder: Path, seed: int, cycles: int, disk: str | None) -> FaultRun:
@@ -32,16 +44,18 @@ async def survive(folder: Path, seed: int, cycles: int, disk: str | None) -> Fau
 
 @pytest.mark.timeout(60 + CYCLES * SECONDS_A_CYCLE)
 def test_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
-    run = asyncio.run(survive(tmp_path, SEED, CYCLES, None))
-    print(f"{run.cycles} kills, {len(run.ledger.acknowledged)} messages acknowledged, none lost, moved or damaged")
-    assert len(run.ledger.acknowledged) > 10 * run.cycles
+    runs = asyncio.run(survive_all(tmp_path, SEED, CYCLES, None))
+    cycles, acknowledged = sum(run.cycles for run in runs), sum(len(run.ledger.acknowledged) for run in runs)
+    print(f"{cycles} kills, {acknowledged} messages acknowledged, none lost, moved or damaged")
+    assert cycles == CYCLES
+    assert acknowledged > 10 * cycles
 
 
 @pytest.mark.timeout(60 + CYCLES * SECONDS_A_CYCLE)
 def test_a_power_cut_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    run = asyncio.run(survive(tmp_path, SEED + 1, CYCLES // 2, "honest"))
-    assert len(run.ledger.acknowledged) > 10 * run.cycles
-    assert run.power_cuts, "no cut ever hit a write under way: the simulation does nothing"
+    runs = asyncio.run(survive_all(tmp_path, SEED + WORKERS, CYCLES // 2, "honest"))
+    assert sum(len(run.ledger.acknowledged) for run in runs) > 10 * sum(run.cycles for run in runs)
+    assert any(run.power_cuts for run in runs), "no cut ever hit a write under way: the simulation does nothing"
 
 
 @pytest.mark.timeout(60 + PLANTED_CYCLES * SECONDS_A_CYCLE)

@@ -12,7 +12,6 @@ from tests.fault.image import Image
 
 SEED = int(os.environ.get("ROCKETCORE_FAULT_SEED", "20261120"))
 MUTATIONS = int(os.environ.get("ROCKETCORE_FAULT_MUTATIONS", "200"))
-WORKERS = int(os.environ.get("ROCKETCORE_FAULT_WORKERS", "1"))
 SHOWN = 20
 
 pytestmark = pytest.mark.fault
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.fault
 
 @pytest.mark.timeout(120 + MUTATIONS)
 def test_damage_is_named_and_never_served() -> None:
-    report = run_trials(SEED, range(MUTATIONS), WORKERS)
+    report = run_trials(SEED, range(MUTATIONS))
     print(f"\n{report}")
     assert report.trials == MUTATIONS
     assert not report.failing, f"{len(report.failing)} trials failed\n{report}\n" + "\n".join(report.failing[:SHOWN])
