@@ -93,14 +93,14 @@ def test_the_wait_for_the_attempt_of_another_thread_counts(silent_address: str) 
     def ask(client: BlockingRemotingClient, delay: float) -> None:
         time.sleep(delay)
         began = time.monotonic()
-        with pytest.raises(ConnectError, match=r"no connection within 0\.5 s"):
-            client.invoke(silent_address, RemotingCommand.request(ECHO), 0.5)
+        with pytest.raises(ConnectError, match=r"no connection within 1 s"):
+            client.invoke(silent_address, RemotingCommand.request(ECHO), 1.0)
         took.append(time.monotonic() - began)
 
     with BlockingRemotingClient() as client:
         run_threads([threading.Thread(target=ask, args=(client, delay)) for delay in (0.0, 0.1, 0.2)])
     assert len(took) == 3
-    assert max(took) < 0.8
+    assert max(took) < 1.7, "1.9 where it does not count"
 
 
 def test_the_addresses_of_a_host_share_the_time(silent_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,10 +109,10 @@ def test_the_addresses_of_a_host_share_the_time(silent_address: str, monkeypatch
     began = time.monotonic()
     with (
         BlockingRemotingClient() as client,
-        pytest.raises(ConnectError, match=r"at many:1: no connection within 0\.2 s"),
+        pytest.raises(ConnectError, match=r"at many:1: no connection within 0\.5 s"),
     ):
-        client.connect("many:1", 0.2)
-    assert time.monotonic() - began < 0.6
+        client.connect("many:1", 0.5)
+    assert time.monotonic() - began < 2.0, "2.5 where each address has all of it"
 
 
 def test_the_next_address_of_a_host_is_tried(server: TestServer, monkeypatch: pytest.MonkeyPatch) -> None:
