@@ -264,6 +264,7 @@ class GroupConsumer:
         async with contextlib.AsyncExitStack() as ends:
             # Also where this is cancelled, nothing may go on by itself.
             ends.push_async_callback(self._remoting.close)
+            ends.push_async_callback(self._stop_handling)
             ends.push_async_callback(self._stop_all_pulling)
             for task in self._tasks:
                 ends.push_async_callback(task.stop)
@@ -284,6 +285,9 @@ class GroupConsumer:
 
     async def _finish(self) -> None:
         """Bring what is being handled to its end."""
+
+    async def _stop_handling(self) -> None:
+        """End what is being handled as it is; also after ``_finish``."""
 
     async def _release(self, queues: list[MessageQueue]) -> None:
         """Give back what was held for queues that are no longer ours."""

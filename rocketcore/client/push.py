@@ -217,12 +217,15 @@ class PushConsumer(GroupConsumer):
     def _inside_handler(self) -> bool:
         return self._started and self._service.inside_handler()
 
+    async def _stop_handling(self) -> None:
+        await self._service.stop()
+
     async def _finish(self) -> None:
         try:
             if not await self._service.drain(self.config.close_timeout):
                 logger.warning("handlers still run group=%s timeout=%g", self.group, self.config.close_timeout)
         finally:
-            await self._service.stop()
+            await self._stop_handling()
         if self._returning:
             await asyncio.wait(self._returning, timeout=SEND_BACK_TIMEOUT)
             for task in self._returning:

@@ -549,7 +549,10 @@ def test_a_consumer_whose_start_is_cancelled_goes_on_or_ends_with_its_block(tmp_
     play(scenario)
 
 
-def test_a_close_that_is_cancelled_leaves_nothing_running(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [0.0, 0.1])
+def test_a_close_that_is_cancelled_leaves_nothing_running(tmp_path: Path, seconds: float) -> None:
+    """At its first step, and while it waits for the handler."""
+
     async def scenario() -> None:
         async with name_servers(tmp_path, 1) as [server], running_broker(tmp_path, namesrv=server.address) as broker:
             await broker.send(TOPIC)
@@ -565,7 +568,7 @@ def test_a_close_that_is_cancelled_leaves_nothing_running(tmp_path: Path) -> Non
             await consumer.start()
             await busy.wait()
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.1):
+                async with asyncio.timeout(seconds):
                     await consumer.close()
             await consumer.close()
             names = {task.get_name() for task in others() - before}
