@@ -139,6 +139,17 @@ class Ledger:
         """Note a success and where it said that the message lies; a delayed one is found elsewhere later."""
         self.acknowledged[key] = None if key in self.delayed else place
 
+    def once(self, found: Collection[Found]) -> list[Found]:
+        """Leave out delayed messages that come again, for where nobody can know that they were delivered before."""
+        seen: set[Key | None] = set()
+        kept = []
+        for message in found:
+            key = read_body(message.body)
+            if key not in seen or key not in self.delayed:
+                kept.append(message)
+            seen.add(key)
+        return kept
+
     def judge(self, found: Collection[Found], must: Collection[Key], damage: Damage | None = None) -> Verdict:
         """Compare what was read, in the order it was read, with the acknowledgements that it must cover."""
         verdict = Verdict()

@@ -38,15 +38,16 @@ class Outcome:
             self.wrong.append(f"{again}   # {what}: {'; '.join(examples)}")
 
 
-def fail_call(seed: str, number: int, name: str) -> Outcome:
-    """Fail a call in all ways; ``name`` is what it is in a run without errors, which may differ by a call or two."""
+def fail_call(seed: str, calls: list[str], number: int) -> Outcome:
+    """Fail a call in all ways; ``calls`` are those of a run without errors, which may differ by a call or two."""
     outcome = Outcome()
-    for error in (*ERRORS[name], KILL):
-        session = Session(seed, Fault(number, error)).run()
+    for error in (*ERRORS[calls[number]], KILL):
+        which = number if error >= 0 else calls[:number].count("map")
+        session = Session(seed, Fault(which, error)).run()
         if session.failed:  # else this run made fewer calls, or the map is shorter
             outcome.acknowledged += len(session.left[-1][1].ledger.acknowledged)
             verdicts = [session.verdict, *(judge_left(left) for _, left in session.left)]
-            outcome.add(seed, number, name_of(error), session.failed, *verdicts)
+            outcome.add(seed, which, name_of(error), session.failed, *verdicts)
     return outcome
 
 
@@ -84,7 +85,7 @@ def main() -> None:
     cut = dict(session.left)
     for number in numbers:
         if kind == "errors":
-            outcome = fail_call(seed, number, session.calls[number]) if number < len(session.calls) else Outcome()
+            outcome = fail_call(seed, session.calls, number) if number < len(session.calls) else Outcome()
         else:
             outcome = Outcome()
             if number in cut:

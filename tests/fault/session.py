@@ -115,7 +115,7 @@ CROWD_SIZES = (0, 10, 100, 300)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The call that fails, by its number, and how."""
+    """The call that fails, by its number, and how; where a page is to be unreadable, by its number among the maps."""
 
     number: int
     error: int
@@ -135,6 +135,7 @@ class Left:
     """What a moment leaves: files, and what was promised until then.
 
     spared  messages on a page of the log that could not be read, and that a start called damaged then
+    twice   a start said that delayed messages may come twice, as it could not read which were delivered
     """
 
     image: Image
@@ -146,6 +147,7 @@ class Left:
     group: bool
     settings: set[str]
     spared: set[Key]
+    twice: bool
 
 
 @dataclass(slots=True)
@@ -219,13 +221,15 @@ class _Player:
     def _around(self, call: Call, function: Callable[[], Any]) -> Any:
         session = self._session
         number = len(session.calls)
+        maps = session.calls.count("map")
         session.calls.append(call.name)
         if number in session.cuts:
             session.left.append((number, self._leave()))
         if self._dead:
             raise OSError(errno.EIO, "killed")
-        if session.fault is not None and session.fault.number == number:
-            error = session.fault.error
+        fault = session.fault
+        if fault is not None and fault.number == (number if fault.error >= 0 else maps if call.name == "map" else -1):
+            error = fault.error
             self._fault_life = self._number
             if error == KILL:
                 self._dead = True
@@ -261,7 +265,12 @@ class _Player:
             self._group,
             set(self._settings),
             self._spared(),
+            self._may_come_twice,
         )
+
+    @property
+    def _may_come_twice(self) -> bool:
+        return self._session.failed.startswith("page") and any("may come twice" in line for line in self._heard.lines)
 
     def _spared(self) -> set[Key]:
         if not self._session.failed.startswith("page"):
@@ -432,6 +441,8 @@ class _Player:
             # A store that writes no more repairs no queue: the one that was damaged may be read after a restart.
             topics = [topic for topic in KEPT if topic != DAMAGED_QUEUE[0]]
         found = await life.read_now(verdict, topics)
+        if self._may_come_twice:
+            found = self._ledger.once(found)
         must = {key for key in self._ledger.acknowledged if self._ledger.sent[key][0] in topics}
         must -= self._ledger.delayed
         judged = self._ledger.judge(found, must)
@@ -489,6 +500,8 @@ async def _judge_left(left: Left, root: Path) -> Verdict:
             if left.deleted and DOOMED in topics:
                 verdict.blame("state", f"deleted topic {DOOMED} came back")
             found = await life.read_all(verdict)
+            if left.twice:
+                found = ledger.once(found)
             judged = ledger.judge(found, (set(ledger.acknowledged) | left.seen) - left.spared)
             for kind, example in judged.examples.items():
                 verdict.blame(kind, f"start {number}: {example}")
