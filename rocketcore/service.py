@@ -11,8 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from random import Random
@@ -27,13 +26,11 @@ __all__ = [
     "PeriodicThread",
     "Seldom",
     "SystemClock",
-    "result_or_signal",
+    "acquire_or_signal",
     "wait_or_signal",
 ]
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _SIGNAL_SECONDS: Final = 0.5
 """The main thread waits in slices of this length. A signal that comes in the instant before it waits, or that another
@@ -277,17 +274,13 @@ def wait_or_signal(event: threading.Event) -> None:
         pass
 
 
-def result_or_signal(future: Future[T], timeout: float | None = None) -> T:
-    """Wait for a result; what a signal's handler raises, such as KeyboardInterrupt, ends the wait.
+def acquire_or_signal(lock: threading.Lock, timeout: float | None = None) -> bool:
+    """Wait for a lock that another thread releases; what a signal's handler raises ends the wait.
 
-    raises  what the future holds; TimeoutError when ``timeout`` seconds were not enough
+    returns  False when ``timeout`` seconds were not enough
     """
     deadline = math.inf if timeout is None else time.monotonic() + timeout
-    while True:
-        try:
-            return future.result(min(_SIGNAL_SECONDS, max(0.0, deadline - time.monotonic())))
-        except TimeoutError:
-            if future.done():  # just now, or with a TimeoutError of its own
-                return future.result()
-            if time.monotonic() >= deadline:
-                raise
+    while not lock.acquire(timeout=min(_SIGNAL_SECONDS, max(0.0, deadline - time.monotonic()))):
+        if time.monotonic() >= deadline:
+            return False
+    return True

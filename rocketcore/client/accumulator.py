@@ -5,11 +5,13 @@ with a ``message_group`` or a given queue share the open batch of that queue, an
 so that their order stays. A batch leaves at the next turn of the loop if its broker has nothing of ours to do; behind
 others it leaves when it is full, when it has waited for ``linger`` seconds, or when they were answered.
 
-``append`` may be called from any thread; it finds out all that is wrong with a message, so that a batch holds only what
-can be sent. Everything else happens on the event loop. Memory is bounded: bytes that were accepted and not answered
-count against ``buffer_bytes``. Time is bounded: ``delivery_timeout`` seconds after it was appended, a message is sent
-or has failed, whatever happened to it in between. Each broker has a number of batches under way of its own, so that one
-that does not answer holds up what is meant for it alone.
+``append`` may be called from any thread, and in a signal's handler or at the end of an object wherever that comes in: it
+holds no lock, hands a message over in one step, and may be ended by an exception at any point. It finds out all that
+is wrong with a message, so that a batch holds only what can be sent. Everything else happens on the event loop. Memory
+is bounded: bytes that were accepted and not answered count against ``buffer_bytes``, of which those for one topic, or
+for one broker where the queue is given, leave a part to others. Time is bounded: ``delivery_timeout`` seconds after it
+was appended, a message is sent or has failed, whatever happened to it in between. Each broker has a number of batches
+under way of its own, so that one that does not answer holds up what is meant for it alone.
 
 RocketMQ 5.5.0: ``ProduceAccumulator``.
 """
@@ -17,22 +19,23 @@ RocketMQ 5.5.0: ``ProduceAccumulator``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Collection, Coroutine, Iterable
 from typing import Any, Final, Protocol
 
 from rocketcore._fast.message import encode_batch
 from rocketcore.client.attempts import Attempts
 from rocketcore.client.config import ProducerConfig
-from rocketcore.client.future import Batch, Failures, SendFuture
+from rocketcore.client.future import Batch, Failures, Item, Place, SendFuture
 from rocketcore.client.ids import new_uniq_key
 from rocketcore.client.lane import Lane, Windows
 from rocketcore.client.outgoing import can_be_batched, property_text
 from rocketcore.client.publisher import TopicPublisher
 from rocketcore.client.send_command import SendTarget
-from rocketcore.errors import ClientClosed, ConfigError, Overloaded, RocketError
+from rocketcore.errors import ClientClosed, Overloaded, RocketError
 from rocketcore.message import Message, MessageQueue, SendResult, SendStatus
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock
 
@@ -52,6 +55,8 @@ LONGEST_LOOK_UP_PAUSE: Final = 1.0
 _LEAST_TIMEOUT: Final = 0.001
 _SLICE_SECONDS: Final = 0.5
 """Threads wait in slices of this length, so that a signal's handler runs between two."""
+FREE_SHARE: Final = 0.75
+"""How much of the room that others have not taken one destination may take."""
 
 
 class BatchSender(Protocol):
@@ -92,19 +97,34 @@ class Accumulator:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._failures = Failures(clock)
-        self._lock = threading.Lock()  # guards the following up to _woken
-        self._changed = threading.Condition(self._lock)
+        # Any thread uses these, each in one step.
+        self._coming: deque[Item] = deque()
+        self._coming_bytes = 0
+        """What ``_coming`` has, or had: threads that add at once may miscount it until the loop looks."""
+        self._gates: deque[threading.Lock] = deque()
+        """What threads wait at for room."""
+        self._called = -1
+        """The number of the loop's look that someone has called for."""
+        self._unplaced = self._new_batch("", None, "")
+        self._batch_bytes = config.batch_bytes
+        self._batch_count = config.batch_count
+        self._free_bytes = round(config.buffer_bytes * FREE_SHARE)
+        # What follows belongs to the loop; others only look.
+        self._looks = 0
+        """How often the loop has looked at ``_coming``."""
         self._open: dict[str | MessageQueue, Batch] = {}
         self._new: list[str | MessageQueue] = []
         """Keys of batches that were opened since the loop looked last."""
-        self._ready: deque[Batch] = deque()
+        self._ready: list[Batch] = []
         self._unrouted: set[str] = set()
         """Topics of which a message waits to learn its queue; what follows it must not overtake it."""
         self._unsettled: dict[Batch, None] = {}
         self._bytes = 0
+        self._taken: dict[str, int] = {}
+        """Of ``_bytes``, what each destination has."""
+        self._taking = False
         self._closed = False
-        self._woken = False
-        # What follows belongs to the loop.
+        self._ended = False
         self._lanes: dict[str | MessageQueue | tuple[str], Lane] = {}
         self._windows = Windows()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -122,46 +142,37 @@ class Accumulator:
                 ``delivery_timeout`` seconds
         """
         self._logic.check(message)
-        topic, body, config = message.topic, message.body, self._config
+        topic, body = message.topic, message.body
         msg_id = new_uniq_key()
         properties = property_text(message, msg_id).encode()
         size = len(body) + len(properties) + MESSAGE_OVERHEAD_BYTES
-        with self._lock:
-            if self._closed:
-                raise ClientClosed("the producer is closed")
-            # A message larger than the whole buffer is taken when it has the buffer to itself.
-            if self._bytes and self._bytes + size > config.buffer_bytes and not self._make_room(size, wait):
+        place = None
+        if queue is not None or message.properties:
+            place = self._place(message, queue)
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+        if self._bytes + self._coming_bytes + size > self._free_bytes:
+            destination = topic if place is None or place.target is None else place.target.address
+            if not self._has_room(destination, size) and not self._make_room(destination, size, wait):
                 return None
-            key: str | MessageQueue | None = topic
-            if queue is not None or message.message_group is not None:
-                key = self._fixed_queue(message, queue)
-            batch = None
-            if key is not None and can_be_batched(message):
-                batch = self._open.get(key)
-                if batch is not None and batch.bytes + size > config.batch_bytes:
-                    self._seal(key)
-                    batch = None
-                if batch is None:
-                    self._new.append(key)
-                    batch = self._open[key] = self._new_batch(topic, key)
-            else:
-                batch = self._new_batch(topic, key)
-                batch.group, batch.queue = message.message_group, queue
-                self._ready.append(batch)
-            if not self._woken and (self._new or self._ready):  # of this call, or of one that a Ctrl-C ended
-                self._wake()
-            index = len(batch.ids)
-            batch.ids.append(msg_id)
-            batch.bodies.append(body)
-            batch.properties.append(properties)
-            batch.flags.append(message.flag)
-            batch.bytes += size
-            self._bytes += size
-            is_full = index + 1 >= config.batch_count or batch.bytes >= config.batch_bytes
-            if is_full and key is not None and self._open.get(key) is batch:
-                self._seal(key)
-                self._wake()
-            return SendFuture(batch, index)
+        future = SendFuture(self._unplaced, msg_id)
+        try:
+            self._coming_bytes += size
+            self._coming.append((future, body, properties, message.flag, size, topic, place))
+            if self._called != self._looks:
+                batch = self._open.get(topic) if place is None else None
+                if (
+                    batch is None
+                    or batch.bytes + self._coming_bytes >= self._batch_bytes
+                    or batch.count + len(self._coming) >= self._batch_count
+                ):
+                    self._wake()
+        except BaseException:
+            self._wake()  # what a signal's handler raised came too late: the message is taken
+            raise
+        if self._ended:
+            self._refuse_late()
+        return future
 
     async def append_when_room(self, message: Message, queue: MessageQueue | None = None) -> SendFuture:
         """Take a message as soon as there is room; raises as ``append``."""
@@ -175,33 +186,55 @@ class Accumulator:
                 raise self._overloaded() from None
         return future
 
-    def _new_batch(self, topic: str, key: str | MessageQueue | None) -> Batch:
-        end = self._clock.monotonic() + self._config.delivery_timeout
-        batch = Batch(topic, key, self._loop, self._failures, end)
-        self._unsettled[batch] = None
-        return batch
+    def _place(self, message: Message, queue: MessageQueue | None) -> Place | None:
+        """Return what is particular about a message; its queue is chosen where the topic's route is known."""
+        group, target = message.message_group, None
+        if queue is None and group is None and can_be_batched(message):
+            return None
+        if queue is not None or group is not None:
+            publisher = self._logic.find_publisher(message.topic)
+            if publisher is not None:
+                target = self._logic.target(publisher, group, queue)
+        return Place(group, queue, target, not can_be_batched(message))
 
-    def _make_room(self, size: int, wait: bool) -> bool:
-        """Wait until a message fits; the lock is held. False where the caller does not wait."""
-        limit = self._config.buffer_bytes
-        end = self._clock.monotonic() + self._config.delivery_timeout
-        here = threading.get_ident() == self._loop_thread
-        while self._bytes and self._bytes + size > limit:
+    def _has_room(self, destination: str, size: int) -> bool:
+        """Say whether a message fits.
+
+        A destination may take ``FREE_SHARE`` of what others have left of the buffer: however many stand still,
+        something is left for one that does not.
+        """
+        limit, coming = self._config.buffer_bytes, self._coming_bytes
+        total = self._bytes + coming + size
+        if total == size:
+            return True  # larger than the whole buffer, perhaps: it has the buffer to itself
+        own = self._taken.get(destination, 0) + coming + size
+        return total <= limit and own <= (own + limit - total) * FREE_SHARE
+
+    def _make_room(self, destination: str, size: int, wait: bool) -> bool:
+        """Wait until a message fits. False where the caller does not wait."""
+        if threading.get_ident() == self._loop_thread:
+            self._take_in()
             self._seal_all()
             self._wake()
-            if not wait:
-                return False
-            if here:
-                if self._bytes + size > limit * OVER_LIMIT:
-                    raise self._overloaded()
+            if self._has_room(destination, size):
+                return True
+            if wait and self._bytes + size > self._config.buffer_bytes * OVER_LIMIT:
+                raise self._overloaded()
+            return wait
+        end = self._clock.monotonic() + self._config.delivery_timeout
+        while True:
+            gate = threading.Lock()
+            gate.acquire()
+            self._gates.append(gate)
+            self._wake()
+            if self._has_room(destination, size):
                 return True
             left = end - self._clock.monotonic()
             if left <= 0:
                 raise self._overloaded()
-            self._changed.wait(min(left, _SLICE_SECONDS))
+            gate.acquire(timeout=min(left, _SLICE_SECONDS))
             if self._closed:
                 raise ClientClosed("the producer is closed")
-        return True
 
     def _overloaded(self) -> Overloaded:
         config = self._config
@@ -209,57 +242,152 @@ class Accumulator:
             f"send_nowait: {self._bytes} bytes are not answered yet, buffer_bytes allows {config.buffer_bytes}"
         )
 
-    def _fixed_queue(self, message: Message, queue: MessageQueue | None) -> MessageQueue | None:
-        """Return the queue that a message has to go to; None where that is not known yet. The lock is held."""
-        topic = message.topic
-        publisher = None if topic in self._unrouted else self._logic.find_publisher(topic)
-        if publisher is None:
-            self._unrouted.add(topic)
-            return None
-        target = self._logic.target(publisher, message.message_group, queue)
-        assert target is not None, "no broker is avoided"
-        return target.queue
-
-    def _seal(self, key: str | MessageQueue) -> None:
-        self._ready.append(self._open[key])  # a Ctrl-C comes between two calls: at worst it is in both then
-        del self._open[key]
-
-    def _seal_all(self) -> None:
-        for key in list(self._open):
-            self._seal(key)
-
     def _wake(self) -> None:
-        """Have ``_pump`` run on the loop soon; once for any number of calls until it does."""
-        if not self._woken:
+        """Have the loop look soon; once for any number of calls until it does.
+
+        A number and no flag says that someone has called: where the loop looks between the two steps, the next caller
+        calls once more, and nobody is left waiting for a call that was answered before he came.
+        """
+        look = self._looks
+        if self._called != look:
             self._loop.call_soon_threadsafe(self._pump)
-            self._woken = True
+            self._called = look
+
+    def _refuse_late(self) -> None:
+        """Refuse what came when nobody looks any more."""
+        with contextlib.suppress(IndexError):
+            while True:
+                item = self._coming.popleft()
+                batch = item[0]._batch = self._new_batch(item[5], None, item[5])
+                batch.items.append(item)
+                batch.settle(batch.closed())
+        raise ClientClosed("the producer is closed")
+
+    def _let_in(self) -> None:
+        """Have those who wait for room look."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._gates.popleft().release()
 
     # Sending batches, on the loop
 
+    def _new_batch(self, topic: str, key: str | MessageQueue | None, destination: str) -> Batch:
+        end = self._clock.monotonic() + self._config.delivery_timeout
+        return Batch(topic, key, self._loop, self._failures, end, destination)
+
+    def _take_in(self) -> None:
+        """Put what has come into batches."""
+        if self._taking:
+            return  # the end of an object, or a signal's handler, came in between
+        self._taking = True
+        coming, opened = self._coming, self._open
+        most_bytes, most_count = self._batch_bytes, self._batch_count
+        try:
+            while coming:
+                item = coming.popleft()
+                future, _, _, _, size, topic, place = item
+                if place is None:
+                    batch = opened.get(topic)
+                    if batch is None or batch.bytes + size > most_bytes:
+                        batch = self._open_batch(topic, topic, topic)
+                else:
+                    batch = self._batch_at(topic, place, size)
+                future._batch = batch
+                future._index = batch.count
+                batch.items.append(item)
+                batch.count += 1
+                batch.bytes += size
+                if batch.count >= most_count or batch.bytes >= most_bytes:
+                    self._seal(batch)
+            for batch in opened.values():
+                self._note(batch)
+            for batch in self._ready:
+                self._note(batch)
+            self._coming_bytes = 0
+        finally:
+            self._taking = False
+
+    def _note(self, batch: Batch) -> None:
+        """Count what a batch has grown by."""
+        grown = batch.bytes - batch.noted
+        if grown:
+            batch.noted = batch.bytes
+            self._bytes += grown
+            self._taken[batch.destination] = self._taken.get(batch.destination, 0) + grown
+
+    def _batch_at(self, topic: str, place: Place, size: int) -> Batch:
+        """Return the batch that a message with a place of its own joins."""
+        target = place.target
+        if place.group is None and place.queue is None:
+            key: str | MessageQueue | None = topic
+        elif target is None or topic in self._unrouted:
+            self._unrouted.add(topic)
+            key = None
+        else:
+            key = target.queue
+        destination = topic if target is None or key is None else target.address
+        if key is None or place.alone:
+            batch = self._new_batch(topic, key, destination)
+            batch.group, batch.queue = place.group, place.queue
+            self._unsettled[batch] = None
+            self._ready.append(batch)
+            return batch
+        found = self._open.get(key)
+        if found is None or found.bytes + size > self._batch_bytes:
+            found = self._open_batch(topic, key, destination)
+        return found
+
+    def _open_batch(self, topic: str, key: str | MessageQueue, destination: str) -> Batch:
+        """Return a new batch of a key; the one that was open leaves."""
+        full = self._open.get(key)
+        if full is not None:
+            self._seal(full)
+        batch = self._open[key] = self._new_batch(topic, key, destination)
+        self._unsettled[batch] = None
+        self._new.append(key)
+        return batch
+
+    def _seal(self, batch: Batch) -> None:
+        """Have a batch leave, if it is open."""
+        if batch.key is not None and self._open.get(batch.key) is batch:
+            self._ready.append(batch)
+            del self._open[batch.key]
+
+    def _seal_all(self) -> None:
+        for batch in list(self._open.values()):
+            self._seal(batch)
+
     def _pump(self) -> None:
         """Start what is ready or has nothing to wait for; arm the timers for the rest."""
-        with self._lock:
-            new, self._new = self._new, []
-            for key in new:
-                if key in self._open and self._is_idle(key):
-                    self._seal(key)
-            self._woken = False
-            ready, self._ready = dict.fromkeys(self._ready), deque()
-            for batch in ready:
-                if batch.key is not None and self._open.get(batch.key) is batch:
-                    del self._open[batch.key]
-            if self._open and self._linger is None:
-                self._linger = self._loop.call_later(self._config.linger, self._linger_over)
-            if self._unsettled and self._expiry is None:
-                self._arm_expiry(next(iter(self._unsettled)))
+        self._looks += 1
+        self._take_in()
+        if self._gates:
+            self._seal_all()
+            self._let_in()
+        self._seal_idle(self._new)
+        self._new.clear()
+        ready, self._ready = self._ready, []
+        if self._open and self._linger is None:
+            self._linger = self._loop.call_later(self._config.linger, self._linger_over)
+        if self._unsettled and self._expiry is None:
+            self._arm_expiry(next(iter(self._unsettled)))
         for batch in ready:
             self._enter(batch)
+        if self._coming:  # of one who saw a batch open that has left meanwhile
+            self._wake()
 
     def _linger_over(self) -> None:
         self._linger = None
-        with self._lock:
-            self._seal_all()
+        self._take_in()
+        self._seal_all()
         self._pump()
+
+    def _seal_idle(self, keys: Iterable[str | MessageQueue]) -> None:
+        """Have the batches of some keys leave whose brokers are idle: they gain nothing by waiting for more."""
+        for key in keys:
+            batch = self._open.get(key)
+            if batch is not None and self._is_idle(key):
+                self._seal(batch)
 
     def _is_idle(self, key: str | MessageQueue) -> bool:
         """Say whether a broker of an open batch has nothing of ours to do, so that waiting for more gains nothing."""
@@ -319,8 +447,7 @@ class Accumulator:
             return
         del self._lanes[key]
         if lane.key is None:
-            with self._lock:
-                self._unrouted.discard(lane.topic)
+            self._unrouted.discard(lane.topic)
 
     def _give_queue(self, publisher: TopicPublisher, batch: Batch) -> None:
         """Move a batch to the lane of its queue, now that the topic's queues are known."""
@@ -391,28 +518,30 @@ class Accumulator:
         else:
             self._settle(batch, outcome)
         self._advance(lane)
-        if self._windows.idle(target.address):
-            self._seal_idle()
+        if self._windows.idle(target.address) and (self._open or self._coming):
+            self._take_in()
+            self._seal_idle(list(self._open))
+            self._pump()
 
     async def _attempt(self, batch: Batch, target: SendTarget) -> SendResult:
         if batch.request is None:
             batch.request = await self._encode(batch)
-            batch.forget_parts()
         body, properties, msg_id, sys_flag, flag = batch.request
         timeout = min(self._config.timeout, max(batch.end - self._clock.monotonic(), _LEAST_TIMEOUT))
         return await self._logic.attempt(
-            target, body, properties, msg_id, timeout, sys_flag=sys_flag, flag=flag, batch=len(batch.ids) > 1
+            target, body, properties, msg_id, timeout, sys_flag=sys_flag, flag=flag, batch=batch.count > 1
         )
 
     async def _encode(self, batch: Batch) -> tuple[bytes, str, str, int, int]:
         """Return body, properties, message ids, system flag and flag of a batch's request."""
-        if len(batch.ids) > 1:
-            body = encode_batch(batch.bodies, batch.properties, batch.flags)
-            return body, BATCH_PROPERTIES, ",".join(batch.ids), 0, 0
-        body, sys_flag = batch.bodies[0], 0
+        if batch.count > 1:
+            _, bodies, properties, flags, *_ = map(list, zip(*batch.items, strict=True))
+            return encode_batch(bodies, properties, flags), BATCH_PROPERTIES, batch.ids(), 0, 0
+        [(future, body, text, flag, *_)] = batch.items
+        sys_flag = 0
         if len(body) >= self._config.compress_over_bytes:
             body, sys_flag = await self._logic.packed(body)
-        return body, batch.properties[0].decode(), batch.ids[0], sys_flag, batch.flags[0]
+        return body, text.decode(), future.msg_id, sys_flag, flag
 
     def _attempts(self, batch: Batch) -> Attempts:
         if batch.attempts is None:
@@ -458,32 +587,26 @@ class Accumulator:
         while (lane := self._windows.next_lane(address)) is not None:
             self._advance(lane)
 
-    def _seal_idle(self) -> None:
-        """Send what has gathered for brokers that are idle now: it gains nothing by waiting for more."""
-        with self._lock:
-            for key in [key for key in self._open if self._is_idle(key)]:
-                self._seal(key)
-            nothing = not self._ready
-        if not nothing:
-            self._pump()
-
     def _settle(self, batch: Batch, outcome: SendResult | BaseException) -> None:
-        with self._lock:
-            # Before the callbacks, which may send.
-            self._bytes -= batch.bytes
-            self._changed.notify_all()
+        # Room first: callbacks may send.
+        self._bytes -= batch.bytes
+        left = self._taken[batch.destination] - batch.bytes
+        if left:
+            self._taken[batch.destination] = left
+        else:
+            del self._taken[batch.destination]
+        if self._gates:
+            self._let_in()
         batch.settle(outcome)
-        with self._lock:
-            del self._unsettled[batch]
-            self._changed.notify_all()
-            if not self._unsettled and self._expiry is not None:
-                # A loop holds what its timers call, also a producer that no one else refers to.
-                self._expiry.cancel()
-                self._expiry = None
-        for waiter in self._waiters:
+        del self._unsettled[batch]
+        if not self._unsettled and self._expiry is not None:
+            # A loop holds what its timers call, also a producer that no one else refers to.
+            self._expiry.cancel()
+            self._expiry = None
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._waiters.clear()
 
     # Time
 
@@ -494,9 +617,8 @@ class Accumulator:
         """Fail the batches that have waited for too long; those under way end by their own time-out."""
         self._expiry = None
         now = self._clock.monotonic()
-        with self._lock:
-            batches = list(self._unsettled)
-            to_come = {*self._ready, *self._open.values()}
+        batches = list(self._unsettled)
+        to_come = {*self._ready, *self._open.values()}
         for batch in batches:
             if batch.end > now or batch.is_under_way or batch in to_come:
                 continue
@@ -524,59 +646,46 @@ class Accumulator:
         self._waiters.append(waiter)
         await waiter
 
-    def _all_so_far(self) -> list[Batch]:
-        """Seal what is open; return all that has no outcome yet."""
-        with self._lock:
-            self._seal_all()
-            self._wake()
-            return list(self._unsettled)
+    async def settle_so_far(self) -> None:
+        """Wait for the outcome of all that was appended before."""
+        self._take_in()
+        self._seal_all()
+        self._wake()
+        for batch in list(self._unsettled):
+            while batch in self._unsettled:
+                await self._next_change()
 
     async def flush(self) -> None:
         """Wait for the outcome of all that was appended before; raises SendsFailed for failures that no one knows."""
-        for batch in self._all_so_far():
-            while batch in self._unsettled:
-                await self._next_change()
-        self._failures.tell()
+        await self.settle_so_far()
+        self.tell()
 
-    def flush_from_thread(self, alive: Callable[[], bool]) -> None:
-        """As ``flush``, for other threads.
-
-        alive   says whether the loop still runs
-        raises  ConfigError on the loop's thread, which would wait for itself; ClientClosed where the loop has ended
-        """
-        if threading.get_ident() == self._loop_thread:
-            raise ConfigError("flush() in a callback of send_nowait would wait for its own thread")
-        left = self._all_so_far()
-        with self._lock:
-            while left := [batch for batch in left if batch in self._unsettled]:
-                if not self._changed.wait(_SLICE_SECONDS) and not alive():
-                    raise ClientClosed(f"{len(left)} batches of send_nowait were not sent: their thread has ended")
+    def tell(self) -> None:
+        """Raise SendsFailed for failures that no one knows; any thread."""
         self._failures.tell()
 
     async def close(self, timeout: float | None = None) -> None:
         """Refuse more, send what is there; what is not sent in ``timeout`` seconds fails. Raises as ``flush``."""
-        with self._lock:
-            self._closed = True
-            self._changed.notify_all()
+        self._closed = True
+        self._let_in()
         try:
             async with asyncio.timeout(timeout):
-                for batch in self._all_so_far():
-                    while batch in self._unsettled:
-                        await self._next_change()
+                await self.settle_so_far()
         except TimeoutError:
             pass
         finally:
             await self._give_up()
-        self._failures.tell()
+        self.tell()
 
     async def _give_up(self) -> None:
         """Fail what is left, stop all that goes on by itself."""
         for timer in (self._linger, self._expiry):
             if timer is not None:
                 timer.cancel()
-        with self._lock:
-            self._seal_all()
-            waiting, self._ready = list(dict.fromkeys(self._ready)), deque()
+        self._ended = True
+        self._take_in()
+        self._seal_all()
+        waiting, self._ready = self._ready, []
         for lane in self._lanes.values():
             waiting += lane.waiting
             lane.waiting.clear()

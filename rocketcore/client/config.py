@@ -177,7 +177,10 @@ class ProducerConfig(ClientConfig):
     batch_bytes: int = setting(128 * 1024, "send_nowait: bytes of a batch", unit="bytes", property="batchMaxBytes")
     batch_count: int = setting(1024, "send_nowait: messages of a batch", unit="count")
     buffer_bytes: int = setting(
-        32 * 1024 * 1024, "send_nowait: bytes not yet answered", unit="bytes", property="totalBatchMaxBytes"
+        32 * 1024 * 1024,
+        "send_nowait: bytes not yet answered, three quarters at most of one topic",
+        unit="bytes",
+        property="totalBatchMaxBytes",
     )
     delivery_timeout: float = setting(30.0, "send_nowait: longest time to the outcome, retries included", unit="s")
 
@@ -345,6 +348,4 @@ def _check_alone(config: object, kind: type[ClientConfig], namesrv: NameServers,
         raise ConfigError(f"config is a {kind.__name__}, got {type(config).__name__}")
     others = (["namesrv"] if namesrv is not None else []) + sorted(options)
     if others:
-        raise ConfigError(
-            f"config says it all: give {', '.join(others)} there, or use dataclasses.replace(config, …)"
-        )
+        raise ConfigError(f"config says it all: give {', '.join(others)} there, or use dataclasses.replace(config, …)")

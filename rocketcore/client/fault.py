@@ -36,7 +36,7 @@ class BrokerNumbers:
     __slots__ = ("_lock", "_numbers")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # two threads must not give one number to two names
+        self._lock = threading.RLock()  # no number is for two names; a signal's handler may come in
         self._numbers: dict[str, int] = {}
 
     def number(self, broker: str) -> int:

@@ -1,7 +1,8 @@
 """SendFuture: what becomes of a message that ``send_nowait`` took, and the failures that no one asks for.
 
 The messages of a batch share one outcome: a future is its batch and a number, so that handing over a message costs no
-lock, condition or event of its own.
+lock, condition or event of its own. Nothing here is locked, so that a signal's handler and the end of an object may use
+a future wherever they come in.
 """
 
 from __future__ import annotations
@@ -15,100 +16,127 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from rocketcore.client.attempts import Attempts
+from rocketcore.client.send_command import SendTarget
 from rocketcore.client.warning import warn
 from rocketcore.errors import ClientClosed, ConfigError, ForkedClient, RequestTimeout, RocketError, SendsFailed
 from rocketcore.message import MessageQueue, SendResult
-from rocketcore.service import Clock
+from rocketcore.service import Clock, acquire_or_signal
 
-__all__ = ["Batch", "Failures", "SendFuture"]
+__all__ = ["Batch", "Failures", "Item", "Place", "SendFuture"]
 
 logger = logging.getLogger(__name__)
 
 WARN_SECONDS: Final = 60.0
 """At most one line of the log in so many seconds says that sends fail and no one asks."""
+MOST_UNTOLD: Final = 1000
+"""Batches of failures that are kept one by one until someone asks; of older ones only the number is."""
 
 
 class Failures:
-    """Messages that were not sent and whose futures no one has asked; for any thread."""
+    """Messages that were not sent and whose futures no one has asked.
 
-    __slots__ = ("_clock", "_count", "_first", "_lock", "_told", "_warn_after")
+    ``add`` is for the loop, the rest for any thread. There is no lock: a signal's handler, or the end of an object, may
+    ask for a future in the middle of everything here.
+    """
+
+    __slots__ = ("_clock", "_untold", "_warn_after")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()  # guards all below, and ``looked`` and ``counted`` of the batches
-        self._count = 0
-        self._first: BaseException | None = None
-        self._told = 0
+        self._untold: deque[tuple[int, Batch]] = deque()
+        """Batches that failed, each with the number of older messages that were folded into it."""
         self._warn_after = 0.0
 
-    def add(self, batch: Batch, error: BaseException) -> None:
+    def add(self, batch: Batch) -> None:
         """Count the messages of a batch that failed, but for those whose futures have been asked already."""
-        with self._lock:
-            unseen = len(batch.ids) - len(batch.looked)
-            batch.counted = self._told
-            if not unseen:
-                return
-            if not self._count:
-                self._first = error
-            self._count += unseen
-            now = self._clock.monotonic()
-            if now < self._warn_after:
-                return
+        unseen = batch.unseen()
+        if not unseen:
+            return
+        self._untold.append((0, batch))
+        if len(self._untold) > MOST_UNTOLD:
+            self._fold()
+        now = self._clock.monotonic()
+        if now >= self._warn_after:
             self._warn_after = now + WARN_SECONDS
-            count = self._count
-        warn(logger, "messages of send_nowait not sent topic=%s messages=%d error=%s", batch.topic, count, error)
+            count = sum(older + each.unseen() for older, each in list(self._untold))
+            text = "messages of send_nowait not sent topic=%s messages=%d error=%s"
+            warn(logger, text, batch.topic, count, batch.error)
 
-    def look(self, batch: Batch, index: int) -> None:
-        """Note that someone knows of the failure of a message."""
-        with self._lock:
-            if index not in batch.looked:
-                batch.looked.add(index)
-                if batch.counted == self._told:
-                    self._count -= 1
+    def _fold(self) -> None:
+        """Keep of the two oldest batches one, and the number of the other's messages."""
+        with contextlib.suppress(IndexError):  # someone is told just now
+            older, first = self._untold.popleft()
+            more, second = self._untold.popleft()
+            self._untold.appendleft((older + more + second.unseen(), first))
 
     def tell(self) -> None:
         """Raise SendsFailed if there is something to tell; what was told is not told again."""
-        with self._lock:
-            count, first = self._count, self._first
-            self._count, self._first = 0, None
-            self._told += 1
-        if count:
-            assert first is not None
+        count, first = 0, None
+        with contextlib.suppress(IndexError):
+            while True:
+                older, batch = self._untold.popleft()
+                unseen = older + batch.unseen()
+                if unseen and first is None:
+                    first = batch.error
+                count += unseen
+        if first is not None:
             raise SendsFailed(count, first) from first
 
 
-class Batch:
-    """Messages that leave together, and what became of them.
+class Place:
+    """What is particular about a message: it has a queue, or a group, or is no part of a batch.
 
-    key       the lane that the batch belongs to: its topic, its queue, or None while that is not known
-    end       monotonic seconds by which the outcome is known
-    attempts  those that failed; None before the first one did
-    request   what attempts send; None before the first one
+    target  where it goes; None while the queue is not known, or where queues take turns
+    alone   whether it is no part of a batch
+    """
+
+    __slots__ = ("alone", "group", "queue", "target")
+
+    def __init__(self, group: str | None, queue: MessageQueue | None, target: SendTarget | None, alone: bool) -> None:
+        self.group = group
+        self.queue = queue
+        self.target = target
+        self.alone = alone
+
+
+Item: TypeAlias = "tuple[SendFuture, bytes, bytes, int, int, str, Place | None]"
+"""A message: its future, body, properties, flag, size, topic, and what is particular about it."""
+
+
+class Batch:
+    """Messages that leave together, and what became of them; it belongs to the loop that sends them.
+
+    key          the lane that the batch belongs to: its topic, its queue, or None while that is not known
+    items        the messages; none after the outcome
+    destination  whose part of the buffer its bytes count against
+    noted        of its bytes those that have been counted
+    end          monotonic seconds by which the outcome is known
+    attempts     those that failed; None before the first one did
+    request      what attempts send; None before the first one
+    done         whether the outcome is known; any thread may look, and then at the outcome
     """
 
     __slots__ = (
         "attempts",
-        "bodies",
         "bytes",
-        "callbacks",
-        "counted",
+        "count",
+        "destination",
+        "done",
         "end",
         "error",
-        "event",
         "failures",
-        "flags",
         "group",
-        "ids",
         "is_under_way",
+        "items",
         "key",
         "looked",
         "loop",
         "message_ids",
+        "noted",
         "pid",
-        "properties",
         "queue",
         "request",
         "result",
@@ -122,22 +150,22 @@ class Batch:
         loop: asyncio.AbstractEventLoop,
         failures: Failures,
         end: float,
+        destination: str,
     ) -> None:
         self.topic = topic
         self.key = key
+        self.destination = destination
         self.loop = loop
         self.failures = failures
         self.end = end
         self.pid = os.getpid()
         self.group: str | None = None
         self.queue: MessageQueue | None = None
-        self.ids: list[str] = []
-        self.bodies: list[bytes] = []
-        self.properties: list[bytes] = []
-        self.flags: list[int] = []
+        self.items: list[Item] = []
+        self.count = 0
         self.bytes = 0
-        self.event = threading.Event()
-        self.callbacks: deque[Callable[[], None]] = deque()
+        self.noted = 0
+        self.done = False
         self.attempts: Attempts | None = None
         self.request: tuple[bytes, str, str, int, int] | None = None
         self.is_under_way = False
@@ -145,7 +173,14 @@ class Batch:
         self.message_ids: list[str] = []
         self.error: BaseException | None = None
         self.looked: set[int] = set()
-        self.counted = -1
+
+    def ids(self) -> str:
+        """Return the ids of the messages as a request has them."""
+        return ",".join([item[0].msg_id for item in self.items])
+
+    def unseen(self) -> int:
+        """Return of how many messages no one knows yet that they failed."""
+        return self.count - len(self.looked)
 
     def too_late(self, timeout: float, failure: RocketError | None) -> SendResult | RocketError:
         """Return the outcome at the end of the time; ``failure`` is why its route is not known."""
@@ -169,12 +204,6 @@ class Batch:
         if os.getpid() != self.pid:
             raise ForkedClient("the message is sent by the parent process, which alone learns what becomes of it")
 
-    def forget_parts(self) -> None:
-        """Free what the request was made of."""
-        self.bodies.clear()
-        self.properties.clear()
-        self.flags.clear()
-
     def settle(self, outcome: SendResult | BaseException) -> None:
         """Note the outcome and wake all who wait for it."""
         if isinstance(outcome, BaseException):
@@ -184,13 +213,15 @@ class Batch:
         else:
             self.result = outcome
             self.message_ids = outcome.offset_msg_id.split(",")
-        self.forget_parts()
         self.request = None
-        self.event.set()
-        while self.callbacks:
-            self.callbacks.popleft()()
+        futures = [item[0] for item in self.items]
+        self.items.clear()
+        self.done = True
+        for future in futures:
+            if future._callbacks:
+                future._call_back()
         if self.error is not None:
-            self.failures.add(self, self.error)
+            self.failures.add(self)
 
 
 class SendFuture:
@@ -200,24 +231,26 @@ class SendFuture:
     on the class. A message that was taken cannot be taken back, so ``cancel()`` returns False.
     """
 
-    __slots__ = ("_batch", "_index")
+    __slots__ = ("_batch", "_callbacks", "_index", "msg_id")
 
-    def __init__(self, batch: Batch, index: int) -> None:
+    def __init__(self, batch: Batch, msg_id: str) -> None:
+        """Begin without a place.
+
+        batch  one that is never done; the loop puts the message into another
+        """
         self._batch = batch
-        self._index = index
-
-    @property
-    def msg_id(self) -> str:
+        self._index = 0
+        self._callbacks: list[Callable[[], None]] = []
+        self.msg_id = msg_id
         """The id that the message has been given."""
-        return self._batch.ids[self._index]
 
     def done(self) -> bool:
         """Say whether the outcome is known."""
-        return self._batch.event.is_set()
+        return self._batch.done
 
     def running(self) -> bool:
         """Say whether the outcome is still to come."""
-        return not self._batch.event.is_set()
+        return not self._batch.done
 
     def cancel(self) -> bool:
         """Return False: the message was handed over."""
@@ -229,16 +262,16 @@ class SendFuture:
 
     def result(self, timeout: float | None = None) -> SendResult:
         """Wait for the outcome; raises what the send failed with, RequestTimeout after ``timeout`` seconds."""
-        batch = self._batch
-        if not batch.event.is_set():
+        if not self._batch.done:
             self._wait(timeout)
+        batch = self._batch
         result = batch.result
         if result is None:
             raise self._own_error()
         index = self._index
         return SendResult(
             result.status,
-            batch.ids[index],
+            self.msg_id,
             batch.message_ids[index] if index < len(batch.message_ids) else "",
             result.queue,
             result.offset + index,
@@ -248,14 +281,14 @@ class SendFuture:
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the outcome; return what the send failed with, None if it did not."""
-        if not self._batch.event.is_set():
+        if not self._batch.done:
             self._wait(timeout)
         return None if self._batch.error is None else self._own_error()
 
     def _own_error(self) -> BaseException:
         """Return the failure of the batch as an object of one's own: each raise adds to the traceback of its object."""
         batch = self._batch
-        batch.failures.look(batch, self._index)
+        batch.looked.add(self._index)
         error = batch.error
         assert error is not None, "a batch ends with a result or an error"
         try:
@@ -271,14 +304,24 @@ class SendFuture:
         It runs on the thread that learns the outcome, and holds up all that is sent meanwhile; or here and now, where
         the outcome is known. It may send; what would wait for that thread, such as ``flush()``, raises ConfigError.
         """
-        batch = self._batch
-        call = self._guarded(callback)
-        batch.callbacks.append(call)
+        self._when_done(self._guarded(callback))
+
+    def _when_done(self, call: Callable[[], None]) -> None:
+        callbacks = self._callbacks
+        callbacks.append(call)
         # settle() may have emptied the list just before
-        if batch.event.is_set():
+        if self._batch.done:
             try:
-                batch.callbacks.remove(call)
+                callbacks.remove(call)
             except ValueError:
+                return
+            call()
+
+    def _call_back(self) -> None:
+        while self._callbacks:
+            try:
+                call = self._callbacks.pop(0)
+            except IndexError:  # who added it calls it
                 return
             call()
 
@@ -315,11 +358,14 @@ class SendFuture:
         self._batch.check_process()
         if asyncio._get_running_loop() is self._batch.loop:
             raise ConfigError("the message is not sent yet: await the future on its event loop")
-        if not self._batch.event.wait(timeout):
+        gate = threading.Lock()
+        gate.acquire()
+        self._when_done(gate.release)
+        if not acquire_or_signal(gate, timeout):
             raise RequestTimeout(f"message {self.msg_id} was not sent within {timeout:g} s")
 
     def __await__(self) -> Generator[Any, None, SendResult]:
-        if not self._batch.event.is_set():
+        if not self._batch.done:
             self._batch.check_process()
             loop = asyncio.get_running_loop()
             done: asyncio.Future[None] = loop.create_future()

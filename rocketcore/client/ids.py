@@ -94,7 +94,7 @@ class UniqKeys:
         self._clock = clock
         self._next_number = itertools.count().__next__  # one step: threads need no lock for it
         self._current = (-1, 0.0, "")  # run, when its stamp is too old, all of an id but the counter
-        self._lock = threading.Lock()  # guards the following
+        self._lock = threading.RLock()  # guards the following; a signal's handler may come in and make an id too
         self._stamp = -1
         self._start = self._next_month = 0.0
 
@@ -118,8 +118,8 @@ class UniqKeys:
                 following = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
                 self._start, self._next_month = first.timestamp(), following.timestamp()
                 self._stamp = -1
-            self._stamp = max(round((now - self._start) * 1000), self._stamp + 1)
-            prefix = uniq_key_of(self._address, self._pid, self._number, self._stamp, 0)[:-4]
+            self._stamp = stamp = max(round((now - self._start) * 1000), self._stamp + 1)
+            prefix = uniq_key_of(self._address, self._pid, self._number, stamp, 0)[:-4]
             if run >= self._current[0]:
                 self._current = run, min(now + self._STAMP_SECONDS, self._next_month), prefix
             return prefix

@@ -40,7 +40,7 @@ class _Watch:
     """The open clients of this process; the hooks are set when the first one comes."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler that comes in may make a client
         self._clients: weakref.WeakSet[BlockingClient] = weakref.WeakSet()
         # Changed without a lock: garbage collection comes at any time, also to a thread that holds one.
         self._closing: set[threading.Thread] = set()
@@ -77,7 +77,7 @@ class _Watch:
             thread.join()
 
     def _forked(self) -> None:
-        self._lock = threading.Lock()  # another thread of the parent may have held it
+        self._lock = threading.RLock()  # another thread of the parent may have held it
         self._closing = set()
         for client in list(self._clients):
             client.forked()

@@ -471,15 +471,13 @@ class Producer(ProducerLogic):
 
         topic, body  a topic and a body, with the options of ``Message``; or a ``Message`` alone
         returns      a future of the SendResult; its ``msg_id`` is known at once
-        raises       MessageIllegal, RouteNotFound for a queue that is none; Overloaded after ``delivery_timeout``
-                     seconds without room
+        raises       MessageIllegal, RouteNotFound for a queue that is known not to be; Overloaded after
+                     ``delivery_timeout`` seconds without room
         """
         message = make_message("send_nowait", topic, body, options)
         accumulator = self.accumulator()
         if not self._tasks:
             await self.start()
-        if queue is not None or message.message_group is not None:
-            await self.publisher(message.topic)
         return await accumulator.append_when_room(message, queue)
 
     def accumulator(self) -> Accumulator:

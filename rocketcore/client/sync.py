@@ -45,7 +45,7 @@ class _Hosted:
     def __init__(self, consumer: AsyncPushConsumer | AsyncPullConsumer) -> None:
         self._hosted = consumer
         self._thread: LoopThread | None = None
-        self._lock = threading.Lock()  # guards starting and closing
+        self._lock = threading.RLock()  # guards starting and closing; a handler may come in
         self._closed = False
         self._forked = False
         self._finalizer: weakref.finalize[..., Any] | None = None
@@ -67,7 +67,7 @@ class _Hosted:
     def forked(self) -> None:
         """Note that this is a child: the threads of a consumer that has any are the parent's."""
         self._forked = self._thread is not None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         if self._finalizer is not None:
             self._finalizer.detach()
 
@@ -98,7 +98,12 @@ class _Hosted:
             self._check()
             with self._lock:
                 if self._thread is None:
-                    self._thread = LoopThread(f"consumer-{self.config.group}")
+                    made = LoopThread(f"consumer-{self.config.group}")
+                    if self._thread is not None:  # of a handler that came in
+                        made.stop()
+                    else:
+                        self._thread = made
+                if self._finalizer is None:
                     # The thread knows the asyncio consumer and not this one, which may so be forgotten.
                     self._finalizer = weakref.finalize(self, _forgotten, self._hosted, self._thread)
                     self._finalizer.atexit = False  # what is there at the end is closed by the watch

@@ -46,7 +46,7 @@ class _Workings:
 
     def __init__(self, config: ProducerConfig) -> None:
         self._config = config
-        self._lock = threading.Lock()  # guards starting and closing
+        self._lock = threading.RLock()  # guards starting and closing; a handler may come in
         self.started = False
         self.closed = False
         self.nowait: _Nowait | None = None
@@ -62,8 +62,8 @@ class _Workings:
             if self.closed:
                 raise ClientClosed("the producer is closed")
             if not self.started:
-                self._housekeeping.start()
                 self.started = True
+                self._housekeeping.start()
 
     def start_nowait(self) -> _Nowait:
         self.start()
@@ -71,7 +71,11 @@ class _Workings:
             if self.closed:
                 raise ClientClosed("the producer is closed")
             if self.nowait is None:
-                self.nowait = _Nowait(self._config, self.logic)
+                nowait = _Nowait(self._config, self.logic)
+                if self.nowait is not None:  # of a handler that came in
+                    nowait.close(0.0)
+                else:
+                    self.nowait = nowait
             return self.nowait
 
     def _keep_house(self) -> float | None:
@@ -123,7 +127,8 @@ class _Nowait:
         return self._thread.is_current
 
     def flush(self) -> None:
-        self.accumulator.flush_from_thread(lambda: self._thread.alive)
+        self._thread.run(self.accumulator.settle_so_far())
+        self.accumulator.tell()
 
     def close(self, timeout: float | None) -> None:
         try:
@@ -291,17 +296,12 @@ class Producer:
 
         topic, body  a topic and a body, with the options of ``Message``; or a ``Message`` alone
         returns      a future of the SendResult; its ``msg_id`` is known at once
-        raises       MessageIllegal, RouteNotFound for a queue that is none; Overloaded after ``delivery_timeout``
-                     seconds without room, or at once in a callback
+        raises       MessageIllegal, RouteNotFound for a queue that is known not to be; Overloaded after
+                     ``delivery_timeout`` seconds without room, or at once in a callback
         """
         if type(topic) is not Message or body is not None or options:
             topic = make_message("send_nowait", topic, body, options)
         nowait = self._workings.nowait or self._workings.start_nowait()
-        if (queue is not None or topic.message_group is not None) and not nowait.is_current:
-            logic = self._workings.logic
-            if logic.find_publisher(topic.topic) is None:
-                # Batches are of one queue, so here the route is wanted now; a callback leaves it to the loop.
-                run_sync(logic.publisher(topic.topic))
         future = nowait.accumulator.append(topic, queue, wait=True)
         assert future is not None, "append waits for room"
         return future

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -171,6 +172,29 @@ def test_a_time_that_is_none_closes_nothing(group: str) -> None:
         await another.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("given", [{"message_group": "g"}, {"queue": rmq.MessageQueue("T", "a", 0)}], ids=str)
+def test_a_queue_is_not_waited_for_where_no_name_server_answers(given: dict[str, Any], group: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and says nothing
+        namesrv = f"127.0.0.1:{silent.getsockname()[1]}"
+        settings: dict[str, Any] = {"group": group, "timeout": 5.0, "delivery_timeout": 5.0}
+        producer = rmq.Producer(namesrv, **settings)
+        future = producer.send_nowait("T", b"x", **given)
+        assert not future.done()
+        with pytest.raises(rmq.SendsFailed):
+            producer.close(0.0)
+        assert isinstance(future.exception(), rmq.ClientClosed)
+
+        async def main() -> None:
+            another = aio.Producer(namesrv, **settings)
+            async with asyncio.timeout(2.0):
+                future = await another.send_nowait("T", b"x", **given)
+            with pytest.raises(rmq.SendsFailed):
+                await another.close(0.0)
+            assert isinstance(future.exception(), rmq.ClientClosed)
+
+        asyncio.run(main())
 
 
 def test_a_broker_that_is_away_loses_nothing(make_topic: MakeTopic, group: str) -> None:

@@ -8,7 +8,6 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 
 import pytest
 
@@ -18,7 +17,7 @@ from rocketcore.service import (
     ManualClock,
     PeriodicTask,
     PeriodicThread,
-    result_or_signal,
+    acquire_or_signal,
     wait_or_signal,
 )
 
@@ -192,7 +191,7 @@ def signal_elsewhere() -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.parametrize(
-    "wait", [lambda: wait_or_signal(threading.Event()), lambda: result_or_signal(Future())], ids=["event", "result"]
+    "wait", [lambda: wait_or_signal(threading.Event()), lambda: acquire_or_signal(held())], ids=["event", "lock"]
 )
 def test_waiting_hears_signals(wait: Callable[[], None], signal_elsewhere: Callable[[], None]) -> None:
     def interrupted() -> None:
@@ -203,19 +202,12 @@ def test_waiting_hears_signals(wait: Callable[[], None], signal_elsewhere: Calla
         interrupted()
 
 
-def test_a_result_that_is_there_is_returned() -> None:
-    future: Future[int] = Future()
-    future.set_result(1)
-    assert result_or_signal(future) == result_or_signal(future, 0.0) == 1
+def held() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
-def test_a_result_is_waited_for_no_longer_than_there_is_time() -> None:
-    with pytest.raises(TimeoutError):
-        result_or_signal(Future(), 0.01)
-
-
-def test_a_time_out_that_is_the_result_is_raised_at_once() -> None:
-    future: Future[int] = Future()
-    future.set_exception(TimeoutError("of the work"))
-    with pytest.raises(TimeoutError, match="of the work"):
-        result_or_signal(future)
+def test_a_lock_is_waited_for_no_longer_than_there_is_time() -> None:
+    assert acquire_or_signal(threading.Lock(), 0.0)
+    assert not acquire_or_signal(held(), 0.01)

@@ -697,3 +697,44 @@ def test_a_queue_that_gave_up_once_has_its_turn_again() -> None:
         assert accumulator._lanes == {}
 
     run(body, make=Turns, batch_count=1, delivery_timeout=0.1)
+
+
+def test_a_silent_broker_does_not_take_the_whole_buffer() -> None:
+    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+        await logic.publisher("T")
+        to_silent, to_other = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
+        stuck = []
+        while (future := accumulator.append(Message("T", b"x" * 300), to_silent)) is not None:
+            stuck.append(future)
+        assert len(stuck) > 20
+        for _ in range(20):  # one after the other, also where it takes several turns
+            future = accumulator.append(Message("T", b"y" * 300), to_other)
+            assert future is not None
+            assert (await future).queue == to_other
+        assert not any(future.done() for future in stuck)
+        remoting.open.set()
+        assert {(await future).queue for future in stuck} == {to_silent}
+        assert accumulator._bytes == accumulator._coming_bytes == 0
+        assert accumulator._taken == {}
+
+    run(body, make=Silent, buffer_bytes=16 * 1024, batch_bytes=1024)
+
+
+def test_a_topic_whose_broker_is_silent_leaves_room_for_others() -> None:
+    class OneSilent(Silent):
+        def __init__(self) -> None:
+            super().__init__()
+            self.routes = {"T": route("a"), "U": route("a"), "V": route("b")}
+
+    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+        for topic in ("T", "U"):
+            while accumulator.append(Message(topic, b"x" * 300)) is not None:
+                pass
+        for _ in range(20):
+            future = accumulator.append(Message("V", b"y" * 300))
+            assert future is not None
+            assert (await future).queue.topic == "V"
+        with pytest.raises(SendsFailed):
+            await accumulator.close(0.0)
+
+    run(body, make=OneSilent, buffer_bytes=16 * 1024, batch_bytes=1024)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -42,12 +40,11 @@ def test_a_loop_that_ends_leaves_no_caller_waiting(begun: bool, monkeypatch: pyt
     handed, started, ended = threading.Event(), threading.Event(), threading.Event()
     free = threading.Event()
     outcome: list[BaseException] = []
-    hand_over = asyncio.run_coroutine_threadsafe
+    hand_over = host._hand_over
 
-    def noticed(coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> Future[None]:
-        future = hand_over(coroutine, loop)
+    def noticed(function: Callable[[], None]) -> None:
+        hand_over(function)
         handed.set()
-        return future
 
     async def forever() -> None:
         started.set()
@@ -62,7 +59,7 @@ def test_a_loop_that_ends_leaves_no_caller_waiting(begun: bool, monkeypatch: pyt
         except BaseException as error:
             outcome.append(error)
 
-    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", noticed)
+    monkeypatch.setattr(host, "_hand_over", noticed)
     if not begun:
         host.loop.call_soon_threadsafe(free.wait, 5.0)
     caller = threading.Thread(target=call, daemon=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from rocketcore.errors import ConnectError, ForkedClient, RequestTimeout, SendsF
 from rocketcore.message import Message
 from rocketcore.protocol.command import RemotingCommand
 from tests.unit.client.fakes import Outcome
-from tests.unit.client.test_accumulator import Gate, append, batch_answer, run, settled
+from tests.unit.client.test_accumulator import Gate, append, run, settled
 
 
 class NoNewRoute(Gate):
@@ -44,66 +43,10 @@ def no_connection(address: str, request: RemotingCommand) -> Outcome:
     return ConnectError("refused")
 
 
-class Stop(BaseException):
-    """Ends a thread wherever it is, as KeyboardInterrupt does."""
-
-
-class StopsBefore(dict[Any, Any]):
-    """Open batches; a Ctrl-C comes between two steps of one that leaves them."""
-
-    armed = True
-
-    def stop(self) -> None:
-        if self.armed:
-            self.armed = False
-            raise Stop
-
-    def pop(self, key: Any, *default: Any) -> Any:
-        found = super().pop(key, *default)
-        self.stop()
-        return found
-
-    def __delitem__(self, key: Any) -> None:
-        self.stop()
-        super().__delitem__(key)
-
-
-def test_a_batch_that_an_interrupted_call_had_in_hand_leaves_once() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
-        remoting.open.set()
-        remoting.serve = lambda address, request: batch_answer(request, 2)
-        accumulator._open = StopsBefore()
-        first = await append(accumulator, logic, Message("T", b"x"))
-        with pytest.raises(Stop):
-            accumulator.append(Message("T", b"x" * 1000))
-        second = await append(accumulator, logic, Message("T", b"y"))
-        await accumulator.flush()
-        assert [first.result().offset, second.result().offset] == [7, 8]
-        assert len(remoting.asked) == 1
-        assert not accumulator._open
-
-    run(body, batch_bytes=1000)
-
-
-def test_a_batch_that_an_interrupted_call_opened_leaves_with_the_next() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
-        remoting.open.set()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(accumulator._loop, "call_soon_threadsafe", interrupted, raising=False)
-            with pytest.raises(Stop):
-                accumulator.append(Message("T", b"x"))
-        assert (await (await append(accumulator, logic, Message("T", b"y")))).offset
-
-    run(body)
-
-
-def interrupted(*_: object) -> None:
-    raise Stop
-
-
 def test_a_batch_that_is_nowhere_fails_in_time() -> None:
     async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
         lost = await append(accumulator, logic, Message("T", b"x"))
+        accumulator._take_in()
         accumulator._open.clear()
         with pytest.raises(RequestTimeout, match="not sent within"):
             await lost
