@@ -5,8 +5,8 @@ with a ``message_group`` or a given queue share the open batch of that queue, an
 so that their order stays. A batch leaves at the next turn of the loop if its broker has nothing of ours to do; behind
 others it leaves when it is full, when it has waited for ``linger`` seconds, or when they were answered.
 
-``append`` may be called from any thread, and in a signal's handler or at the end of an object wherever that comes in: it
-holds no lock, hands a message over in one step, and may be ended by an exception at any point. It finds out all that
+``append`` may be called from any thread, and in a signal's handler or at the end of an object wherever that comes in.
+It holds no lock, hands a message over in one step, and may be ended by an exception at any point. It finds out all that
 is wrong with a message, so that a batch holds only what can be sent. Everything else happens on the event loop. Memory
 is bounded: bytes that were accepted and not answered count against ``buffer_bytes``, of which those for one topic, or
 for one broker where the queue is given, leave a part to others. Time is bounded: ``delivery_timeout`` seconds after it

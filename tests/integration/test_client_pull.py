@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 import time
@@ -13,6 +14,7 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore.local import LocalCluster
+from tests.unit.client.interruptions import Stop, at_each_line, stop
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -111,6 +113,41 @@ def test_what_an_interrupted_poll_took_comes_again(
         assert texts == [f"{i}" for i in range(10)]
         consumer.commit()
         assert consumer.committed(queue) == 10
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a coroutine that was never run
+def test_a_poll_that_is_interrupted_at_any_line_loses_nothing(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str
+) -> None:
+    topic = make_topic(queues=1)
+    queue = rmq.MessageQueue(topic, "broker-a", 0)
+    fill(cluster, topic, 6, queue)
+    with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+        consumer.assign([queue])
+        for interruption in at_each_line(stop):
+            consumer.seek(queue, 0)
+            messages: list[rmq.ReceivedMessage] = []
+            with contextlib.suppress(Stop):
+                messages += interruption.during(lambda: consumer.poll(timeout=5.0, max_messages=4))
+            assert consumer.position(queue) == len(messages)
+            while len(messages) < 6 and (more := consumer.poll(timeout=5.0)):
+                messages += more
+            assert [message.text() for message in messages] == [f"{i}" for i in range(6)]
+
+
+def test_a_handler_may_poll_at_any_line_of_a_poll(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    topic = make_topic(queues=1)
+    queue = rmq.MessageQueue(topic, "broker-a", 0)
+    fill(cluster, topic, 4, queue)
+    with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+        consumer.assign([queue])
+        inner: list[rmq.ReceivedMessage] = []
+        for interruption in at_each_line(lambda: inner.extend(consumer.poll(timeout=5.0, max_messages=2))):
+            consumer.seek(queue, 0)
+            inner.clear()
+            outer = interruption.during(lambda: consumer.poll(timeout=5.0, max_messages=2))
+            polled = sorted([*inner, *outer], key=lambda message: message.offset)
+            assert [message.text() for message in polled] == [f"{i}" for i in range(len(polled))]
 
 
 def test_what_seek_and_commit_do_not_take(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
