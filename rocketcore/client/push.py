@@ -97,6 +97,8 @@ class PushConsumer(GroupConsumer):
         self._returning: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._tell_refusals: list[Callable[[RocketError], None]] = []
+        self._soon: asyncio.Handle | None = None
+        """Joins the topics that a decorator was given for, unless someone awaits that first."""
         self._locking = asyncio.Lock()
         """Held while locks are renewed or given back: a renewal on its way would take one again that was given back."""
         self._settled_queue: MessageQueue | None = None
@@ -125,9 +127,11 @@ class PushConsumer(GroupConsumer):
         self._handlers[topic] = handler
         if self._started:
             self._service.set_handler(topic, handler)
-            self._join_soon()
+            if self._soon is None and topic not in self._shared:
+                self._soon = asyncio.get_running_loop().call_soon(self._join_soon)
 
     def _join_soon(self) -> None:
+        self._soon = None
         task = asyncio.get_running_loop().create_task(self._join_or_tell(), name="consumer-join")
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
@@ -142,6 +146,9 @@ class PushConsumer(GroupConsumer):
     async def join_topic(self, topic: str) -> None:
         """Begin to read a subscribed topic; before the consumer starts, that is left to the start."""
         if self._started and not any(queue.topic == topic for queue in self._readers):
+            if self._soon is not None:  # this is it
+                self._soon.cancel()
+                self._soon = None
             await self._join_or_forget(topic, None)
         elif self._started:
             await self._check_filters()

@@ -193,6 +193,7 @@ class PushConsumer(_Hosted):
     ) -> None:
         self._consumer = AsyncPushConsumer(namesrv, config=config, **options)
         self._ended = threading.Event()
+        self._closer: threading.Thread | None = None
         super().__init__(self._consumer)
 
     def subscribe(
@@ -273,6 +274,8 @@ class PushConsumer(_Hosted):
                 # a handler has closed the consumer while it was started
             wait_or_signal(self._ended)
         self.close()
+        if self._closer is not None:  # a handler's close came first
+            self._closer.join()
         if refusals:
             raise refusals[0]
 
@@ -285,7 +288,8 @@ class PushConsumer(_Hosted):
         on_loop = self._thread is not None and self._thread.is_current  # where coroutine handlers run
         if on_loop or self._consumer.called_by_handler():
             # The interpreter waits for this thread at its end: until then the offsets are not stored.
-            threading.Thread(target=super().close, name="consumer-close", daemon=False).start()
+            self._closer = threading.Thread(target=super().close, name="consumer-close", daemon=False)
+            self._closer.start()
         else:
             super().close()
 

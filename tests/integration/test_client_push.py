@@ -185,7 +185,6 @@ def test_a_coroutine_handler_may_close_its_blocking_consumer(
 ) -> None:
     topic, second = make_topic(), Inbox()
     consumer = rmq.PushConsumer(cluster.namesrv, group=group, start_from="first")
-    closing: list[threading.Thread] = []
     refused: list[BaseException] = []
 
     @consumer.subscribe(topic)
@@ -194,17 +193,44 @@ def test_a_coroutine_handler_may_close_its_blocking_consumer(
             consumer.close()
         except rmq.RocketError as error:
             refused.append(error)
-        closing.extend(thread for thread in threading.enumerate() if thread.name == "consumer-close")
 
     producer.send(topic, "first")
     consumer.run()
-    for thread in closing:
-        thread.join()
     assert not refused
+    assert "consumer-close" not in {thread.name for thread in threading.enumerate()}
     producer.send(topic, "second")
     with rmq.PushConsumer(cluster.namesrv, group=group, start_from="first") as another:
         another.subscribe(topic, handler=second.add)
         assert second.wait(1) == ["second"]
+
+
+@pytest.mark.parametrize("kind", ["awaited", "decorated", "both"])
+def test_a_topic_is_joined_once(cluster: LocalCluster, make_topic: MakeTopic, group: str, kind: str) -> None:
+    topic = make_topic()
+    joins: list[None] = []
+
+    async def main() -> None:
+        async with aio.PushConsumer(cluster.namesrv, group=group) as consumer:
+            await consumer.subscribe(make_topic(), handler=print)
+            join = consumer._join
+
+            async def counted() -> None:
+                joins.append(None)
+                await join()
+
+            consumer._join = counted  # type: ignore[method-assign]
+            subscription = consumer.subscribe(topic, handler=print if kind != "decorated" else None)
+            if kind != "awaited":
+                subscription(print)
+            if kind != "decorated":
+                await subscription
+            await consumer.wait_ready()
+            assert {queue.topic for queue in consumer.queues()} >= {topic}
+            while consumer._returning:
+                await asyncio.wait(consumer._returning)
+
+    asyncio.run(main())
+    assert len(joins) == 1
 
 
 def test_a_handler_may_close_its_consumer_before_run_waits(
