@@ -20,82 +20,50 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections import deque
 from collections.abc import Collection, Coroutine, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from rocketcore._fast.message import encode_batch
-from rocketcore.client.attempts import Attempts
 from rocketcore.client.config import ProducerConfig
+from rocketcore.client.delivery import Delivery
 from rocketcore.client.future import Batch, Failures, Item, Place, SendFuture
 from rocketcore.client.ids import new_uniq_key
 from rocketcore.client.lane import Lane, Windows
 from rocketcore.client.outgoing import can_be_batched, property_text
 from rocketcore.client.publisher import TopicPublisher
 from rocketcore.client.send_command import SendTarget
+from rocketcore.client.sender import Sender
 from rocketcore.errors import ClientClosed, Overloaded, RocketError
-from rocketcore.message import Message, MessageQueue, SendResult, SendStatus
+from rocketcore.message import Message, MessageQueue, SendResult
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock
 
-__all__ = ["Accumulator", "BatchSender"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["Accumulator"]
 
 MESSAGE_OVERHEAD_BYTES: Final = 22
 """What a message takes in a batch besides its body and its properties."""
 
-BATCH_PROPERTIES: Final = "WAIT\x01true\x02"
 OVER_LIMIT: Final = 2
 """A callback, which must not wait, may fill the buffer to so many times its limit."""
 
 FIRST_LOOK_UP_PAUSE: Final = 0.1
 LONGEST_LOOK_UP_PAUSE: Final = 1.0
-_LEAST_TIMEOUT: Final = 0.001
 _SLICE_SECONDS: Final = 0.5
 """Threads wait in slices of this length, so that a signal's handler runs between two."""
 FREE_SHARE: Final = 0.75
 """How much of the room that others have not taken one destination may take."""
 
 
-class BatchSender(Protocol):
-    """What the accumulator needs of its producer; ``check`` and ``find_publisher`` for any thread."""
-
-    def check(self, message: Message) -> None: ...
-
-    def find_publisher(self, topic: str) -> TopicPublisher | None: ...
-
-    async def publisher(self, topic: str, timeout: float | None = None) -> TopicPublisher: ...
-
-    async def refresh_route(self, topic: str, timeout: float) -> None: ...
-
-    def target(
-        self,
-        publisher: TopicPublisher,
-        message_group: str | None,
-        queue: MessageQueue | None,
-        avoid: Collection[int] = (),
-        full: Collection[str] = (),
-    ) -> SendTarget | None: ...
-
-    async def packed(self, body: bytes) -> tuple[bytes, int]: ...
-
-    async def attempt(
-        self, target: SendTarget, body: bytes, properties: str, msg_id: str, timeout: float,
-        *, sys_flag: int = 0, flag: int = 0, batch: bool = False,
-    ) -> SendResult: ...  # fmt: skip
-
-
 class Accumulator:
     """Collects messages and sends them as batches by ``logic``, on the event loop that runs when it is made."""
 
-    def __init__(self, logic: BatchSender, config: ProducerConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, logic: Sender, config: ProducerConfig, clock: Clock = SYSTEM_CLOCK) -> None:
         self._logic = logic
         self._config = config
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
+        self._delivery = Delivery(logic, config, clock)
         self._failures = Failures(clock)
         # Any thread uses these, each in one step.
         self._coming: deque[Item] = deque()
@@ -237,10 +205,8 @@ class Accumulator:
                 raise ClientClosed("the producer is closed")
 
     def _overloaded(self) -> Overloaded:
-        config = self._config
-        return Overloaded(
-            f"send_nowait: {self._bytes} bytes are not answered yet, buffer_bytes allows {config.buffer_bytes}"
-        )
+        limit = self._config.buffer_bytes
+        return Overloaded(f"send_nowait: {self._bytes} bytes are not answered yet, buffer_bytes allows {limit}")
 
     def _wake(self) -> None:
         """Have the loop look soon; once for any number of calls until it does.
@@ -299,21 +265,19 @@ class Accumulator:
                 batch.bytes += size
                 if batch.count >= most_count or batch.bytes >= most_bytes:
                     self._seal(batch)
-            for batch in opened.values():
-                self._note(batch)
-            for batch in self._ready:
-                self._note(batch)
+            for batch in (*opened.values(), *self._ready):
+                self._note(batch, batch.bytes)
             self._coming_bytes = 0
         finally:
             self._taking = False
 
-    def _note(self, batch: Batch) -> None:
-        """Count what a batch has grown by."""
-        grown = batch.bytes - batch.noted
-        if grown:
-            batch.noted = batch.bytes
-            self._bytes += grown
-            self._taken[batch.destination] = self._taken.get(batch.destination, 0) + grown
+    def _note(self, batch: Batch, size: int) -> None:
+        """Have a batch count as so many bytes."""
+        more, batch.noted = size - batch.noted, size
+        self._bytes += more
+        self._taken[batch.destination] = taken = self._taken.get(batch.destination, 0) + more
+        if not taken:
+            del self._taken[batch.destination]
 
     def _batch_at(self, topic: str, place: Place, size: int) -> Batch:
         """Return the batch that a message with a place of its own joins."""
@@ -424,10 +388,9 @@ class Accumulator:
             avoid = () if batch.attempts is None or lane.queue is not None else batch.attempts.avoid
             target = self._logic.target(publisher, None, lane.queue, avoid, self._windows.full)
             if target is None:
+                wanted: Collection[str] = publisher.addresses
                 if lane.queue is not None:
-                    wanted: Collection[str] = (publisher.by_queue[lane.queue].address,)
-                else:
-                    wanted = publisher.addresses
+                    wanted = (publisher.by_queue[lane.queue].address,)
                 if self._windows.wait(lane, wanted):
                     return
                 # No broker is full: a new route has none but those that failed.
@@ -493,10 +456,10 @@ class Accumulator:
         outcome: SendResult | BaseException | None = None
         try:
             try:
-                result = await self._attempt(batch, target)
+                result = await self._delivery.attempt(batch, target)
             finally:
                 self._leave(target.address)
-            if not self._is_safe_enough(batch, target, result):
+            if not self._delivery.is_safe_enough(batch, target, result):
                 batch.result = result
             else:
                 outcome = result
@@ -505,7 +468,7 @@ class Accumulator:
             raise
         except BaseException as error:
             try:
-                outcome = await self._after(batch, target, error)
+                outcome = await self._delivery.after(batch, target, error)
             except asyncio.CancelledError:
                 self._settle(batch, error)
                 raise
@@ -523,64 +486,6 @@ class Accumulator:
             self._seal_idle(list(self._open))
             self._pump()
 
-    async def _attempt(self, batch: Batch, target: SendTarget) -> SendResult:
-        if batch.request is None:
-            batch.request = await self._encode(batch)
-        body, properties, msg_id, sys_flag, flag = batch.request
-        timeout = min(self._config.timeout, max(batch.end - self._clock.monotonic(), _LEAST_TIMEOUT))
-        return await self._logic.attempt(
-            target, body, properties, msg_id, timeout, sys_flag=sys_flag, flag=flag, batch=batch.count > 1
-        )
-
-    async def _encode(self, batch: Batch) -> tuple[bytes, str, str, int, int]:
-        """Return body, properties, message ids, system flag and flag of a batch's request."""
-        if batch.count > 1:
-            _, bodies, properties, flags, *_ = map(list, zip(*batch.items, strict=True))
-            return encode_batch(bodies, properties, flags), BATCH_PROPERTIES, batch.ids(), 0, 0
-        [(future, body, text, flag, *_)] = batch.items
-        sys_flag = 0
-        if len(body) >= self._config.compress_over_bytes:
-            body, sys_flag = await self._logic.packed(body)
-        return body, text.decode(), future.msg_id, sys_flag, flag
-
-    def _attempts(self, batch: Batch) -> Attempts:
-        if batch.attempts is None:
-            # Time is what bounds them, unless the user wants none.
-            batch.attempts = Attempts(batch.topic, None if self._config.retries else 0)
-        return batch.attempts
-
-    def _is_safe_enough(self, batch: Batch, target: SendTarget, result: SendResult) -> bool:
-        if result.status is SendStatus.SEND_OK or not self._config.retry_another_broker_when_not_store_ok:
-            return True
-        if isinstance(batch.key, MessageQueue):
-            return True
-        attempts = self._attempts(batch)
-        return not attempts.not_safe(target) or attempts.count > self._config.retries
-
-    async def _after(self, batch: Batch, target: SendTarget, error: BaseException) -> SendResult | BaseException | None:
-        """Return what a failed attempt means for its batch: the outcome, or None when it may be sent again now."""
-        if not isinstance(error, RocketError):
-            return error
-        attempts = self._attempts(batch)
-        logger.debug("send failed topic=%s address=%s error=%s", batch.topic, target.address, error)
-        again = attempts.failed(target, error)
-        if again and attempts.refresh_route and self._clock.monotonic() < batch.end:
-            await self._logic.refresh_route(batch.topic, batch.end - self._clock.monotonic())
-        if again and self._all_failed(batch, attempts):
-            pause = attempts.pause()
-            again = self._clock.monotonic() + pause < batch.end
-            if again:
-                await asyncio.sleep(pause)
-        if again and self._clock.monotonic() < batch.end:
-            return None
-        return batch.result or attempts.error(self._config.delivery_timeout)
-
-    def _all_failed(self, batch: Batch, attempts: Attempts) -> bool:
-        publisher = self._logic.find_publisher(batch.topic)
-        if publisher is None or isinstance(batch.key, MessageQueue):
-            return True
-        return all(target.broker_number in attempts.avoid for target in publisher.targets)
-
     def _leave(self, address: str) -> None:
         """Give back a part of a broker's window, and let the next one have it."""
         self._windows.leave(address)
@@ -589,12 +494,7 @@ class Accumulator:
 
     def _settle(self, batch: Batch, outcome: SendResult | BaseException) -> None:
         # Room first: callbacks may send.
-        self._bytes -= batch.bytes
-        left = self._taken[batch.destination] - batch.bytes
-        if left:
-            self._taken[batch.destination] = left
-        else:
-            del self._taken[batch.destination]
+        self._note(batch, 0)
         if self._gates:
             self._let_in()
         batch.settle(outcome)

@@ -343,7 +343,7 @@ def test_a_failure_of_any_kind_is_the_outcome() -> None:
 
         remoting.open.set()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("rocketcore.client.accumulator.encode_batch", broken)
+            patch.setattr("rocketcore.client.delivery.encode_batch", broken)
             futures = [await append(accumulator, logic, Message("T", b"x")) for _ in range(3)]
             with pytest.raises(OverflowError):
                 await futures[0]

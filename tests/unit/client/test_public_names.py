@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 import textwrap
+import typing
 
 import pytest
 
@@ -67,6 +69,17 @@ def test_both_worlds_have_the_same_methods() -> None:
     assert public(aio.Producer) - internal == public(rocketcore.Producer) - {"forked"}
     for name in ("PushConsumer", "PullConsumer"):
         assert public(getattr(rocketcore, name)) - {"forked", "config", "gaps"} <= public(getattr(aio, name)), name
+
+
+@pytest.mark.parametrize("name", ["send", "send_oneway", "send_batch", "send_nowait", "send_arrow", "flush", "close"])
+def test_both_producers_take_the_same_arguments(name: str) -> None:
+    of_threads, of_loops = getattr(rocketcore.Producer, name), getattr(aio.Producer, name)
+    assert inspect.signature(of_threads).parameters == inspect.signature(of_loops).parameters
+    assert (of_threads.__doc__ or "").split("\n")[0]
+    overloads = [typing.get_overloads(each) for each in (of_threads, of_loops)]
+    assert [[inspect.signature(each).parameters for each in both] for both in overloads[:1]] == [
+        [inspect.signature(each).parameters for each in both] for both in overloads[1:]
+    ]
 
 
 def test_the_log_has_a_null_handler() -> None:

@@ -77,7 +77,7 @@ def test_a_failed_future_keeps_no_body() -> None:
                 raise OverflowError("outer") from error
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("rocketcore.client.accumulator.encode_batch", broken)
+            patch.setattr("rocketcore.client.delivery.encode_batch", broken)
             futures = [await append(accumulator, logic, Message("T", b"x")) for _ in range(2)]
             await settled(futures[0])
         for error in (futures[0]._batch.error, futures[1].exception()):
