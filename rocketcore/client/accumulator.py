@@ -49,7 +49,6 @@ OVER_LIMIT: Final = 2
 FIRST_LOOK_UP_PAUSE: Final = 0.1
 LONGEST_LOOK_UP_PAUSE: Final = 1.0
 _SLICE_SECONDS: Final = 0.5
-"""Threads wait in slices of this length, so that a signal's handler runs between two."""
 FREE_SHARE: Final = 0.75
 """How much of the room that others have not taken one destination may take."""
 
@@ -159,6 +158,8 @@ class Accumulator:
         group, target = message.message_group, None
         if queue is None and group is None and can_be_batched(message):
             return None
+        if queue is not None and not isinstance(queue, MessageQueue):
+            raise TypeError(f"message to {message.topic!r}: queue is a MessageQueue, got {type(queue).__name__}")
         if queue is not None or group is not None:
             publisher = self._logic.find_publisher(message.topic)
             if publisher is not None:
@@ -200,7 +201,7 @@ class Accumulator:
             left = end - self._clock.monotonic()
             if left <= 0:
                 raise self._overloaded()
-            gate.acquire(timeout=min(left, _SLICE_SECONDS))
+            gate.acquire(timeout=min(left, _SLICE_SECONDS))  # in slices: a signal's handler runs between two
             if self._closed:
                 raise ClientClosed("the producer is closed")
 
@@ -209,14 +210,13 @@ class Accumulator:
         return Overloaded(f"send_nowait: {self._bytes} bytes are not answered yet, buffer_bytes allows {limit}")
 
     def _wake(self) -> None:
-        """Have the loop look soon; once for any number of calls until it does.
-
-        A number and no flag says that someone has called: where the loop looks between the two steps, the next caller
-        calls once more, and nobody is left waiting for a call that was answered before he came.
-        """
-        look = self._looks
-        if self._called != look:
-            self._loop.call_soon_threadsafe(self._pump)
+        """Have the loop look soon; once for any number of calls until it does."""
+        # A number and no flag: where the loop looks between the two steps, the next caller calls once more.
+        if self._called != (look := self._looks):
+            try:
+                self._loop.call_soon_threadsafe(self._pump)
+            except RuntimeError:
+                raise ClientClosed("the producer is closed: its loop has ended") from None
             self._called = look
 
     def _refuse_late(self) -> None:
@@ -416,7 +416,7 @@ class Accumulator:
         """Move a batch to the lane of its queue, now that the topic's queues are known."""
         try:
             target = self._logic.target(publisher, batch.group, batch.queue)
-        except Exception as error:  # a selector may be anyone's
+        except BaseException as error:  # a selector may be anyone's, and must not end the loop
             self._settle(batch, error)
             return
         assert target is not None, "no broker is avoided"

@@ -7,9 +7,12 @@ import asyncio
 import pytest
 
 from rocketcore.client.accumulator import Accumulator
+from rocketcore.client.config import ProducerConfig
+from rocketcore.client.instance import ClientInstance
 from rocketcore.client.producer import ProducerLogic
+from rocketcore.client.runtime import ASYNCIO
 from rocketcore.codes import RequestCode
-from rocketcore.errors import ConnectError, ForkedClient, RequestTimeout, SendsFailed
+from rocketcore.errors import ClientClosed, ConnectError, ForkedClient, RequestTimeout, SendsFailed
 from rocketcore.message import Message
 from rocketcore.protocol.command import RemotingCommand
 from tests.unit.client.fakes import Outcome
@@ -146,3 +149,43 @@ def test_a_child_is_told_that_its_parent_sends(monkeypatch: pytest.MonkeyPatch) 
             assert future.result().offset == 7
 
     run(body)
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, ValueError])
+def test_a_selector_that_exits_ends_no_other_send(end: type[BaseException]) -> None:
+    def select(group: str, count: int) -> int:
+        if group == "bad":
+            raise end
+        return 0
+
+    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+        remoting.open.set()
+        bad = await append(accumulator, logic, Message("T", b"x", message_group="bad"))  # the route is not known yet
+        good = await append(accumulator, logic, Message("T", b"x", message_group="good"))
+        assert (await good).offset == 7
+        assert isinstance(bad.exception(), end)
+        with pytest.raises(end):
+            accumulator.append(Message("T", b"x", message_group="bad"))
+        assert (await (await append(accumulator, logic, Message("T", b"x")))).offset == 7
+
+    run(body, selector=select)
+
+
+def test_a_queue_of_a_wrong_type_is_refused_at_once() -> None:
+    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+        with pytest.raises(TypeError, match="queue is a MessageQueue, got str"):
+            accumulator.append(Message("T", b"x"), "T")  # type: ignore[arg-type]
+        await accumulator.flush()
+
+    run(body)
+
+
+def test_a_loop_that_has_ended_is_told_as_such() -> None:
+    async def make() -> Accumulator:
+        config = ProducerConfig()
+        return Accumulator(ProducerLogic(config, ClientInstance(config, Gate(), ASYNCIO)), config)
+
+    accumulator = asyncio.run(make())
+    for _ in range(2):
+        with pytest.raises(ClientClosed, match="its loop has ended"):
+            accumulator.append(Message("T", b"x"))
