@@ -73,8 +73,7 @@ class Accumulator:
         self._called = -1
         """The number of the loop's look that someone has called for."""
         self._unplaced = self._new_batch("", None, "")
-        self._batch_bytes = config.batch_bytes
-        self._batch_count = config.batch_count
+        self._batch_bytes, self._batch_count = config.batch_bytes, config.batch_count
         self._free_bytes = round(config.buffer_bytes * FREE_SHARE)
         # What follows belongs to the loop; others only look.
         self._looks = 0
@@ -570,7 +569,8 @@ class Accumulator:
         self._let_in()
         try:
             async with asyncio.timeout(timeout):
-                await self.settle_so_far()
+                while self._coming or self._unsettled:  # who was about to append when we closed has done so
+                    await self.settle_so_far()
         except TimeoutError:
             pass
         finally:

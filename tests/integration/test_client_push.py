@@ -107,7 +107,7 @@ def test_a_body_that_does_not_decompress_keeps_nothing_behind_it_from_being_read
     queue = rmq.MessageQueue(topic, "broker-a", 0)
     producer.send(topic, "before", queue=queue)
     with monkeypatch.context() as patch:
-        patch.setattr("rocketcore.client.producer.compress", lambda *arguments: b"no stream of zlib")
+        patch.setattr("rocketcore.client.sender.compress", lambda *arguments: b"no stream of zlib")
         producer.send(topic, bytes(10_000), queue=queue)
     producer.send(topic, "after", queue=queue)
     with rmq.PushConsumer(cluster.namesrv, group=group, start_from="first", ordered=True) as consumer:

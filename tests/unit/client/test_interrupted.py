@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 
@@ -16,7 +17,10 @@ from rocketcore.client.ids import UniqKeys
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.producer import ProducerLogic
 from rocketcore.client.runtime import ASYNCIO, LoopThread
+from rocketcore.codes import RequestCode
+from rocketcore.errors import ClientClosed
 from rocketcore.message import Message
+from rocketcore.protocol.command import RemotingCommand
 from tests.unit.client.fakes import FakeRemoting, route
 from tests.unit.client.interruptions import Interruption, Stop, at_each_line, stop
 
@@ -25,11 +29,26 @@ pytestmark = pytest.mark.timeout(60)
 WAIT = 10.0
 
 
+class Held(FakeRemoting):
+    """Answers sends when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__({"T": route("a")})
+        self.open = threading.Event()
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        # the test is another thread
+        while command.code != RequestCode.GET_ROUTEINFO_BY_TOPIC and not self.open.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        return await super().invoke(address, command, timeout)
+
+
 class Hosted:
     """An accumulator on a loop of its own, as a blocking producer has it."""
 
     def __init__(self, thread: LoopThread) -> None:
-        self.remoting = FakeRemoting({"T": route("a")})
+        self.remoting = Held()
+        self.remoting.open.set()
         self._thread = thread
         self._count = 0
         config = ProducerConfig(linger=0.001, delivery_timeout=WAIT)
@@ -54,6 +73,13 @@ class Hosted:
 
     def close(self) -> None:
         self._thread.run(self._accumulator.close(), WAIT)
+
+    def begin_close(self) -> Future[None]:
+        """Close, as far as it goes while nothing is answered."""
+        closing = asyncio.run_coroutine_threadsafe(self._accumulator.close(), self._thread.loop)
+        for _ in range(3):
+            self._thread.run(asyncio.sleep(0))
+        return closing
 
 
 @pytest.fixture
@@ -174,3 +200,28 @@ def test_threads_and_their_handlers_hand_over_each_message_once(thread: LoopThre
     ids = [future.msg_id for future in futures]
     text = b"".join(request.body + str(request.ext_fields).encode() for _, request in hosted.remoting.asked)
     assert [text.count(each.encode()) for each in ids] == [1] * 1200
+
+
+def test_what_a_closing_producer_takes_it_sends(thread: LoopThread) -> None:
+    closing: list[Future[None]] = []
+    hosted = Hosted(thread)
+    taken = 0
+
+    def begin_close() -> None:
+        closing.append(hosted.begin_close())
+
+    for interruption in at_each_line(begin_close):
+        hosted = Hosted(thread)
+        hosted.remoting.open.clear()
+        first = hosted.send()
+        late = None
+        with contextlib.suppress(ClientClosed):
+            late = interruption.during(hosted.send)
+        hosted.remoting.open.set()
+        if closing:
+            closing.pop().result(WAIT)
+        assert first.result(WAIT)
+        if late is not None:
+            taken += 1
+            assert late.result(WAIT)
+    assert taken > 1, "none was taken while the producer closed"
