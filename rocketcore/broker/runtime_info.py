@@ -37,7 +37,14 @@ class RuntimeInfo:
 
     def table(self) -> dict[str, str]:
         """Name → value of everything that is known."""
-        return {**self._process(), **self._traffic(), **self._store(), **self._delays(), **self._pools()}
+        return {
+            **self._process(),
+            **self._traffic(),
+            **self._store(),
+            **self._trouble(),
+            **self._delays(),
+            **self._pools(),
+        }
 
     def _process(self) -> dict[str, str]:
         context = self._context
@@ -94,6 +101,18 @@ class RuntimeInfo:
         store = self._context.store
         record = store.lookup(store.min_physical_offset)
         return -1 if record is None else _store_timestamp(record)
+
+    def _trouble(self) -> dict[str, str]:
+        """What the store found wrong since the start; names of ours, in docs/architecture.md."""
+        store = self._context.store
+        return {
+            "damagedMessages": str(store.damaged_records),
+            "damagedLogBytes": str(store.recovery.damaged_bytes),
+            "tornLogBytes": str(store.recovery.torn_bytes),
+            "logReadErrors": str(store.read_errors),
+            "repairedConsumeQueues": str(store.repaired_queues),
+            "arrivalListenerErrors": str(store.listener_errors),
+        }
 
     def _delays(self) -> dict[str, str]:
         offsets = {

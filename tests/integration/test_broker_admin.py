@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -251,6 +252,34 @@ def test_run_time_information(tmp_path: Path) -> None:
             assert int(table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"]) == 0
 
     play(tmp_path, scenario)
+
+
+def test_run_time_information_counts_what_the_store_found_wrong(tmp_path: Path) -> None:
+    trouble = ("damagedMessages", "damagedLogBytes", "tornLogBytes", "logReadErrors", "repairedConsumeQueues")
+    trouble += ("arrivalListenerErrors",)
+
+    async def run() -> None:
+        async with asyncio.timeout(30), running_broker(tmp_path) as client:
+            for _ in range(3):
+                await client.send("T", b"12345")
+            found = await client.records("T")
+            table = KVTable.decode((await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+            assert {name: table[name] for name in trouble} == dict.fromkeys(trouble, "0")
+            flip(found[1].physical_offset + 88)
+            assert len(await client.records("T")) == 2
+            table = KVTable.decode((await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+            assert {name: table[name] for name in trouble} == dict.fromkeys(trouble, "0") | {"damagedMessages": "1"}
+        shutil.rmtree(tmp_path / "consumequeue")
+        async with asyncio.timeout(30), running_broker(tmp_path) as client:
+            table = KVTable.decode((await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+            assert int(table["damagedLogBytes"]) == found[2].physical_offset - found[1].physical_offset
+
+    def flip(position: int) -> None:
+        with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as log:
+            log.seek(position)
+            log.write(b"X")
+
+    asyncio.run(run())
 
 
 def test_live_settings_change_and_others_do_not(tmp_path: Path) -> None:

@@ -85,6 +85,10 @@ class Recovery:
     def damaged_bytes(self) -> int:
         return sum(one.length for one in self.damaged)
 
+    @property
+    def torn_bytes(self) -> int:
+        return sum(one.length for one in self.torn)
+
 
 def is_queued(sys_flag: int) -> bool:
     """Whether a record gets a unit: prepared and rolled back transaction messages do not."""
