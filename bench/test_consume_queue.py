@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rocketcore._fast import consume_queue
+from rocketcore._fast import commit_log, consume_queue
 from tests.reference import consume_queue as reference
 from tests.reference.consume_queue import Unit
 
@@ -59,3 +59,28 @@ def test_append(benchmark: Any, row: str) -> None:
     else:
         benchmark(consume_queue.put_units, out, 0, columns[:, 0], columns[:, 1], columns[:, 2])
     assert bytes(out) == reference.encode(UNITS)
+
+
+@pytest.mark.parametrize("queues", [8, 1000])
+def test_collect(benchmark: Any, queues: int) -> None:
+    """The rows of a walk over messages that a start finds, into their queues."""
+    names = [b"topic-%d" % (queue // 8) for queue in range(queues)]
+    topics = b"".join(names)
+    starts = [sum(map(len, names[:queue])) for queue in range(queues)]
+    rows = np.zeros((4096, commit_log.COLUMNS), np.int64)
+    for index in range(len(rows)):
+        queue = index * 37 % queues
+        rows[index, commit_log.TOPIC_START], rows[index, commit_log.TOPIC_LENGTH] = starts[queue], len(names[queue])
+        rows[index, commit_log.QUEUE_ID] = queue % 8
+        rows[index, commit_log.QUEUE_OFFSET] = index // queues
+
+    def followed() -> tuple[tuple[consume_queue.UnitCollector], dict[str, Any]]:
+        collector = consume_queue.UnitCollector()
+        for queue, name in enumerate(names):
+            collector.follow(name, queue % 8, 0)
+        return (collector,), {}
+
+    benchmark.group = f"consume-queue-collect-{queues}-queues"
+    benchmark.extra_info |= {"messages": len(rows)}
+    taken = benchmark.pedantic(lambda collector: collector.collect(topics, rows, 0, 4096), setup=followed, rounds=50)
+    assert taken == len(rows)

@@ -30,6 +30,7 @@ from rocketcore._fast.record cimport (
     read_record,
 )
 from rocketcore._fast.record cimport PHYSICAL_OFFSET as RECORD_PHYSICAL_OFFSET
+from rocketcore._fast.record cimport PREPARED_OFFSET as RECORD_PREPARED_OFFSET
 from rocketcore._fast.record cimport PROPERTIES_LENGTH as RECORD_PROPERTIES_LENGTH
 from rocketcore._fast.record cimport PROPERTIES_START as RECORD_PROPERTIES_START
 from rocketcore._fast.record cimport QUEUE_ID as RECORD_QUEUE_ID
@@ -42,21 +43,6 @@ from rocketcore._fast.record cimport TOPIC_START as RECORD_TOPIC_START
 from rocketcore._fast.record cimport TOTAL_SIZE as RECORD_TOTAL_SIZE
 from rocketcore._fast.status cimport OK
 from rocketcore._fast.table cimport take_bytes, take_range, take_rows
-
-cdef enum:
-    PHYSICAL_OFFSET
-    SIZE
-    TAGS_CODE
-    QUEUE_ID
-    QUEUE_OFFSET
-    STORE_TIMESTAMP
-    TOPIC_START
-    TOPIC_LENGTH
-    SYS_FLAG
-    PROPERTIES_START
-    PROPERTIES_LENGTH
-    DELAY_LEVEL
-    COLUMNS
 
 # The rows that consume_queue.scan_units fills.
 cdef enum:
@@ -89,6 +75,7 @@ globals().update({
     "PROPERTIES_START": <int>PROPERTIES_START,
     "PROPERTIES_LENGTH": <int>PROPERTIES_LENGTH,
     "DELAY_LEVEL": <int>DELAY_LEVEL,
+    "PREPARED_OFFSET": <int>PREPARED_OFFSET,
     "COLUMNS": <int>COLUMNS,
     "END_OF_DATA": <int>END_OF_DATA,
     "FILLER": <int>FILLER,
@@ -190,6 +177,7 @@ cdef Walk walk_loop(
         row[SYS_FLAG] = record[RECORD_SYS_FLAG]
         row[PROPERTIES_START] = record[RECORD_PROPERTIES_START]
         row[PROPERTIES_LENGTH] = record[RECORD_PROPERTIES_LENGTH]
+        row[PREPARED_OFFSET] = record[RECORD_PREPARED_OFFSET]
         read_properties(data, row)
         at += size
         row += COLUMNS
@@ -238,9 +226,10 @@ def walk(data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, bint
 
     data         bytes-like, read only, not kept; it may be a read-only map of the segment
     base_offset  physical offset of ``data[0]``
-    rows         int64[k, 12], filled from row 0: PHYSICAL_OFFSET SIZE TAGS_CODE QUEUE_ID QUEUE_OFFSET STORE_TIMESTAMP
-                 TOPIC_START TOPIC_LENGTH SYS_FLAG PROPERTIES_START PROPERTIES_LENGTH DELAY_LEVEL; …_START are positions
-                 in ``data``, TAGS_CODE is Java's hash of TAGS (0 without), DELAY_LEVEL the number in DELAY (0 without)
+    rows         int64[k, 13], filled from row 0: PHYSICAL_OFFSET SIZE TAGS_CODE QUEUE_ID QUEUE_OFFSET STORE_TIMESTAMP
+                 TOPIC_START TOPIC_LENGTH SYS_FLAG PROPERTIES_START PROPERTIES_LENGTH DELAY_LEVEL PREPARED_OFFSET;
+                 …_START are positions in ``data``, TAGS_CODE is Java's hash of TAGS (0 without), DELAY_LEVEL the number
+                 in DELAY (0 without), PREPARED_OFFSET the prepared transaction offset
     check_crc    compare records with their checksum, those without one only their bodies with their CRC
     sealed       the records have checksums, as an earlier call found
     returns      (count, position, status, sealed): rows filled, the first byte not consumed, why the walk stopped

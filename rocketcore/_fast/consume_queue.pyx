@@ -1,4 +1,5 @@
-"""Consume-queue units: append, scan by tag within the limits of a pull, recover, search by log position.
+"""Consume-queue units: append, scan by tag within the limits of a pull, recover, search by log position, make them of
+the rows of a walk over the log.
 
 layout    physical_offset i64 · size i32 · tags_code i64, big-endian, 20 bytes; unit i is at byte 20 · i of its queue.
           A queue that does not begin at 0 is filled before its first unit with blanks {0, 0x7FFFFFFF, 0}
@@ -6,9 +7,22 @@ RocketMQ  store/ConsumeQueue.java, 5.5.0
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy
 
-from rocketcore._fast.record cimport rc_get_i32, rc_get_i64, rc_put_32, rc_put_64
+from rocketcore._fast.commit_log cimport COLUMNS as ROW_COLUMNS
+from rocketcore._fast.commit_log cimport PHYSICAL_OFFSET as ROW_PHYSICAL_OFFSET
+from rocketcore._fast.commit_log cimport QUEUE_ID as ROW_QUEUE_ID
+from rocketcore._fast.commit_log cimport QUEUE_OFFSET as ROW_QUEUE_OFFSET
+from rocketcore._fast.commit_log cimport SIZE as ROW_SIZE
+from rocketcore._fast.commit_log cimport SYS_FLAG as ROW_SYS_FLAG
+from rocketcore._fast.commit_log cimport TAGS_CODE as ROW_TAGS_CODE
+from rocketcore._fast.commit_log cimport TOPIC_LENGTH as ROW_TOPIC_LENGTH
+from rocketcore._fast.commit_log cimport TOPIC_START as ROW_TOPIC_START
+from rocketcore._fast.mapped cimport guards, rc_enter, rc_guard, rc_leave, rc_try
+from rocketcore._fast.record cimport rc_crc32, rc_get_i32, rc_get_i64, rc_put_32, rc_put_64, takes_unit
 from rocketcore._fast.status cimport OFFSET_NEGATIVE, OK, SIZE_NEGATIVE, Status, fail
 from rocketcore._fast.table cimport take_bytes, take_rows
 
@@ -278,3 +292,232 @@ def first_at_least(units, int64_t physical_offset):
         return low
     finally:
         PyBuffer_Release(&source)
+
+
+def is_queued(int64_t sys_flag):
+    """Whether a record gets a unit: prepared and rolled back transaction messages do not."""
+    return takes_unit(sys_flag)
+
+
+cdef struct Followed:
+    uint8_t* topic
+    int64_t topic_length
+    int64_t queue_id
+    int64_t next_offset
+    uint8_t* units
+    Py_ssize_t length
+    Py_ssize_t capacity
+    uint32_t hash
+
+
+cdef struct Queues:
+    Followed* entries
+    Py_ssize_t count
+    Py_ssize_t room
+    int32_t* slots  # of a hash table: index of an entry + 1, or 0; at most half of them are taken
+    uint32_t mask
+
+
+cdef inline Py_ssize_t find_queue(
+    const Queues* queues, const uint8_t* topic, int64_t length, int64_t queue_id, uint32_t value
+) noexcept nogil:
+    """Return the index of a queue, -1 where it is not followed."""
+    cdef uint32_t slot = value & queues.mask
+    cdef const Followed* entry
+    while queues.slots[slot]:
+        entry = &queues.entries[queues.slots[slot] - 1]
+        if (
+            entry.hash == value and entry.queue_id == queue_id and entry.topic_length == length
+            and memcmp(entry.topic, topic, length) == 0
+        ):
+            return queues.slots[slot] - 1
+        slot = (slot + 1) & queues.mask
+    return -1
+
+
+cdef inline void take_slot(Queues* queues, Py_ssize_t index) noexcept nogil:
+    cdef uint32_t slot = queues.entries[index].hash & queues.mask
+    while queues.slots[slot]:
+        slot = (slot + 1) & queues.mask
+    queues.slots[slot] = <int32_t>index + 1
+
+
+cdef inline bint grow(Followed* queue) noexcept nogil:
+    cdef Py_ssize_t capacity = 2 * queue.capacity if queue.capacity else 16 * UNIT_SIZE
+    cdef uint8_t* units = <uint8_t*>realloc(queue.units, capacity)
+    if units == NULL:
+        return False
+    queue.units = units
+    queue.capacity = capacity
+    return True
+
+
+cdef bint collect_loop(
+    Queues* queues, const uint8_t* data, const int64_t* rows, Py_ssize_t count, Py_ssize_t* done
+) noexcept nogil:
+    """Whether there was memory; ``done`` gets the rows taken."""
+    cdef const int64_t* row = rows
+    cdef const uint8_t* topic
+    cdef Followed* queue
+    cdef Py_ssize_t index
+    while done[0] < count:
+        topic = data + row[ROW_TOPIC_START]
+        index = find_queue(
+            queues, topic, row[ROW_TOPIC_LENGTH], row[ROW_QUEUE_ID],
+            rc_crc32(topic, row[ROW_TOPIC_LENGTH], <uint32_t>row[ROW_QUEUE_ID]),
+        )
+        if index < 0 or not takes_unit(row[ROW_SYS_FLAG]):
+            break
+        queue = &queues.entries[index]
+        if queue.next_offset != row[ROW_QUEUE_OFFSET]:
+            break
+        if queue.length == queue.capacity and not grow(queue):
+            return False
+        write_unit(
+            queue.units + queue.length, row[ROW_PHYSICAL_OFFSET], <int32_t>row[ROW_SIZE], row[ROW_TAGS_CODE]
+        )
+        queue.length += UNIT_SIZE
+        queue.next_offset += 1
+        row += ROW_COLUMNS
+        done[0] += 1
+    return True
+
+
+cdef bint guarded_collect(
+    Queues* queues, const uint8_t* data, int64_t length, const int64_t* rows, Py_ssize_t count, Py_ssize_t* done
+) noexcept nogil:
+    """Collect up to a row whose topic cannot be read: nothing of it was kept by then."""
+    cdef rc_guard guard
+    cdef rc_guard** top = guards()
+    cdef bint enough = True
+    rc_enter(&guard, top, data, length)
+    if rc_try(guard):
+        enough = collect_loop(queues, data, rows, count, done)
+        rc_leave(&guard, top)
+    return enough
+
+
+cdef class UnitCollector:
+    """Units of the messages that a walk over the log finds, by queue: what a start does with most of them.
+
+    A queue takes part once it is followed; its messages must come one after the other from then on. What else there is
+    (a queue that is new, a gap, a message that gets no unit) stops ``collect``, for the caller to deal with.
+    """
+
+    cdef Queues queues
+
+    def __cinit__(self):
+        self.queues.mask = 63
+        self.queues.slots = <int32_t*>calloc(self.queues.mask + 1, sizeof(int32_t))
+        if self.queues.slots == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.queues.count):
+            free(self.queues.entries[i].topic)
+            free(self.queues.entries[i].units)
+        free(self.queues.entries)
+        free(self.queues.slots)
+
+    def follow(self, bytes topic, int64_t queue_id, int64_t queue_offset):
+        """Take the messages of a queue from ``queue_offset`` on; returns its number, the same each time.
+
+        raises  ValueError where units of it were collected and not taken
+        """
+        cdef Py_ssize_t length = PyBytes_GET_SIZE(topic), index
+        cdef const uint8_t* name = <const uint8_t*>PyBytes_AS_STRING(topic)
+        cdef uint32_t value = rc_crc32(name, length, <uint32_t>queue_id)
+        index = find_queue(&self.queues, name, length, queue_id, value)
+        if index < 0:
+            index = self._add(name, length, queue_id, value)
+        elif self.queues.entries[index].length:
+            raise ValueError("the queue has units that were not taken")
+        self.queues.entries[index].next_offset = queue_offset
+        return index
+
+    cdef Py_ssize_t _add(self, const uint8_t* topic, Py_ssize_t length, int64_t queue_id, uint32_t value) except -1:
+        cdef Queues* queues = &self.queues
+        cdef Followed* entries
+        cdef int32_t* slots
+        cdef Py_ssize_t i
+        if queues.count == queues.room:
+            entries = <Followed*>realloc(queues.entries, (2 * queues.room + 32) * sizeof(Followed))
+            if entries == NULL:
+                raise MemoryError
+            queues.entries = entries
+            queues.room = 2 * queues.room + 32
+        if 2 * (queues.count + 1) > queues.mask:
+            slots = <int32_t*>calloc(2 * (<size_t>queues.mask + 1), sizeof(int32_t))
+            if slots == NULL:
+                raise MemoryError
+            free(queues.slots)
+            queues.slots = slots
+            queues.mask = 2 * queues.mask + 1
+            for i in range(queues.count):
+                take_slot(queues, i)
+        entries = &queues.entries[queues.count]
+        entries[0] = Followed(NULL, length, queue_id, 0, NULL, 0, 0, value)
+        entries.topic = <uint8_t*>malloc(length + 1)
+        if entries.topic == NULL:
+            raise MemoryError
+        memcpy(entries.topic, topic, length)
+        take_slot(queues, queues.count)
+        queues.count += 1
+        return queues.count - 1
+
+    def collect(self, data, rows, Py_ssize_t first, Py_ssize_t last):
+        """Make units of rows ``first`` to ``last`` of a walk.
+
+        data     what was walked, as for ``commit_log.walk``
+        rows     as ``commit_log.walk`` filled it
+        returns  the first row that was not taken: ``last``, or one of a queue that is not followed, or whose place in
+                 its queue is another than the next, or that gets no unit, or whose topic cannot be read
+        raises   ValueError for rows that are not in the table, or a topic that is not in the data; MemoryError
+        """
+        cdef Py_buffer source, table
+        cdef Py_ssize_t done = 0, i
+        cdef const int64_t* row
+        cdef bint enough
+        take_bytes(data, &source)
+        try:
+            take_rows(rows, &table, ROW_COLUMNS, False)
+            try:
+                if first < 0 or last < first or last > table.shape[0]:
+                    raise ValueError(f"rows {first} to {last} of {table.shape[0]}")
+                row = <const int64_t*>table.buf + first * ROW_COLUMNS
+                for i in range(last - first):
+                    if (
+                        row[i * ROW_COLUMNS + ROW_TOPIC_START] < 0 or row[i * ROW_COLUMNS + ROW_TOPIC_LENGTH] < 0
+                        or row[i * ROW_COLUMNS + ROW_TOPIC_START] > source.len
+                        or row[i * ROW_COLUMNS + ROW_TOPIC_LENGTH]
+                        > source.len - row[i * ROW_COLUMNS + ROW_TOPIC_START]
+                    ):
+                        raise ValueError(f"the topic of row {first + i} is not within the data")
+                with nogil:
+                    enough = guarded_collect(
+                        &self.queues, <const uint8_t*>source.buf, source.len, row, last - first, &done
+                    )
+            finally:
+                PyBuffer_Release(&table)
+        finally:
+            PyBuffer_Release(&source)
+        if not enough:
+            raise MemoryError
+        return first + done
+
+    def take(self, Py_ssize_t number):
+        """Return the units of a queue that were collected since the last call, and forget them.
+
+        raises  IndexError for a number that ``follow`` did not return
+        """
+        cdef Followed* queue
+        cdef bytes units
+        if number < 0 or number >= self.queues.count:
+            raise IndexError(f"queue {number} of {self.queues.count}")
+        queue = &self.queues.entries[number]
+        units = PyBytes_FromStringAndSize(<char*>queue.units, queue.length)
+        free(queue.units)
+        queue.units = NULL
+        queue.length = queue.capacity = 0
+        return units

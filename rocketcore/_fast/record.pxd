@@ -61,6 +61,8 @@ cdef enum Magic:
 
 cdef enum SysFlag:
     TRANSACTION_MASK = 0xC
+    TRANSACTION_PREPARED = 0x4
+    TRANSACTION_ROLLBACK = 0xC
     BORN_HOST_V6 = 0x10
     STORE_HOST_V6 = 0x20
     NEED_UNWRAP = 0x40
@@ -109,6 +111,11 @@ cdef enum:
 cdef inline uint32_t body_crc(const uint8_t* body, size_t length) noexcept nogil:
     """CRC-32 with the sign bit cleared, as RocketMQ stores it; 0 for an empty body."""
     return rc_crc32(body, length, 0) & 0x7FFFFFFF
+
+
+cdef inline bint takes_unit(int64_t sys_flag) noexcept nogil:
+    """Whether a record is in a consume queue: prepared and rolled back transaction messages are not."""
+    return sys_flag & TRANSACTION_MASK != TRANSACTION_PREPARED and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
 
 
 cdef inline int64_t host_size(int64_t sys_flag, int v6_bit) noexcept nogil:

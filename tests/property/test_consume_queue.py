@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketcore._fast import consume_queue
+from rocketcore._fast import commit_log, consume_queue
 from rocketcore.errors import DecodeError
 from tests.reference import consume_queue as reference
-from tests.reference.consume_queue import Unit
+from tests.reference.consume_queue import Row, Unit
 
 OFFSETS = st.integers(0, 1 << 20) | st.integers(-(1 << 63), (1 << 63) - 1)
 SIZES = st.integers(91, 5000) | st.sampled_from([0, -1, reference.BLANK_SIZE])
@@ -85,3 +85,58 @@ def test_first_at_least_is_bisect(offsets: list[int], wanted: int) -> None:
     offsets.sort()
     data = reference.encode([Unit(offset, 100, 0) for offset in offsets])
     assert consume_queue.first_at_least(data, wanted) == bisect.bisect_left(offsets, wanted)
+
+
+QUEUES = st.tuples(st.sampled_from([b"", b"T", b"TT", b"t" * 127]), st.integers(0, 40))
+ROWS = st.lists(
+    st.builds(
+        lambda queue, offset, sys_flag, unit: Row(*queue, offset, sys_flag, unit),
+        QUEUES,
+        st.integers(0, 3),
+        st.sampled_from([0, 0, 0, 4, 8, 12, 0x31]),
+        st.builds(Unit, st.integers(0, 1 << 50), st.integers(91, 1 << 22), st.integers(-(1 << 31), (1 << 31) - 1)),
+    ),
+    max_size=80,
+)
+
+
+@settings(max_examples=200)
+@given(ROWS, st.integers(1, 30))
+def test_units_of_a_walk_are_the_references(rows: list[Row], at_a_time: int) -> None:
+    """What stops the collector is dealt with as a start does: the queue is followed behind that message."""
+    data = b"".join(row.topic for row in rows)
+    table = np.zeros((len(rows), commit_log.COLUMNS), np.int64)
+    position = 0
+    for index, row in enumerate(rows):
+        table[index, commit_log.TOPIC_START] = position
+        position += len(row.topic)
+        table[index, commit_log.TOPIC_LENGTH] = len(row.topic)
+        table[index, commit_log.QUEUE_ID] = row.queue_id
+        table[index, commit_log.QUEUE_OFFSET] = row.queue_offset
+        table[index, commit_log.SYS_FLAG] = row.sys_flag
+        table[index, commit_log.PHYSICAL_OFFSET] = row.unit.physical_offset
+        table[index, commit_log.SIZE] = row.unit.size
+        table[index, commit_log.TAGS_CODE] = row.unit.tags_code
+    kernel, wanted = consume_queue.UnitCollector(), reference.UnitCollector()
+    first = 0
+    while first < len(rows):
+        last = min(first + at_a_time, len(rows))
+        stopped = kernel.collect(data, table, first, last)
+        assert stopped == wanted.collect(rows, first, last)
+        first = stopped
+        if stopped < last:
+            row = rows[stopped]
+            number = wanted.numbers.get((row.topic, row.queue_id))
+            if number is not None:
+                assert kernel.take(number) == wanted.take(number)
+            again = kernel.follow(row.topic, row.queue_id, row.queue_offset + 1)
+            assert again == wanted.follow(row.topic, row.queue_id, row.queue_offset + 1)
+            first += 1
+    for number in range(len(wanted.units)):
+        assert kernel.take(number) == wanted.take(number)
+        assert kernel.take(number) == b""
+
+
+@given(st.integers(0, 255))
+def test_messages_of_transactions_that_are_open_or_rolled_back_get_no_unit(sys_flag: int) -> None:
+    assert consume_queue.is_queued(sys_flag) is not bool(sys_flag & 4)

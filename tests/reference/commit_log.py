@@ -140,6 +140,7 @@ def dispatch_row(record: Stored) -> dict[str, int | bytes]:
         "STORE_TIMESTAMP": record.store_timestamp,
         "SYS_FLAG": record.sys_flag,
         "DELAY_LEVEL": delay_level(record.properties),
+        "PREPARED_OFFSET": record.prepared_offset,
         "TOPIC": record.topic,
         "PROPERTIES": record.properties,
     }

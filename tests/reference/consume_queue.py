@@ -56,3 +56,45 @@ def scan(
 
 def recover(units: Sequence[Unit]) -> int:
     return next((i for i, unit in enumerate(units) if unit.physical_offset < 0 or unit.size <= 0), len(units))
+
+
+class Row(NamedTuple):
+    """What a walk over the log tells of a message, as far as its unit needs it."""
+
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    unit: Unit
+
+
+class UnitCollector:
+    """What the kernel's does, with dictionaries."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[tuple[bytes, int], int] = {}
+        self.next_offsets: list[int] = []
+        self.units: list[list[Unit]] = []
+
+    def follow(self, topic: bytes, queue_id: int, queue_offset: int) -> int:
+        number = self.numbers.setdefault((topic, queue_id), len(self.numbers))
+        if number == len(self.units):
+            self.units.append([])
+            self.next_offsets.append(0)
+        assert not self.units[number]
+        self.next_offsets[number] = queue_offset
+        return number
+
+    def collect(self, rows: Sequence[Row], first: int, last: int) -> int:
+        for index in range(first, last):
+            row = rows[index]
+            number = self.numbers.get((row.topic, row.queue_id))
+            if number is None or row.sys_flag & 4 or self.next_offsets[number] != row.queue_offset:
+                return index
+            self.units[number].append(row.unit)
+            self.next_offsets[number] += 1
+        return last
+
+    def take(self, number: int) -> bytes:
+        taken, self.units[number] = self.units[number], []
+        return encode(taken)

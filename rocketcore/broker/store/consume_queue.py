@@ -101,6 +101,11 @@ class ConsumeQueue:
         self.max_offset = queue_offset + 1
         return True
 
+    def extend(self, units: bytes) -> None:
+        """Add units of the messages that follow one another at the end of the queue."""
+        self._tail += units
+        self.max_offset += len(units) // UNIT_SIZE
+
     def _fill_to(self, queue_offset: int) -> None:
         if self.max_offset == 0:
             # The first file begins at a multiple of its size; blanks stand before the first unit (Java: fillPreBlank).

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from rocketcore._fast.commit_log import COLUMNS, DELAY_LEVEL, FILLER, FULL, PHYSICAL_OFFSET, walk
+from rocketcore._fast.commit_log import COLUMNS, DELAY_LEVEL, FILLER, FULL, PREPARED_OFFSET, walk
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.damage import TOMBSTONE_MIN_BYTES
 from rocketcore.broker.store.table import Table
@@ -16,8 +16,6 @@ from rocketcore.broker.store.table import Table
 __all__ = ["find_deliveries"]
 
 _ROWS = 1024
-_BORN_HOST_V6 = 0x10
-_STORE_HOST_V6 = 0x20
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +33,8 @@ def find_deliveries(log: CommitLog, start: int, end: int) -> set[int]:
         at, status = start - segment.start, FULL
         while status == FULL and at < stop:
             count, at, status = walk(view, at, stop, segment.start, table.view, False)[:3]
-            for row, level in enumerate(table.column(DELAY_LEVEL, count)):
-                if level > 0:
-                    found.add(_prepared_offset(view, table.row(row)[PHYSICAL_OFFSET] - segment.start))
+            levels, prepared = table.column(DELAY_LEVEL, count), table.column(PREPARED_OFFSET, count)
+            found.update(offset for level, offset in zip(levels, prepared, strict=True) if level > 0)
         start = segment.end
         if status != FILLER and at < stop:
             # Damage that the next full scan will bridge; a delivery that lies in it is not known.
@@ -49,10 +46,3 @@ def find_deliveries(log: CommitLog, start: int, end: int) -> set[int]:
             )  # fmt: skip
     found.discard(0)
     return found
-
-
-def _prepared_offset(log: memoryview, start: int) -> int:
-    """Return the prepared transaction offset of the record that begins at ``start``."""
-    sys_flag = int.from_bytes(log[start + 36 : start + 40], "big")
-    at = start + 76 + (12 if sys_flag & _BORN_HOST_V6 else 0) + (12 if sys_flag & _STORE_HOST_V6 else 0)
-    return int.from_bytes(log[at : at + 8], "big", signed=True)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketcore._fast import message as kernel
+from rocketcore._fast.consume_queue import is_queued
 from rocketcore._fast.header import SEND_BODY_LENGTH, SEND_PROPERTIES_LENGTH, SEND_QUEUE_ID, decode_properties
 from rocketcore.broker.store.checkpoint import RunMark
 from rocketcore.broker.store.commit_log import CommitLog
@@ -35,7 +36,7 @@ from rocketcore.broker.store.deliveries import find_deliveries
 from rocketcore.broker.store.dispatch import Arrival, Dispatcher
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.reader import Reader
-from rocketcore.broker.store.recovery import TRANSACTION_TYPE, Recovery, delivery_time, is_queued, recover
+from rocketcore.broker.store.recovery import Recovery, delivery_time, recover
 from rocketcore.broker.store.segment_file import FileSystem, FolderLock
 from rocketcore.broker.store.table import Table
 from rocketcore.broker.store.values import Boundary, GetResult, PutResult, PutRows, PutStatus, StoredMessage
@@ -56,6 +57,7 @@ HOSTS_V6 = 0x30
 TIME_AHEAD_MILLIS = 60_000
 """How far ahead of the clock the last run's time is taken over: further than clocks are corrected by."""
 
+TRANSACTION_TYPE = 0xC
 BATCH_ROWS = 1024
 BATCH_ELEMENT_MIN_BYTES = 22
 

@@ -29,11 +29,11 @@ from rocketcore._fast.commit_log import (
     TOPIC_LENGTH,
     TOPIC_START,
 )
-from rocketcore._fast.consume_queue import put_blank, put_unit, unit
+from rocketcore._fast.consume_queue import is_queued, put_blank, put_unit, unit
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles, Units
-from rocketcore.broker.store.recovery import delivery_time, is_queued
+from rocketcore.broker.store.recovery import delivery_time
 from rocketcore.broker.store.segment_file import Segment
 from rocketcore.broker.store.table import Table
 from rocketcore.codes import SCHEDULE_TOPIC

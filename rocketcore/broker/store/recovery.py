@@ -41,7 +41,7 @@ from rocketcore._fast.commit_log import (
     TOPIC_LENGTH,
     TOPIC_START,
 )
-from rocketcore._fast.consume_queue import unit
+from rocketcore._fast.consume_queue import UnitCollector, is_queued, unit
 from rocketcore.broker.store.checkpoint import Notes, QueueBounds
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig
@@ -51,13 +51,10 @@ from rocketcore.broker.store.segment_file import FileSystem, Segment, segment_na
 from rocketcore.broker.store.table import Table
 from rocketcore.codes import SCHEDULE_TOPIC
 
-__all__ = ["Recovery", "delivery_time", "is_queued", "recover"]
+__all__ = ["Recovery", "delivery_time", "recover"]
 
 ROWS = 4096
 NEVER = 1 << 63
-TRANSACTION_TYPE = 0xC
-TRANSACTION_PREPARED = 0x4
-TRANSACTION_ROLLBACK = 0xC
 
 logger = logging.getLogger(__name__)
 
@@ -88,11 +85,6 @@ class Recovery:
     @property
     def torn_bytes(self) -> int:
         return sum(one.length for one in self.torn)
-
-
-def is_queued(sys_flag: int) -> bool:
-    """Whether a record gets a unit: prepared and rolled back transaction messages do not."""
-    return sys_flag & TRANSACTION_TYPE not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 
 def delivery_time(store_timestamp: int, delay_level: int, levels: tuple[int, ...]) -> int:
@@ -172,8 +164,10 @@ class _Scan:
         # Messages are known to be missing, from damage found now or bridged by an earlier start.
         self._holes = False
         self._repeated: dict[ConsumeQueue, int] = {}
-        # Where the next message of a topic and queue goes if there is nothing special about it.
-        self._plain_queues: dict[tuple[bytes, int], ConsumeQueue] = {}
+        # Takes the messages that have nothing special about them; these are the queues that it follows, by its number.
+        self._collector = UnitCollector()
+        self._followed: list[ConsumeQueue] = []
+        self._numbers: dict[ConsumeQueue, int] = {}
         self._result = Recovery(
             rebuilt=rebuild and bool(log.segments), store_timestamp=self._bounds.store_timestamp
         )
@@ -184,6 +178,7 @@ class _Scan:
             self._name_first_files(self._bounds.begin_offset, self._log.min_offset)
         while (segment := self._log.find_segment(position)) is not None:
             position, goes_on = self._walk(segment, position)
+            self._take_units()
             if self._rebuild:
                 self._save_units()
             if not goes_on:
@@ -219,15 +214,21 @@ class _Scan:
         view = segment.view()
         at = position - segment.start
         self._sealed = self._sealed or self._log.is_sealed(segment)
+        check_crc = self._config.check_crc_on_recover
         while True:
             # The first run that gives checksums may have begun in this segment: its records are judged by that.
             run_began = self._sealed_from - segment.start
             self._sealed = self._sealed or at >= run_began
             stop = segment.size if self._sealed else min(run_began, segment.size)
             count, at, status, self._sealed = kernel.walk(
-                view, at, stop, segment.start, self._table.view, self._config.check_crc_on_recover, self._sealed
+                view, at, stop, segment.start, self._table.view, check_crc, self._sealed
             )
-            self._dispatch(segment, view, count)
+            done = self._dispatch(segment, view, count)
+            if done < count:
+                # A page that was there a moment ago. The walk that reads the whole record tells what is readable.
+                at = self._table.row(done)[PHYSICAL_OFFSET] - segment.start
+                check_crc = True
+                continue
             if status == FULL:
                 continue
             if status == END_OF_DATA and stop < segment.size:
@@ -239,23 +240,25 @@ class _Scan:
                 return segment.end, True
             return segment.start + at, False
 
-    def _dispatch(self, segment: Segment, view: memoryview, count: int) -> None:
-        """Put the first ``count`` rows in their queues."""
-        for done in range(count):
+    def _dispatch(self, segment: Segment, view: memoryview, count: int) -> int:
+        """Put the first ``count`` rows in their queues; returns how many, up to one whose topic cannot be read."""
+        done = 0
+        while (done := self._collector.collect(view, self._table.view, done, count)) < count:
             row = self._table.row(done)
-            start = row[TOPIC_START]
-            name = bytes(view[start : start + row[TOPIC_LENGTH]])
-            queue = self._plain_queues.get((name, row[QUEUE_ID]))
-            if not is_queued(row[SYS_FLAG]):
-                self._holes = self._holes or TOMBSTONE_TOPIC.startswith(name)
-            elif queue is not None and queue.max_offset == row[QUEUE_OFFSET]:
-                queue.append(row[QUEUE_OFFSET], row[PHYSICAL_OFFSET], row[SIZE], row[TAGS_CODE])
-            else:
+            try:
+                name = segment.read(row[TOPIC_START], row[TOPIC_LENGTH])
+            except OSError:
+                break
+            if is_queued(row[SYS_FLAG]):
                 self._enqueue(segment, name, row)
-        if count:
-            self._result.messages += count
-            stored = self._table.view[count - 1, STORE_TIMESTAMP]
+            else:
+                self._holes = self._holes or TOMBSTONE_TOPIC.startswith(name)
+            done += 1
+        if done:
+            self._result.messages += done
+            stored = self._table.view[done - 1, STORE_TIMESTAMP]
             self._result.store_timestamp = max(self._result.store_timestamp, stored)
+        return done
 
     def _enqueue(self, segment: Segment, name: bytes, row: array[int]) -> None:
         """Add a message to its queue, or name it where its fields make no sense."""
@@ -268,6 +271,9 @@ class _Scan:
         if physical_offset < self._bounds.deleted_before.get(topic, 0):
             return
         queue = self._queues.topic(topic).queue(queue_id)
+        number = self._numbers.get(queue)
+        if number is not None:
+            queue.extend(self._collector.take(number))
         if queue_offset > queue.max_offset and not self._rebuild and not self._holes:
             raise _Disagreement(f"queue {topic}/{queue_id} ends at {queue.max_offset}, not at {queue_offset}")
         if queue.max_offset and queue_offset - queue.max_offset > physical_offset // TOMBSTONE_MIN_BYTES:
@@ -280,7 +286,10 @@ class _Scan:
         if not queue.append(queue_offset, physical_offset, row[SIZE], tags_code):
             self._repeats(segment, queue, physical_offset, queue_offset)
         elif topic != SCHEDULE_TOPIC:
-            self._plain_queues[name, queue_id] = queue
+            if number is None:
+                self._numbers[queue] = len(self._followed)
+                self._followed.append(queue)
+            self._collector.follow(name, queue_id, queue.max_offset)
 
     def _repeats(self, segment: Segment, queue: ConsumeQueue, physical_offset: int, queue_offset: int) -> None:
         """Name the first message of a queue whose place another has; the rest are counted."""
@@ -294,6 +303,11 @@ class _Scan:
                 queue_offset,
             )
         self._repeated[queue] = self._repeated.get(queue, 0) + 1
+
+    def _take_units(self) -> None:
+        """Give the queues what was collected for them."""
+        for number, queue in enumerate(self._followed):
+            queue.extend(self._collector.take(number))
 
     def _save_units(self) -> None:
         """Move the units of a segment from memory to the files."""

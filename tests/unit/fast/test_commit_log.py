@@ -75,7 +75,7 @@ def dispatch_row(data: bytes, row: Any) -> dict[str, int | bytes]:
         name: int(row[getattr(commit_log, name)])
         for name in (
             "PHYSICAL_OFFSET", "SIZE", "TAGS_CODE", "QUEUE_ID", "QUEUE_OFFSET", "STORE_TIMESTAMP", "SYS_FLAG",
-            "DELAY_LEVEL",
+            "DELAY_LEVEL", "PREPARED_OFFSET",
         )
     }  # fmt: skip
     start, length = row[commit_log.TOPIC_START], row[commit_log.TOPIC_LENGTH]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rocketcore._fast import consume_queue
+from rocketcore._fast import commit_log, consume_queue
 from rocketcore.errors import DecodeError
 from tests.fixtures.vectors import family
 from tests.reference import consume_queue as reference
@@ -132,3 +132,42 @@ def test_wrong_lengths() -> None:
         consume_queue.unit(bytes(20), 1)
     with pytest.raises(IndexError):
         consume_queue.unit(bytes(20), -1)
+
+
+def row_of(topic_start: int, topic_length: int, queue_offset: int = 0) -> np.ndarray[Any, Any]:
+    rows = np.zeros((1, commit_log.COLUMNS), np.int64)
+    rows[0, commit_log.TOPIC_START] = topic_start
+    rows[0, commit_log.TOPIC_LENGTH] = topic_length
+    rows[0, commit_log.QUEUE_OFFSET] = queue_offset
+    return rows
+
+
+@pytest.mark.parametrize("place", [(0, 5), (5, 1), (-1, 2), (1, -1), (1, 1 << 62)])
+def test_a_topic_outside_of_the_data_is_refused(place: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="topic of row 0 is not within the data"):
+        consume_queue.UnitCollector().collect(b"TTTT", row_of(*place), 0, 1)
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 1), (1, 0), (0, 2)])
+def test_rows_that_are_not_there_are_refused(first: int, last: int) -> None:
+    with pytest.raises(ValueError, match="rows"):
+        consume_queue.UnitCollector().collect(b"T", row_of(0, 1), first, last)
+
+
+def test_a_queue_is_not_followed_elsewhere_before_its_units_are_taken() -> None:
+    collector = consume_queue.UnitCollector()
+    number = collector.follow(b"T", 0, 7)
+    assert collector.collect(b"T", row_of(0, 1, 7), 0, 1) == 1
+    with pytest.raises(ValueError, match="not taken"):
+        collector.follow(b"T", 0, 7)
+    assert collector.take(number) == reference.encode([Unit(0, 0, 0)])
+    assert collector.follow(b"T", 0, 7) == number
+    with pytest.raises(IndexError, match="queue 1 of 1"):
+        collector.take(1)
+
+
+def test_thousands_of_queues_are_told_apart() -> None:
+    collector = consume_queue.UnitCollector()
+    names = [(b"topic-%d" % (number // 8), number % 8) for number in range(5000)]
+    assert [collector.follow(*name, 0) for name in names] == list(range(5000))
+    assert [collector.follow(*name, 0) for name in names] == list(range(5000))

@@ -7,14 +7,18 @@ import mmap
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from rocketcore._fast import commit_log as kernel
 from rocketcore._fast import mapped
-from rocketcore.broker.store import GetStatus
+from rocketcore._fast.consume_queue import UnitCollector
+from rocketcore.broker.store import GetStatus, deliveries
 from rocketcore.broker.store.segment_file import FileSystem
 from tests.fixtures.stores import SEGMENT_BYTES, put, read_queue, records, running_store
 
@@ -180,4 +184,73 @@ def recover_around_what_cannot_be_read(folder: Path) -> None:
 
 def test_a_start_goes_on_behind_what_cannot_be_read(tmp_path: Path) -> None:
     done = in_subprocess("recover_around_what_cannot_be_read", tmp_path, "")
+    assert done.returncode == 0, done.stderr
+
+
+def collect_topics(folder: Path) -> None:
+    """The topics of rows that were walked lie on a page that is gone by now."""
+    path = folder / "file"
+    path.write_bytes(b"T" * PAGE + b"U" * PAGE)
+    files = FileSystem()
+    data = files.map(files.open(path), 2 * PAGE)
+    rows = np.zeros((3, kernel.COLUMNS), np.int64)
+    rows[:, kernel.TOPIC_LENGTH] = 1
+    rows[:, kernel.TOPIC_START] = 0, 1, PAGE
+    rows[:, kernel.QUEUE_OFFSET] = 0, 1, 0
+    collector = UnitCollector()
+    numbers = [collector.follow(b"T", 0, 0), collector.follow(b"U", 0, 0)]
+    os.truncate(path, PAGE)
+    assert collector.collect(data, rows, 0, 3) == 2
+    assert [len(collector.take(number)) for number in numbers] == [40, 0]
+
+
+def test_units_stop_before_a_topic_that_cannot_be_read(tmp_path: Path) -> None:
+    done = in_subprocess("collect_topics", tmp_path, "")
+    assert done.returncode == 0, done.stderr
+
+
+def lose_pages_behind_the_walk(folder: Path) -> None:
+    """Pages that a walk has read are gone when what it found is used."""
+    root = folder / "store"
+    name = f"{SEGMENT_BYTES:020d}"
+    whole = HalfReadable(folder, name, SEGMENT_BYTES)
+
+    async def run() -> None:
+        async with running_store(root) as store:
+            for number in range(40):
+                await put(store, BODY + b"%d" % number, properties=b"DELAY\x011\x02", prepared_transaction_offset=7)
+            places = {one["queue_offset"]: one["physical_offset"] for one in read_queue(store)}
+        (root / "queuebounds").unlink()
+        lost = {
+            queue_offset
+            for queue_offset, place in places.items()
+            if SEGMENT_BYTES + 4 * PAGE - len(BODY) - 100 < place < 2 * SEGMENT_BYTES
+        }
+        assert len(lost) > 5
+        with patch.object(kernel, "walk", losing(4 * PAGE)):
+            async with running_store(root, files=whole) as store:
+                assert {one["queue_offset"] for one in read_queue(store)} == places.keys() - lost
+                assert store.recovery.damaged_bytes > len(lost) * len(BODY)
+        async with running_store(root, files=whole) as store:
+            with patch.object(deliveries, "walk", losing(0)):
+                assert store.deliveries(0) == {7}
+        assert (folder / "copy").stat().st_size == 0
+
+    def losing(readable: int) -> Callable[..., Any]:
+        """The walk, behind whose first look at a segment pages of that go."""
+        walk = kernel.walk
+
+        def walk_and_lose(view: memoryview, at: int, end: int, start: int, *more: Any, **named: Any) -> Any:
+            found = walk(view, at, end, start, *more, **named)
+            if start == SEGMENT_BYTES and at == 0 and (folder / "copy").stat().st_size > readable:
+                os.truncate(folder / "copy", readable)
+            return found
+
+        return walk_and_lose
+
+    asyncio.run(run())
+
+
+def test_pages_that_go_while_the_log_is_scanned_end_no_start(tmp_path: Path) -> None:
+    done = in_subprocess("lose_pages_behind_the_walk", tmp_path, "")
     assert done.returncode == 0, done.stderr
