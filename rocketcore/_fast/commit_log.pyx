@@ -13,11 +13,13 @@ from libc.string cimport memchr, memcpy
 
 from rocketcore._fast.mapped cimport guards, page_before, rc_enter, rc_guard, rc_leave, rc_try
 from rocketcore._fast.record cimport (
+    CHECKSUM_SIZE,
     FIXED_SIZE,
     MAGIC_FILLER,
     MAGIC_V1,
     MAGIC_V2,
     check_record,
+    is_checksum,
     named,
     rc_get_i32,
     rc_get_i64,
@@ -27,6 +29,7 @@ from rocketcore._fast.record cimport (
     rc_property_reader,
     rc_put_32,
     rc_read_properties,
+    read_fields,
     read_record,
 )
 from rocketcore._fast.record cimport PHYSICAL_OFFSET as RECORD_PHYSICAL_OFFSET
@@ -345,6 +348,81 @@ def find(data, Py_ssize_t start, Py_ssize_t last, int64_t base_offset, bint seal
     finally:
         PyBuffer_Release(&source)
     return found
+
+
+cdef inline bint ends_at(
+    const uint8_t* data, int64_t place, int64_t end, int64_t base_offset, bint sealed
+) noexcept nogil:
+    """Whether a record plausibly ends at a place: its checksum is before it, or another record or a filler behind."""
+    cdef int64_t record[STORED_COLUMNS]
+    if is_checksum(data + place - CHECKSUM_SIZE) or place == end:
+        return True
+    if end - place >= FILLER_SIZE and rc_get_i32(data + place + 4) == MAGIC_FILLER:
+        return True
+    return read_own(data, place, end, base_offset, record, True, &sealed)
+
+
+cdef int64_t span_end(
+    const uint8_t* data, int64_t at, int64_t end, int64_t base_offset, bint sealed
+) noexcept nogil:
+    cdef int64_t record[STORED_COLUMNS]
+    cdef int64_t by_size, by_fields = -1
+    cdef int32_t magic = rc_get_i32(data + at + 4)
+    by_size = at + rc_get_i32(data + at)
+    if read_fields(data, at, end, MAGIC_V2 if magic == MAGIC_V2 else MAGIC_V1, record) == OK:
+        by_fields = record[RECORD_PROPERTIES_START] + record[RECORD_PROPERTIES_LENGTH]
+    if by_size <= at + FIXED_SIZE or by_size > end:
+        by_size = -1
+    if by_size == by_fields:
+        return by_size
+    # One of them is damaged. Where both lead to a place that may be right, the nearer one costs no record.
+    if by_size > 0 and not ends_at(data, by_size, end, base_offset, sealed):
+        by_size = -1
+    if by_fields > 0 and not ends_at(data, by_fields, end, base_offset, sealed):
+        by_fields = -1
+    if by_size < 0 or 0 < by_fields < by_size:
+        return by_fields
+    return by_size
+
+
+cdef int64_t guarded_span_end(
+    const uint8_t* data, int64_t at, int64_t end, int64_t base_offset, bint sealed
+) noexcept nogil:
+    """The end of a span, -1 where a page of it cannot be read."""
+    cdef int64_t found = -1
+    cdef rc_guard guard
+    cdef rc_guard** top = guards()
+    rc_enter(&guard, top, data, end)
+    if rc_try(guard):
+        found = span_end(data, at, end, base_offset, sealed)
+        rc_leave(&guard, top)
+        return found
+    return -1
+
+
+def damaged_end(data, Py_ssize_t at, int64_t base_offset, bint sealed):
+    """Return where a record ended of which a byte is damaged, as far as its lengths tell.
+
+    data         bytes-like, the whole segment, read only, not kept
+    at           where the record begins
+    base_offset  physical offset of ``data[0]``
+    sealed       as for ``walk``
+    returns      the first place where the next record may begin: nothing before it is one, whatever it looks like, as a
+                 body may hold bytes that look like a record of the very place where they lie. Its size and the lengths
+                 of its fields say the same twice, and one of them was hit at most. Where neither leads to anything,
+                 the shortest record is assumed
+    """
+    cdef Py_buffer source
+    cdef int64_t found = -1
+    take_bytes(data, &source)
+    try:
+        take_range(&source, at, source.len)
+        if source.len - at > FIXED_SIZE:
+            with nogil:
+                found = guarded_span_end(<const uint8_t*>source.buf, at, source.len, base_offset, sealed)
+        return found if found > at + FIXED_SIZE else min(at + FIXED_SIZE + 1, source.len)
+    finally:
+        PyBuffer_Release(&source)
 
 
 cdef int64_t gathered_size(

@@ -136,30 +136,16 @@ cdef inline int64_t record_size(
     return size
 
 
-cdef inline Status read_record(const uint8_t* data, int64_t at, int64_t end, int64_t* row) noexcept nogil:
-    """Fill one row from the record at ``at``; on a failure the row holds rubbish.
-
-    As Java's decoder does, a negative properties length counts as 0, and bytes between the last field and the total
-    size are skipped; whoever needs an exact size compares the end of the properties with the end of the record.
-    """
+cdef inline Status read_fields(
+    const uint8_t* data, int64_t at, int64_t end, int32_t magic, int64_t* row
+) noexcept nogil:
+    """Fill one row but TOTAL_SIZE from the fields of the record at ``at``, FIXED_SIZE bytes at least before ``end``."""
     cdef const uint8_t* record = data + at
+    cdef const uint8_t* stop = data + end
     cdef const uint8_t* p
-    cdef const uint8_t* stop
-    cdef int64_t size, length
-    cdef int32_t magic, sys_flag
-    if end - at < 8:
-        return RECORD_PAST_END
-    size = rc_get_i32(record)
-    magic = rc_get_i32(record + 4)
-    if magic != MAGIC_V1 and magic != MAGIC_V2:
-        return MAGIC_UNKNOWN
-    if size < FIXED_SIZE:
-        return RECORD_TOO_SHORT
-    if size > end - at:
-        return RECORD_PAST_END
-    stop = record + size
+    cdef int64_t length
+    cdef int32_t sys_flag
     row[POSITION] = at
-    row[TOTAL_SIZE] = size
     row[MAGIC] = magic
     row[BODY_CRC] = rc_get_i32(record + 8)
     row[QUEUE_ID] = rc_get_i32(record + 12)
@@ -171,7 +157,7 @@ cdef inline Status read_record(const uint8_t* data, int64_t at, int64_t end, int
     row[BORN_TIMESTAMP] = rc_get_i64(record + 40)
     row[BORN_HOST] = at + 48
     if sys_flag & (BORN_HOST_V6 | STORE_HOST_V6):
-        if size < record_size(0, 0, 0, sys_flag):
+        if end - at < record_size(0, 0, 0, sys_flag):
             return RECORD_TOO_SHORT
     p = record + 48 + host_size(sys_flag, BORN_HOST_V6)
     row[STORE_TIMESTAMP] = rc_get_i64(p)
@@ -214,6 +200,28 @@ cdef inline Status read_record(const uint8_t* data, int64_t at, int64_t end, int
     return OK
 
 
+cdef inline Status read_record(const uint8_t* data, int64_t at, int64_t end, int64_t* row) noexcept nogil:
+    """Fill one row from the record at ``at``; on a failure the row holds rubbish.
+
+    As Java's decoder does, a negative properties length counts as 0, and bytes between the last field and the total
+    size are skipped; whoever needs an exact size compares the end of the properties with the end of the record.
+    """
+    cdef int64_t size
+    cdef int32_t magic
+    if end - at < 8:
+        return RECORD_PAST_END
+    size = rc_get_i32(data + at)
+    magic = rc_get_i32(data + at + 4)
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        return MAGIC_UNKNOWN
+    if size < FIXED_SIZE:
+        return RECORD_TOO_SHORT
+    if size > end - at:
+        return RECORD_PAST_END
+    row[TOTAL_SIZE] = size
+    return read_fields(data, at, at + size, magic, row)
+
+
 cdef inline Status check_body(const uint8_t* data, const int64_t* row) noexcept nogil:
     """Compare the body with its stored CRC; an empty body is not compared, as in Java."""
     if row[BODY_LENGTH] != 0 and body_crc(data + row[BODY_START], row[BODY_LENGTH]) != <uint32_t>row[BODY_CRC]:
@@ -229,6 +237,11 @@ cdef inline uint8_t* put_checksum(uint8_t* at, uint32_t checksum) noexcept nogil
         at[i] = <uint8_t>(48 + checksum % 10)
         checksum //= 10
     return rc_put_u8(at + CHECKSUM_DIGITS, 2)
+
+
+cdef inline bint is_checksum(const uint8_t* tail) noexcept nogil:
+    """Whether 20 bytes are name and separators of a checksum property."""
+    return memcmp(tail, b"__CRC32#\x01", 9) == 0 and tail[CHECKSUM_SIZE - 1] == 2
 
 
 cdef inline int checksum_likeness(const uint8_t* tail) noexcept nogil:
@@ -281,7 +294,7 @@ cdef inline Status check_record(const uint8_t* data, const int64_t* row, bint* s
         return RECORD_SIZE_WRONG
     if length >= CHECKSUM_SIZE:
         tail = data + end - CHECKSUM_SIZE
-        if memcmp(tail, b"__CRC32#\x01", 9) == 0 and tail[CHECKSUM_SIZE - 1] == 2:
+        if is_checksum(tail):
             status = check_checksum(data + row[POSITION], size)
             if status == OK:
                 sealed[0] = True

@@ -190,3 +190,31 @@ def test_gather_is_the_references(
     table = np.array(units, np.int64).reshape(len(units), consume_queue.OUT_COLUMNS)
     gathered = commit_log.gather(table, first, last, log, base, queue_id, queue_offset, sealed)
     assert gathered == reference.gather(units, first, last, log, base, queue_id, queue_offset, sealed=sealed)
+
+
+@settings(max_examples=30, deadline=None)
+@given(MESSAGES, TEXT, st.booleans(), st.booleans())
+def test_the_end_of_a_record_is_known_whichever_bit_is_flipped(
+    item: Stored, text: bytes, followed: bool, checksum: bool
+) -> None:
+    """With records of the same size behind it, and as the last one."""
+    item = replace(item, properties=text, body=item.body[:200])
+    log = bytearray()
+    for _ in range(4 if followed else 1):
+        placed = replace(item, physical_offset=len(log))
+        log += reference_message.put(placed, checksum=True) if checksum else encode(placed)
+    size = len(log) // (4 if followed else 1)
+    log += bytes(0 if followed else 1000)
+    for place in range(8 * size):
+        log[place // 8] ^= 1 << place % 8
+        # Nothing stands behind the last record but its checksum, where the flipped bit hit neither.
+        if followed or (checksum and place // 8 < size - 20):
+            assert commit_log.damaged_end(log, 0, 0, checksum) == size, place
+        log[place // 8] ^= 1 << place % 8
+
+
+@given(st.binary(max_size=400), st.integers(0, 400), st.booleans())
+def test_the_end_of_no_record_at_all_is_within_the_data(data: bytes, at: int, sealed: bool) -> None:
+    at = min(at, len(data))
+    end = commit_log.damaged_end(data, at, 0, sealed)
+    assert min(at + 92, len(data)) <= end <= len(data)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-from rocketcore._fast.commit_log import COLUMNS, FILLER_SIZE, FULL, encode_filler, find, gather, walk
+from rocketcore._fast.commit_log import COLUMNS, FILLER_SIZE, FULL, damaged_end, encode_filler, find, gather, walk
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.damage import DamagedRange, bridge, mend_files, put_aside
 from rocketcore.broker.store.segment_file import (
@@ -189,6 +189,11 @@ class CommitLog:
     def is_sealed_at(self, physical_offset: int) -> bool:
         segment = self.find_segment(physical_offset)
         return segment is not None and self.is_sealed(segment)
+
+    def find_behind(self, segment: Segment, position: int, *, sealed: bool) -> int | None:
+        """Return where the next sound record begins behind a damaged one, which began at ``position`` of a segment."""
+        behind = damaged_end(segment.view(), position, segment.start, sealed)
+        return self.find_record(segment.start + behind, sealed=sealed)
 
     def find_record(self, physical_offset: int, *, sealed: bool) -> int | None:
         """Return where the next sound record begins, at or after ``physical_offset``, in whatever was ever written."""

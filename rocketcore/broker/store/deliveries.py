@@ -10,7 +10,6 @@ import logging
 
 from rocketcore._fast.commit_log import COLUMNS, DELAY_LEVEL, FILLER, FULL, PREPARED_OFFSET, walk
 from rocketcore.broker.store.commit_log import CommitLog
-from rocketcore.broker.store.damage import TOMBSTONE_MIN_BYTES
 from rocketcore.broker.store.table import Table
 
 __all__ = ["find_deliveries"]
@@ -38,7 +37,7 @@ def find_deliveries(log: CommitLog, start: int, end: int) -> set[int]:
         start = segment.end
         if status != FILLER and at < stop:
             # Damage that the next full scan will bridge; a delivery that lies in it is not known.
-            following = log.find_record(segment.start + at + TOMBSTONE_MIN_BYTES, sealed=log.is_sealed(segment))
+            following = log.find_behind(segment, at, sealed=log.is_sealed(segment))
             start = end if following is None else following
             logger.error(
                 "a delayed message may come twice: log not read path=%s from=%d to=%d",

@@ -180,7 +180,7 @@ class Repair:
 
     def _skip_damage(self, segment: Segment, at: int, limit: int) -> int:
         """Name bytes of the log that are no record, and return where the next record begins, or the limit."""
-        found = self._log.find_record(segment.start + at + 1, sealed=self._log.is_sealed(segment))
+        found = self._log.find_behind(segment, at, sealed=self._log.is_sealed(segment))
         end = limit if found is None else min(found - segment.start, limit)
         logger.error("commit log damaged path=%s position=%d bytes=%d", segment.path, at, end - at)
         return segment.start + end

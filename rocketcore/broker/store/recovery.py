@@ -158,7 +158,6 @@ class _Scan:
         self._bounds = notes.bounds
         self._start = log.min_offset if rebuild else self._bounds.confirm_offset
         self._table = Table(ROWS, COLUMNS)
-        self._one_row = Table(1, COLUMNS)
         self._sealed = False
         self._sealed_from = NEVER if log.sealed_from is None else log.sealed_from
         # Messages are known to be missing, from damage found now or bridged by an earlier start.
@@ -323,14 +322,7 @@ class _Scan:
         """Return where the log goes on after bytes that are no sound record; None if they are its torn tail."""
         segment = self._log.find_segment(position)
         assert segment is not None, "a segment was read up to there"
-        at = position - segment.start
-        # Where only the checksum is wrong and all lengths agree, the next record begins behind this one. Nothing is
-        # looked for inside it: a body may hold bytes that look like a record of that very place.
-        count, behind, _, _ = kernel.walk(
-            segment.view(), at, segment.size, segment.start, self._one_row.view, check_crc=False
-        )
-        search_from = segment.start + (behind if count else min(at + TOMBSTONE_MIN_BYTES, segment.size))
-        found = self._log.find_record(search_from, sealed=self._sealed)
+        found = self._log.find_behind(segment, position - segment.start, sealed=self._sealed)
         if found is not None:
             return found
         # What was noted was on disk, even if it is the last.

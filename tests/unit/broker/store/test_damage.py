@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from rocketcore._fast.commit_log import COLUMNS, walk
 from rocketcore._fast.message import encode_stored, put_stored
 from rocketcore.broker.store import MessageStore, PutResult
 from rocketcore.broker.store.damage import TOMBSTONE_MAX_BYTES, TOMBSTONE_MIN_BYTES, bridge
 from rocketcore.broker.store.segment_file import FileSystem, Segment
+from rocketcore.broker.store.table import Table
+from rocketcore.errors import StoreCorrupted
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
     STORE_HOST,
@@ -387,33 +390,63 @@ def test_files_with_other_names_are_left_alone(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_bytes_in_a_body_do_not_pass_as_a_record_of_the_log(tmp_path: Path) -> None:
-    """Behind damage to the message that holds them: its lengths are sound, so what is inside is not looked at."""
-    root = tmp_path / "s"
+FIELDS = {"size": 2, "magic": 5, "queue id": 15, "offset": 30, "system flag": 39, "body length": 86, "end": -3}
 
-    def forged(at: int) -> bytes:
-        return encode_stored(
+
+async def with_forged_body(live: Path) -> tuple[PutResult, int]:
+    """Three messages, the second of which holds a record of the very place where it lies: (the second, that place)."""
+    async with running_store(live) as store:
+        first = await put(store, b"%06d" % 0)
+        at = first.end_offset + 88 + 6
+        forged = encode_stored(
             topic=b"T", queue_id=0, flag=0, queue_offset=1, physical_offset=at, sys_flag=0, born_timestamp=1,
             born_host=bytes(8), store_timestamp=1, store_host=bytes(8), reconsume_times=0, prepared_offset=0,
             body=b"%06d" % 666, properties=b"", checksum=True,
         )  # fmt: skip
+        hit = await put(store, b"%06d" % 1 + forged + bytes(100))
+        assert hit.physical_offset + 88 == at - 6
+        await put(store, b"%06d" % 2)
+        log = (live / LOG).read_bytes()
+        assert walk(log, at, len(log), 0, Table(1, COLUMNS).view)[0] == 1
+        assert store.lookup(at) is None
+        assert store.lookup(hit.physical_offset) is not None
+    return hit, at
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("field", FIELDS)
+def test_bytes_in_a_body_do_not_pass_as_a_record_of_the_log(tmp_path: Path, field: str, *, last: bool) -> None:
+    """Behind damage to the message that holds them, wherever that is hit: what is inside of it is not looked at."""
+    root = tmp_path / "s"
 
     async def run() -> None:
-        live = root.with_name("live")
-        async with running_store(live) as store:
-            first = await put(store, b"%06d" % 0)
-            at = first.end_offset + 88 + 6
-            hit = await put(store, b"%06d" % 1 + forged(at))
-            assert hit.physical_offset + 88 == at - 6
-            await put(store, b"%06d" % 2)
-            assert (await asyncio.to_thread(lambda: (live / LOG).read_bytes()))[at + 28 : at + 36] == at.to_bytes(8)
-            assert store.lookup(at) is None
-            assert store.lookup(hit.physical_offset) is not None
-            crash_copy(live, root)
-        flip(root / LOG, hit.end_offset - 3)
+        hit, _ = await with_forged_body(root)
+        flip(root / LOG, (hit.end_offset if field == "end" else hit.physical_offset) + FIELDS[field])
+        shutil.rmtree(root / "consumequeue")
+        if last:
+            (root / "queuebounds").unlink()
+            overwrite(root / LOG, hit.end_offset, bytes(SEGMENT_BYTES - hit.end_offset))
         async with running_store(root) as store:
+            assert numbers(store) == ([0] if last else [0, 2])
+            [named] = store.recovery.damaged
+            assert named.physical_offset == hit.physical_offset
+            # A message that was noted to be on disk, and is gone, is named with the one before it.
+            assert named.length > hit.size if last else named.length == hit.size
+
+    asyncio.run(run())
+
+
+def test_bytes_in_a_body_do_not_get_into_a_queue_that_is_repaired(tmp_path: Path) -> None:
+    async def run() -> None:
+        hit, _ = await with_forged_body(tmp_path)
+        async with running_store(tmp_path) as store:
+            flip(tmp_path / LOG, hit.physical_offset + FIELDS["offset"])
+            with pytest.raises(StoreCorrupted, match="damaged at offset 1"):
+                store.get("T", 0, 1, 32)
+            async with asyncio.timeout(20):
+                while not store.repaired_queues:  # noqa: ASYNC110  # a state of the store, without an event
+                    await asyncio.sleep(0.005)
             assert numbers(store) == [0, 2]
-            assert [one.length for one in store.recovery.damaged] == [hit.size]
 
     asyncio.run(run())
 
