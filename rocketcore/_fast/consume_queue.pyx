@@ -173,8 +173,9 @@ cdef inline bint is_full(
 
 
 cdef Status scan_loop(
-    const uint8_t* units, Py_ssize_t length, const int64_t* codes, Py_ssize_t code_count, const Limits* limits,
-    int64_t* out, Py_ssize_t capacity, Py_ssize_t* matched, Py_ssize_t* examined,
+    const uint8_t* units, Py_ssize_t length, const int64_t* codes, Py_ssize_t code_count, const int64_t* known,
+    Py_ssize_t known_count, const Limits* limits, int64_t* out, Py_ssize_t capacity, Py_ssize_t* matched,
+    Py_ssize_t* examined,
 ) noexcept nogil:
     cdef Status status = OK
     cdef Py_ssize_t i = 0, count = 0
@@ -201,6 +202,8 @@ cdef Status scan_loop(
                 out += OUT_COLUMNS
                 taken += size
                 count += 1
+            elif known != NULL and not contains(known, known_count, rc_get_i64(at + 12)):
+                break
         at += UNIT_SIZE
         i += 1
     matched[0] = count
@@ -210,7 +213,7 @@ cdef Status scan_loop(
 
 def scan_units(
     units, const int64_t[::1] codes, int64_t max_count, int64_t max_bytes, out, int64_t disk_before=0,
-    int64_t disk_max_count=8, int64_t disk_max_bytes=65536,
+    int64_t disk_max_count=8, int64_t disk_max_bytes=65536, const int64_t[::1] known=None,
 ):
     """Collect the units of a consume-queue slice that may match a tag, within the limits of one pull.
 
@@ -220,6 +223,9 @@ def scan_units(
     disk_before  units whose physical offset is below it are "on disk": disk_max_count and disk_max_bytes stand in place
                  of the two limits above when one of them is added
     out          int64[k, 3], filled from row 0: PHYSICAL_OFFSET SIZE INDEX; the scan stops when full
+    known        sorted int64 array of tag codes that the queue's messages are known to have. A unit that does not match
+                 and whose code is not among them stops the scan and is not examined: its code may be damaged. None
+                 believes every code
     returns      (matched, examined); the unit at which a limit stopped the scan is not examined. As in Java a limit is
                  tested before the tag, so that a unit which would not match can stop the scan. Blanks are skipped
     raises       ValueError if the length is not a multiple of 20; DecodeError on a negative offset or size, if nothing
@@ -231,18 +237,21 @@ def scan_units(
     cdef Status status
     cdef Limits limits
     cdef const int64_t* first_code = NULL
+    cdef const int64_t* first_known = NULL
     cdef int64_t none_wanted = 0
     limits = Limits(max_count, max_bytes, disk_before, disk_max_count, disk_max_bytes)
     if codes is not None:
         first_code = &codes[0] if codes.shape[0] else &none_wanted
+    if known is not None:
+        first_known = &known[0] if known.shape[0] else &none_wanted
     take_units(units, &source)
     try:
         take_rows(out, &table, OUT_COLUMNS, True)
         try:
             status = scan_loop(
                 <const uint8_t*>source.buf, source.len // UNIT_SIZE, first_code,
-                codes.shape[0] if codes is not None else 0, &limits, <int64_t*>table.buf, table.shape[0], &matched,
-                &examined,
+                codes.shape[0] if codes is not None else 0, first_known, known.shape[0] if known is not None else 0,
+                &limits, <int64_t*>table.buf, table.shape[0], &matched, &examined,
             )
         finally:
             PyBuffer_Release(&table)

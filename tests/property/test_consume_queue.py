@@ -39,16 +39,24 @@ def test_units_go_there_and_back(units: list[Unit], position: int) -> None:
     st.integers(0, 60000),
     st.integers(0, 12),
     st.integers(0, 1 << 20),
+    st.none() | st.lists(st.integers(-9, 9), max_size=20),
 )
 def test_scan_is_the_references(
-    units: list[Unit], codes: list[int] | None, max_count: int, max_bytes: int, capacity: int, disk_before: int
+    units: list[Unit],
+    codes: list[int] | None,
+    max_count: int,
+    max_bytes: int,
+    capacity: int,
+    disk_before: int,
+    known: list[int] | None,
 ) -> None:
     out = np.zeros((capacity, consume_queue.OUT_COLUMNS), np.int64)
     wanted_codes = None if codes is None else np.array(sorted(codes), np.int64)
-    rows, examined = reference.scan(units, codes, max_count, max_bytes, capacity, disk_before, 5, 9000)
+    known_codes = None if known is None else np.array(sorted(known), np.int64)
+    rows, examined = reference.scan(units, codes, max_count, max_bytes, capacity, disk_before, 5, 9000, known)
     try:
         matched, seen = consume_queue.scan_units(
-            reference.encode(units), wanted_codes, max_count, max_bytes, out, disk_before, 5, 9000
+            reference.encode(units), wanted_codes, max_count, max_bytes, out, disk_before, 5, 9000, known_codes
         )
     except DecodeError:
         assert examined == 0

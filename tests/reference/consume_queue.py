@@ -32,6 +32,7 @@ def scan(
     disk_before: int = 0,
     disk_max_count: int = 8,
     disk_max_bytes: int = 65536,
+    known: Collection[int] | None = None,
 ) -> tuple[list[tuple[int, int, int]], int]:
     """Return the rows (physical offset, size, index) and how many units were examined."""
     rows: list[tuple[int, int, int]] = []
@@ -45,7 +46,11 @@ def scan(
                 return rows, index
             if taken + size > (disk_max_bytes if on_disk else max_bytes):
                 return rows, index
-        if (offset, size) == (0, BLANK_SIZE) or (codes is not None and code not in codes):
+        if (offset, size) == (0, BLANK_SIZE):
+            continue
+        if codes is not None and code not in codes:
+            if known is not None and code not in known:
+                return rows, index
             continue
         if len(rows) == capacity:
             return rows, index

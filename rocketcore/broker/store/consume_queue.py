@@ -70,9 +70,23 @@ def is_blank(physical_offset: int, size: int) -> bool:
 
 
 class ConsumeQueue:
-    """One logical queue."""
+    """One logical queue.
 
-    __slots__ = ("_files", "_tail", "_tail_start", "_trim", "max_offset", "min_offset", "queue_id", "saved", "topic")
+    known_codes  tag codes that messages of it have, as reads found, sorted; None where they are too many
+    """
+
+    __slots__ = (
+        "_files",
+        "_tail",
+        "_tail_start",
+        "_trim",
+        "known_codes",
+        "max_offset",
+        "min_offset",
+        "queue_id",
+        "saved",
+        "topic",
+    )
 
     def __init__(
         self, topic: str, queue_id: int, files: QueueFiles, start: int = 0, end: int = 0, *, trim: bool = True
@@ -83,6 +97,7 @@ class ConsumeQueue:
         self.min_offset = start
         self.max_offset = end
         self.saved = end
+        self.known_codes: array[int] | None = array("q")
         self._files = files
         self._tail = bytearray()
         self._tail_start = end

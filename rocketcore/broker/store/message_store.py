@@ -97,7 +97,7 @@ class MessageStore:
         self._queue_saver = QueueSaver(
             config, self._log, self._queues, self._committer, self._files, clock, self._queues_full
         )
-        self._reader = Reader(config, self._log, self._queues, self._queue_saver.repair)
+        self._reader = Reader(config, self._log, self._queues, clock, self._queue_saver.repair)
         self._levels = config.delay_levels
         self._checksum = config.enabled_append_prop_crc
         # What is put behind the properties of a message at most: a missing separator and the checksum.

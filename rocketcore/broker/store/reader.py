@@ -4,8 +4,11 @@ A read copies once: units to (physical offset, size), then the log's pages, thro
 the reply. Every record is checked on its way out: its CRC, its queue and its queue offset. A damaged body is named in
 the log of this process and left out, so that a consumer neither gets it nor stands still before it; a unit that points
 at another message means that the queue is damaged, and is an error until the unit is made again from the log, which
-begins at once (``queue_repair``). A page that cannot be read is an error of the reads that begin at it: the disk may
-give it the next time.
+begins at once (``queue_repair``). A page that cannot be read is an error of the reads that begin at it, as the disk may
+give it the next time, until it has failed for so long that it counts as damaged (``unreadable``).
+
+A filter by tags believes a unit that says "not wanted" only if the queue is known to have messages of that tag; else
+the message itself is asked. A flipped bit there would hide a message, and no one would ever look at it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import logging
 import os
 import struct
 from array import array
+from bisect import insort
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -29,13 +33,17 @@ from rocketcore._fast.message import (
     TOPIC_START,
     scan_stored,
 )
+from rocketcore._fast.message import tags_code as hash_of_tags
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE, StoreConfig
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, is_blank
 from rocketcore.broker.store.queue_repair import leads_to
 from rocketcore.broker.store.table import Table
+from rocketcore.broker.store.unreadable import UnreadablePages
 from rocketcore.broker.store.values import Boundary, GetResult, GetStatus
+from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import DecodeError, StoreCorrupted
+from rocketcore.service import Clock
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -44,6 +52,8 @@ __all__ = ["Reader"]
 
 MAX_RECORDS = 8192
 """Messages of one answer, whatever the settings say: so many rows of a scan are kept."""
+KNOWN_CODES = 256
+"""Tag codes that are kept of a queue. One with more kinds of messages is filtered by what its units say."""
 HEAD_BYTES = 88
 """The fixed fields of a record as far as a time or an identity is read from it, IPv6 hosts included."""
 
@@ -60,7 +70,12 @@ class Reader:
     """Reads what is visible; loop thread only."""
 
     def __init__(
-        self, config: StoreConfig, log: CommitLog, queues: QueueTable, on_damage: Callable[[ConsumeQueue, int], None]
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: QueueTable,
+        clock: Clock,
+        on_damage: Callable[[ConsumeQueue, int], None],
     ) -> None:
         self._config = config
         self._log = log
@@ -79,8 +94,14 @@ class Reader:
         self._wide: _Limits = (pull_count, config.max_pull_bytes, pull_count, config.max_pull_bytes)
         self._found = Table(MAX_RECORDS, OUT_COLUMNS)
         self._record = Table(1, COLUMNS)
-        self.damaged_records = 0
+        self._unreadable = UnreadablePages(log, clock)
+        self._damaged_records = 0
         self.read_errors = 0
+
+    @property
+    def damaged_records(self) -> int:
+        """Messages found damaged, or given up, and left out of answers."""
+        return self._damaged_records + self._unreadable.passed_over
 
     # ------------------------------------------------------------------ by queue offset
 
@@ -115,19 +136,9 @@ class Reader:
             )
             found = count > 0
         else:
-            try:
-                matched, examined = scan_units(
-                    units,
-                    tag_codes,
-                    count_limit,
-                    bytes_limit,
-                    self._found.view,
-                    max(0, visible_end - self._cached_bytes),
-                    disk_count_limit,
-                    disk_bytes_limit,
-                )
-            except DecodeError as error:
-                self._queue_damaged(queue, queue_offset, str(error))
+            disk_before = max(0, visible_end - self._cached_bytes)
+            limits = count_limit, bytes_limit, self._found.view, disk_before, disk_count_limit, disk_bytes_limit
+            matched, examined = self._scan(units, queue, queue_offset, tag_codes, limits)
             body, count, examined = self._copy(queue, queue_offset, matched, examined)
             found = matched > 0
         if count:
@@ -165,6 +176,61 @@ class Reader:
             self._queue_damaged(queue, queue_offset, "the file ends before it")
         return units
 
+    def _scan(
+        self,
+        units: bytes | bytearray,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        tag_codes: Buffer | None,
+        limits: tuple[int, int, memoryview, int, int, int],
+    ) -> tuple[int, int]:
+        """See ``scan_units``; codes that are new are compared with those of their messages.
+
+        raises  StoreCorrupted where the first unit is damaged
+        """
+        while True:
+            known = None if tag_codes is None or queue.topic == SCHEDULE_TOPIC else queue.known_codes
+            try:
+                matched, examined = scan_units(units, tag_codes, *limits, known)
+            except DecodeError as error:
+                self._queue_damaged(queue, queue_offset, str(error))
+            if tag_codes is None or known is None or examined * UNIT_SIZE == len(units):
+                return matched, examined
+            if not self._learned(units, examined, queue, queue_offset, tag_codes, known):
+                return matched, examined
+
+    def _learned(
+        self,
+        units: bytes | bytearray,
+        index: int,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        tag_codes: Buffer,
+        known: array[int],
+    ) -> bool:
+        """Whether the tag code that stopped a scan was new and is known now, as its message has it.
+
+        raises  StoreCorrupted, OSError where it is of the first unit scanned; any other is an error of the next read
+        """
+        physical_offset, size, tags_code = unit(units, index)
+        wanted = memoryview(tag_codes).cast("B").cast("q")
+        if size < 0 or tags_code in wanted or tags_code in known:
+            return False
+        try:
+            gone = physical_offset < self._log.min_offset
+            record = None if gone else self._checked(queue, queue_offset + index, physical_offset, size)
+            if record is not None and hash_of_tags(self._properties(record)) != tags_code:
+                self._queue_damaged(queue, queue_offset + index, "its tags code is not that of its message")
+        except (OSError, StoreCorrupted):
+            if not index:
+                raise
+            return False
+        if len(known) == KNOWN_CODES:
+            queue.known_codes = None
+        else:
+            insort(known, tags_code)
+        return True
+
     def _copy(self, queue: ConsumeQueue, queue_offset: int, matched: int, examined: int) -> tuple[bytes, int, int]:
         """Return the records of the first ``matched`` rows of the found table, checked: (body, messages, examined).
 
@@ -200,11 +266,16 @@ class Reader:
         return b"".join(sound), len(sound), examined
 
     def _checked(self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int) -> bytes | None:
-        """Return one record, or None if its body or its properties are damaged.
+        """Return one record, or None if its body or its properties are damaged, or it was given up.
 
         raises  StoreCorrupted when the unit does not lead to the message of this queue offset; OSError
         """
-        record = self._read(physical_offset, size)
+        try:
+            record = self._read(physical_offset, size)
+        except OSError as error:
+            if error.errno != errno.EIO or not self._unreadable.failed(physical_offset, size):
+                raise
+            return None
         if record is None or len(record) < HEAD_BYTES:
             self._queue_damaged(queue, queue_offset, f"there is no record of {size} bytes at {physical_offset}")
         if not leads_to(record, queue, queue_offset, physical_offset, size):
@@ -220,6 +291,11 @@ class Reader:
         self._record_damaged(physical_offset, reason)
         return None
 
+    def _properties(self, record: bytes) -> bytes:
+        """Return the properties of the record that was just checked."""
+        start = int(self._record.view[0, PROPERTIES_START])
+        return record[start : start + int(self._record.view[0, PROPERTIES_LENGTH])]
+
     def _read(self, physical_offset: int, size: int) -> bytes | None:
         """See ``CommitLog.read``; counts what cannot be read."""
         try:
@@ -230,7 +306,7 @@ class Reader:
             raise
 
     def _record_damaged(self, physical_offset: int, reason: str) -> None:
-        self.damaged_records += 1
+        self._damaged_records += 1
         segment = self._log.find_segment(physical_offset)
         assert segment is not None, "the record was read from a segment"
         logger.error(
@@ -265,8 +341,7 @@ class Reader:
                 return b"".join(records), len(records), index
             if record is None:
                 continue
-            start = int(self._record.view[0, PROPERTIES_START])
-            if message_filter(record[start : start + int(self._record.view[0, PROPERTIES_LENGTH])]):
+            if message_filter(self._properties(record)):
                 records.append(record)
                 length += size
         return b"".join(records), len(records), len(units) // UNIT_SIZE
@@ -337,7 +412,12 @@ class Reader:
         physical_offset, size, _ = unit(units, 0)
         if is_blank(physical_offset, size):
             return -1
-        head = self._read(physical_offset, min(size, HEAD_BYTES))
+        try:
+            head = self._read(physical_offset, min(size, HEAD_BYTES))
+        except OSError as error:
+            if error.errno != errno.EIO or not self._unreadable.failed(physical_offset, size):
+                raise
+            return -1
         if head is None or len(head) < HEAD_BYTES:
             return -1
         at = 68 if _HEAD.unpack_from(head)[7] & _BORN_HOST_V6 else 56

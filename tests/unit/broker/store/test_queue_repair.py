@@ -7,11 +7,13 @@ import contextlib
 import errno
 import gc
 import os
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rocketcore._fast.message import tags_code
 from rocketcore.broker.store import GetStatus, MessageStore
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import StoreCorrupted
@@ -21,10 +23,13 @@ from tests.fixtures.stores import (
     UNITS_PER_FILE,
     FailingFiles,
     crash_copy,
+    message,
     put,
     read_queue,
+    records,
     running_store,
     store_config,
+    stored,
 )
 
 COUNT = 3 * UNITS_PER_FILE + 7
@@ -247,5 +252,59 @@ def test_damage_that_is_found_before_the_store_starts_is_repaired(tmp_path: Path
         await repaired(store)
         assert len(read_queue(store)) == COUNT
         await store.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("bit", [0, 1, 20, 31, 32, 40, 63])
+@pytest.mark.parametrize("hit", [0, 3, 40])
+def test_a_tags_code_that_is_damaged_hides_no_message(tmp_path: Path, bit: int, hit: int) -> None:
+    """The unit says that its message is not wanted. Messages of other tags stand beside it."""
+    unit_file = tmp_path / QUEUE / f"{0:020d}"
+
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            for number in range(UNITS_PER_FILE):
+                tag = b"wanted" if number in (0, 3, 40) else b"other%d" % (number % 3)
+                await put(store, body(number), properties=b"TAGS\x01" + tag + b"\x02")
+        whole = unit_file.read_bytes()
+        place = 20 * hit + 19 - bit // 8
+        overwrite(unit_file, place, bytes([whole[place] ^ 1 << bit % 8]))
+        async with running_store(tmp_path) as store:
+            wanted = array("q", [tags_code(b"TAGS\x01wanted\x02")])
+            found: list[int] = []
+            faults: list[str] = []
+            offset = 0
+            while offset < UNITS_PER_FILE:
+                try:
+                    result = store.get("T", 0, offset, 32, wanted)
+                except StoreCorrupted as error:
+                    faults.append(str(error).partition(";")[0].partition("is ")[2])
+                    await repaired(store)
+                    continue
+                found += [one["queue_offset"] for one in records(result.body)]
+                assert result.next_begin_offset > offset
+                offset = result.next_begin_offset
+            assert found == [0, 3, 40]
+            assert faults == [f"damaged at offset {hit}: its tags code is not that of its message"]
+            assert store.repaired_queues == 1
+            assert store.damaged_records == 0
+        assert unit_file.read_bytes() == whole
+
+    asyncio.run(run())
+
+
+def test_a_queue_of_a_thousand_tags_is_filtered_by_its_units(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            for number in range(600):
+                await stored(store, store.put(message(b"x", properties=b"TAGS\x01tag%d\x02" % number)))
+            wanted = array("q", [tags_code(b"TAGS\x01tag599\x02")])
+            offset, found = 0, 0
+            while offset < 600:
+                result = store.get("T", 0, offset, 32, wanted)
+                assert result.next_begin_offset > offset
+                offset, found = result.next_begin_offset, found + result.count
+            assert found == 1
 
     asyncio.run(run())

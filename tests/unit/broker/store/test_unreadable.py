@@ -20,6 +20,7 @@ from rocketcore._fast import mapped
 from rocketcore._fast.consume_queue import UnitCollector
 from rocketcore.broker.store import GetStatus, deliveries
 from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.service import ManualClock
 from tests.fixtures.stores import SEGMENT_BYTES, put, read_queue, records, running_store
 
 PAGE = os.sysconf("SC_PAGESIZE")
@@ -254,3 +255,59 @@ def lose_pages_behind_the_walk(folder: Path) -> None:
 def test_pages_that_go_while_the_log_is_scanned_end_no_start(tmp_path: Path) -> None:
     done = in_subprocess("lose_pages_behind_the_walk", tmp_path, "")
     assert done.returncode == 0, done.stderr
+
+
+def give_up_what_stays_unreadable(root: Path) -> None:
+    clock = ManualClock()
+
+    async def run() -> None:
+        async with running_store(root, clock=clock) as store:
+            for number in range(40):
+                await put(store, BODY + b"%d" % number)
+            places = {one["queue_offset"]: one["physical_offset"] for one in read_queue(store)}
+            cut = root / "commitlog" / f"{SEGMENT_BYTES:020d}"
+            os.truncate(cut, 4 * PAGE)
+            lost = [
+                queue_offset
+                for queue_offset, place in places.items()
+                if SEGMENT_BYTES + 4 * PAGE - len(BODY) - 100 < place < 2 * SEGMENT_BYTES
+            ]
+            for seconds in (0.0, 20.0, 20.0, 19.0):
+                clock.advance(seconds)
+                for _ in range(3):
+                    with pytest.raises(OSError, match="cannot be read"):
+                        store.get("T", 0, lost[0], 32)
+            assert store.damaged_records == 0
+            # It was not asked for in a while: the disk may have been away in between.
+            clock.advance(61)
+            with pytest.raises(OSError, match="cannot be read"):
+                store.get("T", 0, lost[0], 32)
+            passed, offset = [], lost[0]
+            for _ in range(10_000):
+                try:
+                    result = store.get("T", 0, offset, 32)
+                except OSError:
+                    clock.advance(20)
+                    continue
+                assert result.next_begin_offset > offset
+                passed += [one["queue_offset"] for one in records(result.body)]
+                offset = result.next_begin_offset
+                if offset == 40:
+                    break
+            assert passed == list(range(lost[-1] + 1, 40))
+            assert store.damaged_records == len(lost)
+            result = store.get("T", 0, lost[0], 1)
+            assert (result.status, result.count) == (GetStatus.MESSAGE_WAS_REMOVING, 0)
+            assert store.damaged_records == len(lost)
+            assert store.store_time("T", 0, lost[1]) == -1
+            os.truncate(cut, SEGMENT_BYTES)
+
+    asyncio.run(run())
+
+
+def test_what_stays_unreadable_for_a_minute_is_passed_over(tmp_path: Path) -> None:
+    done = in_subprocess("give_up_what_stays_unreadable", tmp_path, "import logging; logging.basicConfig()")
+    assert done.returncode == 0, done.stderr
+    given_up = [line for line in done.stderr.splitlines() if "message given up" in line]
+    assert len(given_up) == len(set(given_up)) > 5
+    assert all(f"path={tmp_path / 'commitlog' / f'{SEGMENT_BYTES:020d}'} position=" in line for line in given_up)
