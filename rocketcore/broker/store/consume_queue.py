@@ -233,16 +233,16 @@ class QueueFiles:
 
     # ------------------------------------------------------------------ disk thread
 
-    def peek(self, queue: ConsumeQueue, queue_offset: int) -> bytes:
-        """Return one unit, or nothing where its file ends before it; raises OSError."""
+    def peek(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes:
+        """Return units of one file, fewer where it ends before them; raises OSError."""
         position = queue_offset * UNIT_SIZE
         within = position % self._file_bytes
         fd = self._files.open(self._path(queue, position - within), os.O_RDONLY)
         try:
-            data = self._files.read(fd, UNIT_SIZE, within)
+            data = self._files.read(fd, min(count * UNIT_SIZE, self._file_bytes - within), within)
         finally:
             self._files.close(fd)
-        return data if len(data) == UNIT_SIZE else b""
+        return data[: len(data) - len(data) % UNIT_SIZE]
 
     def rewrite(self, units: Units) -> None:
         """Write units into files that may be damaged, and make those as long as they should be."""

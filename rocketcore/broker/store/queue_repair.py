@@ -4,12 +4,14 @@ A queue is derived, so damage to it costs nothing but a look at the log. How muc
 units on both sides that lead to the message they should: between those two records lie all messages whose units are in
 doubt. What the log does not hold any more becomes a blank, and the damage in the log is named.
 
-The rest of the queue, and all other queues, are read and written meanwhile.
+The rest of the queue, and all other queues, are read and written meanwhile: the looking is done in pieces, between
+which the save thread does its other work, and only the writing needs the save lock.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
 from struct import Struct
 from typing import NamedTuple
 
@@ -41,6 +43,9 @@ from rocketcore.codes import SCHEDULE_TOPIC
 __all__ = ["Damage", "Repair", "leads_to"]
 
 ROWS = 256
+PIECE_UNITS = 512
+PIECE_BYTES = 4 << 20
+"""How much of the queue, and of the log, is looked at in one piece."""
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +77,7 @@ def leads_to(head: bytes | None, queue: ConsumeQueue, queue_offset: int, physica
 
 
 class Repair:
-    """One repair; on the save thread, under the save lock: the files of the queue do not change meanwhile.
+    """One repair: ``step`` until all is read, then ``write`` under the save lock; both on the save thread.
 
     lost  messages that are in the log no more
     """
@@ -85,91 +90,129 @@ class Repair:
         self._damage = damage
         self._topic = damage.queue.topic.encode()
         self._rows = Table(ROWS, COLUMNS)
+        self._first = 0
+        self._units = bytearray()
+        self._pieces = self._look()
 
-    def work(self) -> None:
+    def step(self) -> bool:
+        """Read a piece; returns whether it was the last."""
+        return next(self._pieces, "read") == "read"
+
+    def write(self) -> None:
         """raises  OSError when the files of the queue cannot be written"""
         damage = self._damage
-        first, begin = self._sound_before()
-        last, end = self._sound_after()
-        units = bytearray((last - first) * UNIT_SIZE)
-        put_blank(units, 0, last - first)
-        found = self._collect(units, first, last, begin, end)
-        self.lost = last - first - found
-        self._files.rewrite(Units(damage.queue, first, bytes(units), trim=False))
+        units = Units(damage.queue, self._first, bytes(self._units), trim=False)
+        self._files.rewrite(units)
         logger.warning(
             "consume queue repaired topic=%s queue_id=%d from=%d to=%d lost=%d",
             damage.queue.topic,
             damage.queue.queue_id,
-            first,
-            last,
+            units.first,
+            units.end,
             self.lost,
         )
 
+    def _look(self) -> Generator[None]:
+        first, begin = yield from self._sound_before()
+        last, end = yield from self._sound_after()
+        self._first = first
+        self._units = bytearray((last - first) * UNIT_SIZE)
+        put_blank(self._units, 0, last - first)
+        found = yield from self._collect(first, last, begin, end)
+        self.lost = last - first - found
+
     # ------------------------------------------------------------------ how far
 
-    def _sound_before(self) -> tuple[int, int]:
+    def _sound_before(self) -> Generator[None, None, tuple[int, int]]:
         """Return the first unit in doubt, and where its message may begin."""
         damage = self._damage
-        queue_offset = damage.queue_offset
-        while queue_offset > damage.start:
-            place = self._leads(queue_offset - 1)
-            if place is not None:
-                return queue_offset, sum(place)
-            queue_offset -= 1
-        return queue_offset, damage.log_start
+        end = damage.queue_offset
+        while end > damage.start:
+            first_of_file = end - 1 - (end - 1) % self._files.units_per_file
+            begin = max(end - PIECE_UNITS, first_of_file, damage.start)
+            units = self._peek(begin, end - begin)
+            for queue_offset in range(begin + len(units) // UNIT_SIZE - 1, begin - 1, -1):
+                place = self._leads(units, queue_offset - begin, queue_offset)
+                if place is not None:
+                    return queue_offset + 1, sum(place)
+            end = begin
+            yield
+        return end, damage.log_start
 
-    def _sound_after(self) -> tuple[int, int]:
+    def _sound_after(self) -> Generator[None, None, tuple[int, int]]:
         """Return the first unit that is not in doubt, and where it leads."""
         damage = self._damage
-        for queue_offset in range(damage.queue_offset + 1, damage.saved):
-            place = self._leads(queue_offset)
-            if place is not None:
-                return queue_offset, place[0]
+        begin = damage.queue_offset + 1
+        while begin < damage.saved:
+            end_of_file = begin - begin % self._files.units_per_file + self._files.units_per_file
+            end = min(begin + PIECE_UNITS, end_of_file, damage.saved)
+            units = self._peek(begin, end - begin)
+            for index in range(len(units) // UNIT_SIZE):
+                place = self._leads(units, index, begin + index)
+                if place is not None:
+                    return begin + index, place[0]
+            begin = end
+            yield
         return damage.saved, damage.end_offset
 
-    def _leads(self, queue_offset: int) -> tuple[int, int] | None:
-        """Return where a unit leads, and the size there, if its message is there."""
-        queue = self._damage.queue
+    def _peek(self, queue_offset: int, count: int) -> bytes:
+        """Return units that are in the file of the first, as many as can be read."""
         try:
-            data = self._files.peek(queue, queue_offset)
-            if not data:
-                return None
-            physical_offset, size, _ = unit(data, 0)
+            return self._files.peek(self._damage.queue, queue_offset, count)
+        except OSError:
+            return b""
+
+    def _leads(self, units: bytes, index: int, queue_offset: int) -> tuple[int, int] | None:
+        """Return where a unit leads, and the size there, if its message is there."""
+        physical_offset, size, _ = unit(units, index)
+        try:
             head = self._log.read(physical_offset, min(size, _HEAD.size))
         except OSError:
             return None
-        return (physical_offset, size) if leads_to(head, queue, queue_offset, physical_offset, size) else None
+        damaged = self._damage.queue
+        return (physical_offset, size) if leads_to(head, damaged, queue_offset, physical_offset, size) else None
 
     # ------------------------------------------------------------------ the log
 
-    def _collect(self, units: bytearray, first: int, last: int, begin: int, end: int) -> int:
+    def _collect(self, first: int, last: int, begin: int, end: int) -> Generator[None, None, int]:
         """Make the units of the messages that the log holds between two places; returns how many."""
         found: set[int] = set()
-        position = begin
+        position = piece = begin
         while position < end and (segment := self._log.find_segment(position)) is not None:
             limit = min(end, segment.end) - segment.start
             at = position - segment.start
             sealed = self._log.is_sealed(segment)
             count, at, status, _ = kernel.walk(segment.view(), at, limit, segment.start, self._rows.view, True, sealed)
-            for index in range(count):
+            for index in self._wanted(segment, count):
                 queue_offset = self._rows.view[index, QUEUE_OFFSET]
-                if self._is_wanted(segment, index) and first <= queue_offset < last and queue_offset not in found:
+                if first <= queue_offset < last and queue_offset not in found:
                     found.add(queue_offset)
-                    self._put(units, (queue_offset - first) * UNIT_SIZE, index)
+                    self._put(self._units, (queue_offset - first) * UNIT_SIZE, index)
             position = segment.start + at
             if status == FILLER:
                 position = segment.end
             elif status != FULL and position < segment.start + limit:
                 position = self._skip_damage(segment, at, limit)
+            if position - piece >= PIECE_BYTES:
+                piece = position
+                yield
         return len(found)
+
+    def _wanted(self, segment: Segment, count: int) -> list[int]:
+        """Return which of the first ``count`` rows are of messages of this queue."""
+        rows, queue_id, length = self._rows, self._damage.queue.queue_id, len(self._topic)
+        columns = rows.column(QUEUE_ID, count), rows.column(TOPIC_LENGTH, count)
+        near = [index for index, row in enumerate(zip(*columns, strict=True)) if row == (queue_id, length)]
+        return [index for index in near if self._is_wanted(segment, index)]
 
     def _is_wanted(self, segment: Segment, index: int) -> bool:
         row = self._rows.view
-        if row[index, QUEUE_ID] != self._damage.queue.queue_id or not is_queued(row[index, SYS_FLAG]):
+        if not is_queued(row[index, SYS_FLAG]) or row[index, PHYSICAL_OFFSET] < self._damage.log_start:
             return False
-        if row[index, TOPIC_LENGTH] != len(self._topic) or row[index, PHYSICAL_OFFSET] < self._damage.log_start:
-            return False
-        return segment.read(row[index, TOPIC_START], len(self._topic)) == self._topic
+        try:
+            return segment.read(row[index, TOPIC_START], len(self._topic)) == self._topic
+        except OSError:
+            return False  # the page was there a moment ago
 
     def _put(self, units: bytearray, at: int, index: int) -> None:
         row = self._rows.view

@@ -278,22 +278,27 @@ class QueueSaver:
 
     async def _repair(self, queue: ConsumeQueue, queue_offset: int) -> None:
         try:
+            thread = self._thread
+            if thread is None or queue_offset >= queue.saved:  # None: found by a start that failed before it came to us
+                return
+            following = queue.first_unsaved()
+            damage = Damage(
+                queue,
+                queue_offset,
+                queue.min_offset,
+                queue.saved,
+                following if following >= 0 else self._committer.durable_offset,
+                max(self._log.min_offset, self.deleted.before.get(queue.topic, 0)),
+            )
+            repair = Repair(self._log, self.queues.files, self._levels, damage)
+            while not await thread.run(repair.step):
+                pass
             async with self._lock:
-                if self._thread is None:  # found by a start that failed before it came to the store
+                # The files of a topic that was deleted meanwhile are gone, or those of a new one of its name.
+                is_there = self.queues.find(queue.topic, queue.queue_id) is queue
+                if self._committer.read_only_reason is not None or not is_there:
                     return
-                if self._committer.read_only_reason is not None or queue_offset >= queue.saved:
-                    return
-                following = queue.first_unsaved()
-                damage = Damage(
-                    queue,
-                    queue_offset,
-                    queue.min_offset,
-                    queue.saved,
-                    following if following >= 0 else self._committer.durable_offset,
-                    max(self._log.min_offset, self.deleted.before.get(queue.topic, 0)),
-                )
-                repair = Repair(self._log, self.queues.files, self._levels, damage)
-                await self._thread.run(repair.work)
+                await thread.run(repair.write)
                 self.queues.files.forget(queue.topic)
                 self.repaired_queues += 1
                 self.lost_messages += repair.lost

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocketcore._fast.message import tags_code
-from rocketcore.broker.store import GetStatus, MessageStore
+from rocketcore.broker.store import GetStatus, MessageStore, queue_repair
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import StoreCorrupted
 from rocketcore.service import ManualClock
@@ -306,5 +306,47 @@ def test_a_queue_of_a_thousand_tags_is_filtered_by_its_units(tmp_path: Path) -> 
                 assert result.next_begin_offset > offset
                 offset, found = result.next_begin_offset, found + result.count
             assert found == 1
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_repair, "PIECE_UNITS", 1)
+    monkeypatch.setattr(queue_repair, "PIECE_BYTES", 1)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_a_repair_holds_up_no_save(tmp_path: Path) -> None:
+    """It takes hundreds of pieces; a deletion is noted, and files are removed, between two of them."""
+
+    async def run() -> None:
+        await filled(tmp_path)
+        async with running_store(tmp_path) as store:
+            hit = garbage(tmp_path)
+            with pytest.raises(StoreCorrupted, match="ask again"):
+                store.get("T", 0, hit, 32)
+            await store.delete_topic("U")
+            assert store.is_in_repair("T", 0)
+            assert store.repaired_queues == 0
+            await repaired(store)
+            assert [one["body"] for one in read_queue(store)] == [body(number) for number in range(COUNT)]
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_a_topic_that_is_deleted_while_it_is_repaired_gets_no_old_units(tmp_path: Path) -> None:
+    async def run() -> None:
+        await filled(tmp_path)
+        async with running_store(tmp_path) as store:
+            with pytest.raises(StoreCorrupted, match="ask again"):
+                store.get("T", 0, garbage(tmp_path), 32)
+            await store.delete_topic("T")
+            await put(store, b"new")
+        async with running_store(tmp_path) as store:
+            assert [one["body"] for one in read_queue(store)] == [b"new"]
+            assert store.repaired_queues == 0
+        assert (tmp_path / QUEUE / f"{0:020d}").read_bytes()[20:] == bytes((UNITS_PER_FILE - 1) * 20)
 
     asyncio.run(run())
