@@ -231,11 +231,23 @@ cdef inline Status check_body(const uint8_t* data, const int64_t* row) noexcept 
 
 cdef inline uint8_t* put_checksum(uint8_t* at, uint32_t checksum) noexcept nogil:
     """Write the property that ends a record; ``checksum`` has no sign bit (Java: MessageDecoder.createCrc32)."""
+    cdef uint64_t left[<int>CHECKSUM_DIGITS + 1]
     cdef int i
     at = rc_put_u8(rc_put_bytes(at, b"__CRC32#", 8), 1)
+    # Each quotient by itself: one division after the other would take four times as long as these.
+    left[0] = checksum
+    left[1] = checksum // 10
+    left[2] = checksum // 100
+    left[3] = checksum // 1000
+    left[4] = checksum // 10000
+    left[5] = checksum // 100000
+    left[6] = checksum // 1000000
+    left[7] = checksum // 10000000
+    left[8] = checksum // 100000000
+    left[9] = checksum // 1000000000
+    left[10] = 0
     for i in range(<int>CHECKSUM_DIGITS):
-        at[i] = <uint8_t>(48 + checksum % 10)
-        checksum //= 10
+        at[i] = <uint8_t>(48 + left[i] - 10 * left[i + 1])
     return rc_put_u8(at + CHECKSUM_DIGITS, 2)
 
 
@@ -256,12 +268,16 @@ cdef inline int checksum_likeness(const uint8_t* tail) noexcept nogil:
 cdef inline Status check_checksum(const uint8_t* record, int64_t size) noexcept nogil:
     """Compare a record that ends in a checksum property with it."""
     cdef const uint8_t* digits = record + size - 1 - CHECKSUM_DIGITS
-    cdef uint64_t stored = 0
+    cdef uint64_t stored = 0, scale = 1
+    cdef bint wrong = False
     cdef int i
-    for i in range(<int>CHECKSUM_DIGITS - 1, -1, -1):
-        if digits[i] < 48 or digits[i] > 57:
-            return CHECKSUM_WRONG
-        stored = stored * 10 + digits[i] - 48
+    # Not stored * 10 + digit: that chain of multiplications is longer than the checksum of a short record takes.
+    for i in range(<int>CHECKSUM_DIGITS):
+        wrong |= <uint8_t>(digits[i] - 48) > 9
+        stored += scale * <uint8_t>(digits[i] - 48)
+        scale *= 10
+    if wrong:
+        return CHECKSUM_WRONG
     return OK if rc_crc32(record, size - CHECKSUM_SIZE, 0) & 0x7FFFFFFF == stored else CHECKSUM_WRONG
 
 
