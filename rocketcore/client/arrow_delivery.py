@@ -7,23 +7,20 @@ One that belongs to a queue waits for that queue's broker to come back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
 
+from rocketcore.client import api
+from rocketcore.client.arrow_retries import Retries
 from rocketcore.client.producer import ProducerLogic
-from rocketcore.errors import NoPermission, RocketError, RouteNotFound, TopicNotExist
+from rocketcore.errors import BrokerError, NoPermission, RequestTimeout, RocketError, TopicNotExist
 from rocketcore.message import MessageQueue, SendStatus
-from rocketcore.service import Backoff, Deadline
 
-__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "Delivery", "SendSummary"]
+__all__ = ["Delivery", "SendSummary"]
 
 logger = logging.getLogger(__name__)
-
-FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 2.0
-"""Seconds before the second attempt, and what the pauses grow to."""
 
 _REFUSALS = (NoPermission, TopicNotExist)
 """Answers that another broker may not share; when all have given one, waiting longer changes nothing."""
@@ -60,6 +57,7 @@ class Delivery:
         self._max_in_flight = max_in_flight
         self._concurrent = concurrent
         self._in_flight: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._silent: set[str] = set()  # brokers that did not answer in time
 
     async def submit(self, topic: str, queue: MessageQueue | None, body: bytes) -> None:
         """Send a body once there is room for it, and its queue has nothing under way.
@@ -117,33 +115,46 @@ class Delivery:
     async def _deliver(self, topic: str, owner: MessageQueue | None, queue: MessageQueue, body: bytes) -> None:
         """Send one body, first to ``queue``, until it is stored; without an ``owner`` retries go to other queues."""
         logic = self._logic
-        deadline = Deadline(self._delivery_timeout, logic.instance.clock)
-        pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        attempts = refusals = 0
+        retries = Retries(self._delivery_timeout, logic.instance.clock)
+        refusals = 0
         while True:
             try:
-                if attempts and owner is None:
+                if retries.count and owner is None:
                     queue = await self._free_queue(topic, self._broker_of(topic, queue))
-                timeout = min(self._timeout, max(FIRST_PAUSE, deadline.remaining()))
+                timeout = retries.attempt_timeout(self._timeout)
+                await self._await_sign_of_life(queue, timeout)
                 result = await logic.send_encoded_batch(topic, None, queue, body, (), timeout)
                 break
             except RocketError as error:
-                # A queue that was in the route comes back to it with its broker.
-                pause = pauses.next()
+                if isinstance(error, RequestTimeout):
+                    self._silent.add(queue.broker)
                 refusals = refusals + 1 if isinstance(error, _REFUSALS) else 0
-                final = not (error.retriable or isinstance(error, RouteNotFound)) or refusals > self._brokers(topic)
-                if final or pause >= deadline.remaining():
-                    raise
-                attempts += 1
+                # A queue that was in the route comes back to it with its broker.
+                pause = retries.pause_after(error, final=refusals > self._brokers(topic))
+                attempts = retries.count
                 logger.info("batch is sent again topic=%s queue=%s attempt=%d error=%s", topic, queue, attempts, error)
                 refresh = error.refresh_route
-            if attempts > 1 or owner is not None:  # another broker can be tried at once, but only once
+            if retries.count > 1 or owner is not None:  # another broker can be tried at once, but only once
                 await logic.instance.runtime.pause(pause)
             if refresh:
                 await self._refresh(topic)
         self._summary.batches += 1
-        self._summary.retries += attempts
+        self._summary.retries += retries.count
         self._summary.not_safe += result.status is not SendStatus.SEND_OK
+
+    async def _await_sign_of_life(self, queue: MessageQueue, timeout: float) -> None:
+        """Ask a broker that left a body without an answer for something small, before it is sent another.
+
+        A connection keeps its order: behind a body that has no answer yet a second copy of it helps nobody, and when
+        the broker wakes up it stores them all.
+        """
+        if queue.broker not in self._silent:
+            return
+        instance = self._logic.instance
+        address, _ = instance.routes.subscribe_address(queue.broker)
+        with contextlib.suppress(BrokerError):  # a refusal is an answer, too
+            await api.max_offset(instance.remoting, address, queue, timeout)
+        self._silent.discard(queue.broker)
 
     def _brokers(self, topic: str) -> int:
         publisher = self._logic.find_publisher(topic)

@@ -22,6 +22,7 @@ from rocketcore.client import api
 from rocketcore.client.api import PullResult, PullStatus
 from rocketcore.client.arrow_batches import DEFAULT_COLUMNS, BatchBuilder, schema_of
 from rocketcore.client.arrow_ranges import QueueRange
+from rocketcore.client.arrow_retries import Retries
 from rocketcore.client.instance import ClientInstance
 from rocketcore.codes import MASTER_ID, PullSysFlag
 from rocketcore.errors import (
@@ -31,7 +32,6 @@ from rocketcore.errors import (
     GoAway,
     OffsetOutOfRange,
     RocketError,
-    RouteNotFound,
     ServiceNotAvailable,
     SystemBusy,
 )
@@ -39,7 +39,6 @@ from rocketcore.filter import SQL92, SUBSCRIBE_ALL, TAG, parse_tags
 from rocketcore.message import MessageQueue
 from rocketcore.printable import printable
 from rocketcore.protocol.headers import PullMessageRequestHeader
-from rocketcore.service import Backoff, Deadline
 
 __all__ = ["QueueReader", "ReadSettings", "probe"]
 
@@ -50,10 +49,6 @@ PULL_MESSAGES: Final = 8192
 
 NARROW_MESSAGES: Final = 32
 """An answer of just so many, where there are more, comes from a broker that knows no long answers."""
-
-FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 2.0
-"""Seconds before the second attempt at a pull, and what the pauses grow to."""
 
 REFUSALS: Final = 3
 """Answers in a row that refuse a pull, before it counts as refused; a failure on the way has all the time."""
@@ -216,22 +211,17 @@ class QueueReader:
         if self._empty:
             await instance.runtime.pause(0.05 * self._empty)
         header = settings.request(queue, self._offset, self._end - self._offset)
-        deadline = Deadline(settings.fetch_timeout, instance.clock)
-        pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        retries = Retries(settings.fetch_timeout, instance.clock)
         refusals = 0
         while True:
             try:
                 address, _ = instance.routes.subscribe_address(queue.broker, self._broker_id)
-                timeout = min(settings.timeout, max(FIRST_PAUSE, deadline.remaining()))
+                timeout = retries.attempt_timeout(settings.timeout)
                 return await api.pull_message(instance.remoting, address, header, timeout)
             except RocketError as error:
                 refused = isinstance(error, BrokerError) and not isinstance(error, _BUSY)
                 refusals = refusals + 1 if refused else 0
-                # A broker that has left the route comes back to it.
-                final = not (error.retriable or isinstance(error, RouteNotFound)) or refusals >= REFUSALS
-                pause = pauses.next()
-                if final or pause >= deadline.remaining():
-                    raise
+                pause = retries.pause_after(error, final=refusals >= REFUSALS)
                 logger.info("pull is repeated queue=%s error=%s", queue, error)
                 self._broker_id = MASTER_ID
                 refresh = error.refresh_route

@@ -21,13 +21,13 @@ import pyarrow as pa
 from rocketcore._fast.columns import BatchEncoder
 from rocketcore._fast.header import encode_properties
 from rocketcore.client.arrow_columns import Codes, Columns, Rows, codes_of, message_columns, refuse_rows, taken
-from rocketcore.client.arrow_delivery import FIRST_PAUSE, LONGEST_PAUSE, Delivery, SendSummary
+from rocketcore.client.arrow_delivery import Delivery, SendSummary
+from rocketcore.client.arrow_retries import Retries
 from rocketcore.client.producer import ProducerLogic
 from rocketcore.client.selectors import find_selector
 from rocketcore.codes import MAX_MESSAGE_BYTES
 from rocketcore.errors import ConfigError, MessageIllegal, RocketError, RouteNotFound
 from rocketcore.message import MessageQueue, check_send_topic
-from rocketcore.service import Backoff, Deadline
 
 __all__ = ["RecordBatchSender", "SendSettings", "SendSummary"]
 
@@ -126,21 +126,16 @@ class RecordBatchSender:
         settings, instance = self._settings, self._logic.instance
         if settings.create_topics or topic in self._known_topics:
             return
-        deadline = Deadline(settings.delivery_timeout, instance.clock)
-        pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        retries = Retries(settings.delivery_timeout, instance.clock)
         while topic not in self._known_topics:
             try:
                 await instance.refresh_topic(topic, timeout=settings.timeout)
                 self._known_topics.add(topic)
             except RocketError as error:
-                unknown = isinstance(error, RouteNotFound) and not error.retriable
-                if unknown and topic != settings.topic:
+                if isinstance(error, RouteNotFound) and not error.retriable and topic != settings.topic:
                     row = self.summary.rows + (0 if rows is None else int(rows[0]))
                     raise MessageIllegal(f"row {row}: topic {topic!r} does not exist ({error})") from error
-                pause = pauses.next()
-                if not (error.retriable or unknown) or pause >= deadline.remaining():
-                    raise
-                await instance.runtime.pause(pause)
+                await instance.runtime.pause(retries.pause_after(error))
 
     def _by_topic(self, columns: Columns) -> Iterator[tuple[str, Rows]]:
         """Split by the column topic; every topic is checked as one that may be sent to."""

@@ -19,6 +19,7 @@ from rocketcore.errors import ConfigError, MessageIllegal, RocketError, RouteNot
 from rocketcore.spark.connection import connect
 from rocketcore.spark.options import SinkOptions, parse_options
 from rocketcore.spark.writer import RocketMQWriter, TaskSummary, plan_queues
+from tests.spark.halting import at_log, halting_broker
 
 MakeTopic = Callable[..., str]
 
@@ -107,6 +108,29 @@ def test_a_broker_that_hangs_is_left_alone(cluster: LocalCluster, make_topic: Ma
     # Each of the four requests under way may find out once that the broker does not answer.
     assert 0 < summary.retries <= 4
     assert stored(cluster, topic) == Counter(range(12_000))
+
+
+def test_a_broker_that_stands_still_is_not_sent_the_same_rows_over_and_over(
+    cluster: LocalCluster, make_topic: MakeTopic
+) -> None:
+    """Each attempt that had no answer put one more copy into its way: a row came as often as attempts had been made."""
+    topic = make_topic(queues=1)
+    place = {"brokerName": pa.array(["broker-a"] * 100), "queueId": pa.array([0] * 100)}
+    with (
+        halting_broker(cluster.broker_addresses[0]) as (address, moves),
+        at_log("rocketcore.client.arrow_delivery", "batch is sent again .* attempt=4 ", moves.set),
+    ):
+
+        def upstream() -> Iterator[pa.RecordBatch]:
+            yield pa.record_batch({"body": [f"{number}" for number in range(100)], **place})
+            moves.clear()
+            yield pa.record_batch({"body": [f"{number}" for number in range(100, 200)], **place})
+
+        address_map = f'{{"{cluster.broker_addresses[0]}": "{address}"}}'
+        planned(options_for(cluster, topic, brokerAddressMap=address_map, sendTimeoutMs="100")).write(upstream())
+    found = stored(cluster, topic)
+    assert set(found) == set(range(200))
+    assert max(found.values()) <= 2
 
 
 def key_places(cluster: LocalCluster, topic: str) -> dict[str, set[tuple[str, int]]]:
