@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
+from rocketcore._fast.columns import BatchEncoder
+from rocketcore._fast.header import encode_properties
 from rocketcore.client.config import name_server_list
 from rocketcore.codes import MAX_MESSAGE_BYTES, RESERVED_PROPERTIES
 from rocketcore.errors import ConfigError
@@ -35,6 +37,10 @@ LATEST: Final = -1
 OptionsT = TypeVar("OptionsT", bound="ConnectionOptions")
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
+_LAST_MILLIS: Final = 253_402_300_799_999
+"""The end of the year 9999, the last that Python's times have."""
+_MOST_PULL_BYTES: Final = (1 << 31) - 1
+"""What the field of a pull request holds."""
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -64,13 +70,18 @@ def _millis(text: str) -> float:
 
 def _timestamp(text: str) -> int:
     text = text.strip()
+    wanted = "milliseconds since 1970, or a time such as 2024-05-01T12:00:00Z"
     if text.isdecimal():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("milliseconds since 1970, or a time such as 2024-05-01T12:00:00Z") from None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        millis = int(text)
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(wanted) from None
+        millis = round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    if millis > _LAST_MILLIS:
+        raise ValueError(wanted)
+    return max(0, millis)
 
 
 def _text(text: str) -> str:
@@ -280,6 +291,14 @@ class SourceOptions(ConnectionOptions):
             raise ConfigError("give startingOffsets or startingTimestamp, not both")
         if self.ending_timestamp is not None and self.ending_offsets != "latest":
             raise ConfigError("give endingOffsets or endingTimestamp, not both")
+        if (self.starting_timestamp or 0) > (self.ending_timestamp or _LAST_MILLIS):
+            raise ConfigError("startingTimestamp lies behind endingTimestamp")
+        if not isinstance(self.starting_offsets, str) and not isinstance(self.ending_offsets, str):
+            for queue, start in self.starting_offsets.items():
+                if start > (end := self.ending_offsets.get(queue, LATEST)) >= 0:
+                    raise ConfigError(f"startingOffsets lies behind endingOffsets for {queue}: {start} and {end}")
+        if self.pull_batch_bytes > _MOST_PULL_BYTES:
+            raise ConfigError(f"pullBatchBytes is at most {_MOST_PULL_BYTES}, got {self.pull_batch_bytes}")
         if self.starting_offsets == "latest":
             raise ConfigError("startingOffsets=latest reads nothing in a batch query")
         if self.ending_offsets == "earliest":
@@ -316,6 +335,13 @@ class SinkOptions(ConnectionOptions):
         ConnectionOptions.__post_init__(self)
         if self.batch_bytes > MAX_MESSAGE_BYTES:
             raise ConfigError(f"batchBytes is at most {MAX_MESSAGE_BYTES}, which is what a broker takes in one request")
+        try:
+            BatchEncoder(
+                write_id=0, partition=0, tags=(self.tags or "").encode(),
+                properties=encode_properties(self.properties or {}),
+            )
+        except ValueError as error:
+            raise ConfigError(f"options tags and properties: {error}") from None
 
 
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rocketcore.errors import ConfigError
@@ -94,6 +96,13 @@ def test_sink_values() -> None:
         ({"namespace": "n"}, "namespaces are not there yet"),
         ({"brokerAddressMap": "x"}, "a JSON object such as"),
         ({"groupId": "no good"}, "option groupId: the group name"),
+        ({"startingTimestamp": "2030-01-01", "endingTimestamp": "20"}, "startingTimestamp lies behind endingTimestamp"),
+        (
+            {"startingOffsets": '{"T": {"b": {"0": 7}}}', "endingOffsets": '{"T": {"b": {"0": 6}}}'},
+            "startingOffsets lies behind endingOffsets for MessageQueue(topic='T', broker='b', queue_id=0): 7 and 6",
+        ),
+        ({"startingTimestamp": "1000000000000000000"}, "option startingTimestamp is '1000000000000000000', expected"),
+        ({"pullBatchBytes": "2g"}, "pullBatchBytes is at most 2147483647"),
     ],
 )
 def test_source_refuses(options: dict[str, str], reason: str) -> None:
@@ -117,12 +126,17 @@ def test_source_refuses(options: dict[str, str], reason: str) -> None:
         ({"compression": "zstd"}, "RocketMQ does not compress batches"),
         ({"writeId": "xyz"}, "hexadecimal digits"),
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, "option topic: topic 'SCHEDULE_TOPIC_XXXX' is reserved"),
+        ({"properties": json.dumps({"a": "x" * 20_000}), "tags": "y" * 13_000}, "options tags and properties: "),
     ],
 )
 def test_sink_refuses(options: dict[str, str], reason: str) -> None:
     with pytest.raises(ConfigError) as refused:
         sink(**options)
     assert reason in str(refused.value)
+
+
+def test_times_before_1970_are_the_beginning() -> None:
+    assert source(startingTimestamp="0001-01-01T00:00:00+14:00").starting_timestamp == 0
 
 
 def test_a_secret_is_never_shown() -> None:
