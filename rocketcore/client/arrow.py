@@ -75,7 +75,7 @@ async def _read(
 ) -> pa.Table:
     route = await instance.route(topic)
     portions = [
-        (await find_range(instance, queue, start, end, timeout=settings.timeout))[0] for queue in route.subscribe
+        (await find_range(instance, queue, start, end, settings.timeout))[0] for queue in route.subscribe
     ]
     batches: list[pa.RecordBatch] = []
     for portion in portions:

@@ -61,6 +61,8 @@ def message_columns(batch: pa.RecordBatch, first_row: int) -> Columns:
             raise ConfigError(f"a message has no column {name!r}")
     if "body" not in columns:
         raise ConfigError("rows need the column body")
+    if "brokerName" in columns and "queueId" in columns:
+        _check_places(columns["brokerName"], columns["queueId"], first_row)
     if "shardingKey" in columns:
         sharding = columns["shardingKey"]
         refuse_rows(pc.match_substring_regex(sharding, _SEPARATORS), first_row, "the sharding key holds a separator")
@@ -87,6 +89,14 @@ def codes_of(encoded: pa.DictionaryArray) -> Codes:
         pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     )
     return codes
+
+
+def _check_places(brokers: pa.Array, queue_ids: pa.Array, first_row: int) -> None:
+    """Refuse half a queue, which would be any queue."""
+    no_broker, no_queue = brokers.is_null(), queue_ids.is_null()
+    refuse_rows(pc.and_not(no_broker, no_queue), first_row, "brokerName is null, but queueId is not")
+    refuse_rows(pc.and_not(no_queue, no_broker), first_row, "queueId is null, but brokerName is not")
+    refuse_rows(pc.less(queue_ids, 0), first_row, "the queue id is negative")
 
 
 def _plain(array: pa.Array, name: str, *, binary: bool = False) -> pa.Array:

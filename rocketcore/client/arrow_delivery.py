@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from rocketcore.client import api
-from rocketcore.client.arrow_retries import Retries
+from rocketcore.client.arrow_retries import Retries, refresh
 from rocketcore.client.producer import ProducerLogic
 from rocketcore.errors import BrokerError, NoPermission, RequestTimeout, RocketError, TopicNotExist
 from rocketcore.message import MessageQueue, SendStatus
@@ -133,11 +133,11 @@ class Delivery:
                 pause = retries.pause_after(error, final=refusals > self._brokers(topic))
                 attempts = retries.count
                 logger.info("batch is sent again topic=%s queue=%s attempt=%d error=%s", topic, queue, attempts, error)
-                refresh = error.refresh_route
+                wants_route = error.refresh_route
             if retries.count > 1 or owner is not None:  # another broker can be tried at once, but only once
                 await logic.instance.runtime.pause(pause)
-            if refresh:
-                await self._refresh(topic)
+            if wants_route:
+                await refresh(logic.instance, topic, self._timeout)
         self._summary.batches += 1
         self._summary.retries += retries.count
         self._summary.not_safe += result.status is not SendStatus.SEND_OK
@@ -165,9 +165,3 @@ class Delivery:
         publisher = self._logic.find_publisher(topic)
         target = publisher.by_queue.get(queue) if publisher is not None else None
         return () if target is None else (target.broker_number,)
-
-    async def _refresh(self, topic: str) -> None:
-        try:
-            await self._logic.instance.refresh_topic(topic, timeout=self._timeout)
-        except RocketError as error:
-            logger.info("route not refreshed topic=%s error=%s", topic, error)

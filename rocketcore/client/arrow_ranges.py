@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Literal
 
 import numpy
+import numpy.typing
 
-from rocketcore._fast.message import COLUMNS, STORE_TIMESTAMP, scan_stored
+from rocketcore._fast.message import COLUMNS, QUEUE_OFFSET, STORE_TIMESTAMP, scan_stored
 from rocketcore.client import api
 from rocketcore.client.api import PullStatus
 from rocketcore.client.instance import ClientInstance
@@ -19,7 +20,7 @@ from rocketcore.filter import SUBSCRIBE_ALL, TAG
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.headers import PullMessageRequestHeader
 
-__all__ = ["Position", "QueueRange", "find_range", "first_offset"]
+__all__ = ["Position", "QueueRange", "find_range", "first_offset", "offsets_of"]
 
 Position = Literal["first", "last"] | datetime | int
 
@@ -37,13 +38,14 @@ class QueueRange:
 
 
 async def find_range(
-    instance: ClientInstance, queue: MessageQueue, start: Position, end: Position, *, timeout: float,
+    instance: ClientInstance, queue: MessageQueue, start: Position, end: Position, timeout: float, *,
     group: str = "ARROW_READER",
 ) -> tuple[QueueRange, QueueRange]:
     """Return the asked range of a queue, and the range of all that the queue holds now.
 
     start, end  ``first``, ``last`` (after the last message), an offset, or a store time: the first message that was
                 stored then or later
+    timeout     seconds for one request
     group       named to the broker where messages are looked at to compare their times
     """
     address, _ = instance.routes.subscribe_address(queue.broker)
@@ -114,6 +116,16 @@ async def _store_time(
     result = await api.pull_message(instance.remoting, address, header, timeout)
     if result.status is not PullStatus.FOUND:
         return None
-    row = numpy.zeros((1, COLUMNS), dtype=numpy.int64)
-    scan_stored(result.body, 0, len(result.body), row)
-    return int(row[0, STORE_TIMESTAMP])
+    return int(_scanned(result.body, 1)[0, STORE_TIMESTAMP])
+
+
+def offsets_of(body: bytes, most: int) -> list[int]:
+    """Return the queue offsets of the first ``most`` messages of a pull answer."""
+    offsets: list[int] = _scanned(body, most)[:, QUEUE_OFFSET].tolist()
+    return offsets
+
+
+def _scanned(body: bytes, most: int) -> numpy.typing.NDArray[numpy.int64]:
+    rows = numpy.zeros((most, COLUMNS), dtype=numpy.int64)
+    count, _ = scan_stored(body, 0, len(body), rows)
+    return rows[:count]

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -21,20 +22,11 @@ import pyarrow as pa
 from rocketcore.client import api
 from rocketcore.client.api import PullResult, PullStatus
 from rocketcore.client.arrow_batches import DEFAULT_COLUMNS, BatchBuilder, schema_of
-from rocketcore.client.arrow_ranges import QueueRange
-from rocketcore.client.arrow_retries import Retries
+from rocketcore.client.arrow_ranges import QueueRange, offsets_of
+from rocketcore.client.arrow_retries import Retries, refresh, refuses
 from rocketcore.client.instance import ClientInstance
 from rocketcore.codes import MASTER_ID, PullSysFlag
-from rocketcore.errors import (
-    BrokerError,
-    ConfigError,
-    FlowControl,
-    GoAway,
-    OffsetOutOfRange,
-    RocketError,
-    ServiceNotAvailable,
-    SystemBusy,
-)
+from rocketcore.errors import ConfigError, OffsetOutOfRange, RocketError
 from rocketcore.filter import SQL92, SUBSCRIBE_ALL, TAG, parse_tags
 from rocketcore.message import MessageQueue
 from rocketcore.printable import printable
@@ -53,11 +45,11 @@ NARROW_MESSAGES: Final = 32
 REFUSALS: Final = 3
 """Answers in a row that refuse a pull, before it counts as refused; a failure on the way has all the time."""
 
+SHOWN_RUNS: Final = 20
+"""Runs of lost offsets that an error names."""
+
 EMPTY_PULLS: Final = 5
 """Answers in a row that bring nothing and move nothing, before a range counts as lost."""
-
-_BUSY: Final = (SystemBusy, ServiceNotAvailable, FlowControl, GoAway)
-"""Refusals that end by themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +115,12 @@ class Answer(NamedTuple):
     result: PullResult
 
 
-async def probe(instance: ClientInstance, queue: MessageQueue, offset: int, settings: ReadSettings) -> None:
+async def probe(
+    instance: ClientInstance, queue: MessageQueue, offset: int, settings: ReadSettings, timeout: float
+) -> None:
     """Ask a broker for one message as a reader will; raises its refusal."""
     address, _ = instance.routes.subscribe_address(queue.broker)
-    await api.pull_message(instance.remoting, address, settings.request(queue, offset, 1), settings.timeout)
+    await api.pull_message(instance.remoting, address, settings.request(queue, offset, 1), timeout)
 
 
 class QueueReader:
@@ -148,6 +142,7 @@ class QueueReader:
             portion.queue.broker, settings.columns, parse_tags(settings.tags).tags, settings.batch_bytes
         )
         self._broker_id = MASTER_ID
+        self._asked_slave = False
         self._empty = 0
         self._concurrent = concurrent
         self._pending: asyncio.Task[list[Answer]] | None = None
@@ -174,8 +169,10 @@ class QueueReader:
         for answer in answers:
             before = builder.appended
             yield from builder.append(answer.result.body, self._end)
-            missing = answer.end - answer.begin - (builder.appended - before) if self._takes_all else 0
-            self._note_loss(missing, answer.begin, answer.result)
+            if self._takes_all and builder.appended - before < answer.end - answer.begin:
+                there = offsets_of(answer.result.body, answer.end - answer.begin)
+                edges = [answer.begin - 1, *there, answer.end]
+                self._note_loss([range(last + 1, after) for last, after in pairwise(edges)], answer.result)
         # A part of a batch waits for more only if it is small: Spark is to have something to do.
         if builder.rows and (not answers or builder.fill >= 0.5):
             yield builder.finish()
@@ -183,7 +180,7 @@ class QueueReader:
     async def open(self) -> None:
         """Ask for the route if it is not known; a failure is left to the first pull, which has more time."""
         if self._instance.routes.find(self._queue.topic) is None:
-            await self._refresh()
+            await refresh(self._instance, self._queue.topic, self._settings.timeout)
 
     async def close(self) -> None:
         """Give up what is under way."""
@@ -215,58 +212,60 @@ class QueueReader:
         refusals = 0
         while True:
             try:
-                address, _ = instance.routes.subscribe_address(queue.broker, self._broker_id)
+                address, broker_id = instance.routes.subscribe_address(queue.broker, self._broker_id)
+                self._asked_slave = broker_id != MASTER_ID
                 timeout = retries.attempt_timeout(settings.timeout)
                 return await api.pull_message(instance.remoting, address, header, timeout)
             except RocketError as error:
-                refused = isinstance(error, BrokerError) and not isinstance(error, _BUSY)
-                refusals = refusals + 1 if refused else 0
+                refusals = refusals + 1 if refuses(error) else 0
                 pause = retries.pause_after(error, final=refusals >= REFUSALS)
                 logger.info("pull is repeated queue=%s error=%s", queue, error)
                 self._broker_id = MASTER_ID
-                refresh = error.refresh_route
+                wants_route = error.refresh_route
             await instance.runtime.pause(pause)
-            if refresh:
-                await self._refresh()
-
-    async def _refresh(self) -> None:
-        try:
-            await self._instance.refresh_topic(self._queue.topic, timeout=self._settings.timeout)
-        except RocketError as error:
-            logger.info("route not refreshed topic=%s error=%s", self._queue.topic, error)
+            if wants_route:
+                await refresh(instance, queue.topic, settings.timeout)
 
     def _advance(self, result: PullResult) -> None:
         """Move to where an answer says; raises or logs what is missing, but for the messages of an answer."""
         if result.offset_delta:
             raise ConfigError(f"{self._queue} belongs to a static topic, which cannot be read as columns yet")
         begin, self._broker_id = self._offset, result.suggest_which_broker_id
-        missing = 0
         following = min(self._end, max(begin, result.next_begin_offset))
         if result.status is PullStatus.FOUND:
             self._offset = following
             if self._takes_all and following - begin == NARROW_MESSAGES and following < self._end:
                 _note_narrow(self._queue.broker)
-        elif result.status is PullStatus.NO_MATCHED_MSG:
-            self._offset = following
-            missing = following - begin if self._takes_all else 0
-        elif begin < result.min_offset:
-            self._offset = min(self._end, result.min_offset)
-            missing = self._offset - begin
-        elif begin >= result.max_offset:
-            self._offset, missing = self._end, self._end - begin
-        else:
-            self._offset, missing = following, following - begin
-        self._empty = 0 if self._offset > begin else self._empty + 1
-        if self._empty > EMPTY_PULLS:
-            self._offset, missing = self._end, self._end - begin
-        self._note_loss(missing, begin, result)
-
-    def _note_loss(self, missing: int, begin: int, result: PullResult) -> None:
-        if missing <= 0:
             return
-        lost = f"{missing} of the messages of {self._queue} from offset {begin} to {self._end} are gone"
+        if result.status is not PullStatus.NO_MATCHED_MSG:
+            if self._asked_slave and self._empty < EMPTY_PULLS:
+                # It may lag: what a slave does not have its master is asked for.
+                self._broker_id = MASTER_ID
+                self._empty += 1
+                return
+            if begin < result.min_offset:
+                following = min(self._end, result.min_offset)
+            elif begin >= result.max_offset:
+                following = self._end
+        self._empty = 0 if following > begin else self._empty + 1
+        stuck = self._empty > EMPTY_PULLS
+        self._offset = self._end if stuck else following
+        if self._takes_all or stuck or result.status is not PullStatus.NO_MATCHED_MSG:
+            self._note_loss([range(begin, self._offset)], result)
+
+    def _note_loss(self, runs: Sequence[range], result: PullResult) -> None:
+        """Raise or log that the messages at some offsets, in order, are not there any more."""
+        gone = [run for run in runs if run]
+        if not gone:
+            return
+        texts = [f"{run[0]}" if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in gone[:SHOWN_RUNS]]
+        places = ", ".join(texts) + (" and others" if len(gone) > SHOWN_RUNS else "")
+        lost = (
+            f"{sum(map(len, gone))} messages of {self._queue} are gone, those at {places}; "
+            f"the queue holds {result.min_offset} to {result.max_offset}"
+        )
         if self._settings.fail_on_data_loss:
-            raise OffsetOutOfRange(f"{lost}; the queue holds {result.min_offset} to {result.max_offset}")
+            raise OffsetOutOfRange(lost)
         logger.warning("data loss: %s", lost)
 
 

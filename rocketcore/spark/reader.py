@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -33,12 +34,15 @@ if TYPE_CHECKING:
 
     from rocketcore.client.arrow_ranges import Position, QueueRange
     from rocketcore.client.arrow_reader import ReadSettings
+    from rocketcore.client.arrow_retries import Retries
     from rocketcore.client.instance import ClientInstance
     from rocketcore.transport.client import Remoting
 
 __all__ = ["RangePartition", "RocketMQReader", "clamp_range", "join_ranges", "split_ranges"]
 
 logger = logging.getLogger(__name__)
+
+_READ_THE_REST: Final = "failOnDataLoss=false reads what is there"
 
 _FEW_MESSAGES: Final = 1000
 """A task of fewer costs more to start than to run."""
@@ -69,7 +73,10 @@ class RocketMQReader(DataSourceReader):
         self._fields = fields or tuple((name, True) for name in columns)
 
     def partitions(self) -> list[InputPartition]:
-        """Fix the ranges; raises RouteNotFound, and OffsetOutOfRange for a range that is not all there."""
+        """Fix the ranges, within ``fetchTimeoutMs`` where brokers are away.
+
+        raises  RouteNotFound, and OffsetOutOfRange for a range that is not all there
+        """
         from rocketcore.spark.connection import connect
 
         options = self._options
@@ -103,6 +110,8 @@ class RocketMQReader(DataSourceReader):
             while answers := connection.run(reader.next_answers()):
                 yield from map(self._named, reader.decode(answers))
             yield from map(self._named, reader.decode(()))
+        except OffsetOutOfRange as error:
+            raise OffsetOutOfRange(f"{error}; {_READ_THE_REST}") from None
         finally:
             connection.run(reader.close())
 
@@ -170,12 +179,14 @@ def clamp_range(wanted: QueueRange, held: QueueRange, *, fail_on_data_loss: bool
     problems = []
     if wanted.start < held.start:
         problems.append(f"starts at {wanted.start}, the queue at {held.start}")
+    if wanted.start > held.end:
+        problems.append(f"starts at {wanted.start}, the queue ends at {held.end}")
     if wanted.end > held.end:
         problems.append(f"ends at {wanted.end}, the queue at {held.end}")
     if problems:
         text = f"the range asked of {wanted.queue} {' and '.join(problems)}"
         if fail_on_data_loss:
-            raise OffsetOutOfRange(f"{text}; failOnDataLoss=false reads what is there")
+            raise OffsetOutOfRange(f"{text}; {_READ_THE_REST}")
         logger.warning("data loss: %s", text)
     start = min(max(wanted.start, held.start), held.end)
     return replace(wanted, start=start, end=max(start, min(wanted.end, held.end)))
@@ -183,32 +194,39 @@ def clamp_range(wanted: QueueRange, held: QueueRange, *, fail_on_data_loss: bool
 
 async def _plan(instance: ClientInstance, options: SourceOptions, settings: ReadSettings) -> list[QueueRange]:
     from rocketcore.client.arrow_ranges import find_range
+    from rocketcore.client.arrow_retries import Retries, until_answered
 
-    queues = await _queues(instance, options)
+    retries = Retries(options.fetch_timeout, instance.clock)
+    queues = await _queues(instance, options, retries)
     for name, offsets in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
         if not isinstance(offsets, str) and (strangers := sorted(set(offsets) - set(queues))):
             raise ConfigError(f"{name} names {strangers[0]}, which this read does not include")
-    await _check_pulls(instance, queues, options, settings)
+    await _check_pulls(instance, queues, options, settings, retries)
     ranges = []
     for queue in queues:
         start = _edge(queue, options.starting_offsets, options.starting_timestamp, "first")
         end = _edge(queue, options.ending_offsets, options.ending_timestamp, "last")
-        wanted, held = await find_range(
-            instance, queue, start, end, timeout=options.request_timeout, group=options.group_id
+        wanted, held = await until_answered(
+            instance, queue.topic, retries, options.request_timeout,
+            partial(find_range, instance, queue, start, end, group=options.group_id),
         )
         ranges.append(clamp_range(wanted, held, fail_on_data_loss=options.fail_on_data_loss))
     return ranges
 
 
 async def _check_pulls(
-    instance: ClientInstance, queues: list[MessageQueue], options: SourceOptions, settings: ReadSettings
+    instance: ClientInstance, queues: list[MessageQueue], options: SourceOptions, settings: ReadSettings,
+    retries: Retries,
 ) -> None:
     """Pull once from each broker as the tasks will; raises ConfigError naming the option that it does not take."""
     from rocketcore.client.arrow_reader import probe
+    from rocketcore.client.arrow_retries import until_answered
 
     for queue in {queue.broker: queue for queue in queues}.values():
         try:
-            await probe(instance, queue, 0, settings)
+            await until_answered(
+                instance, queue.topic, retries, options.request_timeout, partial(probe, instance, queue, 0, settings)
+            )
         except GroupNotExist as error:
             raise ConfigError(f"option groupId is {options.group_id!r}, but {error}") from error
         except BrokerError as error:
@@ -234,12 +252,12 @@ def _edge(
     return int(offset)
 
 
-async def _queues(instance: ClientInstance, options: SourceOptions) -> list[MessageQueue]:
+async def _queues(instance: ClientInstance, options: SourceOptions, retries: Retries) -> list[MessageQueue]:
     """Return the queues to read, in order; those that were named must be there."""
     if options.assignment:
         there = set()
         for topic in sorted({queue.topic for queue in options.assignment}):
-            there |= set(await _readable(instance, topic, options.request_timeout))
+            there |= set(await _readable(instance, topic, options.request_timeout, retries))
         if gone := sorted(set(options.assignment) - there):
             raise RouteNotFound(f"{gone[0]} is not a queue that can be read")
         return list(options.assignment)
@@ -248,14 +266,17 @@ async def _queues(instance: ClientInstance, options: SourceOptions) -> list[Mess
         topics = await _matching_topics(instance, options.topic_pattern, options.request_timeout)
     queues: list[MessageQueue] = []
     for topic in topics:
-        queues += await _readable(instance, topic, options.request_timeout)
+        queues += await _readable(instance, topic, options.request_timeout, retries)
     return queues
 
 
-async def _readable(instance: ClientInstance, topic: str, timeout: float) -> tuple[MessageQueue, ...]:
-    """Return a topic's queues by its route of now: a kept connection may know an older one."""
-    await instance.refresh_topic(topic, timeout=timeout)
-    return (await instance.route(topic, timeout=timeout)).subscribe
+async def _readable(
+    instance: ClientInstance, topic: str, timeout: float, retries: Retries
+) -> tuple[MessageQueue, ...]:
+    """Return a topic's queues by its route of now."""
+    from rocketcore.client.arrow_retries import newest_route
+
+    return (await newest_route(instance, topic, timeout, retries)).subscribe
 
 
 async def _matching_topics(instance: ClientInstance, pattern: str, timeout: float) -> tuple[str, ...]:

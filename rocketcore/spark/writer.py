@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from rocketcore.errors import ConfigError, MessageIllegal, RouteNotFound
+from rocketcore.errors import ConfigError, MessageIllegal, NoBrokerRegistered, RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.spark.options import SinkOptions
 
@@ -50,10 +50,11 @@ class TaskSummary(WriterCommitMessage):
 
 
 def plan_queues(options: SinkOptions) -> Queues:
-    """Return the queues that the keys of a write are spread over; in the driver.
+    """Return the queues that the keys of a write are spread over; in the driver, where brokers may be waited for.
 
     raises  ConfigError when the topic of the options does not exist, and is not to be created
     """
+    from rocketcore.client.arrow_retries import Retries, newest_route
     from rocketcore.spark.connection import connect
 
     if options.topic is None:
@@ -61,10 +62,12 @@ def plan_queues(options: SinkOptions) -> Queues:
     connection = connect(options)
     ordered = options.queue_selector == "hash"
     try:
-        connection.run(connection.instance.refresh_topic(options.topic, timeout=options.request_timeout))
-        route = connection.run(connection.instance.route(options.topic, timeout=options.request_timeout))
+        retries = Retries(options.delivery_timeout, connection.instance.clock)
+        route = connection.run(newest_route(connection.instance, options.topic, options.request_timeout, retries))
+    except NoBrokerRegistered as error:
+        raise ConfigError(f"option topic: {error}") from None
     except RouteNotFound as error:
-        if error.retriable or not options.create_topic:
+        if not options.create_topic:
             raise ConfigError(f"option topic: {error}; create it first, or give createTopic=true") from None
         if ordered:
             text = f"option topic: {error}; with queueSelector=hash it has to exist: keys belong to its queues"

@@ -48,13 +48,16 @@ def halting_broker(address: str) -> Iterator[tuple[str, threading.Event]]:
 
 @contextlib.contextmanager
 def at_log(name: str, pattern: str, then: Callable[[], object]) -> Iterator[None]:
-    """Call something once a logger has written a message that matches."""
+    """Call something at the first message of a logger that matches, and only then."""
     log = logging.getLogger(name)
     level = log.level
 
     class Waiting(logging.Handler):
+        called = False
+
         def emit(self, record: logging.LogRecord) -> None:
-            if re.search(pattern, record.getMessage()):
+            if not self.called and re.search(pattern, record.getMessage()):
+                self.called = True
                 then()
 
     handler = Waiting()

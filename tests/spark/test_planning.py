@@ -65,6 +65,7 @@ def test_a_range_within_the_queue_is_left_alone() -> None:
         (portion(4, 12), portion(4, 9), "ends at 12, the queue at 9"),
         (portion(0, 2), portion(3, 3), "starts at 0, the queue at 3"),
         (portion(20, 30), portion(9, 9), "ends at 30, the queue at 9"),
+        (portion(20, 9), portion(9, 9), "starts at 20, the queue ends at 9"),
     ],
 )
 def test_a_range_beyond_the_queue_is_data_loss(

@@ -214,6 +214,22 @@ def test_topics_that_do_not_exist(cluster: LocalCluster, make_topic: MakeTopic) 
     assert stored(cluster, new) == Counter(range(10))
 
 
+def test_a_write_is_planned_once_a_broker_is_back(tmp_path: Path) -> None:
+    """The driver gave up at once, with advice about the topic, where a task would have waited."""
+    with LocalCluster(tmp_path, flush="async") as cluster:
+        with Admin(cluster.namesrv) as admin:
+            admin.create_topic("T", queues=1)
+        cluster.stop_broker()
+        start = threading.Thread(target=cluster.start_broker)
+        with at_log("rocketcore.client.arrow_retries", "no broker is registered", start.start):
+            planned(options_for(cluster, "T")).write(iter([batch(0, 10)]))
+        start.join(30)
+        cluster.stop_broker()
+        options = options_for(cluster, "T", deliveryTimeoutMs="300", requestTimeoutMs="1001")
+        with pytest.raises(ConfigError, match="no broker is registered"):
+            planned(options)
+
+
 def test_queues_that_do_not_exist(cluster: LocalCluster, make_topic: MakeTopic) -> None:
     topic = make_topic(queues=2)
     writer = planned(options_for(cluster, topic))
@@ -221,6 +237,25 @@ def test_queues_that_do_not_exist(cluster: LocalCluster, make_topic: MakeTopic) 
     rows = batch(0, 50).append_column("brokerName", brokers).append_column("queueId", pa.array([1] * 50))
     with pytest.raises(MessageIllegal, match=r"partition 0, row 40: .*'broker-x', queue_id=1.* is no queue"):
         writer.write(iter([rows]))
+
+
+@pytest.mark.parametrize(
+    ("broker", "queue_id", "reason"),
+    [
+        (None, 1, "brokerName is null, but queueId is not"),
+        ("broker-a", None, "queueId is null, but brokerName is not"),
+        ("broker-a", -1, "the queue id is negative"),
+    ],
+)
+def test_half_a_queue(
+    cluster: LocalCluster, make_topic: MakeTopic, broker: str | None, queue_id: int | None, reason: str
+) -> None:
+    """The row went to any queue, without a word."""
+    rows = batch(0, 3)
+    rows = rows.append_column("brokerName", pa.array(["broker-a", None, broker]))
+    rows = rows.append_column("queueId", pa.array([0, None, queue_id]))
+    with pytest.raises(MessageIllegal, match=f"partition 0, row 2: {reason}"):
+        planned(options_for(cluster, make_topic(queues=2))).write(iter([rows]))
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy
 import pyarrow as pa
@@ -13,10 +16,21 @@ import pytest
 import rocketcore as rmq
 from rocketcore import LocalCluster
 from rocketcore.admin.client import Admin
-from rocketcore.errors import ConfigError, TransportError
+from rocketcore.client import api
+from rocketcore.client.api import PullResult, PullStatus
+from rocketcore.client.arrow_ranges import QueueRange
+from rocketcore.client.arrow_reader import QueueReader, ReadSettings
+from rocketcore.client.instance import ClientInstance
+from rocketcore.client.runtime import THREADS
+from rocketcore.errors import ConfigError, OffsetOutOfRange, RequestTimeout, TransportError
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.service import ManualClock
 from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
 from rocketcore.spark.reader import RangePartition, RocketMQReader
 from rocketcore.spark.writer import RocketMQWriter
+from rocketcore.transport.blocking import run_sync
+from tests.spark.halting import at_log, halting_broker
 
 MakeTopic = Callable[..., str]
 
@@ -69,6 +83,83 @@ def test_a_broker_that_stays_away(killable: LocalCluster) -> None:
     with pytest.raises(TransportError):
         for _ in rows:
             pass
+
+
+def test_a_read_is_planned_once_a_broker_answers(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    """The driver gave up after one request, where a task would have waited."""
+    topic = make_topic(queues=2)
+    fill(cluster, topic, [f"{number}" for number in range(100)])
+    address_of = cluster.broker_addresses[0]
+    with halting_broker(address_of) as (address, moves):
+        moves.clear()
+        address_map = f'{{"{address_of}": "{address}"}}'
+        source = reader(cluster, topic, brokerAddressMap=address_map, requestTimeoutMs="200")
+        with at_log("rocketcore.client.arrow_retries", "no answer within", moves.set):
+            found = [int(body) for batch in batches(source) for body in batch["body"].to_pylist()]
+        assert sorted(found) == list(range(100))
+        moves.clear()
+        source = reader(cluster, topic, brokerAddressMap=address_map, requestTimeoutMs="200", fetchTimeoutMs="500")
+        with pytest.raises(RequestTimeout):
+            source.partitions()
+
+
+def test_a_read_is_planned_once_a_broker_is_back(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, flush="async") as cluster:
+        with Admin(cluster.namesrv) as admin:
+            admin.create_topic("T", queues=1)
+        fill(cluster, "T", ["a", "b"])
+        cluster.stop_broker()
+        start = threading.Thread(target=cluster.start_broker)
+        with at_log("rocketcore.client.arrow_retries", "no broker is registered", start.start):
+            source = reader(cluster, "T", requestTimeoutMs="5001")  # a connection of its own, that knows no route
+            assert sum(batch.num_rows for batch in batches(source)) == 2
+        start.join(30)
+
+
+def test_what_is_gone_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A damaged message is not served; the error named some thousand offsets that it might have had."""
+    with LocalCluster(tmp_path, flush="async") as cluster:
+        with Admin(cluster.namesrv) as admin:
+            admin.create_topic("T", queues=1)
+        fill(cluster, "T", [f"body {number}" for number in range(1000)])
+        log = next((tmp_path / "broker-a" / "commitlog").iterdir())
+        with log.open("r+b") as file:
+            for body in (b"body 123", b"body 500", b"body 501"):
+                file.seek(log.read_bytes().index(body + b"\x01T"))
+                file.write(b"B")
+        gone = "3 messages of MessageQueue.* are gone, those at 123, 500–501"
+        with pytest.raises(OffsetOutOfRange, match=f"{gone}.*failOnDataLoss=false reads what is there"):
+            list(batches(reader(cluster, "T")))
+        with caplog.at_level("WARNING"):
+            found = [row for batch in batches(reader(cluster, "T", failOnDataLoss="false")) for row in batch["body"]]
+        assert len(found) == 997
+    assert re.search(gone, caplog.text)
+
+
+def test_a_slave_that_lags_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a slave does not have yet its master has."""
+    queue = MessageQueue("T", "broker-a", 0)
+    asked: list[tuple[str, int]] = []
+
+    class Routes:
+        def subscribe_address(self, broker: str, broker_id: int = 0) -> tuple[str, int]:
+            return ("slave", 1) if broker_id else ("master", 0)
+
+    async def pull_message(
+        remoting: object, address: str, header: PullMessageRequestHeader, timeout: float
+    ) -> PullResult:
+        asked.append((address, header.queue_offset))
+        if address == "slave":
+            return PullResult(PullStatus.OFFSET_ILLEGAL, 7, 0, 7, 1, 0, b"")
+        advised = 1 if header.queue_offset == 0 else 0
+        return PullResult(PullStatus.FOUND, min(10, header.queue_offset + 8), 0, 10, advised, 0, b"")
+
+    monkeypatch.setattr(api, "pull_message", pull_message)
+    instance = SimpleNamespace(routes=Routes(), remoting=None, clock=ManualClock(), runtime=THREADS)
+    pulls = QueueReader(cast(ClientInstance, instance), QueueRange(queue, 0, 10), ReadSettings(), concurrent=False)
+    answers = run_sync(pulls.next_answers())
+    assert [(answer.begin, answer.end) for answer in answers] == [(0, 8), (8, 10)]
+    assert asked == [("master", 0), ("slave", 8), ("master", 8)]
 
 
 def test_compressed_bodies_stay_within_a_batch(cluster: LocalCluster, make_topic: MakeTopic) -> None:
