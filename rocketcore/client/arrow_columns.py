@@ -18,7 +18,7 @@ from rocketcore.codes import RESERVED_PROPERTIES
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import KEY_SEPARATOR, NAME_SEPARATOR, PROPERTY_SEPARATOR, SHARDING_KEY
 
-__all__ = ["Codes", "Columns", "Rows", "codes_of", "message_columns", "refuse_rows", "taken"]
+__all__ = ["Codes", "Columns", "Rows", "codes_of", "message_columns", "refuse_rows", "taken", "without_reserved"]
 
 Columns: TypeAlias = dict[str, pa.Array]
 """Name → array; all of one length."""
@@ -83,6 +83,18 @@ def taken(array: pa.Array, rows: Rows) -> pa.Array:
     return array if rows is None else array.take(pa.array(rows))
 
 
+def without_reserved(properties: pa.Array) -> pa.Array:
+    """Return a map column without the entries that RocketMQ itself sets; another column stays as it is."""
+    if not pa.types.is_map(properties.type):
+        return properties
+    keys, items, offsets = _entries(properties)
+    kept = pc.invert(pc.is_in(keys, pa.array(sorted(RESERVED_PROPERTIES), keys.type)))
+    before = numpy.append([0], numpy.cumsum(kept.to_numpy(zero_copy_only=False))).astype(numpy.int32)
+    no_map = numpy.append(properties.is_null().to_numpy(zero_copy_only=False), [False])
+    edges = pa.array(before[offsets.to_numpy()], mask=no_map)
+    return pa.MapArray.from_arrays(edges, keys.filter(kept), items.filter(kept))
+
+
 def codes_of(encoded: pa.DictionaryArray) -> Codes:
     """Return the dictionary positions of an encoded column, -1 for null."""
     codes: Codes = (
@@ -138,21 +150,27 @@ def _property_texts(array: pa.Array, first_row: int) -> pa.Array:
         return texts
     if not all(map(_is_text, (array.type.key_type, array.type.item_type))):
         raise ConfigError(f"column properties is {array.type}, map<string, string> is needed")
-    offsets = array.offsets
-    start, end = offsets[0].as_py(), offsets[-1].as_py()
+    keys, items, offsets = _entries(array)
     # Large strings are cast: Arrow's joins take no others within lists.
-    keys, items = array.keys.cast(pa.string()), array.items.cast(pa.string())
-    if len(keys) != end - start:
-        keys, items = keys.slice(start, end - start), items.slice(start, end - start)
-    _check_entries(keys, items, offsets, start, first_row)
+    keys, items = keys.cast(pa.string()), items.cast(pa.string())
+    _check_entries(keys, items, offsets, first_row)
     entries = pc.binary_join_element_wise(keys, items, NAME_SEPARATOR)
-    lists = pa.ListArray.from_arrays(pc.subtract(offsets, start), entries)
+    lists = pa.ListArray.from_arrays(offsets, entries)
     texts = pc.binary_join(lists, PROPERTY_SEPARATOR)
     texts = pc.if_else(pc.equal(texts, ""), "", pc.binary_join_element_wise(texts, PROPERTY_SEPARATOR, ""))
     return pc.if_else(array.is_valid(), texts, pa.scalar(None, texts.type))
 
 
-def _check_entries(keys: pa.Array, items: pa.Array, offsets: pa.Array, start: int, first_row: int) -> None:
+def _entries(array: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return the keys and the items of a map column, and where those of each row begin; a slice has all of them."""
+    keys, items, offsets = array.keys, array.items, array.offsets
+    start, end = offsets[0].as_py(), offsets[-1].as_py()
+    if len(keys) != end - start:
+        keys, items = keys.slice(start, end - start), items.slice(start, end - start)
+    return keys, items, pc.subtract(offsets, start)
+
+
+def _check_entries(keys: pa.Array, items: pa.Array, offsets: pa.Array, first_row: int) -> None:
     problems: list[tuple[Any, str]] = [
         (pc.is_in(keys, pa.array(sorted(RESERVED_PROPERTIES))), "property {!r} is reserved by RocketMQ"),
         (pc.equal(keys, ""), "a property has no name"),
@@ -163,7 +181,7 @@ def _check_entries(keys: pa.Array, items: pa.Array, offsets: pa.Array, start: in
     for faulty, reason in problems:
         index = pc.index(faulty, True).as_py()
         if index >= 0:
-            row = int(numpy.searchsorted(offsets.to_numpy(), start + index, side="right")) - 1
+            row = int(numpy.searchsorted(offsets.to_numpy(), index, side="right")) - 1
             raise MessageIllegal(f"row {first_row + row}: {reason.format(keys[index].as_py())}")
 
 

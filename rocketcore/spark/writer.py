@@ -156,10 +156,15 @@ class RocketMQWriter(DataSourceArrowWriter):
 
     def _renamed(self, batch: RecordBatch) -> RecordBatch:
         """Return a record batch with the columns that a message has, under the names that they have there."""
-        if self._columns is None:
-            return batch
-        wanted = [index for index, name in enumerate(self._columns) if name is not None]
-        return batch.select(wanted).rename_columns([self._columns[index] for index in wanted])
+        if self._columns is not None:
+            wanted = [index for index, name in enumerate(self._columns) if name is not None]
+            batch = batch.select(wanted).rename_columns([self._columns[index] for index in wanted])
+        if self._options.ignore_system_columns and "properties" in batch.schema.names:
+            from rocketcore.client.arrow_columns import without_reserved
+
+            place = batch.schema.get_field_index("properties")
+            batch = batch.set_column(place, "properties", without_reserved(batch.column(place)))
+        return batch
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log the sum of the tasks; there is nothing left to do, every row is stored.

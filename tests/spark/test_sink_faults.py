@@ -283,6 +283,37 @@ def stored_bodies(cluster: LocalCluster, topic: str) -> Counter[bytes]:
     return Counter(rmq.read_arrow(cluster.namesrv, topic=topic)["body"].to_pylist())
 
 
+def test_a_whole_read_with_its_properties_is_copied(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    """What RocketMQ itself puts among the properties of a message was refused, row by row."""
+    one, two = make_topic(queues=1), make_topic(queues=1)
+    rows = pa.record_batch(
+        {
+            "body": [b"a", b"b", b"c"], "tags": ["t", None, "u"], "keys": ["k", "l", None],
+            "properties": pa.array([[("x", "1"), ("y", "2")], None, [("z", "3")]], pa.map_(pa.string(), pa.string())),
+        }
+    )
+    planned(options_for(cluster, one)).write(iter([rows]))
+    wanted = ["body", "tags", "keys", "properties"]
+    whole = rmq.read_arrow(cluster.namesrv, topic=one, columns=wanted).combine_chunks().to_batches()
+    sliced = [batch for part in whole for batch in (part.slice(0, 1), part.slice(1))]  # offsets that do not begin at 0
+    planned(options_for(cluster, two, ignoreSystemColumns="true")).write(iter(sliced))
+    planned(options_for(cluster, two, ignoreSystemColumns="true")).write(iter([rows.slice(1)]))  # with a null
+    copied = rmq.read_arrow(cluster.namesrv, topic=two, columns=wanted).to_pylist()
+    own = {
+        row["body"]: {name: value for name, value in row["properties"] if len(name) == 1} | {
+            "tags": row["tags"], "keys": row["keys"]
+        }
+        for row in copied
+    }
+    assert len(copied) == 5
+    assert own == {
+        b"a": {"x": "1", "y": "2", "tags": "t", "keys": "k"}, b"b": {"tags": None, "keys": "l"},
+        b"c": {"z": "3", "tags": "u", "keys": None},
+    }
+    ids = [[value for name, value in row["properties"] if name == "UNIQ_KEY"] for row in copied]
+    assert all(len(values) == 1 for values in ids)
+
+
 def test_large_strings(cluster: LocalCluster, make_topic: MakeTopic) -> None:
     """What Spark sends with spark.sql.execution.arrow.useLargeVarTypes=true."""
     topic = make_topic(queues=1)
