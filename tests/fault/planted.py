@@ -50,8 +50,7 @@ def _dispatch_early(commit: Callable[..., None]) -> Callable[..., None]:
     def planted(self: Any) -> None:
         entries = list(self.entries) if self._in_flight is None else []
         commit(self)
-        for queue, queue_offset, physical_offset, size, tags_code in entries:
-            queue.append(queue_offset, physical_offset, size, tags_code)
+        self._dispatcher.dispatch(entries)
 
     return planted
 

@@ -116,7 +116,7 @@ class ConsumeQueue:
         self.max_offset = queue_offset + 1
         return True
 
-    def extend(self, units: bytes) -> None:
+    def extend(self, units: bytes | bytearray) -> None:
         """Add units of the messages that follow one another at the end of the queue."""
         self._tail += units
         self.max_offset += len(units) // UNIT_SIZE

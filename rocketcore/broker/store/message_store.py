@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketcore._fast import message as kernel
-from rocketcore._fast.consume_queue import is_queued
+from rocketcore._fast.consume_queue import UNIT_SIZE, is_queued, put_units
 from rocketcore._fast.header import SEND_BODY_LENGTH, SEND_PROPERTIES_LENGTH, SEND_QUEUE_ID, decode_properties
 from rocketcore.broker.store.checkpoint import RunMark
 from rocketcore.broker.store.commit_log import CommitLog
@@ -33,7 +33,7 @@ from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, QueueFiles, QueueTable, topic_fault
 from rocketcore.broker.store.deliveries import find_deliveries
-from rocketcore.broker.store.dispatch import Arrival, Dispatcher
+from rocketcore.broker.store.dispatch import Arrival, Batch, Dispatcher
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.reader import Reader
 from rocketcore.broker.store.recovery import Recovery, delivery_time, recover
@@ -333,16 +333,14 @@ class MessageStore:
         )
         log.position += written
         next_offsets[queue_id] = queue_offset + count
-        queue = queues.queue(queue_id)
         offsets = array("q", [base + position for position in results.column(kernel.RESULT_POSITION, count)])
-        sizes = results.column(kernel.RESULT_SIZE, count)
         tags_codes = results.column(kernel.RESULT_TAGS_CODE, count)
-        for physical_offset, size, tags_code in zip(offsets, sizes, tags_codes, strict=True):
-            self._committer.entries.append((queue, queue_offset, physical_offset, size, tags_code))
-            queue_offset += 1
+        units = bytearray(UNIT_SIZE * count)
+        put_units(units, 0, offsets, results.column(kernel.RESULT_SIZE, count), tags_codes)
+        self._committer.entries.append(Batch(queues.queue(queue_id), queue_offset, units, set(tags_codes)))
         self._committer.schedule()
         msg_ids = kernel.offset_msg_ids(self.store_host, offsets)
-        return PutResult(PutStatus.PUT_OK, start, queue_offset - count, written, now, start + written, msg_ids, count)
+        return PutResult(PutStatus.PUT_OK, start, queue_offset, written, now, start + written, msg_ids, count)
 
     def put_rows(
         self,

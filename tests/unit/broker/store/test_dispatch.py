@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+from array import array
 from pathlib import Path
 
 import pytest
 
+from rocketcore._fast import message as kernel
+from rocketcore._fast.consume_queue import UNIT_SIZE, put_units, unit
 from rocketcore.broker.store import FlushDiskType
-from rocketcore.broker.store.consume_queue import ConsumeQueue, Units
+from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles, Units
+from rocketcore.broker.store.dispatch import Batch, Dispatcher
+from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.errors import StoreError
 from tests.fixtures.stores import FailingFiles, message, put, read_queue, running_store, stored
 
@@ -41,6 +46,45 @@ def test_a_listener_that_raises_loses_no_message(
     assert "test_a_listener_that_raises_loses_no_message" in caplog.text
     assert "topic=T queue_id=0 queue_offset=0 failures=1" in caplog.text
     assert "ValueError: broken listener" in caplog.text
+
+
+def test_a_batch_is_announced_once_for_each_tags_code(tmp_path: Path) -> None:
+    """Whoever waits for any of them hears of it; a batch of thousands is not thousands of calls."""
+    heard: list[tuple[object, ...]] = []
+
+    async def run() -> None:
+        async with running_store(tmp_path, on_arrival=lambda *arrival: heard.append(arrival)) as store:
+            tags = [b"TAGS\x01%b\x02" % tag if tag else b"" for tag in (b"a", b"b", b"", b"a", b"b")]
+            batch = kernel.encode_batch([b"%d" % number for number in range(5)], tags)
+            await stored(store, store.put(message(b"first")))
+            await stored(store, store.put_batch(message(batch)))
+            await stored(store, store.put(message(b"last")))
+            bodies = [one["body"] for one in read_queue(store)]
+            assert bodies == [b"first", b"0", b"1", b"2", b"3", b"4", b"last"]
+
+    asyncio.run(run())
+    codes = {kernel.tags_code(b"TAGS\x01%b\x02" % tag) for tag in (b"a", b"b")} | {0}
+    assert heard[0] == ("T", 0, 1, 0)
+    assert {arrival[3] for arrival in heard[1:-1]} == codes
+    assert {arrival[:3] for arrival in heard[1:-1]} == {("T", 0, 6)}
+    assert len(heard) == 5
+    assert heard[-1] == ("T", 0, 7, 0)
+
+
+def test_a_batch_behind_a_gap_and_one_that_the_queue_has_in_part(tmp_path: Path) -> None:
+    """Batches enter a queue as their messages would, one by one."""
+    queue = ConsumeQueue("T", 0, QueueFiles(tmp_path, 20 * UNIT_SIZE, FileSystem()))
+    rows = [(100, 7, 1), (200, 8, 2), (300, 9, 3)]
+    units = bytearray(3 * UNIT_SIZE)
+    put_units(units, 0, *(array("q", column) for column in zip(*rows, strict=True)))
+    dispatcher = Dispatcher(None, set())
+    queue.append(0, 50, 6, 0)
+    dispatcher.dispatch([Batch(queue, 3, bytes(units), {1, 2, 3})])
+    assert queue.max_offset == 6
+    dispatcher.dispatch([Batch(queue, 5, bytes(units), {1, 2, 3}), Batch(queue, 8, bytes(units), {1, 2, 3})])
+    assert queue.max_offset == 11
+    found = queue.units(3, 8)
+    assert [unit(found, index) for index in range(8)] == [*rows, *rows[1:], *rows]
 
 
 def test_a_save_asks_only_queues_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
