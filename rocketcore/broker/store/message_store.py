@@ -59,7 +59,6 @@ TIME_AHEAD_MILLIS = 60_000
 
 TRANSACTION_TYPE = 0xC
 BATCH_ROWS = 1024
-BATCH_ELEMENT_MIN_BYTES = 22
 
 logger = logging.getLogger(__name__)
 
@@ -284,13 +283,11 @@ class MessageStore:
             return refused
         if message.sys_flag & TRANSACTION_TYPE:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="a batch takes no part in a transaction")
-        capacity = len(body) // BATCH_ELEMENT_MIN_BYTES + 1
         elements, results = self._elements, self._results
-        if capacity > BATCH_ROWS:
-            elements = Table(capacity, kernel.BATCH_COLUMNS)
         count = kernel.scan_batch(body, 0, len(body), elements.view)
         if count > BATCH_ROWS:
-            results = Table(count, kernel.RESULT_COLUMNS)
+            elements, results = Table(count, kernel.BATCH_COLUMNS), Table(count, kernel.RESULT_COLUMNS)
+            kernel.scan_batch(body, 0, len(body), elements.view)
         added = len(extra_properties) + self._added_bytes
         longest = max(elements.column(kernel.BATCH_PROPERTIES_LENGTH, count), default=0) + added
         if longest > PROPERTIES_MAX_BYTES:
