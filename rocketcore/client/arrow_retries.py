@@ -19,6 +19,7 @@ from rocketcore.errors import (
     RouteNotFound,
     ServiceNotAvailable,
     SystemBusy,
+    TransportError,
 )
 from rocketcore.service import Backoff, Clock, Deadline
 
@@ -62,8 +63,12 @@ class Retries:
         """
         pause = self._pauses.next()
         # A broker that has left the route comes back to it.
-        hopeless = final or not (error.retriable or isinstance(error, RouteNotFound))
-        if hopeless or pause >= self._deadline.remaining():
+        if final or not (error.retriable or isinstance(error, RouteNotFound)):
+            raise error
+        if pause >= self._deadline.remaining():
+            if self.count and isinstance(error, TransportError):
+                attempts = f"{self.count + 1} attempts within {self._deadline.timeout:g} s"
+                raise type(error)(f"{error} ({attempts})") from error
             raise error
         self.count += 1
         return pause

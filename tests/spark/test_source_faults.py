@@ -99,7 +99,7 @@ def test_a_read_is_planned_once_a_broker_answers(cluster: LocalCluster, make_top
         assert sorted(found) == list(range(100))
         moves.clear()
         source = reader(cluster, topic, brokerAddressMap=address_map, requestTimeoutMs="200", fetchTimeoutMs="500")
-        with pytest.raises(RequestTimeout):
+        with pytest.raises(RequestTimeout, match=r"no answer within 0\.\d+ s \(\d attempts within 0\.5 s\)"):
             source.partitions()
 
 
