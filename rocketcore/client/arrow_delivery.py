@@ -7,7 +7,6 @@ One that belongs to a queue waits for that queue's broker to come back.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from rocketcore.client import api
 from rocketcore.client.arrow_retries import Retries, refresh
 from rocketcore.client.producer import ProducerLogic
-from rocketcore.errors import BrokerError, NoPermission, RequestTimeout, RocketError, TopicNotExist
+from rocketcore.errors import BrokerError, NoPermission, RequestTimeout, RocketError, TopicNotExist, TransportError
 from rocketcore.message import MessageQueue, SendStatus
 
 __all__ = ["Delivery", "SendSummary"]
@@ -152,8 +151,12 @@ class Delivery:
             return
         instance = self._logic.instance
         address, _ = instance.routes.subscribe_address(queue.broker)
-        with contextlib.suppress(BrokerError):  # a refusal is an answer, too
+        try:
             await api.max_offset(instance.remoting, address, queue, timeout)
+        except TransportError as error:
+            raise type(error)(f"send to topic {queue.topic!r}: {queue.broker} does not answer: {error}") from error
+        except BrokerError:
+            pass  # a refusal is an answer
         self._silent.discard(queue.broker)
 
     def _brokers(self, topic: str) -> int:

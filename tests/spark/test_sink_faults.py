@@ -15,7 +15,7 @@ import pytest
 import rocketcore as rmq
 from rocketcore import LocalCluster
 from rocketcore.admin.client import Admin
-from rocketcore.errors import ConfigError, MessageIllegal, RocketError, RouteNotFound
+from rocketcore.errors import ConfigError, MessageIllegal, RequestTimeout, RocketError, RouteNotFound
 from rocketcore.spark.connection import connect
 from rocketcore.spark.options import SinkOptions, parse_options
 from rocketcore.spark.writer import RocketMQWriter, TaskSummary, plan_queues
@@ -131,6 +131,19 @@ def test_a_broker_that_stands_still_is_not_sent_the_same_rows_over_and_over(
     found = stored(cluster, topic)
     assert set(found) == set(range(200))
     assert max(found.values()) <= 2
+
+
+def test_what_was_not_sent_is_said_of_a_broker_that_stands_still(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(queues=1)
+    rows = pa.record_batch({"body": ["a"], "brokerName": ["broker-a"], "queueId": [0]})
+    with halting_broker(cluster.broker_addresses[0]) as (address, moves):
+        moves.clear()
+        address_map = f'{{"{cluster.broker_addresses[0]}": "{address}"}}'
+        times = {"sendTimeoutMs": "100", "deliveryTimeoutMs": "900"}
+        writer = planned(options_for(cluster, topic, brokerAddressMap=address_map, **times))
+        said = rf"send to topic '{topic}': broker-a does not answer: .* \(\d attempts within 0\.9 s\)"
+        with pytest.raises(RequestTimeout, match=said):
+            writer.write(iter([rows]))
 
 
 def key_places(cluster: LocalCluster, topic: str) -> dict[str, set[tuple[str, int]]]:
