@@ -48,9 +48,6 @@ REFUSALS: Final = 3
 SHOWN_RUNS: Final = 20
 """Runs of lost offsets that an error names."""
 
-EMPTY_PULLS: Final = 5
-"""Answers in a row that bring nothing and move nothing, before a range counts as lost."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSettings:
@@ -143,7 +140,8 @@ class QueueReader:
         )
         self._broker_id = MASTER_ID
         self._asked_slave = False
-        self._empty = 0
+        self._standstill: Retries | None = None
+        self._pause: float | None = None
         self._concurrent = concurrent
         self._pending: asyncio.Task[list[Answer]] | None = None
 
@@ -197,7 +195,7 @@ class QueueReader:
             begin = self._offset
             result = await self._pull()
             self._advance(result)
-            if result.status is PullStatus.FOUND:
+            if result.status is PullStatus.FOUND and result.next_begin_offset > begin:
                 answers.append(Answer(begin, self._offset, result))
                 gathered += len(result.body)
                 longest = max(longest, len(result.body))
@@ -205,8 +203,8 @@ class QueueReader:
 
     async def _pull(self) -> PullResult:
         settings, queue, instance = self._settings, self._queue, self._instance
-        if self._empty:
-            await instance.runtime.pause(0.05 * self._empty)
+        if self._pause is not None:
+            await instance.runtime.pause(self._pause)
         header = settings.request(queue, self._offset, self._end - self._offset)
         retries = Retries(settings.fetch_timeout, instance.clock)
         refusals = 0
@@ -232,25 +230,27 @@ class QueueReader:
             raise ConfigError(f"{self._queue} belongs to a static topic, which cannot be read as columns yet")
         begin, self._broker_id = self._offset, result.suggest_which_broker_id
         following = min(self._end, max(begin, result.next_begin_offset))
-        if result.status is PullStatus.FOUND:
-            self._offset = following
-            if self._takes_all and following - begin == NARROW_MESSAGES and following < self._end:
-                _note_narrow(self._queue.broker)
-            return
-        if result.status is not PullStatus.NO_MATCHED_MSG:
-            if self._asked_slave and self._empty < EMPTY_PULLS:
+        found, passed = result.status is PullStatus.FOUND, result.status is PullStatus.NO_MATCHED_MSG
+        if found and self._takes_all and following - begin == NARROW_MESSAGES and following < self._end:
+            _note_narrow(self._queue.broker)
+        if not (found or passed):
+            if self._asked_slave:
                 # It may lag: what a slave does not have its master is asked for.
-                self._broker_id = MASTER_ID
-                self._empty += 1
-                return
-            if begin < result.min_offset:
+                self._broker_id, following = MASTER_ID, begin
+            elif begin < result.min_offset:
                 following = min(self._end, result.min_offset)
             elif begin >= result.max_offset:
                 following = self._end
-        self._empty = 0 if following > begin else self._empty + 1
-        stuck = self._empty > EMPTY_PULLS
+        stuck = False
+        if following > begin:
+            self._standstill = self._pause = None
+        else:
+            # A broker may be at work on the queue: it has as long as for any answer.
+            self._standstill = self._standstill or Retries(self._settings.fetch_timeout, self._instance.clock)
+            self._pause = self._standstill.next_pause()
+            stuck = self._pause is None
         self._offset = self._end if stuck else following
-        if self._takes_all or stuck or result.status is not PullStatus.NO_MATCHED_MSG:
+        if stuck or not (found or (passed and not self._takes_all)):
             self._note_loss([range(begin, self._offset)], result)
 
     def _note_loss(self, runs: Sequence[range], result: PullResult) -> None:

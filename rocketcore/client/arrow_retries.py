@@ -55,23 +55,30 @@ class Retries:
         """Return the seconds that the next attempt has, of those that it would like."""
         return min(timeout, max(FIRST_PAUSE, self._deadline.remaining()))
 
+    def next_pause(self) -> float | None:
+        """Return how long to wait before the next attempt, None where there is no time for one."""
+        pause = self._pauses.next()
+        if pause >= self._deadline.remaining():
+            return None
+        self.count += 1
+        return pause
+
     def pause_after(self, error: RocketError, *, final: bool = False) -> float:
         """Return how long to wait before the next attempt.
 
         final   whether waiting changes nothing, whatever the error is
         raises  the error, where there is no further attempt
         """
-        pause = self._pauses.next()
         # A broker that has left the route comes back to it.
         if final or not (error.retriable or isinstance(error, RouteNotFound)):
             raise error
-        if pause >= self._deadline.remaining():
-            if self.count and isinstance(error, TransportError):
-                attempts = f"{self.count + 1} attempts within {self._deadline.timeout:g} s"
-                raise type(error)(f"{error} ({attempts})") from error
-            raise error
-        self.count += 1
-        return pause
+        pause = self.next_pause()
+        if pause is not None:
+            return pause
+        if self.count and isinstance(error, TransportError):
+            attempts = f"{self.count + 1} attempts within {self._deadline.timeout:g} s"
+            raise type(error)(f"{error} ({attempts})") from error
+        raise error
 
 
 def refuses(error: RocketError) -> bool:

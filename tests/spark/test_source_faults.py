@@ -162,6 +162,45 @@ def test_a_slave_that_lags_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [("master", 0), ("slave", 8), ("master", 8)]
 
 
+class _PassingTime:
+    """A runtime whose pauses only move the clock."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+
+    async def pause(self, seconds: float) -> None:
+        self._clock.advance(seconds)
+
+
+@pytest.mark.parametrize("status", [PullStatus.NO_MATCHED_MSG, PullStatus.NO_NEW_MSG, PullStatus.FOUND])
+@pytest.mark.parametrize("silent_seconds", [60, 200])
+def test_a_queue_that_its_broker_is_at_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, silent_seconds: int, status: PullStatus
+) -> None:
+    """Five answers without a message within a second, and the whole range counted as lost."""
+    clock = ManualClock()
+    begin = clock.monotonic()
+    routes = SimpleNamespace(subscribe_address=lambda broker, broker_id=0: ("master", 0))
+    instance = SimpleNamespace(routes=routes, remoting=None, clock=clock, runtime=_PassingTime(clock))
+
+    async def pull_message(
+        remoting: object, address: str, header: PullMessageRequestHeader, timeout: float
+    ) -> PullResult:
+        if clock.monotonic() - begin < silent_seconds:
+            return PullResult(status, header.queue_offset, 0, 10, 0, 0, b"")
+        return PullResult(PullStatus.FOUND, 10, 0, 10, 0, 0, b"")
+
+    monkeypatch.setattr(api, "pull_message", pull_message)
+    settings = ReadSettings(fail_on_data_loss=False)
+    portion = QueueRange(MessageQueue("T", "broker-a", 0), 0, 10)
+    pulls = QueueReader(cast(ClientInstance, instance), portion, settings, concurrent=False)
+    with caplog.at_level("WARNING"):
+        answers = run_sync(pulls.next_answers())
+    late = silent_seconds > settings.fetch_timeout
+    assert [(answer.begin, answer.end) for answer in answers] == ([] if late else [(0, 10)])
+    assert ("10 messages" in caplog.text) is late
+
+
 def test_compressed_bodies_stay_within_a_batch(cluster: LocalCluster, make_topic: MakeTopic) -> None:
     """What was compressed counted as little: a topic of zeros made one record batch of 60 times the size asked for."""
     topic = make_topic(queues=1)
