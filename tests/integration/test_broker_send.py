@@ -349,7 +349,7 @@ def test_messages_outlive_the_loss_of_all_settings(tmp_path: Path) -> None:
         assert await client.bodies("T", 2) == [b"kept"]
         topic = client.broker._context.topics.find("T")
         assert topic is not None
-        assert (topic.read_queue_nums, topic.perm) == (3, 6)
+        assert (topic.read_queue_nums, topic.perm) == (8, 6)
 
     play(tmp_path, first)
     for file in (tmp_path / "config").iterdir():
