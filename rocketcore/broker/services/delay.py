@@ -497,11 +497,11 @@ class DelayService:
             # The disk may still take it or fail: not delivered yet, and not to be put again.
             self._await(level, delivery)
             return
+        if status is not PutStatus.PUT_OK:
+            # The store takes nothing any more, and the log may have it: it stays on its way until the next start looks.
+            return
         delivery.is_settled = True
         level.messages_in_flight -= delivery.messages
-        if status is not PutStatus.PUT_OK:
-            level.cursor = min(level.cursor, delivery.queue_offset)
-            level.next_due = -math.inf
         while level.in_flight and level.in_flight[0].is_settled:
             level.in_flight.popleft()
         if level.is_full and level.messages_in_flight <= _REFILL and not self._stopped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.store import MessageStore, StoredMessage
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.service import ManualClock
-from tests.fixtures.stores import crash_copy, read_queue, running_store, stored
+from tests.fixtures.stores import FailingFiles, crash_copy, read_queue, running_store, stored
 
 LEVELS = (1_000, 5_000)
 UNIT_SIZE = 20
@@ -86,6 +87,37 @@ def test_a_copy_taken_at_any_time_delivers_each_message_once(tmp_path: Path, hos
     assert len(copies) >= 2
     for copy in copies:
         asyncio.run(check(copy))
+
+
+@pytest.mark.parametrize("call", ["sync", "write"])
+def test_a_delivery_whose_write_or_sync_failed_comes_once(tmp_path: Path, call: str) -> None:
+    """Its record may be in the log when the store takes no more: the positions that the stop saves must not hide it."""
+    clock, files = ManualClock(), FailingFiles()
+    path = tmp_path / "delayOffset.json"
+
+    async def run() -> None:
+        async with running_store(tmp_path, clock=clock, files=files) as store:
+            await store_delayed(store, 3)
+            delay = service(store, clock, path)
+            clock.advance(1.5)
+            files.fail(0, errno.EIO, only=call)
+            await deliver(store, delay)
+            assert store.read_only_reason is not None
+            await deliver(store, delay)
+            assert read_queue(store) == []
+            assert delay.take_changes()
+            delay.file.save(delay.encode_file())
+
+    async def check(there: int) -> None:
+        async with running_store(tmp_path, clock=clock) as store:
+            assert len(read_queue(store)) == there
+            delay = service(store, clock, path)
+            await deliver(store, delay)
+            assert [int(one["body"].rstrip(b"\0")) for one in read_queue(store)] == [0, 1, 2]
+
+    asyncio.run(run())
+    asyncio.run(check(3 if call == "sync" else 0))
+    asyncio.run(check(3))
 
 
 def test_deliveries_are_found_in_every_segment(tmp_path: Path) -> None:
