@@ -68,15 +68,13 @@ class _Undeliverable(Exception):
     """Why a message can never be delivered."""
 
 
-@dataclass(slots=True)
-class _Delivery:
-    """Messages on their way: where the first waited in its level and is in the log, and whether their fate is known."""
+class _Delivery(NamedTuple):
+    """Messages on their way to the disk: where the first waited in its level, and where they are in the log."""
 
     queue_offset: int
     physical_offset: int
     end_offset: int
     messages: int
-    is_settled: bool = False
 
 
 class _Put(NamedTuple):
@@ -120,7 +118,7 @@ class _Level:
 
     @property
     def position(self) -> int:
-        """Every message before this one is durable in its real topic, or will never be."""
+        """Every message before this one is on disk in its real topic, or will never be."""
         position = self.cursor
         if self.in_flight:
             position = min(position, self.in_flight[0].queue_offset)
@@ -328,6 +326,7 @@ class DelayService:
         if not self._replace_outdated():
             return
         for level in self._levels.values():
+            self._forget_synced(level)
             self._deliver_level(level)
 
     def _bounds(self, level: _Level) -> tuple[int, int]:
@@ -492,20 +491,24 @@ class DelayService:
         self._store.wait(delivery.end_offset, lambda status: self._stored(level, delivery, status))
 
     def _stored(self, level: _Level, delivery: _Delivery, status: PutStatus) -> None:
-        """Move the position for what is durable, and fill up what is in flight."""
+        """Note what counts as stored, and fill up what is in flight."""
         if status is PutStatus.FLUSH_DISK_TIMEOUT:
             # The disk may still take it or fail: not delivered yet, and not to be put again.
             self._await(level, delivery)
             return
         if status is not PutStatus.PUT_OK:
-            # The store takes nothing any more, and the log may have it: it stays on its way until the next start looks.
+            # The store takes nothing any more, and the log may have it: the next start looks.
             return
-        delivery.is_settled = True
         level.messages_in_flight -= delivery.messages
-        while level.in_flight and level.in_flight[0].is_settled:
-            level.in_flight.popleft()
+        self._forget_synced(level)
         if level.is_full and level.messages_in_flight <= _REFILL and not self._stopped:
             self._deliver_level(level)
+
+    def _forget_synced(self, level: _Level) -> None:
+        """Move the position for what is on disk: a power cut may take what asynchronous flush calls stored."""
+        synced = self._store.synced_offset
+        while level.in_flight and level.in_flight[0].end_offset <= synced:
+            level.in_flight.popleft()
 
 
 def _mark(record: StoredRecord) -> int:

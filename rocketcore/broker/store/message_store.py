@@ -624,6 +624,11 @@ class MessageStore:
         return self._committer.durable_offset
 
     @property
+    def synced_offset(self) -> int:
+        """End of what is on disk, whatever the flush mode."""
+        return self._log.synced
+
+    @property
     def repaired_queues(self) -> int:
         """Consume queues that were damaged and repaired from the log, since the start."""
         return self._queue_saver.repaired_queues

@@ -46,6 +46,7 @@ class FakeStore:
         self.refuse: PutStatus | None = None
         self.due: dict[tuple[int, int], int] = {}
         self.bytes_walked = 0
+        self.synced_offset = 0
         self.damaged: dict[tuple[str, int, int], Exception] = {}
         self._queues: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self._log: dict[int, bytes] = {}
@@ -92,6 +93,8 @@ class FakeStore:
 
     def flush(self, status: PutStatus = PutStatus.PUT_OK) -> None:
         """Make everything durable, or fail to."""
+        if status is PutStatus.PUT_OK:
+            self.synced_offset = self._end
         waiting, self._waiting = self._waiting, []
         for _, callback in waiting:
             callback(status)

@@ -11,10 +11,10 @@ import pytest
 from rocketcore._fast.header import encode_properties
 from rocketcore.broker.services.delay import DelayService, schedule
 from rocketcore.broker.state.json_file import JsonFile
-from rocketcore.broker.store import MessageStore, StoredMessage
+from rocketcore.broker.store import FlushDiskType, MessageStore, StoredMessage
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.service import ManualClock
-from tests.fixtures.stores import FailingFiles, crash_copy, read_queue, running_store, stored
+from tests.fixtures.stores import SEGMENT_BYTES, FailingFiles, crash_copy, read_queue, running_store, stored
 
 LEVELS = (1_000, 5_000)
 UNIT_SIZE = 20
@@ -118,6 +118,59 @@ def test_a_delivery_whose_write_or_sync_failed_comes_once(tmp_path: Path, call: 
     asyncio.run(run())
     asyncio.run(check(3 if call == "sync" else 0))
     asyncio.run(check(3))
+
+
+def test_a_power_cut_under_asynchronous_flush_takes_no_message_whose_delivery_it_takes(tmp_path: Path) -> None:
+    """Messages that were long on disk were lost: the positions came to the disk, and their deliveries did not."""
+    clock = ManualClock()
+    live, cut = tmp_path / "live", tmp_path / "cut"
+
+    async def run() -> None:
+        async with running_store(
+            live, clock=clock, flush_disk_type=FlushDiskType.ASYNC_FLUSH, flush_interval_commit_log=3_600_000
+        ) as store:
+            await store_delayed(store, 3)
+            end = store.max_physical_offset
+            delay = service(store, clock, live / "delayOffset.json")
+            clock.advance(1.5)
+            await deliver(store, delay)
+            assert len(read_queue(store)) == 3
+            delay.file.save(delay.encode_file())
+            crash_copy(live, cut)
+        with (cut / "commitlog" / f"{0:020d}").open("r+b") as log:
+            log.seek(end)
+            log.write(bytes(SEGMENT_BYTES - end))
+
+    async def check() -> None:
+        async with running_store(cut, clock=clock) as store:
+            delay = service(store, clock, cut / "delayOffset.json")
+            await deliver(store, delay)
+            assert [int(one["body"].rstrip(b"\0")) for one in read_queue(store)] == [0, 1, 2]
+            assert delay.positions()[1] == (3, 3)
+
+    asyncio.run(run())
+    for _ in range(2):
+        asyncio.run(check())
+
+
+def test_the_position_follows_the_background_flush(tmp_path: Path) -> None:
+    clock = ManualClock()
+
+    async def run() -> None:
+        async with running_store(
+            tmp_path, clock=clock, flush_disk_type=FlushDiskType.ASYNC_FLUSH, flush_interval_commit_log=2
+        ) as store:
+            await store_delayed(store, 3)
+            delay = service(store, clock, tmp_path / "delayOffset.json")
+            clock.advance(1.5)
+            await deliver(store, delay)
+            async with asyncio.timeout(20):
+                while store.synced_offset < store.max_physical_offset:  # noqa: ASYNC110  # the store's own timer syncs
+                    await asyncio.sleep(0.002)
+            delay.deliver_due()
+            assert delay.positions()[1] == (3, 3)
+
+    asyncio.run(run())
 
 
 def test_deliveries_are_found_in_every_segment(tmp_path: Path) -> None:
