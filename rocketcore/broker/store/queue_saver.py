@@ -267,11 +267,14 @@ class QueueSaver:
 
     # ------------------------------------------------------------------ repairing
 
-    def repair(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        """Have a queue that is damaged at an offset repaired from the log, by ``queue_repair``."""
+    def repair(self, queue: ConsumeQueue, queue_offset: int) -> str:
+        """Have a queue that is damaged at an offset repaired from the log, by ``queue_repair``; says what is done."""
+        if self._committer.read_only_reason is not None:
+            return f"it is not repaired: {self._committer.read_only_reason}"
         if queue not in self._in_repair:
             self._in_repair.add(queue)
             self._run(self._repair(queue, queue_offset))
+        return "it is repaired from the log, ask again"
 
     def is_in_repair(self, queue: ConsumeQueue) -> bool:
         return queue in self._in_repair

@@ -67,7 +67,10 @@ _Limits: TypeAlias = tuple[int, int, int, int]
 
 
 class Reader:
-    """Reads what is visible; loop thread only."""
+    """Reads what is visible; loop thread only.
+
+    on_damage  is told of a queue that is damaged at an offset, and says what becomes of it
+    """
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class Reader:
         log: CommitLog,
         queues: QueueTable,
         clock: Clock,
-        on_damage: Callable[[ConsumeQueue, int], None],
+        on_damage: Callable[[ConsumeQueue, int], str],
     ) -> None:
         self._config = config
         self._log = log
@@ -347,11 +350,11 @@ class Reader:
         return b"".join(records), len(records), len(units) // UNIT_SIZE
 
     def _queue_damaged(self, queue: ConsumeQueue, queue_offset: int, reason: str) -> NoReturn:
-        self._on_damage(queue, queue_offset)
+        remedy = self._on_damage(queue, queue_offset)
         folder = self._queues.files.folder(queue.topic, queue.queue_id)
         fault = f"consume queue {folder} is damaged at offset {queue_offset}: {reason}"
         logger.error("%s", fault)
-        raise StoreCorrupted(f"{fault}; it is repaired from the log, ask again")
+        raise StoreCorrupted(f"{fault}; {remedy}")
 
     def tags_code(self, queue: ConsumeQueue, queue_offset: int) -> int | None:
         """Return the tags code of a message, None where there is none."""

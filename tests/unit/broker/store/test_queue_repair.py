@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocketcore._fast.message import tags_code
-from rocketcore.broker.store import GetStatus, MessageStore, queue_repair
+from rocketcore.broker.store import GetStatus, MessageStore, PutStatus, queue_repair
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import StoreCorrupted
 from rocketcore.service import ManualClock
@@ -191,6 +191,30 @@ def test_a_repair_that_finds_no_room_is_tried_with_the_next_read(tmp_path: Path)
             assert files.calls.count("write") > 1
             assert [one["body"] for one in read_queue(store)] == [body(number) for number in range(COUNT)]
             assert store.read_only_reason is None
+
+    asyncio.run(run())
+
+
+def test_a_store_that_writes_no_more_does_not_say_that_it_repairs(tmp_path: Path) -> None:
+    """Who was told to ask again did so until somebody looked into the broker's log."""
+    files = FailingFiles()
+
+    async def run() -> None:
+        await filled(tmp_path)
+        async with running_store(tmp_path, files=files) as store:
+            hit = zero_page(tmp_path)
+            files.fail(0, errno.EIO, only="sync")
+            assert await stored(store, store.put(message())) is PutStatus.SERVICE_NOT_AVAILABLE
+            for _ in range(2):
+                with pytest.raises(StoreCorrupted) as caught:
+                    store.get("T", 0, hit, 32)
+                assert str(caught.value).endswith(f"; it is not repaired: {store.read_only_reason}")
+                assert not store.is_in_repair("T", 0)
+        async with running_store(tmp_path) as store:
+            with pytest.raises(StoreCorrupted, match="ask again"):
+                store.get("T", 0, hit, 32)
+            await repaired(store)
+            assert [one["body"] for one in read_queue(store)][:COUNT] == [body(number) for number in range(COUNT)]
 
     asyncio.run(run())
 
