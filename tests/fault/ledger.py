@@ -23,7 +23,7 @@ import hashlib
 import random
 import struct
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 HEAD = struct.Struct(">4sIIQI")
@@ -114,6 +114,17 @@ def read_body(body: bytes) -> Key | None:
     if hashlib.blake2b(body[:-DIGEST_BYTES], digest_size=DIGEST_BYTES).digest() != body[-DIGEST_BYTES:]:
         return None
     return cycle, sender, sequence
+
+
+def find_bodies(data: bytes) -> Iterator[tuple[Key, Span]]:
+    """Find every whole body in bytes of any kind, and where it lies there."""
+    at = data.find(MAGIC)
+    while at >= 0:
+        if at + HEAD.size <= len(data):
+            end = at + HEAD.size + HEAD.unpack_from(data, at)[-1] + DIGEST_BYTES
+            if (key := read_body(data[at:end])) is not None:
+                yield key, (at, end)
+        at = data.find(MAGIC, at + 1)
 
 
 class Ledger:

@@ -22,6 +22,7 @@ import os
 import random
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +35,7 @@ from rocketcore.errors import RocketError
 from rocketcore.service import ManualClock
 from tests.fault.broker_run import DOOMED, GROUP, SEGMENT_BYTES, TOPICS, Heard, Life
 from tests.fault.image import Image
-from tests.fault.ledger import Key, Ledger, Verdict, read_body
+from tests.fault.ledger import Key, Ledger, Span, Verdict, find_bodies, read_body
 from tests.fault.script import KEPT, UNIT_SIZE, one_step
 from tests.fault.system_calls import Call, SystemCalls
 from tests.fault.trial import memory_folder
@@ -134,7 +135,7 @@ def error_of(name: str) -> int:
 class Left:
     """What a moment leaves: files, and what was promised until then.
 
-    spared  messages on a page of the log that could not be read, and that a start called damaged then
+    spared  messages of which a record lay on a page of the log that could not be read, and was called damaged then
     twice   a start said that delayed messages may come twice, as it could not read which were delivered
     """
 
@@ -190,6 +191,7 @@ class _Player:
         self._group = False
         self._settings = {POLLING_DEFAULT}
         self._victim: Key | None = None
+        self._copies: dict[Key, set[Span]] = defaultdict(set)
         self._end = 0
         self._dead = False
         self._number = 0
@@ -275,12 +277,19 @@ class _Player:
     def _spared(self) -> set[Key]:
         if not self._session.failed.startswith("page"):
             return set()
+        self._find_copies()
         named = self._heard.named
         return {
             key
-            for key, place in self._ledger.acknowledged.items()
-            if (place is None and named) or (place and any(start <= place[2] < end for start, end in named))
+            for key, copies in self._copies.items()
+            if any(first < end and start < last for first, last in copies for start, end in named)
         }
+
+    def _find_copies(self) -> None:
+        """Note where messages lie in the log, those that wait for their time included: its files are sound."""
+        for path in (self._root / "commitlog").glob("[0-9]" * len(segment_name(0))):
+            for key, (start, end) in find_bodies(path.read_bytes()):
+                self._copies[key].add((int(path.name) + start, int(path.name) + end))
 
     def _possible_offsets(self) -> dict[tuple[str, int], set[int]]:
         """What may be found: what was there at the last stop in order, or what was committed since."""
@@ -358,6 +367,8 @@ class _Player:
 
     def _hurt(self) -> None:
         """Change files between two lives, as disks and people do; not where an error left other files than these."""
+        if self._session.fault is not None and self._session.fault.error < 0:
+            self._find_copies()  # before a start puts aside what it cannot read
         if self._number == HURT and self._victim is not None:
             place = self._ledger.acknowledged.pop(self._victim)
             assert place is not None, "it was not delayed"
