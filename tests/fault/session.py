@@ -192,6 +192,8 @@ class _Player:
         self._settings = {POLLING_DEFAULT}
         self._victim: Key | None = None
         self._copies: dict[Key, set[Span]] = defaultdict(set)
+        self._spared: set[Key] = set()
+        self._named = 0
         self._end = 0
         self._dead = False
         self._number = 0
@@ -257,6 +259,8 @@ class _Player:
         raise OSError(error, os.strerror(error))
 
     def _leave(self) -> Left:
+        self._find_copies()
+        self._spare()
         return Left(
             self._disk.cut_power(self._chance),
             self._ledger.copy(),
@@ -266,7 +270,7 @@ class _Player:
             self._deleted,
             self._group,
             set(self._settings),
-            self._spared(),
+            set(self._spared),
             self._may_come_twice,
         )
 
@@ -274,19 +278,23 @@ class _Player:
     def _may_come_twice(self) -> bool:
         return self._session.failed.startswith("page") and any("may come twice" in line for line in self._heard.lines)
 
-    def _spared(self) -> set[Key]:
-        if not self._session.failed.startswith("page"):
-            return set()
-        self._find_copies()
-        named = self._heard.named
-        return {
+    def _spare(self) -> None:
+        """Excuse the messages of which a record lay where damage was named since the last call."""
+        named = self._heard.named[self._named :]
+        self._named += len(named)
+        self._spared |= {
             key
             for key, copies in self._copies.items()
             if any(first < end and start < last for first, last in copies for start, end in named)
         }
 
     def _find_copies(self) -> None:
-        """Note where messages lie in the log, those that wait for their time included: its files are sound."""
+        """Note where messages lie in the log, those that wait for their time included: its files are sound.
+
+        Damage that is named before the next call is theirs: what comes to its place later is none of it.
+        """
+        if self._session.fault is None or self._session.fault.error >= 0:
+            return
         for path in (self._root / "commitlog").glob("[0-9]" * len(segment_name(0))):
             for key, (start, end) in find_bodies(path.read_bytes()):
                 self._copies[key].add((int(path.name) + start, int(path.name) + end))
@@ -327,6 +335,7 @@ class _Player:
         life = Life(self._root, self._ledger, self._clock, number, **SETTINGS)
         async with life:
             self._life = life
+            self._spare()
             if number and self._session.failed and number <= self._fault_life + 1:
                 # What the last life left is shown now: whatever it is, a power cut must not take it back.
                 await self._look(life)
@@ -367,8 +376,7 @@ class _Player:
 
     def _hurt(self) -> None:
         """Change files between two lives, as disks and people do; not where an error left other files than these."""
-        if self._session.fault is not None and self._session.fault.error < 0:
-            self._find_copies()  # before a start puts aside what it cannot read
+        self._find_copies()  # before a start puts aside what it cannot read
         if self._number == HURT and self._victim is not None:
             place = self._ledger.acknowledged.pop(self._victim)
             assert place is not None, "it was not delayed"
