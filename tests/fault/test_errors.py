@@ -14,7 +14,7 @@ STRIDE = int(os.environ.get("ROCKETCORE_FAULT_STRIDE", "83"))
 """Every so manyth call is failed, every third part of that is cut; 1 for all."""
 
 MORE = 100
-"""Calls that a run may make more than another."""
+"""Calls that a run may make more than another: on a busy machine fewer of what is done every so many milliseconds."""
 
 pytestmark = pytest.mark.fault
 
@@ -40,13 +40,15 @@ def test_an_error_at_any_call_loses_nothing_acknowledged(calls: list[str]) -> No
     numbers = range(0, len(calls), STRIDE)
     outcome = run_numbered(SEED, "errors", numbers)
     assert not outcome.wrong, show(outcome)
-    # Each is failed in one way at least, and killed before; the last few may not come in another run.
-    assert outcome.done["killed"] >= len(numbers) - 2
-    assert outcome.done.total() >= 2 * (len(numbers) - 2)
+    # Each is failed in one way at least, and killed before; the last ones may not come in another run.
+    least = len(numbers) - 2 - MORE // STRIDE
+    assert outcome.done["killed"] >= least
+    assert outcome.done.total() >= 2 * least
 
 
 @pytest.mark.timeout(1800)
 def test_a_power_cut_before_any_call_loses_nothing_acknowledged(calls: list[str]) -> None:
-    outcome = run_numbered(SEED, "cuts", range(0, len(calls) + MORE, max(1, STRIDE // 3)))
+    stride = max(1, STRIDE // 3)
+    outcome = run_numbered(SEED, "cuts", range(0, len(calls) + MORE, stride))
     assert not outcome.wrong, show(outcome)
-    assert outcome.done["cut"] >= len(calls) // max(1, STRIDE // 3) - 2
+    assert outcome.done["cut"] >= len(calls) // stride - 2 - MORE // stride
