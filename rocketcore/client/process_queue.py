@@ -39,7 +39,7 @@ class ProcessQueue:
         "next_offset",
         "paused",
         "queue",
-        "suspended_until",
+        "suspended",
     )
 
     def __init__(self, queue: MessageQueue, next_offset: int, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -55,7 +55,8 @@ class ProcessQueue:
         self.cached_bytes = 0
         self.last_pull = clock.monotonic()
         self.last_lock: float | None = None
-        self.suspended_until = 0.0
+        self.suspended = False
+        """A message of it failed and is tried again in a moment: nothing is handed out until then."""
         self._clock = clock
         self._last = -1
         self._messages: dict[int, ReceivedMessage] = {}

@@ -333,8 +333,12 @@ class PushConsumer(GroupConsumer):
         seconds = min(SUSPEND_MAX, max(SUSPEND_MIN, self.config.suspend_time if delay is None else delay))
         window = reader.window
         window.give_back([message])
-        window.suspended_until = self.clock.monotonic() + seconds
-        asyncio.get_running_loop().call_later(seconds, self._service.arrived, window)
+        window.suspended = True
+        asyncio.get_running_loop().call_later(seconds, self._resume, window)
+
+    def _resume(self, window: ProcessQueue) -> None:
+        window.suspended = False  # whatever the clock says: a loop's timers may be a little early, and come once
+        self._service.arrived(window)
 
     def _again(self, window: ProcessQueue, message: ReceivedMessage) -> None:
         window.give_back([message])
@@ -438,12 +442,11 @@ class PushConsumer(GroupConsumer):
     # Locks of an ordered consumer
 
     def _consumable(self, window: ProcessQueue) -> bool:
-        if window.paused or window.leaving:
+        if window.paused or window.leaving or window.suspended:
             return False
         if not self.config.ordered:
             return True
-        now = self.clock.monotonic()
-        return window.last_lock is not None and now - window.last_lock < LOCK_EXPIRES and window.suspended_until <= now
+        return window.last_lock is not None and self.clock.monotonic() - window.last_lock < LOCK_EXPIRES
 
     async def _acquire(self, queues: list[MessageQueue]) -> set[MessageQueue]:
         if not self.config.ordered:

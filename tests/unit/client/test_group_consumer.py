@@ -538,6 +538,37 @@ def test_a_renewal_without_an_answer_takes_no_lock_away_before_its_time() -> Non
     run(body)
 
 
+def test_a_failed_message_comes_again_though_the_timer_is_a_little_early() -> None:
+    """The clock stands: by it the time is not over when the loop says so, and the loop says it once."""
+
+    async def body() -> None:
+        handled: list[int] = []
+        both = asyncio.Event()
+
+        async def fail_first(message: ReceivedMessage) -> None:
+            handled.append(message.offset)
+            if len(handled) == 1:
+                raise ValueError("the first time it fails")
+            if message.offset == 1:
+                both.set()
+
+        consumer = PushConsumer(group="G", ordered=True, suspend_time=0.01)
+        consumer.clock = ManualClock()
+        consumer.subscribe("T", handler=fail_first)
+        await start_with(consumer, LockingBrokers("a"))
+        try:
+            queue = MessageQueue("T", "a", 0)
+            window = consumer.own(queue, 0).window
+            window.put([ReceivedMessage("T", b"", queue, offset, "id", "id") for offset in range(2)], 2)
+            consumer._service.arrived(window)
+            await both.wait()
+            assert handled == [0, 0, 1]
+        finally:
+            await consumer.close()
+
+    run(body)
+
+
 def test_a_queue_is_given_up_though_who_asked_for_it_does_not_wait() -> None:
     async def body() -> None:
         consumer = PushConsumer(group="G")
