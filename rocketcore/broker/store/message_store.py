@@ -40,7 +40,7 @@ from rocketcore.broker.store.recovery import Recovery, delivery_time, recover
 from rocketcore.broker.store.segment_file import FileSystem, FolderLock
 from rocketcore.broker.store.table import Table
 from rocketcore.broker.store.values import Boundary, GetResult, PutResult, PutRows, PutStatus, StoredMessage
-from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.codes import SCHEDULE_TOPIC, TRANSACTION_MASK
 from rocketcore.errors import StoreFull
 from rocketcore.message import DELAY
 from rocketcore.service import SYSTEM_CLOCK, Clock
@@ -57,7 +57,6 @@ HOSTS_V6 = 0x30
 TIME_AHEAD_MILLIS = 60_000
 """How far ahead of the clock the last run's time is taken over: further than clocks are corrected by."""
 
-TRANSACTION_TYPE = 0xC
 BATCH_ROWS = 1024
 
 logger = logging.getLogger(__name__)
@@ -281,7 +280,7 @@ class MessageStore:
         refused = self._check(topic, message.queue_id, len(body), 0)
         if refused is not None:
             return refused
-        if message.sys_flag & TRANSACTION_TYPE:
+        if message.sys_flag & TRANSACTION_MASK:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="a batch takes no part in a transaction")
         elements, results = self._elements, self._results
         count = kernel.scan_batch(body, 0, len(body), elements.view)
