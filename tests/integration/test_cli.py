@@ -994,19 +994,25 @@ def test_nohup(cluster: LocalCluster, topic: str) -> None:
     assert process.returncode == 130
 
 
+def started_reading(cluster: LocalCluster, verb: str, *options: str) -> subprocess.Popen[str]:
+    """Start a verb on a topic of one message, and return when it has shown that."""
+    with Admin(cluster.namesrv) as admin:
+        admin.create_topic("Watched", 1)
+    with Producer(cluster.namesrv, group="p") as producer:
+        producer.send("Watched", "it reads")
+    process = start(verb, "Watched", *options, "--namesrv", cluster.namesrv)
+    assert process.stdout is not None
+    assert process.stdout.readline(), process.communicate()[1]
+    return process
+
+
 @pytest.mark.parametrize(
     "verb", [["consume", "-g", "g", "--from", "first"], ["tail", "-o", "start"]], ids=lambda verb: verb[0]
 )
 def test_a_cluster_that_goes_away_is_told(verb: list[str]) -> None:
     with LocalCluster() as cluster:
-        with Admin(cluster.namesrv) as admin:
-            admin.create_topic("Watched", 1)
-        with Producer(cluster.namesrv, group="p") as producer:
-            producer.send("Watched", "it reads")
-        process = start(verb[0], "Watched", *verb[1:], "--namesrv", cluster.namesrv)
-        assert process.stdout is not None
+        process = started_reading(cluster, *verb)
         assert process.stderr is not None
-        assert process.stdout.readline(), process.communicate()[1]
         try:
             cluster.stop_broker(0)
             for line in process.stderr:
@@ -1026,14 +1032,7 @@ def test_a_cluster_that_goes_away_is_told(verb: list[str]) -> None:
 def test_a_time_that_ends_while_nothing_answers(quiet: list[str]) -> None:
     """Nothing to consume, 0, and nobody there are two things."""
     with LocalCluster() as cluster:
-        with Admin(cluster.namesrv) as admin:
-            admin.create_topic("Timed", 1)
-        with Producer(cluster.namesrv, group="p") as producer:
-            producer.send("Timed", "it reads")
-        options = ["-g", "g", "--from", "first", "--timeout", "10s", "--namesrv", cluster.namesrv, *quiet]
-        process = start("consume", "Timed", *options)
-        assert process.stdout is not None
-        assert process.stdout.readline(), process.communicate()[1]
+        process = started_reading(cluster, "consume", "-g", "g", "--from", "first", "--timeout", "10s", *quiet)
         cluster.stop_broker(0)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 3, err  # the broker has signed off, and its topics with it
