@@ -17,9 +17,9 @@ from pathlib import Path
 
 from bench.comparison import VERSION, Bench, Target, report
 from rocketcore.codes import RequestCode, ResponseCode
-from rocketcore.protocol.bodies import TopicRouteData
+from rocketcore.protocol.bodies.route import TopicRouteData
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.transport.blocking import BlockingRemotingClient
+from rocketcore.transport.blocking.client import BlockingRemotingClient
 from tests.fixtures.processes import Processes
 from tests.peers.apache import free_port, make_namesrv
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         SendResult,
         SendStatus,
     )
-    from rocketcore.transport.tls import TlsConfig
+    from rocketcore.transport.tls.settings import TlsConfig
 
 _MODULES = {
     "Admin": "admin.client",

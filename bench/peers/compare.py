@@ -11,6 +11,7 @@ most --tries rounds in all; the rounds with the least foreign load are then repo
 Example: compare.py --server java=9876:4711 --server ours=9877:4712 -- route -c 16 -d 1 --topics 100
 Only the standard library is used.
 """
+
 import argparse
 import json
 import os
@@ -21,10 +22,17 @@ import sys
 import time
 
 FIELDS = (
-    ("ops_s", "ops/s"), ("msgs_s", "msg/s"),
-    ("lat_us.p50", "p50 us"), ("lat_us.p90", "p90 us"), ("lat_us.p99", "p99 us"),
-    ("lat_us.p999", "p99.9 us"), ("lat_us.max", "max us"), ("server_us_per_op", "server us/op"),
-    ("server_us_per_msg", "server us/msg"), ("server_rss_mb", "server MB"), ("payload_mb_s", "payload MB/s"),
+    ("ops_s", "ops/s"),
+    ("msgs_s", "msg/s"),
+    ("lat_us.p50", "p50 us"),
+    ("lat_us.p90", "p90 us"),
+    ("lat_us.p99", "p99 us"),
+    ("lat_us.p999", "p99.9 us"),
+    ("lat_us.max", "max us"),
+    ("server_us_per_op", "server us/op"),
+    ("server_us_per_msg", "server us/msg"),
+    ("server_rss_mb", "server MB"),
+    ("payload_mb_s", "payload MB/s"),
     ("foreign_cores", "foreign cores"),
 )
 
@@ -87,7 +95,7 @@ def main():
     ap.add_argument("--quiet", type=float, help="repeat rounds with more foreign load than this many cores")
     ap.add_argument("--tries", type=int, default=30)
     args = ap.parse_args(sys.argv[1:split])
-    command = sys.argv[split + 1:]
+    command = sys.argv[split + 1 :]
     servers = []
     for text in args.server:
         name, _, where = text.partition("=")
@@ -109,7 +117,7 @@ def main():
         rounds.append(this)
         quiet += args.quiet is None or max((r["foreign_cores"] for r in this.values()), default=9) <= args.quiet
     rounds.sort(key=lambda t: max((r["foreign_cores"] for r in t.values()), default=9))
-    rounds = rounds[:args.runs] if args.quiet is not None else rounds
+    rounds = rounds[: args.runs] if args.quiet is not None else rounds
     results = {name: [t[name] for t in rounds if name in t] for name, _, _ in servers}
     print(f"## {args.title or ' '.join(command)}  ({len(rounds)} rounds, alternating)")
     first = servers[0][0]

@@ -18,11 +18,15 @@ from rocketcore.client.config import NameServers
 from rocketcore.codes import MASTER_ID, Permission
 from rocketcore.errors import RocketError
 from rocketcore.message import MessageQueue
-from rocketcore.protocol import bodies
+from rocketcore.protocol.bodies.client import Connection
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
+from rocketcore.protocol.bodies.route import BrokerMemberGroup, ClusterInfo, QueueData, TopicRouteData
+from rocketcore.protocol.bodies.stats import OffsetWrapper, TopicOffset
+from rocketcore.protocol.bodies.topic import DataVersion, TopicConfig
 from rocketcore.protocol.signing import Signer
-from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemotingClient, run_sync
+from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
 from rocketcore.transport.hooks import RpcHook
-from rocketcore.transport.tls import TlsOption
+from rocketcore.transport.tls.settings import TlsOption
 
 __all__ = ["Admin", "AsyncAdmin", "BrokerStatus", "CreatedTopic"]
 
@@ -141,11 +145,11 @@ class Admin:
     def timeout(self, seconds: float) -> None:
         self._logic.timeout = seconds
 
-    def topic_route(self, topic: str) -> bodies.TopicRouteData:
+    def topic_route(self, topic: str) -> TopicRouteData:
         """Return which brokers serve a topic; raises TopicNotExist where no broker does."""
         return self._run(self._logic.topic_route(topic))
 
-    def topic_routes(self, topic: str) -> dict[str, bodies.TopicRouteData | RocketError]:
+    def topic_routes(self, topic: str) -> dict[str, TopicRouteData | RocketError]:
         """Return the same as each name server sees it, by its address; the error of one that does not say."""
         return self._run(self._logic.topic_routes(topic))
 
@@ -190,14 +194,14 @@ class Admin:
 
     def topic_configs(
         self, topic: str, *, cluster: str | None = None, broker: str | None = None
-    ) -> dict[str, bodies.TopicConfig]:
+    ) -> dict[str, TopicConfig]:
         """Return the settings of a topic by broker, as the masters that have it say.
 
         raises  TopicNotExist where none has it, RouteNotFound without such a broker, the error of one that does not say
         """
         return self._run(self._logic.topic_configs(topic, cluster=cluster, broker=broker))
 
-    def update_topic(self, changes: Mapping[str, bodies.TopicConfig]) -> None:
+    def update_topic(self, changes: Mapping[str, TopicConfig]) -> None:
         """Give a topic these settings at these masters, by broker; return when the name servers show them.
 
         ``attributes`` hold those to change, the others stay. The order configuration of an ordered topic follows the
@@ -215,7 +219,7 @@ class Admin:
         """
         return self._run(self._logic.delete_topic(topic, cluster=cluster))
 
-    def topic_stats(self, topic: str) -> dict[MessageQueue, bodies.TopicOffset]:
+    def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """Return the bounds of every queue of a topic; one request a broker, all at the same time."""
         return self._run(self._logic.topic_stats(topic))
 
@@ -235,7 +239,7 @@ class Admin:
         """Return when the first message of a queue was stored, epoch milliseconds; -1 without one."""
         return self._run(self._logic.earliest_store_time(queue))
 
-    def groups(self) -> dict[str, bodies.SubscriptionGroupConfig]:
+    def groups(self) -> dict[str, SubscriptionGroupConfig]:
         """Return the consumer groups that any master knows, by name."""
         return self._run(self._logic.groups())
 
@@ -262,11 +266,11 @@ class Admin:
         """
         return self._run(self._logic.delete_group(group, offsets=offsets))
 
-    def consumer_connections(self, group: str) -> list[bodies.Connection]:
+    def consumer_connections(self, group: str) -> list[Connection]:
         """Return the connected members of a group, each once; empty when there is none."""
         return self._run(self._logic.consumer_connections(group))
 
-    def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, bodies.OffsetWrapper]:
+    def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
         """Return where a group is in every queue that it has an offset for, in one topic or in all."""
         return self._run(self._logic.consume_stats(group, topic))
 
@@ -314,7 +318,7 @@ class Admin:
         """
         self._run(self._logic.delete_topic_in_namesrv(topic, cluster=cluster))
 
-    def register_topic(self, topic: str, queues: Sequence[bodies.QueueData]) -> None:
+    def register_topic(self, topic: str, queues: Sequence[QueueData]) -> None:
         """Tell every name server of queues that a topic has on registered brokers; the brokers are not asked [5.x].
 
         raises  RouteNotFound for a broker that a name server does not know, RequestNotSupported by one of 4.9,
@@ -322,15 +326,15 @@ class Admin:
         """
         self._run(self._logic.register_topic(topic, queues))
 
-    def cluster_info(self) -> bodies.ClusterInfo:
+    def cluster_info(self) -> ClusterInfo:
         """Return clusters, their broker names, and the addresses of each (Java: ``examineBrokerClusterInfo``)."""
         return self._run(self._logic.cluster_info())
 
-    def cluster_infos(self) -> dict[str, bodies.ClusterInfo | RocketError]:
+    def cluster_infos(self) -> dict[str, ClusterInfo | RocketError]:
         """Return the same as each name server sees it, by its address; the error of one that does not answer."""
         return self._run(self._logic.cluster_infos())
 
-    def broker_member_group(self, cluster: str, broker: str) -> bodies.BrokerMemberGroup:
+    def broker_member_group(self, cluster: str, broker: str) -> BrokerMemberGroup:
         """Return the addresses under a broker name by id, 0 is the master; none for a name that is not known."""
         return self._run(self._logic.broker_member_group(cluster, broker))
 
@@ -344,7 +348,7 @@ class Admin:
         """
         return self._run(self._logic.broker_status(cluster=cluster, broker=broker))
 
-    def broker_topics(self, address: str) -> dict[str, bodies.TopicConfig]:
+    def broker_topics(self, address: str) -> dict[str, TopicConfig]:
         """Return the topics that a broker has, by name, system topics included (Java: ``getAllTopicConfig``)."""
         return self._run(self._logic.broker_topics(address))
 
@@ -381,9 +385,7 @@ class Admin:
         """
         return self._run(self._logic.add_write_permission(broker))
 
-    def data_versions(
-        self, broker: str, *, broker_id: int = MASTER_ID
-    ) -> dict[str, bodies.DataVersion | RocketError | None]:
+    def data_versions(self, broker: str, *, broker_id: int = MASTER_ID) -> dict[str, DataVersion | RocketError | None]:
         """Return which version of a broker's topics each name server holds, by the name server's address.
 
         None where it does not know the broker, its error where it does not answer. A name server of 5.x takes the

@@ -23,7 +23,8 @@ from rocketcore.errors import (
     RouteNotFound,
     TransportError,
 )
-from rocketcore.protocol import bodies
+from rocketcore.protocol.bodies.route import BrokerMemberGroup, ClusterInfo, QueueData
+from rocketcore.protocol.bodies.topic import DataVersion, TopicConfig, TopicList
 from rocketcore.service import Clock, Deadline
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class ClusterAdmin(ABC):
             lambda r, a, t: requests.delete_topic_in_name_server(r, a, topic, cluster, t),
         )
 
-    async def register_topic(self, topic: str, queues: Sequence[bodies.QueueData]) -> None:
+    async def register_topic(self, topic: str, queues: Sequence[QueueData]) -> None:
         """Tell every name server of queues that a topic has on registered brokers; the brokers are not asked [5.x].
 
         raises  RouteNotFound for a broker that a name server does not know, RequestNotSupported by one of 4.9,
@@ -151,24 +152,24 @@ class ClusterAdmin(ABC):
 
     # Clusters and brokers
 
-    async def cluster_info(self) -> bodies.ClusterInfo:
+    async def cluster_info(self) -> ClusterInfo:
         """Return clusters, their broker names, and the addresses of each (Java: ``examineBrokerClusterInfo``)."""
         return await self._ask(requests.cluster_info)
 
-    async def cluster_infos(self) -> dict[str, bodies.ClusterInfo | RocketError]:
+    async def cluster_infos(self) -> dict[str, ClusterInfo | RocketError]:
         """Return the same as each name server sees it, by its address; the error of one that does not answer."""
         return await self._each(self._name_servers, requests.cluster_info)
 
-    async def broker_member_group(self, cluster: str, broker: str) -> bodies.BrokerMemberGroup:
+    async def broker_member_group(self, cluster: str, broker: str) -> BrokerMemberGroup:
         """Return the addresses under a broker name by id, 0 is the master; none for a name that is not known."""
 
-        async def members(remoting: Remoting, address: str, timeout: float) -> bodies.BrokerMemberGroup:
+        async def members(remoting: Remoting, address: str, timeout: float) -> BrokerMemberGroup:
             deadline = Deadline(timeout, self._clock)
             info, version = await requests.cluster_info_and_version(remoting, address, timeout)
             if version >= Version.V5_0_0:
                 return await requests.broker_member_group(remoting, address, cluster, broker, deadline.remaining())
             data = info.broker_addr_table.get(broker)
-            return bodies.BrokerMemberGroup(cluster, broker, {} if data is None else data.broker_addrs)
+            return BrokerMemberGroup(cluster, broker, {} if data is None else data.broker_addrs)
 
         return await self._ask(members)
 
@@ -217,12 +218,12 @@ class ClusterAdmin(ABC):
                 result.append(BrokerStatus(*member, *answer))
         return result
 
-    async def broker_topics(self, address: str) -> dict[str, bodies.TopicConfig]:
+    async def broker_topics(self, address: str) -> dict[str, TopicConfig]:
         """Return the topics that a broker has, by name, system topics included (Java: ``getAllTopicConfig``)."""
         return await self._topics_of(address, self._deadline())
 
-    async def _topics_of(self, address: str, deadline: Deadline) -> dict[str, bodies.TopicConfig]:
-        result: dict[str, bodies.TopicConfig] = {}
+    async def _topics_of(self, address: str, deadline: Deadline) -> dict[str, TopicConfig]:
+        result: dict[str, TopicConfig] = {}
         while True:
             page, total = await requests.broker_topics(
                 self._connections(), address, len(result), _TOPICS_PER_PAGE, deadline.remaining()
@@ -275,7 +276,7 @@ class ClusterAdmin(ABC):
 
     async def data_versions(
         self, broker: str, *, broker_id: int = MASTER_ID
-    ) -> dict[str, bodies.DataVersion | RocketError | None]:
+    ) -> dict[str, DataVersion | RocketError | None]:
         """Return which version of a broker's topics each name server holds, by the name server's address.
 
         None where it does not know the broker, its error where it does not answer. A name server of 5.x takes the
@@ -352,7 +353,7 @@ class ClusterAdmin(ABC):
         return Deadline(self.timeout, self._clock)
 
     @staticmethod
-    def _listed(code: RequestCode) -> Question[bodies.TopicList]:
+    def _listed(code: RequestCode) -> Question[TopicList]:
         return lambda remoting, address, timeout: requests.topic_list(remoting, address, timeout, code)
 
     async def _ask(self, question: Question[T], deadline: Deadline | None = None) -> T:

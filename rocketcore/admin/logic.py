@@ -33,7 +33,11 @@ from rocketcore.errors import (
     TransportError,
 )
 from rocketcore.message import MessageQueue, check_group, check_topic
-from rocketcore.protocol import bodies
+from rocketcore.protocol.bodies.client import Connection
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
+from rocketcore.protocol.bodies.route import ClusterInfo, TopicRouteData
+from rocketcore.protocol.bodies.stats import OffsetWrapper, TopicOffset
+from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.protocol.signing import Signer
 from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline
 
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.command import RemotingCommand
     from rocketcore.transport.client import Remoting, RemotingClient
     from rocketcore.transport.hooks import RpcHook
-    from rocketcore.transport.tls import TlsOption
+    from rocketcore.transport.tls.settings import TlsOption
 
 __all__ = ["AsyncAdmin", "CreatedTopic"]
 
@@ -140,18 +144,18 @@ class AsyncAdmin(ClusterAdmin):
 
     # Topics
 
-    async def topic_route(self, topic: str) -> bodies.TopicRouteData:
+    async def topic_route(self, topic: str) -> TopicRouteData:
         """Return which brokers serve a topic; raises TopicNotExist where no broker does."""
         return await self._route(topic, self._deadline())
 
-    async def topic_routes(self, topic: str) -> dict[str, bodies.TopicRouteData | RocketError]:
+    async def topic_routes(self, topic: str) -> dict[str, TopicRouteData | RocketError]:
         """Return the same as each name server sees it, by its address; the error of one that does not say."""
         return await self._routes(topic, self._deadline())
 
-    async def _route(self, topic: str, deadline: Deadline) -> bodies.TopicRouteData:
+    async def _route(self, topic: str, deadline: Deadline) -> TopicRouteData:
         return await self._ask(lambda r, a, t: api.topic_route(r, a, topic, t), deadline)
 
-    async def _routes(self, topic: str, deadline: Deadline) -> dict[str, bodies.TopicRouteData | RocketError]:
+    async def _routes(self, topic: str, deadline: Deadline) -> dict[str, TopicRouteData | RocketError]:
         return await self._each(self._name_servers, lambda r, a, t: api.topic_route(r, a, topic, t), deadline)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -186,7 +190,7 @@ class AsyncAdmin(ClusterAdmin):
         deadline = self._deadline()
         views = await self._views(deadline)
         masters = _masters_in(views.values(), cluster, broker)
-        config = bodies.TopicConfig(
+        config = TopicConfig(
             topic_name=topic,
             read_queue_nums=read,
             write_queue_nums=write,
@@ -207,7 +211,7 @@ class AsyncAdmin(ClusterAdmin):
 
     async def topic_configs(
         self, topic: str, *, cluster: str | None = None, broker: str | None = None
-    ) -> dict[str, bodies.TopicConfig]:
+    ) -> dict[str, TopicConfig]:
         """Return the settings of a topic by broker, as the masters that have it say.
 
         raises  TopicNotExist where none has it, RouteNotFound without such a broker, the error of one that does not say
@@ -226,7 +230,7 @@ class AsyncAdmin(ClusterAdmin):
             raise TopicNotExist(TopicNotExist.response_code, f"topic {topic!r} is not on {', '.join(names)}")
         return found
 
-    async def update_topic(self, changes: Mapping[str, bodies.TopicConfig]) -> None:
+    async def update_topic(self, changes: Mapping[str, TopicConfig]) -> None:
         """Give a topic these settings at these masters, by broker; return when the name servers show them.
 
         ``attributes`` hold those to change, the others stay. The order configuration of an ordered topic follows the
@@ -322,7 +326,7 @@ class AsyncAdmin(ClusterAdmin):
             )
         return [data.broker_name for data in owners]
 
-    async def topic_stats(self, topic: str) -> dict[MessageQueue, bodies.TopicOffset]:
+    async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """Return the bounds of every queue of a topic; one request a broker, all at the same time."""
         deadline = self._deadline()
         route = await self._route(topic, deadline)
@@ -331,7 +335,7 @@ class AsyncAdmin(ClusterAdmin):
             for data in route.broker_datas
             if data.broker_addrs
         ]
-        result: dict[MessageQueue, bodies.TopicOffset] = {}
+        result: dict[MessageQueue, TopicOffset] = {}
         for stats in await self._all(addresses, lambda r, a, t: requests.topic_stats(r, a, topic, t), deadline):
             result.update(stats.offset_table)
         return dict(sorted(result.items()))
@@ -365,11 +369,11 @@ class AsyncAdmin(ClusterAdmin):
 
     # Groups
 
-    async def groups(self) -> dict[str, bodies.SubscriptionGroupConfig]:
+    async def groups(self) -> dict[str, SubscriptionGroupConfig]:
         """Return the consumer groups that any master knows, by name."""
         deadline = self._deadline()
         masters = await self._masters(deadline)
-        result: dict[str, bodies.SubscriptionGroupConfig] = {}
+        result: dict[str, SubscriptionGroupConfig] = {}
         for known in await self._all(masters.values(), requests.groups, deadline):
             result.update(known)
         return dict(sorted(result.items()))
@@ -384,7 +388,7 @@ class AsyncAdmin(ClusterAdmin):
         check_group(group)
         deadline = self._deadline()
         masters = await self._masters(deadline)
-        config = bodies.SubscriptionGroupConfig(
+        config = SubscriptionGroupConfig(
             group_name=group,
             retry_max_times=retry_max_times,
             retry_queue_nums=retry_queues,
@@ -413,10 +417,10 @@ class AsyncAdmin(ClusterAdmin):
         )
         return list(masters)
 
-    async def consumer_connections(self, group: str) -> list[bodies.Connection]:
+    async def consumer_connections(self, group: str) -> list[Connection]:
         """Return the connected members of a group, each once; empty when there is none."""
 
-        async def seen(remoting: Remoting, address: str, timeout: float) -> list[bodies.Connection]:
+        async def seen(remoting: Remoting, address: str, timeout: float) -> list[Connection]:
             try:
                 return (await requests.consumer_connection(remoting, address, group, timeout)).connection_set
             except ConsumerNotOnline:
@@ -424,16 +428,16 @@ class AsyncAdmin(ClusterAdmin):
 
         deadline = self._deadline()
         masters = await self._masters(deadline)
-        members: dict[str, bodies.Connection] = {}
+        members: dict[str, Connection] = {}
         for connections in await self._all(masters.values(), seen, deadline):
             members.update((connection.client_id, connection) for connection in connections)
         return list(members.values())
 
-    async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, bodies.OffsetWrapper]:
+    async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
         """Return where a group is in every queue that it has an offset for, in one topic or in all."""
         deadline = self._deadline()
         masters = await self._masters(deadline)
-        result: dict[MessageQueue, bodies.OffsetWrapper] = {}
+        result: dict[MessageQueue, OffsetWrapper] = {}
         for stats in await self._all(
             masters.values(), lambda r, a, t: requests.consume_stats(r, a, group, topic, t), deadline
         ):
@@ -486,7 +490,7 @@ class AsyncAdmin(ClusterAdmin):
             running = [tasks.create_task(outcome(call)) for call in calls]
         return [task.result() for task in running]
 
-    async def _views(self, deadline: Deadline) -> dict[str, bodies.ClusterInfo]:
+    async def _views(self, deadline: Deadline) -> dict[str, ClusterInfo]:
         """Return what each name server knows that answers within half of the time; raises where none does."""
         patience = Deadline(deadline.remaining() / 2, self._clock)
         views = await self._each(self._name_servers, requests.cluster_info, patience)
@@ -507,9 +511,7 @@ class AsyncAdmin(ClusterAdmin):
         raise RouteNotFound(f"broker {queue.broker!r} does not serve topic {queue.topic!r}")
 
 
-def _masters_in(
-    views: Iterable[bodies.ClusterInfo], cluster: str | None = None, broker: str | None = None
-) -> dict[str, str]:
+def _masters_in(views: Iterable[ClusterInfo], cluster: str | None = None, broker: str | None = None) -> dict[str, str]:
     """Return the addresses of masters by broker name; raises RouteNotFound without any.
 
     It is a NoBrokerRegistered where it does not matter which one is asked for.

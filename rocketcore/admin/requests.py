@@ -13,28 +13,40 @@ from typing import TYPE_CHECKING
 from rocketcore.codes import AUTO_CREATE_TOPIC, RequestCode, ResponseCode
 from rocketcore.config_file import format_properties, parse_properties
 from rocketcore.errors import ConfigError
-from rocketcore.protocol import bodies
+from rocketcore.protocol.bodies.client import ConsumerConnection, ProducerConnection
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketcore.protocol.bodies.route import (
+    BrokerMemberGroup,
+    ClusterInfo,
+    GetBrokerMemberGroupResponseBody,
+    QueueData,
+    TopicRouteData,
+)
+from rocketcore.protocol.bodies.stats import ConsumeStats, TopicStatsTable
+from rocketcore.protocol.bodies.topic import DataVersion, KVTable, TopicConfig, TopicConfigSerializeWrapper, TopicList
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import (
-    AddWritePermOfBrokerRequestHeader,
-    AddWritePermOfBrokerResponseHeader,
+from rocketcore.protocol.headers.admin import (
     CreateTopicRequestHeader,
-    DeleteKVConfigRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
-    DeleteTopicFromNamesrvRequestHeader,
     DeleteTopicRequestHeader,
     GetAllSubscriptionGroupRequestHeader,
     GetAllTopicConfigRequestHeader,
     GetAllTopicConfigResponseHeader,
-    GetBrokerMemberGroupRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumeStatsRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+)
+from rocketcore.protocol.headers.nameserver import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
+    DeleteKVConfigRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    GetBrokerMemberGroupRequestHeader,
     GetKVConfigRequestHeader,
     GetKVConfigResponseHeader,
     GetKVListByNamespaceRequestHeader,
-    GetProducerConnectionListRequestHeader,
     GetTopicsByClusterRequestHeader,
-    GetTopicStatsInfoRequestHeader,
     PutKVConfigRequestHeader,
     QueryDataVersionRequestHeader,
     RegisterTopicRequestHeader,
@@ -102,10 +114,10 @@ async def topic_list(
     address: str,
     timeout: float,
     code: RequestCode = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-) -> bodies.TopicList:
+) -> TopicList:
     """Return the names of all topics, system topics included; another ``code`` asks for another of the lists."""
     response = await _ask(remoting, address, code, timeout, "list of topics")
-    return bodies.TopicList.decode(response.body) if response.body else bodies.TopicList()
+    return TopicList.decode(response.body) if response.body else TopicList()
 
 
 async def topics_of_cluster(remoting: Remoting, address: str, cluster: str, timeout: float) -> list[str]:
@@ -114,19 +126,19 @@ async def topics_of_cluster(remoting: Remoting, address: str, cluster: str, time
         remoting, address, RequestCode.GET_TOPICS_BY_CLUSTER, timeout, f"list of topics of cluster {cluster!r}",
         GetTopicsByClusterRequestHeader(cluster=cluster),
     )  # fmt: skip
-    return bodies.TopicList.decode(response.body).topic_list if response.body else []
+    return TopicList.decode(response.body).topic_list if response.body else []
 
 
-async def cluster_info(remoting: Remoting, address: str, timeout: float) -> bodies.ClusterInfo:
+async def cluster_info(remoting: Remoting, address: str, timeout: float) -> ClusterInfo:
     """Return clusters, their broker names, and the addresses of each."""
     info, _ = await cluster_info_and_version(remoting, address, timeout)
     return info
 
 
-async def cluster_info_and_version(remoting: Remoting, address: str, timeout: float) -> tuple[bodies.ClusterInfo, int]:
+async def cluster_info_and_version(remoting: Remoting, address: str, timeout: float) -> tuple[ClusterInfo, int]:
     """Return the same with the ordinal of the release that the name server is of, which every answer carries."""
     response = await _ask(remoting, address, RequestCode.GET_BROKER_CLUSTER_INFO, timeout, "list of brokers")
-    return bodies.ClusterInfo.decode(response.body), response.version
+    return ClusterInfo.decode(response.body), response.version
 
 
 async def delete_topic_in_name_server(
@@ -139,26 +151,24 @@ async def delete_topic_in_name_server(
     )  # fmt: skip
 
 
-async def register_topic(
-    remoting: Remoting, address: str, topic: str, queues: list[bodies.QueueData], timeout: float
-) -> None:
+async def register_topic(remoting: Remoting, address: str, topic: str, queues: list[QueueData], timeout: float) -> None:
     """Tell a name server of a topic [5.x]; one of 4.9 does not answer."""
     await _ask(
         remoting, address, RequestCode.REGISTER_TOPIC_IN_NAMESRV, timeout, f"registration of topic {topic!r}",
-        RegisterTopicRequestHeader(topic=topic), bodies.TopicRouteData(queue_datas=queues).encode(),
+        RegisterTopicRequestHeader(topic=topic), TopicRouteData(queue_datas=queues).encode(),
     )  # fmt: skip
 
 
 async def broker_member_group(
     remoting: Remoting, address: str, cluster: str, broker_name: str, timeout: float
-) -> bodies.BrokerMemberGroup:
+) -> BrokerMemberGroup:
     """Return the addresses under a broker name by id [5.x]; one of 4.9 does not answer."""
     response = await _ask(
         remoting, address, RequestCode.GET_BROKER_MEMBER_GROUP, timeout, f"members of broker {broker_name!r}",
         GetBrokerMemberGroupRequestHeader(cluster_name=cluster, broker_name=broker_name),
     )  # fmt: skip
-    found = bodies.GetBrokerMemberGroupResponseBody.decode(response.body).broker_member_group
-    return found or bodies.BrokerMemberGroup(cluster, broker_name)
+    found = GetBrokerMemberGroupResponseBody.decode(response.body).broker_member_group
+    return found or BrokerMemberGroup(cluster, broker_name)
 
 
 async def data_version(
@@ -169,16 +179,16 @@ async def data_version(
     broker_id: int,
     broker_address: str,
     timeout: float,
-) -> bodies.DataVersion | None:
+) -> DataVersion | None:
     """Return the version of a broker's topics that a name server holds; None where it does not know the broker."""
     response = await _ask(
         remoting, address, RequestCode.QUERY_DATA_VERSION, timeout, f"data version of broker {broker_name!r}",
         QueryDataVersionRequestHeader(
             broker_name=broker_name, broker_addr=broker_address, cluster_name=cluster, broker_id=broker_id
         ),
-        bodies.DataVersion().encode(),
+        DataVersion().encode(),
     )  # fmt: skip
-    return bodies.DataVersion.decode(response.body) if response.body else None
+    return DataVersion.decode(response.body) if response.body else None
 
 
 async def get_kv(remoting: Remoting, address: str, namespace: str, key: str, timeout: float) -> str | None:
@@ -197,7 +207,7 @@ async def list_kv(remoting: Remoting, address: str, namespace: str, timeout: flo
         remoting, address, RequestCode.GET_KVLIST_BY_NAMESPACE, timeout, f"keys of namespace {namespace!r}",
         GetKVListByNamespaceRequestHeader(namespace=namespace),
     )  # fmt: skip
-    return bodies.KVTable.decode(response.body).table if response.body else {}
+    return KVTable.decode(response.body).table if response.body else {}
 
 
 async def put_kv(remoting: Remoting, address: str, namespace: str, key: str, value: str, timeout: float) -> None:
@@ -253,7 +263,7 @@ async def add_write_permission(remoting: Remoting, address: str, broker_name: st
 # Brokers
 
 
-async def create_topic(remoting: Remoting, address: str, config: bodies.TopicConfig, timeout: float) -> None:
+async def create_topic(remoting: Remoting, address: str, config: TopicConfig, timeout: float) -> None:
     """Create a topic at one broker, or change it."""
     if config.topic_filter_type is None:
         raise ValueError("a topic needs a filter type")
@@ -283,18 +293,18 @@ async def delete_topic_in_broker(remoting: Remoting, address: str, topic: str, t
     )  # fmt: skip
 
 
-async def topic_stats(remoting: Remoting, address: str, topic: str, timeout: float) -> bodies.TopicStatsTable:
+async def topic_stats(remoting: Remoting, address: str, topic: str, timeout: float) -> TopicStatsTable:
     """Return the bounds of a topic's queues at one broker."""
     response = await _ask(
         remoting, address, RequestCode.GET_TOPIC_STATS_INFO, timeout, f"offsets of topic {topic!r}",
         GetTopicStatsInfoRequestHeader(topic=topic),
     )  # fmt: skip
-    return bodies.TopicStatsTable.decode(response.body)
+    return TopicStatsTable.decode(response.body)
 
 
 async def broker_topics(
     remoting: Remoting, address: str, first: int, most: int, timeout: float
-) -> tuple[dict[str, bodies.TopicConfig], int | None]:
+) -> tuple[dict[str, TopicConfig], int | None]:
     """Return topics of a broker from a position on and how many it has in all; None: these are all.
 
     ``most`` is a wish: brokers of 4.9, and ours, answer with every topic, others with at most 2000.
@@ -304,7 +314,7 @@ async def broker_topics(
         GetAllTopicConfigRequestHeader(topic_seq=first, max_topic_num=most),
     )  # fmt: skip
     total = response.header(GetAllTopicConfigResponseHeader).total_topic_num
-    return bodies.TopicConfigSerializeWrapper.decode(response.body).topic_config_table, total
+    return TopicConfigSerializeWrapper.decode(response.body).topic_config_table, total
 
 
 async def system_topics_of_broker(remoting: Remoting, address: str, timeout: float) -> list[str]:
@@ -312,13 +322,13 @@ async def system_topics_of_broker(remoting: Remoting, address: str, timeout: flo
     response = await _ask(
         remoting, address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, timeout, "system topics of the broker"
     )
-    return bodies.TopicList.decode(response.body).topic_list if response.body else []
+    return TopicList.decode(response.body).topic_list if response.body else []
 
 
 async def broker_runtime_info(remoting: Remoting, address: str, timeout: float) -> dict[str, str]:
     """Return counters and state of a broker, by RocketMQ's names."""
     response = await _ask(remoting, address, RequestCode.GET_BROKER_RUNTIME_INFO, timeout, "state of the broker")
-    return bodies.KVTable.decode(response.body).table
+    return KVTable.decode(response.body).table
 
 
 async def broker_config(remoting: Remoting, address: str, timeout: float) -> dict[str, str]:
@@ -335,51 +345,45 @@ async def update_broker_config(remoting: Remoting, address: str, properties: Map
     )  # fmt: skip
 
 
-async def consumer_connection(
-    remoting: Remoting, address: str, group: str, timeout: float
-) -> bodies.ConsumerConnection:
+async def consumer_connection(remoting: Remoting, address: str, group: str, timeout: float) -> ConsumerConnection:
     """Return the members of a group that one broker sees; raises ConsumerNotOnline without any."""
     response = await _ask(
         remoting, address, RequestCode.GET_CONSUMER_CONNECTION_LIST, timeout, f"members of group {group!r}",
         GetConsumerConnectionListRequestHeader(consumer_group=group),
     )  # fmt: skip
-    return bodies.ConsumerConnection.decode(response.body)
+    return ConsumerConnection.decode(response.body)
 
 
-async def producer_connection(
-    remoting: Remoting, address: str, group: str, timeout: float
-) -> bodies.ProducerConnection:
+async def producer_connection(remoting: Remoting, address: str, group: str, timeout: float) -> ProducerConnection:
     """Return the producers of a group that one broker sees."""
     response = await _ask(
         remoting, address, RequestCode.GET_PRODUCER_CONNECTION_LIST, timeout, f"producers of group {group!r}",
         GetProducerConnectionListRequestHeader(producer_group=group),
     )  # fmt: skip
-    return bodies.ProducerConnection.decode(response.body)
+    return ProducerConnection.decode(response.body)
 
 
 async def consume_stats(
     remoting: Remoting, address: str, group: str, topic: str | None, timeout: float
-) -> bodies.ConsumeStats:
+) -> ConsumeStats:
     """Return where a group is in its queues at one broker, in one topic or in all."""
     response = await _ask(
         remoting, address, RequestCode.GET_CONSUME_STATS, timeout, f"offsets of group {group!r}",
         GetConsumeStatsRequestHeader(consumer_group=group, topic=topic),
     )  # fmt: skip
-    return bodies.ConsumeStats.decode(response.body)
+    return ConsumeStats.decode(response.body)
 
 
-async def groups(remoting: Remoting, address: str, timeout: float) -> dict[str, bodies.SubscriptionGroupConfig]:
+async def groups(remoting: Remoting, address: str, timeout: float) -> dict[str, SubscriptionGroupConfig]:
     """Return the consumer groups of one broker by name."""
     response = await _ask(
         remoting, address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, timeout, "list of groups",
         GetAllSubscriptionGroupRequestHeader(group_seq=0),
     )  # fmt: skip
-    return bodies.SubscriptionGroupWrapper.decode(response.body).subscription_group_table
+    return SubscriptionGroupWrapper.decode(response.body).subscription_group_table
 
 
-async def create_group(
-    remoting: Remoting, address: str, config: bodies.SubscriptionGroupConfig, timeout: float
-) -> None:
+async def create_group(remoting: Remoting, address: str, config: SubscriptionGroupConfig, timeout: float) -> None:
     """Create a consumer group at one broker, or change it."""
     await _ask(
         remoting, address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, timeout,

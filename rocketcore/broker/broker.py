@@ -37,13 +37,13 @@ from rocketcore.broker.stats import SNAPSHOT_SECONDS, BrokerStats
 from rocketcore.broker.store import MessageStore, StoreConfig
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import ConfigError
-from rocketcore.protocol.bodies import TopicConfig
+from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.hooks import RpcHook
-from rocketcore.transport.server import RemotingServer
-from rocketcore.transport.tls import ServerTls, TlsOption
+from rocketcore.transport.server.server import RemotingServer
+from rocketcore.transport.tls.settings import ServerTls, TlsOption
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rocketcore.codes import DEFAULT_REGION, TRACE_TOPIC
 from rocketcore.config_file import BadSetting, setting
-from rocketcore.transport.admission import ConnectionSettings
+from rocketcore.transport.server.admission import ConnectionSettings
 
 LIVE_PROPERTIES = frozenset(
     {
@@ -50,16 +50,12 @@ class BrokerConfig(ConnectionSettings):
     broker_topic_enable: bool = setting(True, "the topic named like the broker can be read and written")
     trace_topic_enable: bool = setting(False, "create the topic of message traces at start")
     msg_trace_topic_name: str = setting(TRACE_TOPIC, "the topic of message traces")
-    flush_consumer_offset_interval: int = setting(
-        5_000, "consumer offsets are saved this often", unit="ms", least=1
-    )
+    flush_consumer_offset_interval: int = setting(5_000, "consumer offsets are saved this often", unit="ms", least=1)
     flush_delay_offset_interval: int = setting(
         10_000, "positions of the delay levels are saved this often", unit="ms", least=1
     )
     long_polling_enable: bool = setting(True, "hold a pull that finds nothing as long as the client asks")
-    short_polling_time_mills: int = setting(
-        1_000, "how long it is held otherwise", unit="ms", least=1, most=60_000
-    )
+    short_polling_time_mills: int = setting(1_000, "how long it is held otherwise", unit="ms", least=1, most=60_000)
     pull_thread_pool_queue_capacity: int = setting(
         100_000, "pulls held at most; more are refused as busy", unit="count", least=1
     )

@@ -17,9 +17,11 @@ from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.broker.stats import BrokerStats
 from rocketcore.codes import RETRY_TOPIC_PREFIX, Permission, RequestCode
 from rocketcore.errors import TransportError
-from rocketcore.protocol.bodies import MessageModel, SubscriptionGroupConfig, TopicConfig
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
+from rocketcore.protocol.bodies.heartbeat import MessageModel
+from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import NotifyConsumerIdsChangedRequestHeader
+from rocketcore.protocol.headers.consumer import NotifyConsumerIdsChangedRequestHeader
 from rocketcore.service import Clock
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.codes import RequestCode
 from rocketcore.errors import RequestTimeout, RocketError
-from rocketcore.protocol.bodies import KVTable, TopicConfig
+from rocketcore.protocol.bodies.topic import KVTable, TopicConfig
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
+from rocketcore.protocol.headers.nameserver import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
 from rocketcore.service import Backoff
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient

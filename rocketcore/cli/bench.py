@@ -371,7 +371,7 @@ def _codec_cases(size: int, batch: int) -> Iterator[tuple[str, int, Callable[[],
     from rocketcore.codes import RequestCode, SerializeType
     from rocketcore.protocol.command import RemotingCommand
     from rocketcore.protocol.frame import FrameDecoder
-    from rocketcore.protocol.headers import SendMessageRequestHeaderV2
+    from rocketcore.protocol.headers.message import SendMessageRequestHeaderV2
     from rocketcore.protocol.message import decode_messages
 
     body = bytes(range(256)) * (size // 256 + 1)

@@ -20,7 +20,8 @@ from rocketcore.printable import printable
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import Admin
-    from rocketcore.protocol.bodies import ClusterInfo, TopicConfig
+    from rocketcore.protocol.bodies.route import ClusterInfo
+    from rocketcore.protocol.bodies.topic import TopicConfig
 
 __all__ = ["describe", "drain", "drain_plan", "list_brokers", "undrain"]
 

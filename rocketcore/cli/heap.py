@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketcore.service import PeriodicTask
-from rocketcore.transport.listener import trim_heap
+from rocketcore.transport.server.listener import trim_heap
 
 __all__ = ["Heap", "watched_heap"]
 

@@ -138,7 +138,6 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
 }
 
 
-
 def _show_version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
         from rocketcore.cli.version import installed_version

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from rocketcore.transport.tls import TlsOption
+    from rocketcore.transport.tls.settings import TlsOption
 
 __all__ = [
     "FORMATS",
@@ -166,7 +166,7 @@ class Settings:
         insecure = self.tls_insecure or flag("tls_insecure")
         if not (self.tls_option or flag("tls") or insecure or ca or cert or key):
             return False
-        from rocketcore.transport.tls import TlsConfig
+        from rocketcore.transport.tls.settings import TlsConfig
 
         return TlsConfig(ca_file=ca, cert_file=cert, key_file=key, verify=not insecure)
 

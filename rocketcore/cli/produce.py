@@ -59,8 +59,12 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 @click.option("-G", "--message-group", help="Messages of one group go to one queue, in order.")
 @click.option("--delay", type=DURATION, metavar="TIME", help="Deliver after this time, for example 30s.")
 @click.option("--at", type=TIME, metavar="TIME", help="Deliver at this time.")
-@click.option("--delay-level", type=click.IntRange(1), metavar="N",
-              help="Deliver after the delay of this level: 1 is 1 s, 2 5 s, 3 10 s … 18 2 h, if the broker keeps them.")
+@click.option(
+    "--delay-level",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Deliver after the delay of this level: 1 is 1 s, 2 5 s, 3 10 s … 18 2 h, if the broker keeps them.",
+)
 @click.option("--jsonl", is_flag=True, help=f"Each line of input is an object: {', '.join(sorted(_ENVELOPE))}.")
 @click.option("-n", "--count", type=click.IntRange(1), default=1, help="Send each body so many times.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N messages a second.")

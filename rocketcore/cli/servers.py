@@ -73,7 +73,7 @@ def start_namesrv(
     config_file: Path | None, only_print: bool, listen: str | None, home: Path | None, insecure: bool
 ) -> int:
     from rocketcore.nameserver.config import NameServerConfig
-    from rocketcore.transport.tls import TLS_SETTINGS, ServerTls, client_tls, tls_properties
+    from rocketcore.transport.tls.settings import TLS_SETTINGS, ServerTls, client_tls, tls_properties
 
     log_to_stderr()
     refuse_tls()
@@ -125,7 +125,7 @@ def start_broker(
 ) -> int:
     from rocketcore.broker.config import BrokerConfig
     from rocketcore.broker.store.config import StoreConfig
-    from rocketcore.transport.tls import TLS_SETTINGS, ServerTls, client_tls, tls_properties
+    from rocketcore.transport.tls.settings import TLS_SETTINGS, ServerTls, client_tls, tls_properties
 
     log_to_stderr()
     refuse_tls()
@@ -172,7 +172,7 @@ def serve(make: Callable[[], Server]) -> int:
     import uvloop
 
     from rocketcore.cli.heap import watched_heap
-    from rocketcore.transport.listener import keep_heap, raise_descriptor_limit
+    from rocketcore.transport.server.listener import keep_heap, raise_descriptor_limit
 
     keep_heap()
     raise_descriptor_limit()

@@ -28,7 +28,8 @@ from rocketcore.printable import printable
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import Admin
-    from rocketcore.protocol.bodies import TopicConfig, TopicRouteData
+    from rocketcore.protocol.bodies.route import TopicRouteData
+    from rocketcore.protocol.bodies.topic import TopicConfig
 
 __all__ = ["create", "delete", "describe", "list_topics", "permission_text", "route", "topic_kind", "update"]
 
@@ -173,9 +174,7 @@ def create(
                 attributes=named,
             )
             shown = created.read_queues, created.write_queues, perm, list(created.brokers)
-    show_object(
-        dict(zip(("topic", "read_queues", "write_queues", "perm", "brokers"), (topic, *shown), strict=True))
-    )
+    show_object(dict(zip(("topic", "read_queues", "write_queues", "perm", "brokers"), (topic, *shown), strict=True)))
 
 
 @contextmanager
@@ -290,9 +289,7 @@ def _plan(topic: str, changes: dict[str, dict[str, dict[str, Any]]]) -> list[str
     return lines
 
 
-def _hidden(
-    admin: Admin, topic: str, before: dict[str, TopicConfig], after: dict[str, TopicConfig]
-) -> list[str]:
+def _hidden(admin: Admin, topic: str, before: dict[str, TopicConfig], after: dict[str, TopicConfig]) -> list[str]:
     """Say which messages nobody could read any more, a line a broker: those of queues beyond the read queues."""
     fewer = {name for name in before if after[name].read_queue_nums < before[name].read_queue_nums}
     if not fewer:

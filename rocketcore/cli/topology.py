@@ -18,7 +18,7 @@ from rocketcore.errors import RocketError
 from rocketcore.printable import printable
 
 if TYPE_CHECKING:
-    from rocketcore.protocol.bodies import ClusterInfo
+    from rocketcore.protocol.bodies.route import ClusterInfo
 
 __all__ = ["Member", "Topology", "dot", "mermaid", "svg"]
 

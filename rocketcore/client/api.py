@@ -17,10 +17,16 @@ from typing import Final
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import DecodeError
 from rocketcore.message import MessageQueue, SendResult, SendStatus
-from rocketcore.protocol import bodies
+from rocketcore.protocol.bodies.client import (
+    GetConsumerListByGroupResponseBody,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
+from rocketcore.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData, SubscriptionData
+from rocketcore.protocol.bodies.route import ClusterInfo, TopicRouteData
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import (
-    ConsumerSendMsgBackRequestHeader,
+from rocketcore.protocol.headers.consumer import (
     GetConsumerListByGroupRequestHeader,
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
@@ -28,20 +34,23 @@ from rocketcore.protocol.headers import (
     GetMaxOffsetResponseHeader,
     GetMinOffsetRequestHeader,
     GetMinOffsetResponseHeader,
-    GetRouteInfoRequestHeader,
-    PullMessageRequestHeader,
-    PullMessageResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
-    QueryMessageRequestHeader,
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
-    SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
+)
+from rocketcore.protocol.headers.message import (
+    ConsumerSendMsgBackRequestHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    QueryMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
     ViewMessageRequestHeader,
 )
+from rocketcore.protocol.headers.nameserver import GetRouteInfoRequestHeader
 from rocketcore.protocol.schema import BoundaryType
 from rocketcore.transport.client import Remoting
 
@@ -112,32 +121,32 @@ async def _ask(
     return response
 
 
-async def topic_route(remoting: Remoting, name_server: str, topic: str, timeout: float) -> bodies.TopicRouteData:
+async def topic_route(remoting: Remoting, name_server: str, topic: str, timeout: float) -> TopicRouteData:
     """Ask a name server which brokers serve a topic; raises TopicNotExist where it knows none."""
     header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
     request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
     response = await _ask(remoting, name_server, request, timeout, f"route of topic {topic!r}")
-    return bodies.TopicRouteData.decode(response.body)
+    return TopicRouteData.decode(response.body)
 
 
 async def knows_brokers(remoting: Remoting, name_server: str, timeout: float) -> bool:
     """Ask a name server whether any broker is registered with it."""
     request = RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO)
     response = await _ask(remoting, name_server, request, timeout, "list of brokers")
-    return bool(bodies.ClusterInfo.decode(response.body).broker_addr_table)
+    return bool(ClusterInfo.decode(response.body).broker_addr_table)
 
 
-async def heartbeat(remoting: Remoting, address: str, data: bodies.HeartbeatData, timeout: float) -> int:
+async def heartbeat(remoting: Remoting, address: str, data: HeartbeatData, timeout: float) -> int:
     """Tell a broker who this client is; return the broker's version."""
     request = RemotingCommand.request(RequestCode.HEART_BEAT, body=data.encode())
     return (await _ask(remoting, address, request, timeout, "heartbeat")).version
 
 
 async def check_client_config(
-    remoting: Remoting, address: str, client_id: str, group: str, subscription: bodies.SubscriptionData, timeout: float
+    remoting: Remoting, address: str, client_id: str, group: str, subscription: SubscriptionData, timeout: float
 ) -> None:
     """Ask a broker whether it can serve a subscription's filter; raises what it refuses."""
-    body = bodies.CheckClientRequestBody(client_id=client_id, group=group, subscription_data=subscription)
+    body = CheckClientRequestBody(client_id=client_id, group=group, subscription_data=subscription)
     request = RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
     await _ask(remoting, address, request, timeout, f"subscription of group {group!r} to topic {subscription.topic!r}")
 
@@ -301,17 +310,17 @@ async def consumer_ids(remoting: Remoting, address: str, group: str, timeout: fl
         RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequestHeader(consumer_group=group)
     )
     response = await _ask(remoting, address, request, timeout, f"members of group {group!r}")
-    return bodies.GetConsumerListByGroupResponseBody.decode(response.body).consumer_id_list if response.body else []
+    return GetConsumerListByGroupResponseBody.decode(response.body).consumer_id_list if response.body else []
 
 
 async def lock_queues(
     remoting: Remoting, address: str, group: str, client_id: str, queues: Iterable[MessageQueue], timeout: float
 ) -> set[MessageQueue]:
     """Ask a broker for the locks of queues; return those that this client holds now."""
-    body = bodies.LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues)).encode()
+    body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues)).encode()
     request = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body)
     response = await _ask(remoting, address, request, timeout, f"queue locks of group {group!r}")
-    return bodies.LockBatchResponseBody.decode(response.body).lock_ok_mq_set
+    return LockBatchResponseBody.decode(response.body).lock_ok_mq_set
 
 
 async def unlock_queues(
@@ -325,7 +334,7 @@ async def unlock_queues(
     oneway: bool = False,
 ) -> None:
     """Give the locks of queues back."""
-    body = bodies.UnlockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues)).encode()
+    body = UnlockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues)).encode()
     request = RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body, oneway=oneway)
     if oneway:
         await remoting.invoke_oneway(address, request, timeout)

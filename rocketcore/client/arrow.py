@@ -17,8 +17,8 @@ from rocketcore.client.producer import Producer, ProducerLogic
 from rocketcore.client.runtime import THREADS
 from rocketcore.errors import ConfigError
 from rocketcore.filter import SUBSCRIBE_ALL
-from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemotingClient, run_sync
-from rocketcore.transport.tls import TlsOption
+from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
+from rocketcore.transport.tls.settings import TlsOption
 
 try:
     import numpy  # noqa: F401 - the columns below are made with it
@@ -74,9 +74,7 @@ async def _read(
     settings: ReadSettings,
 ) -> pa.Table:
     route = await instance.route(topic)
-    portions = [
-        (await find_range(instance, queue, start, end, settings.timeout))[0] for queue in route.subscribe
-    ]
+    portions = [(await find_range(instance, queue, start, end, settings.timeout))[0] for queue in route.subscribe]
     batches: list[pa.RecordBatch] = []
     for portion in portions:
         reader = QueueReader(instance, portion, settings, concurrent=False)

@@ -97,9 +97,7 @@ def without_reserved(properties: pa.Array) -> pa.Array:
 
 def codes_of(encoded: pa.DictionaryArray) -> Codes:
     """Return the dictionary positions of an encoded column, -1 for null."""
-    codes: Codes = (
-        pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-    )
+    codes: Codes = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     return codes
 
 

@@ -46,8 +46,14 @@ class Delivery:
     """
 
     def __init__(
-        self, logic: ProducerLogic, summary: SendSummary, *, timeout: float, delivery_timeout: float,
-        max_in_flight: int, concurrent: bool,
+        self,
+        logic: ProducerLogic,
+        summary: SendSummary,
+        *,
+        timeout: float,
+        delivery_timeout: float,
+        max_in_flight: int,
+        concurrent: bool,
     ) -> None:
         self._logic = logic
         self._summary = summary

@@ -18,7 +18,7 @@ from rocketcore.codes import PullSysFlag
 from rocketcore.errors import ConfigError
 from rocketcore.filter import SUBSCRIBE_ALL, TAG
 from rocketcore.message import MessageQueue
-from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.protocol.headers.message import PullMessageRequestHeader
 
 __all__ = ["Position", "QueueRange", "find_range", "first_offset", "offsets_of"]
 
@@ -38,7 +38,12 @@ class QueueRange:
 
 
 async def find_range(
-    instance: ClientInstance, queue: MessageQueue, start: Position, end: Position, timeout: float, *,
+    instance: ClientInstance,
+    queue: MessageQueue,
+    start: Position,
+    end: Position,
+    timeout: float,
+    *,
     group: str = "ARROW_READER",
 ) -> tuple[QueueRange, QueueRange]:
     """Return the asked range of a queue, and the range of all that the queue holds now.

@@ -30,7 +30,7 @@ from rocketcore.errors import ConfigError, OffsetOutOfRange, RocketError
 from rocketcore.filter import SQL92, SUBSCRIBE_ALL, TAG, parse_tags
 from rocketcore.message import MessageQueue
 from rocketcore.printable import printable
-from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.protocol.headers.message import PullMessageRequestHeader
 
 __all__ = ["QueueReader", "ReadSettings", "probe"]
 
@@ -274,5 +274,6 @@ def _note_narrow(broker: str) -> None:
     """Say once how a broker that sends short answers is made to send longer ones."""
     logger.info(
         "broker %s sends %d messages an answer: maxTransferCountOnMessageInMemory and its sisters say so",
-        printable(broker), NARROW_MESSAGES,
+        printable(broker),
+        NARROW_MESSAGES,
     )

@@ -111,7 +111,11 @@ async def newest_route(instance: ClientInstance, topic: str, timeout: float, ret
 
 
 async def until_answered(
-    instance: ClientInstance, topic: str, retries: Retries, timeout: float, ask: Callable[[float], Awaitable[T]],
+    instance: ClientInstance,
+    topic: str,
+    retries: Retries,
+    timeout: float,
+    ask: Callable[[float], Awaitable[T]],
     final: Callable[[RocketError], bool] = refuses,
 ) -> T:
     """Return the answer to a question about a topic, which is asked again while brokers are away.

@@ -83,8 +83,12 @@ class RecordBatchSender:
         self._buffer = bytearray(MAX_MESSAGE_BYTES)
         self._select = find_selector(logic.config.selector)
         self._delivery = Delivery(
-            logic, self.summary, timeout=settings.timeout, delivery_timeout=settings.delivery_timeout,
-            max_in_flight=settings.max_in_flight, concurrent=concurrent,
+            logic,
+            self.summary,
+            timeout=settings.timeout,
+            delivery_timeout=settings.delivery_timeout,
+            max_in_flight=settings.max_in_flight,
+            concurrent=concurrent,
         )
         self.pinned: dict[str, Sequence[MessageQueue]] = dict(settings.queues)
         """The queues that keys are spread over, by topic."""

@@ -25,7 +25,7 @@ from rocketcore.errors import ConfigError
 from rocketcore.message import check_group
 from rocketcore.protocol.signing import Signer
 from rocketcore.transport.hooks import RpcHook
-from rocketcore.transport.tls import TlsOption
+from rocketcore.transport.tls.settings import TlsOption
 
 __all__ = [
     "ClientConfig",

@@ -25,7 +25,7 @@ from typing import Any, Final, TypeAlias
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.errors import ConfigError
 from rocketcore.message import ConsumeResult, ReceivedMessage, RetryLater
-from rocketcore.protocol.bodies import CMResult
+from rocketcore.protocol.bodies.client import CMResult
 
 __all__ = ["ConsumeService", "MessageHandler", "Verdict", "check_handler"]
 

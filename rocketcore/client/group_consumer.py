@@ -48,13 +48,12 @@ from rocketcore.errors import (
 )
 from rocketcore.filter import SQL92, TAG
 from rocketcore.message import MessageQueue, ReceivedMessage, check_topic
-from rocketcore.protocol.bodies import (
-    CMResult,
+from rocketcore.protocol.bodies.client import CMResult, ProcessQueueInfo
+from rocketcore.protocol.bodies.heartbeat import (
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
     MessageModel,
-    ProcessQueueInfo,
     SubscriptionData,
 )
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, PeriodicTask

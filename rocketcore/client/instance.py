@@ -34,7 +34,8 @@ from rocketcore.errors import (
     TransportError,
 )
 from rocketcore.printable import printable
-from rocketcore.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, TopicRouteData
+from rocketcore.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from rocketcore.protocol.bodies.route import TopicRouteData
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, Deadline
 from rocketcore.transport.client import Remoting
 

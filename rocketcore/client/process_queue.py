@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from rocketcore.message import MessageQueue, ReceivedMessage
-from rocketcore.protocol.bodies import ProcessQueueInfo
+from rocketcore.protocol.bodies.client import ProcessQueueInfo
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
 __all__ = ["ProcessQueue"]

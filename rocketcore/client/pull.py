@@ -22,7 +22,7 @@ from rocketcore.client.queue_reader import QueueReader
 from rocketcore.codes import PullSysFlag
 from rocketcore.errors import ClientClosed, ConfigError
 from rocketcore.message import MessageQueue, ReceivedMessage, check_topic
-from rocketcore.protocol.bodies import ConsumeType, SubscriptionData
+from rocketcore.protocol.bodies.heartbeat import ConsumeType, SubscriptionData
 
 __all__ = ["PullConsumer"]
 

@@ -36,8 +36,8 @@ from rocketcore.message import (
     ReceivedMessage,
     delay_level_of,
 )
-from rocketcore.protocol.bodies import CMResult, ProcessQueueInfo
-from rocketcore.protocol.headers import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeaderV2
+from rocketcore.protocol.bodies.client import CMResult, ProcessQueueInfo
+from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeaderV2
 from rocketcore.service import PeriodicTask
 
 __all__ = ["PushConsumer", "Subscription"]

@@ -26,8 +26,8 @@ from rocketcore.errors import (
 )
 from rocketcore.filter import TAG
 from rocketcore.message import ReceivedMessage
-from rocketcore.protocol.bodies import SubscriptionData
-from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.protocol.bodies.heartbeat import SubscriptionData
+from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.protocol.message import decode_messages
 
 if TYPE_CHECKING:

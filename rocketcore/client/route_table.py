@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from rocketcore.codes import MASTER_ID, Permission
 from rocketcore.errors import DecodeError, RouteNotFound
 from rocketcore.message import MessageQueue
-from rocketcore.protocol.bodies import QueueData, TopicRouteData
+from rocketcore.protocol.bodies.route import QueueData, TopicRouteData
 
 __all__ = ["RouteTable", "TopicRoute", "inherit_route", "readable_queues", "topic_route", "with_brokers"]
 

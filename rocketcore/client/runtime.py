@@ -1,7 +1,7 @@
 """The two worlds that the client logic runs in, reduced to what differs between them.
 
 The logic is coroutines. On asyncio they wait on the loop. On threads all that they await has happened when it returns,
-so a coroutine runs to its end in one step on the caller's thread (``rocketcore.transport.blocking.run_sync``).
+so a coroutine runs to its end in one step on the caller's thread (``rocketcore.transport.blocking.client.run_sync``).
 
 ``LoopThread`` is for what has to go on by itself in a blocking program: consumers, and ``send_nowait``.
 """
@@ -21,7 +21,7 @@ import uvloop
 
 from rocketcore.errors import ClientClosed, ConfigError
 from rocketcore.service import acquire_or_signal
-from rocketcore.transport.blocking import run_sync
+from rocketcore.transport.blocking.client import run_sync
 
 __all__ = [
     "ASYNCIO",

@@ -24,7 +24,7 @@ from rocketcore.codes import (
 from rocketcore.errors import LocalProtocolError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.command import RemotingCommand, next_opaque
-from rocketcore.protocol.headers import SendMessageRequestHeaderV2
+from rocketcore.protocol.headers.message import SendMessageRequestHeaderV2
 
 __all__ = ["SendTarget"]
 

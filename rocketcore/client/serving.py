@@ -12,7 +12,7 @@ from rocketcore.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
 from rocketcore.errors import DecodeError
 from rocketcore.message import MessageQueue
 from rocketcore.printable import printable
-from rocketcore.protocol.bodies import (
+from rocketcore.protocol.bodies.client import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
     ConsumeStatus,
@@ -21,7 +21,7 @@ from rocketcore.protocol.bodies import (
     ResetOffsetBodyForC,
 )
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import (
+from rocketcore.protocol.headers.consumer import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,

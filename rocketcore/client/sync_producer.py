@@ -28,7 +28,7 @@ from rocketcore.client.runtime import LOOP_BESIDE_THREADS, THREADS, LoopThread
 from rocketcore.errors import ClientClosed, ConfigError, SendsFailed
 from rocketcore.message import Message, MessageQueue, SendResult
 from rocketcore.service import PeriodicThread
-from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemotingClient, run_sync
+from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
 from rocketcore.transport.client import RemotingClient
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rocketcore.errors import BrokerError, RequestNotSupported, RocketError
 from rocketcore.filter import TAG
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.printable import printable
-from rocketcore.protocol.bodies import SubscriptionData
+from rocketcore.protocol.bodies.heartbeat import SubscriptionData
 from rocketcore.service import Clock
 
 __all__ = ["Gaps", "Troubles", "find_filter_refusal"]

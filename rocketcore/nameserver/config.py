@@ -18,7 +18,7 @@ from rocketcore.config_file import (
     write_properties,
 )
 from rocketcore.errors import ConfigError, NoPermission
-from rocketcore.transport.admission import ConnectionSettings
+from rocketcore.transport.server.admission import ConnectionSettings
 
 __all__ = ["NAMESERVER_PORT", "NameServerConfig", "RunningConfig"]
 

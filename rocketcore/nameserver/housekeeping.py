@@ -15,9 +15,9 @@ from rocketcore.errors import RocketError
 from rocketcore.nameserver.live_brokers import Connection
 from rocketcore.nameserver.route_info import MinBrokerIdChange, RouteInfoManager
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import NotifyMinBrokerIdChangeRequestHeader
+from rocketcore.protocol.headers.nameserver import NotifyMinBrokerIdChangeRequestHeader
 from rocketcore.service import PeriodicTask
-from rocketcore.transport.tls import TlsOption
+from rocketcore.transport.tls.settings import TlsOption
 
 if TYPE_CHECKING:
     from rocketcore.transport.client import RemotingClient

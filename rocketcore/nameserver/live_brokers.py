@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from rocketcore.protocol.bodies import DataVersion
+from rocketcore.protocol.bodies.topic import DataVersion
 
 __all__ = ["Connection", "LiveBroker", "LiveBrokers", "LiveKey", "timeout_seconds"]
 

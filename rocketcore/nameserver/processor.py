@@ -32,17 +32,11 @@ from rocketcore.nameserver.route_info import (
     RouteInfoManager,
     filter_by_zone,
 )
-from rocketcore.protocol.bodies import (
-    BrokerMemberGroup,
-    DataVersion,
-    GetBrokerMemberGroupResponseBody,
-    KVTable,
-    TopicList,
-    TopicRouteData,
-)
+from rocketcore.protocol.bodies.route import BrokerMemberGroup, GetBrokerMemberGroupResponseBody, TopicRouteData
+from rocketcore.protocol.bodies.topic import DataVersion, KVTable, TopicList
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import Chunk
-from rocketcore.protocol.headers import (
+from rocketcore.protocol.headers.nameserver import (
     AddWritePermOfBrokerResponseHeader,
     GetKVConfigResponseHeader,
     QueryDataVersionResponseHeader,

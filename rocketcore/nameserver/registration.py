@@ -17,13 +17,12 @@ from rocketcore.codes import Version
 from rocketcore.errors import BrokerSystemError, DecodeError
 from rocketcore.nameserver.names import check_name, check_topics
 from rocketcore.protocol import fastjson
-from rocketcore.protocol.bodies import (
+from rocketcore.protocol.bodies.route import QueueData, TopicQueueMappingInfo
+from rocketcore.protocol.bodies.topic import (
     DataVersion,
-    QueueData,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
-    TopicQueueMappingInfo,
 )
 
 __all__ = [

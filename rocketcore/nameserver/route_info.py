@@ -24,14 +24,8 @@ from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.live_brokers import Connection, LiveBroker, LiveBrokers, LiveKey, timeout_seconds
 from rocketcore.nameserver.registration import KnownTopics, QueueNumbers, RegisteredTopics
 from rocketcore.nameserver.topic_table import TopicTable
-from rocketcore.protocol.bodies import (
-    BrokerData,
-    ClusterInfo,
-    DataVersion,
-    QueueData,
-    TopicQueueMappingInfo,
-    TopicRouteData,
-)
+from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicQueueMappingInfo, TopicRouteData
+from rocketcore.protocol.bodies.topic import DataVersion
 from rocketcore.service import Clock
 
 __all__ = [

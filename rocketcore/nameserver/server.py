@@ -15,8 +15,8 @@ from rocketcore.nameserver.processor import ZONE_MODE, NameServerProcessor
 from rocketcore.nameserver.route_info import RouteInfoManager
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.hooks import RpcHook
-from rocketcore.transport.server import RemotingServer
-from rocketcore.transport.tls import ServerTls, TlsOption
+from rocketcore.transport.server.server import RemotingServer
+from rocketcore.transport.tls.settings import ServerTls, TlsOption
 
 __all__ = ["NameServer"]
 

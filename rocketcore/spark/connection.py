@@ -18,7 +18,7 @@ from rocketcore.client.instance import ClientInstance
 from rocketcore.client.runtime import ASYNCIO, LoopThread
 from rocketcore.spark.options import ConnectionOptions
 from rocketcore.transport.client import RemotingClient
-from rocketcore.transport.tls import TlsConfig
+from rocketcore.transport.tls.settings import TlsConfig
 
 __all__ = ["Connection", "connect"]
 

@@ -211,7 +211,12 @@ def _name_servers(text: str) -> str:
 
 
 def option(
-    name: str, parse: Callable[[str], Any], help: str, *, default: Any = None, aliases: tuple[str, ...] = (),
+    name: str,
+    parse: Callable[[str], Any],
+    help: str,
+    *,
+    default: Any = None,
+    aliases: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
     """Declare an option: its name in Spark, its other names, how its text is read, what it does.
@@ -337,7 +342,9 @@ class SinkOptions(ConnectionOptions):
             raise ConfigError(f"batchBytes is at most {MAX_MESSAGE_BYTES}, which is what a broker takes in one request")
         try:
             BatchEncoder(
-                write_id=0, partition=0, tags=(self.tags or "").encode(),
+                write_id=0,
+                partition=0,
+                tags=(self.tags or "").encode(),
                 properties=encode_properties(self.properties or {}),
             )
         except ValueError as error:

@@ -87,8 +87,11 @@ class RocketMQReader(DataSourceReader):
             raise error.with_traceback(None) from None  # Spark prints every frame; the last line is what counts
         portions = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
         if len(portions) > len(ranges) and sum(map(len, portions)) < _FEW_MESSAGES * len(portions):
-            logger.warning("%d tasks of some %d messages each: a task costs some 30 ms, give a smaller minPartitions",
-                           len(portions), sum(map(len, portions)) // len(portions))
+            logger.warning(
+                "%d tasks of some %d messages each: a task costs some 30 ms, give a smaller minPartitions",
+                len(portions),
+                sum(map(len, portions)) // len(portions),
+            )
         # Spark reads an empty list as one partition of None, which read() takes as nothing to do.
         return [RangePartition(group) for group in join_ranges(portions, options.max_partitions)]
 
@@ -207,7 +210,10 @@ async def _plan(instance: ClientInstance, options: SourceOptions, settings: Read
         start = _edge(queue, options.starting_offsets, options.starting_timestamp, "first")
         end = _edge(queue, options.ending_offsets, options.ending_timestamp, "last")
         wanted, held = await until_answered(
-            instance, queue.topic, retries, options.request_timeout,
+            instance,
+            queue.topic,
+            retries,
+            options.request_timeout,
             partial(find_range, instance, queue, start, end, group=options.group_id),
         )
         ranges.append(clamp_range(wanted, held, fail_on_data_loss=options.fail_on_data_loss))
@@ -215,7 +221,10 @@ async def _plan(instance: ClientInstance, options: SourceOptions, settings: Read
 
 
 async def _check_pulls(
-    instance: ClientInstance, queues: list[MessageQueue], options: SourceOptions, settings: ReadSettings,
+    instance: ClientInstance,
+    queues: list[MessageQueue],
+    options: SourceOptions,
+    settings: ReadSettings,
     retries: Retries,
 ) -> None:
     """Pull once from each broker as the tasks will; raises ConfigError naming the option that it does not take."""
@@ -236,9 +245,7 @@ async def _check_pulls(
             raise ConfigError(f"option {name}: {error}") from error
 
 
-def _edge(
-    queue: MessageQueue, offsets: object, timestamp: int | None, default: Literal["first", "last"]
-) -> Position:
+def _edge(queue: MessageQueue, offsets: object, timestamp: int | None, default: Literal["first", "last"]) -> Position:
     if timestamp is not None:
         return datetime.fromtimestamp(timestamp / 1000, UTC)
     if isinstance(offsets, str):
@@ -270,9 +277,7 @@ async def _queues(instance: ClientInstance, options: SourceOptions, retries: Ret
     return queues
 
 
-async def _readable(
-    instance: ClientInstance, topic: str, timeout: float, retries: Retries
-) -> tuple[MessageQueue, ...]:
+async def _readable(instance: ClientInstance, topic: str, timeout: float, retries: Retries) -> tuple[MessageQueue, ...]:
     """Return a topic's queues by its route of now."""
     from rocketcore.client.arrow_retries import newest_route
 
@@ -281,7 +286,7 @@ async def _readable(
 
 async def _matching_topics(instance: ClientInstance, pattern: str, timeout: float) -> tuple[str, ...]:
     """Return the topics whose whole name matches, the system's own left out."""
-    from rocketcore.protocol.bodies import TopicList
+    from rocketcore.protocol.bodies.topic import TopicList
     from rocketcore.protocol.command import RemotingCommand
 
     async def question(remoting: Remoting, address: str, limit: float) -> list[str]:

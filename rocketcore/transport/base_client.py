@@ -10,7 +10,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.endpoint import ChannelLimits
 from rocketcore.transport.hooks import RpcHook
-from rocketcore.transport.tls import ClientTls, TlsOption
+from rocketcore.transport.tls.settings import ClientTls, TlsOption
 
 __all__ = ["BaseClient", "Signer", "split_address"]
 

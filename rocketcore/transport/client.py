@@ -19,7 +19,7 @@ from rocketcore.service import Deadline, PeriodicTask
 from rocketcore.transport.base_client import BaseClient, Signer, split_address
 from rocketcore.transport.channel import Channel, Endpoint, Handler
 from rocketcore.transport.lookup import HostLookup
-from rocketcore.transport.tls_transport import connect_tls
+from rocketcore.transport.tls.transport import connect_tls
 
 __all__ = ["Remoting", "RemotingClient", "Signer", "split_address"]
 

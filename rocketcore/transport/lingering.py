@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from rocketcore.transport.tls_transport import TlsTransport
+from rocketcore.transport.tls.transport import TlsTransport
 
 if sys.platform == "linux":
     import fcntl

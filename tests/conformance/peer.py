@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from rocketcore.codes import SerializeType, Version
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.transport.blocking import BlockingRemotingClient
+from rocketcore.transport.blocking.client import BlockingRemotingClient
 
 NO_TOPIC = (
     "No topic route info in name server for the topic: {}\n"

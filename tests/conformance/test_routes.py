@@ -21,9 +21,7 @@ def test_an_unknown_topic(name_server: Peer, kind: SerializeType) -> None:
     assert not answer.ext_fields
 
 
-@pytest.mark.parametrize(
-    "topic", ["", " ", "with blank", "ünïcödé", "日本", "🚀", 'quote"', "back\\slash", "%RETRY%g"]
-)
+@pytest.mark.parametrize("topic", ["", " ", "with blank", "ünïcödé", "日本", "🚀", 'quote"', "back\\slash", "%RETRY%g"])
 def test_any_text_that_can_be_shown_is_a_name(name_server: Peer, new_broker: NewBroker, topic: str) -> None:
     """A name server does not judge names: brokers do."""
     name = topic + unique("")

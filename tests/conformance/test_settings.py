@@ -63,8 +63,13 @@ def test_what_no_request_may_change(name_server: Peer, text: str) -> None:
     assert name_server.settings() == before
 
 
-@pytest.mark.parametrize("text", [
-        "listenPort=1", "bindAddress=10.1.1.1", "needWaitForService=true", "scanNotActiveBrokerInterval=2147483647",
+@pytest.mark.parametrize(
+    "text",
+    [
+        "listenPort=1",
+        "bindAddress=10.1.1.1",
+        "needWaitForService=true",
+        "scanNotActiveBrokerInterval=2147483647",
         "serverChannelMaxIdleTimeSeconds=1",
     ],
 )

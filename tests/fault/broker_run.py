@@ -23,12 +23,15 @@ from rocketcore.broker.store import MessageStore, StoreConfig
 from rocketcore.codes import SCHEDULE_TOPIC, RequestCode, ResponseCode
 from rocketcore.config_file import format_properties, parse_properties
 from rocketcore.errors import RocketError
-from rocketcore.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketcore.protocol.bodies.topic import TopicConfigSerializeWrapper
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import (
+from rocketcore.protocol.headers.admin import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
     GetAllTopicConfigRequestHeader,
+)
+from rocketcore.protocol.headers.consumer import (
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,

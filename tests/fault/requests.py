@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import (
+from rocketcore.protocol.headers.message import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     SendMessageRequestHeaderV2,

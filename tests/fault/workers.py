@@ -15,6 +15,7 @@ from typing import Any
 CHECKOUT = Path(__file__).parents[2]
 WORKERS = int(os.environ.get("ROCKETCORE_FAULT_WORKERS", "0")) or len(os.sched_getaffinity(0))
 
+
 def spread(
     arguments: Callable[[range], list[str]], numbers: range, size: int, patience: float, workers: int = WORKERS
 ) -> Iterator[tuple[int, Any, str]]:

@@ -14,9 +14,15 @@ from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.record import RecordReader, StoredRecord
 from rocketcore.broker.store import StoreConfig
 from rocketcore.codes import RequestCode
-from rocketcore.protocol.bodies import ConsumerData, ConsumeType, HeartbeatData, MessageModel, SubscriptionData
+from rocketcore.protocol.bodies.heartbeat import (
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    SubscriptionData,
+)
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
+from rocketcore.protocol.headers.message import PullMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketcore.protocol.schema import Header
 from rocketcore.transport.client import RemotingClient
 
@@ -42,9 +48,7 @@ class BrokerClient:
 
     async def ask(self, code: int, header: Header | None = None, body: bytes = b"") -> RemotingCommand:
         """Send a request and return the answer, whatever its code."""
-        return await self.client.invoke(
-            self.broker.address, RemotingCommand.request(code, header, body), TIMEOUT
-        )
+        return await self.client.invoke(self.broker.address, RemotingCommand.request(code, header, body), TIMEOUT)
 
     def send_request(
         self,

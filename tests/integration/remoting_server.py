@@ -14,7 +14,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.signing import verify
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
-from rocketcore.transport.server import RemotingServer
+from rocketcore.transport.server.server import RemotingServer
 
 ECHO, NEVER, SLOW, CALL_BACK, DROP, HEADERS = 100, 101, 102, 103, 104, 106
 TIMEOUT = 10.0

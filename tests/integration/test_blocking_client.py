@@ -19,10 +19,10 @@ from rocketcore.codes import ResponseCode
 from rocketcore.errors import ConnectError, ConnectionLost
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
-from rocketcore.transport.blocking import BlockingRemotingClient
-from rocketcore.transport.blocking_channel import BlockingChannel
+from rocketcore.transport.blocking.channel import BlockingChannel
+from rocketcore.transport.blocking.client import BlockingRemotingClient
 from rocketcore.transport.channel import ChannelLimits
-from rocketcore.transport.server import RemotingServer
+from rocketcore.transport.server.server import RemotingServer
 from tests.fixtures.threads import InThread
 from tests.integration.remoting_server import (
     CALL_BACK,

@@ -20,41 +20,36 @@ from rocketcore.errors import StoreLocked
 from rocketcore.message import MessageQueue
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
-from rocketcore.protocol.bodies import (
-    ConsumerConnection,
-    ConsumerOffsetSerializeWrapper,
-    ConsumeStats,
+from rocketcore.protocol.bodies.client import ConsumerConnection, ProducerConnection
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketcore.protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from rocketcore.protocol.bodies.route import TopicRouteData
+from rocketcore.protocol.bodies.stats import ConsumerOffsetSerializeWrapper, ConsumeStats, TopicStatsTable
+from rocketcore.protocol.bodies.topic import (
     DataVersion,
     GroupList,
-    HeartbeatData,
     KVTable,
-    ProducerConnection,
-    ProducerData,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
     TopicConfig,
     TopicConfigSerializeWrapper,
     TopicList,
-    TopicRouteData,
-    TopicStatsTable,
 )
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import (
+from rocketcore.protocol.headers.admin import (
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumeStatsRequestHeader,
     GetProducerConnectionListRequestHeader,
-    GetRouteInfoRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
-    ViewMessageRequestHeader,
 )
+from rocketcore.protocol.headers.consumer import UpdateConsumerOffsetRequestHeader
+from rocketcore.protocol.headers.message import ViewMessageRequestHeader
+from rocketcore.protocol.headers.nameserver import GetRouteInfoRequestHeader
 from rocketcore.transport.client import RemotingClient
 from tests.integration.broker_client import TIMEOUT, BrokerClient, running_broker, store_config
 

@@ -14,21 +14,18 @@ from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.store import PutStatus
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.message import MessageQueue
-from rocketcore.protocol.bodies import (
-    CheckClientRequestBody,
+from rocketcore.protocol.bodies.client import (
     GetConsumerListByGroupResponseBody,
     LockBatchRequestBody,
     LockBatchResponseBody,
-    MessageModel,
     ResetOffsetBody,
-    SubscriptionData,
-    SubscriptionGroupConfig,
-    TopicConfig,
     UnlockBatchRequestBody,
 )
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
+from rocketcore.protocol.bodies.heartbeat import CheckClientRequestBody, MessageModel, SubscriptionData
+from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import (
-    ConsumerSendMsgBackRequestHeader,
+from rocketcore.protocol.headers.consumer import (
     GetConsumerListByGroupRequestHeader,
     GetEarliestMsgStoretimeRequestHeader,
     GetMaxOffsetRequestHeader,
@@ -39,6 +36,7 @@ from rocketcore.protocol.headers import (
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 from tests.integration.broker_client import BrokerClient, running_broker, store_config

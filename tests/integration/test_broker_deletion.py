@@ -15,7 +15,7 @@ from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.codes import RequestCode
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import DeleteSubscriptionGroupRequestHeader, DeleteTopicRequestHeader
+from rocketcore.protocol.headers.admin import DeleteSubscriptionGroupRequestHeader, DeleteTopicRequestHeader
 from rocketcore.protocol.schema import Header
 from rocketcore.transport.channel import Channel
 from tests.fixtures.stores import crash_copy

@@ -11,9 +11,9 @@ import pytest
 from rocketcore._fast.header import encode_properties
 from rocketcore.broker.record import RecordReader
 from rocketcore.codes import RequestCode
-from rocketcore.protocol.bodies import KVTable
+from rocketcore.protocol.bodies.topic import KVTable
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
+from rocketcore.protocol.headers.message import PullMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketcore.transport.client import RemotingClient
 from tests.fixtures.processes import Processes, RocketProcess
 
@@ -144,7 +144,5 @@ def test_delayed_messages_come_once_though_the_broker_is_killed_while_they_come(
 
 async def positions(client: RemotingClient, address: str) -> str:
     """Where level 2 is, and where its queue ends."""
-    answer = await client.invoke(
-        address, RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO, None), TIMEOUT
-    )
+    answer = await client.invoke(address, RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO, None), TIMEOUT)
     return KVTable.decode(answer.body).table["scheduleMessageOffset_2"]

@@ -14,9 +14,9 @@ from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.codes import CURRENT_VERSION, MessageSysFlag, RequestCode, ResponseCode
 from rocketcore.errors import ConfigError, ConnectionLost, TransportError
-from rocketcore.protocol.bodies import TopicConfig
+from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rocketcore.protocol.headers.message import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from tests.integration.broker_client import TIMEOUT, BrokerClient, running_broker, store_config, unique
 from tests.reference.message import without_checksums
 

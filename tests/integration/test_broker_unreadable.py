@@ -10,7 +10,7 @@ from pathlib import Path
 from rocketcore.broker.record import RecordReader
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.transport.client import RemotingClient
 from tests.fixtures.processes import Processes
 from tests.integration.test_broker_kill import QUEUES, TIMEOUT, send_request

@@ -30,7 +30,7 @@ from rocketcore.client.sync import Producer
 from rocketcore.errors import BrokerError
 from rocketcore.local import LocalCluster
 from rocketcore.message import Message, MessageQueue, ReceivedMessage
-from rocketcore.protocol.bodies import QueueData
+from rocketcore.protocol.bodies.route import QueueData
 from tests.fixtures.processes import Processes
 from tests.fixtures.tls import FOLDER
 
@@ -577,9 +577,7 @@ def test_messages_that_are_damaged_are_told(rocket: Rocket, damaged: str) -> Non
     assert rocket("tail", damaged, "-o", "3:4")[0] == rocket("tail", damaged, "-o", "start", "-n", "1")[0] == 0
 
 
-def test_a_queue_that_cannot_be_read_to_its_end(
-    rocket: Rocket, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_queue_that_cannot_be_read_to_its_end(rocket: Rocket, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """``tail -e`` waited for ever for a page that the disk did not give."""
     get = Reader.get
 

@@ -420,7 +420,7 @@ def test_zone_filter(tmp_path: Path) -> None:
 @asynccontextmanager
 async def listening_broker() -> AsyncIterator[tuple[str, asyncio.Queue[dict[str, str]]]]:
     """The address of a broker and what it is told of smallest ids."""
-    from rocketcore.transport.server import RemotingServer
+    from rocketcore.transport.server.server import RemotingServer
 
     told: asyncio.Queue[dict[str, str]] = asyncio.Queue()
 

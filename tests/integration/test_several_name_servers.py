@@ -20,12 +20,13 @@ from rocketcore.codes import RequestCode
 from rocketcore.errors import ConnectError, TopicNotExist, TransportError
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
-from rocketcore.protocol.bodies import KVTable, RegisterBrokerBody, TopicRouteData
+from rocketcore.protocol.bodies.route import TopicRouteData
+from rocketcore.protocol.bodies.topic import KVTable, RegisterBrokerBody
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import GetRouteInfoRequestHeader
+from rocketcore.protocol.headers.nameserver import GetRouteInfoRequestHeader
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
-from rocketcore.transport.server import RemotingServer
+from rocketcore.transport.server.server import RemotingServer
 from tests.integration.broker_client import running_broker, store_config
 from tests.soak.cluster import free_ports
 
@@ -123,7 +124,9 @@ class Recorder:
         return self._server.address
 
     async def _register(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        self.topics.append(len(RegisterBrokerBody.decode(request.body).topic_config_serialize_wrapper.topic_config_table))
+        self.topics.append(
+            len(RegisterBrokerBody.decode(request.body).topic_config_serialize_wrapper.topic_config_table)
+        )
         self.arrived.set()
         response = RemotingCommand.response(request)
         if not self._after(channel, len(self.topics)):
@@ -184,9 +187,10 @@ def test_all_name_servers_are_told_when_a_broker_stops(tmp_path: Path) -> None:
 
 def test_a_name_server_that_comes_back_empty_is_filled_within_a_second(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with name_servers(tmp_path) as (one, other), running_broker(
-            tmp_path, namesrv=f"{one.address};{other.address}"
-        ) as broker:
+        async with (
+            name_servers(tmp_path) as (one, other),
+            running_broker(tmp_path, namesrv=f"{one.address};{other.address}") as broker,
+        ):
             for pause in (0.0, 0.3, 1.5):
                 await one.stop()
                 await asyncio.sleep(pause)
@@ -202,8 +206,9 @@ def test_a_name_server_that_comes_back_empty_is_filled_within_a_second(tmp_path:
 
 def test_both_name_servers_come_back(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with name_servers(tmp_path) as servers, running_broker(
-            tmp_path, namesrv=";".join(server.address for server in servers)
+        async with (
+            name_servers(tmp_path) as servers,
+            running_broker(tmp_path, namesrv=";".join(server.address for server in servers)),
         ):
             for server in servers:
                 await server.stop()

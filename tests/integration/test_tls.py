@@ -25,14 +25,14 @@ from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
-from rocketcore.transport.admission import ConnectionSettings
-from rocketcore.transport.blocking import BlockingRemotingClient
+from rocketcore.transport.blocking.client import BlockingRemotingClient
 from rocketcore.transport.channel import Channel, ChannelLimits
 from rocketcore.transport.client import RemotingClient, split_address
-from rocketcore.transport.server import RemotingServer
-from rocketcore.transport.tls import ServerTls, TlsConfig
-from rocketcore.transport.tls_session import TlsSession
-from rocketcore.transport.tls_socket import TlsSocket
+from rocketcore.transport.server.admission import ConnectionSettings
+from rocketcore.transport.server.server import RemotingServer
+from rocketcore.transport.tls.session import TlsSession
+from rocketcore.transport.tls.settings import ServerTls, TlsConfig
+from rocketcore.transport.tls.socket import TlsSocket
 from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls, server_tls
 from tests.integration.remoting_server import ECHO, NEVER, TIMEOUT, TestServer, ended, eventually, run_threads
 

@@ -25,11 +25,11 @@ from rocketcore.errors import (
 )
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.signing import Signer
-from rocketcore.transport.admission import ConnectionSettings
-from rocketcore.transport.blocking import BlockingRemotingClient
+from rocketcore.transport.blocking.client import BlockingRemotingClient
 from rocketcore.transport.channel import Channel, ChannelLimits
 from rocketcore.transport.client import RemotingClient, split_address
-from rocketcore.transport.server import RemotingServer
+from rocketcore.transport.server.admission import ConnectionSettings
+from rocketcore.transport.server.server import RemotingServer
 from tests.fixtures.threads import InThread
 from tests.fixtures.tls import client_tls, server_tls
 from tests.integration.remoting_server import (

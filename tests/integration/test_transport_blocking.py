@@ -18,7 +18,7 @@ from rocketcore.errors import (
     TransportError,
 )
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.transport.blocking import BlockingChannelAdapter, BlockingRemotingClient, run_sync
+from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
 from rocketcore.transport.channel import ChannelLimits
 from rocketcore.transport.client import Remoting, RemotingClient
 from tests.fixtures.threads import InThread

@@ -14,12 +14,12 @@ from rocketcore.errors import NoPermission
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import GetRouteInfoRequestHeader
+from rocketcore.protocol.headers.nameserver import GetRouteInfoRequestHeader
 from rocketcore.protocol.signing import Signer, verify
-from rocketcore.transport.blocking import BlockingRemotingClient
+from rocketcore.transport.blocking.client import BlockingRemotingClient
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
-from rocketcore.transport.server import RemotingServer
+from rocketcore.transport.server.server import RemotingServer
 from tests.integration.remoting_server import CALL_BACK, ECHO, HEADERS, SLOW, TIMEOUT, TestServer
 
 

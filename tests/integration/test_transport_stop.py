@@ -21,10 +21,10 @@ from rocketcore.errors import (
 )
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
-from rocketcore.transport.blocking import BlockingRemotingClient
+from rocketcore.transport.blocking.client import BlockingRemotingClient
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient, split_address
-from rocketcore.transport.server import RemotingServer
+from rocketcore.transport.server.server import RemotingServer
 from tests.fixtures.tls import client_tls, server_tls
 from tests.integration.remoting_server import ECHO, NEVER, TIMEOUT, ended
 

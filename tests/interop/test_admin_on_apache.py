@@ -27,7 +27,8 @@ from rocketcore.errors import (
     RouteNotFound,
     TopicNotExist,
 )
-from rocketcore.protocol.bodies import BrokerMemberGroup, DataVersion, QueueData
+from rocketcore.protocol.bodies.route import BrokerMemberGroup, QueueData
+from rocketcore.protocol.bodies.topic import DataVersion
 from tests.conformance.peer import FakeBroker, Peer, topic_config, unique
 from tests.fixtures.apache import require_java
 from tests.peers import ApacheCluster

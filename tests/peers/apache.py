@@ -30,8 +30,21 @@ from pathlib import Path
 from tests.peers.driver import Completed, DriverError, JavaDriver, mqadmin
 from tests.peers.jvm import Account, PeerError, Tls, end, fill, install, java, tail
 
-__all__ = ["Account", "ApacheCluster", "Completed", "DriverError", "JavaDriver", "PeerError", "Server", "Tls",
-           "free_port", "install", "mqadmin", "registered_brokers", "room"]
+__all__ = [
+    "Account",
+    "ApacheCluster",
+    "Completed",
+    "DriverError",
+    "JavaDriver",
+    "PeerError",
+    "Server",
+    "Tls",
+    "free_port",
+    "install",
+    "mqadmin",
+    "registered_brokers",
+    "room",
+]
 
 GUARD = "peers.Guard"
 NAMESRV = "org.apache.rocketmq.namesrv.NamesrvStartup"
@@ -73,7 +86,7 @@ def registered_brokers(namesrv: str, tls: Tls | None = None, timeout: float = 3.
         connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
         stream = stack.enter_context(connection.makefile("rb"))
         size, header_size = struct.unpack(">II", stream.read(8))
-        body = stream.read(size - 4)[header_size & 0xFFFFFF:]
+        body = stream.read(size - 4)[header_size & 0xFFFFFF :]
     cluster = json.loads(re.sub(rb"([{,])(\d+):", rb'\1"\2":', body))  # integer keys come without quotes
     return {address for broker in cluster["brokerAddrTable"].values() for address in broker["brokerAddrs"].values()}
 
@@ -110,13 +123,19 @@ class Server:
         with self.log.open("ab") as log:
             self._log_start = log.tell()
             self._start = time.monotonic()
-            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=log, stderr=log,
-                                             cwd=self.log.parent, start_new_session=True)
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=self.log.parent,
+                start_new_session=True,
+            )
 
     def wait(self, timeout: float, answers: Callable[[], bool]) -> None:
         """Waits until the log says that the server is up, and `answers` agrees."""
         assert self._process, "not started"
-        while b"boot success" not in self.log.read_bytes()[self._log_start:] or not answers():
+        while b"boot success" not in self.log.read_bytes()[self._log_start :] or not answers():
             code = self._process.poll()
             if code is not None or time.monotonic() - self._start > timeout:
                 what = f"is not ready after {timeout:g} s" if code is None else f"ended with exit code {code}"
@@ -149,10 +168,20 @@ class ApacheCluster:
     memory. With `namesrv`, the brokers register there and no NameServer is started.
     """
 
-    def __init__(self, version: str, folder: Path | str, *, brokers: int = 1, slaves: int = 0,
-                 extra_broker_conf: Mapping[str, object] | None = None, acl: Account | None = None,
-                 tls: Tls | None = None, java_options: Sequence[str] = (), timeout: float = 90.0,
-                 namesrv: str | None = None) -> None:
+    def __init__(
+        self,
+        version: str,
+        folder: Path | str,
+        *,
+        brokers: int = 1,
+        slaves: int = 0,
+        extra_broker_conf: Mapping[str, object] | None = None,
+        acl: Account | None = None,
+        tls: Tls | None = None,
+        java_options: Sequence[str] = (),
+        timeout: float = 90.0,
+        namesrv: str | None = None,
+    ) -> None:
         self.version = version
         self.folder = Path(folder).resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -163,11 +192,17 @@ class ApacheCluster:
         self._java_options = [*(tls.java_options() if tls else ()), *java_options]
         self._timeout = timeout
         self._ports: set[int] = set()
-        self._namesrv = None if namesrv else make_namesrv(
-            version, self.folder / "namesrv", free_port(self._ports), self._java_options)
+        self._namesrv = (
+            None
+            if namesrv
+            else make_namesrv(version, self.folder / "namesrv", free_port(self._ports), self._java_options)
+        )
         self.namesrv = self._namesrv.address if self._namesrv else str(namesrv)
-        self._brokers = [self._broker(f"broker-{chr(ord('a') + master)}", slave)
-                         for slave in range(slaves + 1) for master in range(brokers)]
+        self._brokers = [
+            self._broker(f"broker-{chr(ord('a') + master)}", slave)
+            for slave in range(slaves + 1)
+            for master in range(brokers)
+        ]
 
     @property
     def brokers(self) -> list[str]:
@@ -237,14 +272,26 @@ class ApacheCluster:
         store = self._stores / name / "store"
         port = free_port(self._ports, -2, +1)  # it listens on these, too: for fast senders, and for its slaves
         properties = {
-            "brokerClusterName": "DefaultCluster", "brokerName": broker_name, "brokerId": slave,
-            "brokerRole": "SLAVE" if slave else "ASYNC_MASTER", "namesrvAddr": self.namesrv, "listenPort": port,
-            "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "enablePropertyFilter": "true",
-            "storePathRootDir": store, "storePathCommitLog": store / "commitlog",
-            "mappedFileSizeCommitLog": 64 << 20, "waitTimeMillsInSendQueue": 2000, **self._conf}
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": broker_name,
+            "brokerId": slave,
+            "brokerRole": "SLAVE" if slave else "ASYNC_MASTER",
+            "namesrvAddr": self.namesrv,
+            "listenPort": port,
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "enablePropertyFilter": "true",
+            "storePathRootDir": store,
+            "storePathCommitLog": store / "commitlog",
+            "mappedFileSizeCommitLog": 64 << 20,
+            "waitTimeMillsInSendQueue": 2000,
+            **self._conf,
+        }
         conf, log = home / "broker.conf", home / "broker.log"
-        conf.write_text("".join(f"{name}={value}\n" for name, value in properties.items())
-                        + (fill(f"acl-{self.version[0]}.conf", self._acl) if self._acl else ""))
+        conf.write_text(
+            "".join(f"{name}={value}\n" for name, value in properties.items())
+            + (fill(f"acl-{self.version[0]}.conf", self._acl) if self._acl else "")
+        )
         options = [*BROKER_HEAP, *self._java_options]
         command = java(self.version, GUARD, home, log, options, BROKER, "-c", str(conf), acl=self._acl)
         return Server(name, f"127.0.0.1:{port}", command, log)
@@ -254,9 +301,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="peers.py", description="Apache RocketMQ for tests and benchmarks")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("install", help="fetch the jars, compile the driver").add_argument("version")
-    for name, purpose in (("namesrv", "run a NameServer until interrupted"),
-                          ("cluster", "run a NameServer and brokers until interrupted"),
-                          ("mqadmin", "run the admin tool; its own arguments follow --")):
+    for name, purpose in (
+        ("namesrv", "run a NameServer until interrupted"),
+        ("cluster", "run a NameServer and brokers until interrupted"),
+        ("mqadmin", "run the admin tool; its own arguments follow --"),
+    ):
         command = commands.add_parser(name, help=purpose)
         command.add_argument("--version", required=True)
         if name == "mqadmin":

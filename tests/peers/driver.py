@@ -37,13 +37,21 @@ class Completed(NamedTuple):
     stderr: str
 
 
-def mqadmin(version: str, namesrv: str, *args: str, acl: Account | None = None, tls: Tls | None = None,
-            timeout: float = 60.0) -> Completed:
+def mqadmin(
+    version: str, namesrv: str, *args: str, acl: Account | None = None, tls: Tls | None = None, timeout: float = 60.0
+) -> Completed:
     """Runs the admin tool in a JVM of its own; JavaDriver.mqadmin does it in a running one."""
     with tempfile.TemporaryDirectory(prefix="mqadmin-") as home:
         options = [*OPTIONS, f"-Drocketmq.namesrv.addr={namesrv}", *(tls.java_options() if tls else ())]
-        command = java(version, "org.apache.rocketmq.tools.command.MQAdminStartup", Path(home),
-                       Path(home, "mqadmin.log"), options, *args, acl=acl)
+        command = java(
+            version,
+            "org.apache.rocketmq.tools.command.MQAdminStartup",
+            Path(home),
+            Path(home, "mqadmin.log"),
+            options,
+            *args,
+            acl=acl,
+        )
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
     return Completed(done.returncode, done.stdout, done.stderr)
 
@@ -54,8 +62,16 @@ class JavaDriver:
     Threads may share a driver: commands run side by side. Its version need not be that of the servers.
     """
 
-    def __init__(self, version: str, namesrv: str, *, acl: Account | None = None, tls: Tls | None = None,
-                 folder: Path | str | None = None, java_options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        version: str,
+        namesrv: str,
+        *,
+        acl: Account | None = None,
+        tls: Tls | None = None,
+        folder: Path | str | None = None,
+        java_options: Sequence[str] = (),
+    ) -> None:
         self._at_close = contextlib.ExitStack()
         if folder is None:
             folder = self._at_close.enter_context(tempfile.TemporaryDirectory(prefix="java-driver-"))
@@ -64,8 +80,9 @@ class JavaDriver:
         options = [*OPTIONS, *(tls.java_options() if tls else ()), *java_options]
         command = java(version, "peers.Driver", home, self._log, options, acl=acl)
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                                             start_new_session=True)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
         assert self._process.stdin
         assert self._process.stdout
         self._commands, self._replies = self._process.stdin, self._process.stdout

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rocketcore._fast import frame, header
 from rocketcore.errors import DecodeError
-from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from tests.reference import frame as reference_frame
 from tests.reference import header as reference
 from tests.reference import properties as reference_properties

@@ -149,9 +149,7 @@ HEADER_DAMAGE = st.tuples(st.integers(0, 120), st.sampled_from([0, 1, 0x10, 0x20
 
 @settings(max_examples=300)
 @given(MESSAGES, st.lists(HEADER_DAMAGE, min_size=1, max_size=3), st.binary(max_size=40))
-def test_scan_of_damaged_lengths_is_the_references(
-    item: Stored, damage: list[tuple[int, int]], behind: bytes
-) -> None:
+def test_scan_of_damaged_lengths_is_the_references(item: Stored, damage: list[tuple[int, int]], behind: bytes) -> None:
     """Lengths, flags and the magic lie in the first bytes; what stands behind is not part of the record."""
     data = damaged(reference.encode(item), damage, 0) + behind
     found, error = scan_all(data, 2)
@@ -178,9 +176,7 @@ def test_tags_code_is_the_references(properties: bytes) -> None:
     assert message.tags_code(memoryview(b"\x01\x02" * 8 + properties)[16:]) == reference.tags_code(properties)
 
 
-ELEMENTS = st.lists(
-    st.builds(reference_batch.Element, INT32, st.binary(max_size=60), PROPERTIES), max_size=6
-)
+ELEMENTS = st.lists(st.builds(reference_batch.Element, INT32, st.binary(max_size=60), PROPERTIES), max_size=6)
 
 
 def scan_batch(data: bytes) -> list[reference_batch.Element]:

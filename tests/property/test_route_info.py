@@ -20,13 +20,12 @@ from rocketcore.nameserver.route_info import (
     RouteInfoManager,
     filter_by_zone,
 )
-from rocketcore.protocol.bodies import (
+from rocketcore.protocol.bodies.route import TopicQueueMappingInfo, TopicRouteData
+from rocketcore.protocol.bodies.topic import (
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
-    TopicQueueMappingInfo,
-    TopicRouteData,
 )
 from rocketcore.service import ManualClock
 from tests.reference.route_tables import RouteTables

@@ -26,7 +26,7 @@ from rocketcore.broker.store import FlushDiskType, PutStatus, StoreConfig, Store
 from rocketcore.codes import RemotingFlag, RequestCode, ResponseCode, SerializeType
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
-from rocketcore.protocol.headers import SendMessageRequestHeaderV2
+from rocketcore.protocol.headers.message import SendMessageRequestHeaderV2
 from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel
 from tests.fuzz.targets.connection import Wire, settle

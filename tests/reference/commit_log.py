@@ -87,8 +87,15 @@ def find(data: bytes, start: int, last: int, base_offset: int, *, sealed: bool) 
 
 
 def gather(
-    units: list[tuple[int, int, int]], first: int, last: int, log: bytes, log_start: int, queue_id: int, base: int,
-    *, sealed: bool = False,
+    units: list[tuple[int, int, int]],
+    first: int,
+    last: int,
+    log: bytes,
+    log_start: int,
+    queue_id: int,
+    base: int,
+    *,
+    sealed: bool = False,
 ) -> tuple[bytes, int]:
     """The records of units ``first`` to ``last``, up to the first one that is not the message its unit stands for."""
     records = b""

@@ -163,9 +163,7 @@ class SoakRun:
             for queue_id in range(QUEUES)
         ]
         for number in range(BLOCKING_PRODUCERS):
-            await _enter(
-                stack, blocking_producer(namesrv, self.ledger, f"p-blocking-{number}", TOPICS, pace, number)
-            )
+            await _enter(stack, blocking_producer(namesrv, self.ledger, f"p-blocking-{number}", TOPICS, pace, number))
         return [
             asyncio.create_task(produce(namesrv, self.ledger, f"p-aio-{number}", TOPICS, pace, number, queues))
             for number in range(AIO_PRODUCERS)

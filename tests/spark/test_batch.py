@@ -33,21 +33,42 @@ def read(spark: SparkSession, cluster: LocalCluster, schema: str = "", **options
 def test_rows_there_and_back(spark: SparkSession, cluster: LocalCluster, make_topic: MakeTopic) -> None:
     topic, count = make_topic(queues=2), 30_000
     rows = spark.range(count).selectExpr(
-        "concat('body ', id) body", "concat('key-', id) keys", "if(id % 2 = 0, 'even', null) tags",
+        "concat('body ', id) body",
+        "concat('key-', id) keys",
+        "if(id % 2 = 0, 'even', null) tags",
         "map('number', cast(id as string)) properties",
     )
     write(rows.repartition(3), cluster, topic=topic, batchBytes="64k", properties='{"source": "spark"}')
     messages = read(spark, cluster, topic=topic, includeProperties="true", includeHosts="true", minPartitions="8")
     assert messages.rdd.getNumPartitions() == 8
     answer = messages.selectExpr(
-        "count(*)", "count(distinct msgId)", "count(distinct keys)", "sum(int(properties['number']))",
-        "count_if(properties['source'] = 'spark')", "count_if(tags = 'even')", "count_if(tags is null)",
-        "count_if(string(body) = concat('body ', properties['number']))", f"count_if(topic = '{topic}')",
-        "count(distinct brokerName)", "count_if(bornHost like '127.0.0.1:%')", "max(reconsumeTimes)",
+        "count(*)",
+        "count(distinct msgId)",
+        "count(distinct keys)",
+        "sum(int(properties['number']))",
+        "count_if(properties['source'] = 'spark')",
+        "count_if(tags = 'even')",
+        "count_if(tags is null)",
+        "count_if(string(body) = concat('body ', properties['number']))",
+        f"count_if(topic = '{topic}')",
+        "count(distinct brokerName)",
+        "count_if(bornHost like '127.0.0.1:%')",
+        "max(reconsumeTimes)",
     ).first()
     assert answer is not None
     assert tuple(answer) == (
-        count, count, count, sum(range(count)), count, count // 2, count // 2, count, count, 2, count, 0,
+        count,
+        count,
+        count,
+        sum(range(count)),
+        count,
+        count // 2,
+        count // 2,
+        count,
+        count,
+        2,
+        count,
+        0,
     )
 
 
@@ -73,8 +94,12 @@ def test_columns_choose_topic_queue_and_order(
 ) -> None:
     one, two = make_topic(queues=2), make_topic(queues=2)
     rows = spark.range(600).selectExpr(
-        f"if(id % 3 = 0, '{one}', '{two}') topic", "string(id) body", "concat('group ', id % 5) shardingKey",
-        "concat('id-', id) msgId", "int(id % 4) flag", "array('a', concat('k', id)) keys",
+        f"if(id % 3 = 0, '{one}', '{two}') topic",
+        "string(id) body",
+        "concat('group ', id % 5) shardingKey",
+        "concat('id-', id) msgId",
+        "int(id % 4) flag",
+        "array('a', concat('k', id)) keys",
     )
     write(rows.coalesce(1), cluster, queueSelector="hash")
     for topic, expected in ((one, range(0, 600, 3)), (two, [n for n in range(600) if n % 3])):
@@ -156,7 +181,11 @@ def test_nothing_to_write_and_nothing_to_read(
     ],
 )
 def test_a_bad_write_says_what_is_wrong(
-    spark: SparkSession, cluster: LocalCluster, make_topic: MakeTopic, columns: list[str], options: dict[str, str],
+    spark: SparkSession,
+    cluster: LocalCluster,
+    make_topic: MakeTopic,
+    columns: list[str],
+    options: dict[str, str],
     reason: str,
 ) -> None:
     rows = spark.range(0, 2000, 1, 1).selectExpr(*columns)

@@ -32,7 +32,9 @@ def test_a_connection_serves_the_options_that_it_was_made_for(cluster: LocalClus
     others = [
         connected(cluster.namesrv, requestTimeoutMs="500", **more)
         for more in (
-            {"tls": "true"}, {"tls": "true", "tlsVerify": "false"}, {"brokerAddressMap": '{"a:1": "b:2"}'},
+            {"tls": "true"},
+            {"tls": "true", "tlsVerify": "false"},
+            {"brokerAddressMap": '{"a:1": "b:2"}'},
             {"accessKey": "a", "secretKey": "b"},
         )
     ]

@@ -17,9 +17,7 @@ def fake_java(folder: Path, version: str, home: str = "/a/java/home") -> Path:
     executable = folder / "bin" / "java"
     executable.parent.mkdir(parents=True)
     executable.write_text(
-        "#!/bin/sh\n"
-        f"echo '    java.home = {home}' >&2\n"
-        f"echo '    java.specification.version = {version}' >&2\n"
+        f"#!/bin/sh\necho '    java.home = {home}' >&2\necho '    java.specification.version = {version}' >&2\n"
     )
     executable.chmod(0o755)
     return executable

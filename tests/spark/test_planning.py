@@ -30,7 +30,9 @@ def test_max_records() -> None:
 
 def test_min_partitions_cuts_the_longest_first() -> None:
     assert split_ranges([portion(0, 2), portion(0, 100, 1)], 3, None) == [
-        portion(0, 2), portion(0, 50, 1), portion(50, 100, 1),
+        portion(0, 2),
+        portion(0, 50, 1),
+        portion(50, 100, 1),
     ]
 
 

@@ -48,7 +48,13 @@ def test_read_schema() -> None:
     assert tuple(read_schema(False, False).fieldNames()) == DEFAULT_COLUMNS
     assert read_schema(True, False).fieldNames()[10:] == ["properties"]
     assert read_schema(False, True).fieldNames()[10:] == [
-        "bornHost", "storeHost", "flag", "sysFlag", "reconsumeTimes", "commitLogOffset", "storeSize",
+        "bornHost",
+        "storeHost",
+        "flag",
+        "sysFlag",
+        "reconsumeTimes",
+        "commitLogOffset",
+        "storeSize",
     ]
     assert read_schema(True, True).fieldNames() == list(READ_COLUMNS)
 
@@ -74,9 +80,15 @@ def test_read_schema_refuses(schema: str, reason: str) -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        "body binary", "body string", "body string, tags string, keys string", "body string, keys array<string>",
-        "body string, properties map<string,string>", "body string, properties string", "body string, flag smallint",
-        "body string, brokerName string, queueId int", "body string, shardingKey string, msgId string",
+        "body binary",
+        "body string",
+        "body string, tags string, keys string",
+        "body string, keys array<string>",
+        "body string, properties map<string,string>",
+        "body string, properties string",
+        "body string, flag smallint",
+        "body string, brokerName string, queueId int",
+        "body string, shardingKey string, msgId string",
     ],
 )
 def test_write_schema_takes(schema: str) -> None:

@@ -280,9 +280,7 @@ def test_half_a_queue(
         ("UNIQ_KEY\x01MYID\x02", "property 'UNIQ_KEY' is reserved"),
     ],
 )
-def test_property_texts_are_looked_at(
-    cluster: LocalCluster, make_topic: MakeTopic, text: str, reason: str
-) -> None:
+def test_property_texts_are_looked_at(cluster: LocalCluster, make_topic: MakeTopic, text: str, reason: str) -> None:
     """JSON was stored as no property at all, and reserved names went through."""
     topic = make_topic(queues=1)
     writer = planned(options_for(cluster, topic))
@@ -301,7 +299,9 @@ def test_a_whole_read_with_its_properties_is_copied(cluster: LocalCluster, make_
     one, two = make_topic(queues=1), make_topic(queues=1)
     rows = pa.record_batch(
         {
-            "body": [b"a", b"b", b"c"], "tags": ["t", None, "u"], "keys": ["k", "l", None],
+            "body": [b"a", b"b", b"c"],
+            "tags": ["t", None, "u"],
+            "keys": ["k", "l", None],
             "properties": pa.array([[("x", "1"), ("y", "2")], None, [("z", "3")]], pa.map_(pa.string(), pa.string())),
         }
     )
@@ -313,14 +313,14 @@ def test_a_whole_read_with_its_properties_is_copied(cluster: LocalCluster, make_
     planned(options_for(cluster, two, ignoreSystemColumns="true")).write(iter([rows.slice(1)]))  # with a null
     copied = rmq.read_arrow(cluster.namesrv, topic=two, columns=wanted).to_pylist()
     own = {
-        row["body"]: {name: value for name, value in row["properties"] if len(name) == 1} | {
-            "tags": row["tags"], "keys": row["keys"]
-        }
+        row["body"]: {name: value for name, value in row["properties"] if len(name) == 1}
+        | {"tags": row["tags"], "keys": row["keys"]}
         for row in copied
     }
     assert len(copied) == 5
     assert own == {
-        b"a": {"x": "1", "y": "2", "tags": "t", "keys": "k"}, b"b": {"tags": None, "keys": "l"},
+        b"a": {"x": "1", "y": "2", "tags": "t", "keys": "k"},
+        b"b": {"tags": None, "keys": "l"},
         b"c": {"z": "3", "tags": "u", "keys": None},
     }
     ids = [[value for name, value in row["properties"] if name == "UNIQ_KEY"] for row in copied]

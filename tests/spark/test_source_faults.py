@@ -24,12 +24,12 @@ from rocketcore.client.instance import ClientInstance
 from rocketcore.client.runtime import THREADS
 from rocketcore.errors import ConfigError, OffsetOutOfRange, RequestTimeout, TransportError
 from rocketcore.message import MessageQueue
-from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.service import ManualClock
 from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
 from rocketcore.spark.reader import RangePartition, RocketMQReader
 from rocketcore.spark.writer import RocketMQWriter
-from rocketcore.transport.blocking import run_sync
+from rocketcore.transport.blocking.client import run_sync
 from tests.spark.halting import at_log, halting_broker
 
 MakeTopic = Callable[..., str]

@@ -31,9 +31,7 @@ def name_server(tmp_path: Path) -> Iterator[str]:
     tls = server_tls("enforcing", client_auth="require", verify_clients=True, ca_file=FOLDER / "ca.crt")
 
     async def start() -> tuple[NameServer, Broker]:
-        server = NameServer(
-            NameServerConfig(bind_address="127.0.0.1", listen_port=0, rocketmq_home=tmp_path), tls=tls
-        )
+        server = NameServer(NameServerConfig(bind_address="127.0.0.1", listen_port=0, rocketmq_home=tmp_path), tls=tls)
         await server.start()
         store = StoreConfig(store_path_root_dir=tmp_path / "store", mapped_file_size_commit_log=1 << 24)
         config = BrokerConfig(bind_address="127.0.0.1", listen_port=0, namesrv_addr=server.address)

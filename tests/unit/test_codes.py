@@ -10,15 +10,11 @@ import pytest
 from rocketcore import codes
 from rocketcore.errors import MessageIllegal
 from rocketcore.message import check_group, check_topic
-from rocketcore.protocol.bodies import (
-    CMResult,
-    ConsumeFromWhere,
-    ConsumeType,
-    GroupRetryPolicyType,
-    MessageModel,
-    MessageRequestMode,
-    TopicFilterType,
-)
+from rocketcore.protocol.bodies.client import CMResult
+from rocketcore.protocol.bodies.group import GroupRetryPolicyType
+from rocketcore.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel
+from rocketcore.protocol.bodies.pop import MessageRequestMode
+from rocketcore.protocol.bodies.topic import TopicFilterType
 from rocketcore.protocol.schema import BoundaryType
 from tests.fixtures.vectors import FOLDER, family, name_of
 

@@ -77,8 +77,14 @@ def test_every_type_is_read() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("listenPort", "9 876"), ("listenPort", "0x10"), ("listenPort", "1_0"), ("ratio", "much"), ("flush", "sync"),
-        ("kind", "z"), ("listenPort", "9" * 19), ("listenPort", "9" * 5000),
+        ("listenPort", "9 876"),
+        ("listenPort", "0x10"),
+        ("listenPort", "1_0"),
+        ("ratio", "much"),
+        ("flush", "sync"),
+        ("kind", "z"),
+        ("listenPort", "9" * 19),
+        ("listenPort", "9" * 5000),
         ("ratio", ""),
     ],
 )

@@ -21,24 +21,12 @@ from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.config_file import config_properties, format_properties, parse_properties
 from rocketcore.errors import BrokerError, ConfigError
 from rocketcore.message import MessageQueue
-from rocketcore.protocol.bodies import (
-    Connection,
-    ConsumerConnection,
-    ConsumeStats,
-    DataVersion,
-    GroupList,
-    KVTable,
-    OffsetWrapper,
-    ProducerConnection,
-    SubscriptionGroupConfig,
-    TopicConfig,
-    TopicFilterType,
-    TopicList,
-    TopicOffset,
-    TopicStatsTable,
-)
+from rocketcore.protocol.bodies.client import Connection, ConsumerConnection, ProducerConnection
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
+from rocketcore.protocol.bodies.stats import ConsumeStats, OffsetWrapper, TopicOffset, TopicStatsTable
+from rocketcore.protocol.bodies.topic import DataVersion, GroupList, KVTable, TopicConfig, TopicFilterType, TopicList
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import (
+from rocketcore.protocol.headers.admin import (
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,
@@ -53,8 +41,8 @@ from rocketcore.protocol.headers import (
     GetTopicStatsInfoRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
-    ViewMessageRequestHeader,
 )
+from rocketcore.protocol.headers.message import ViewMessageRequestHeader
 from rocketcore.transport.channel import Channel, Handler
 
 logger = logging.getLogger(__name__)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rocketcore.broker.context import BrokerContext
 from rocketcore.codes import RETRY_TOPIC_PREFIX, LanguageCode, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError
-from rocketcore.protocol.bodies import CheckClientRequestBody, ConsumerData, HeartbeatData
+from rocketcore.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import HeartbeatResponseHeader, UnregisterClientRequestHeader
+from rocketcore.protocol.headers.consumer import HeartbeatResponseHeader, UnregisterClientRequestHeader
 from rocketcore.transport.channel import Channel, Handler
 
 

@@ -10,7 +10,7 @@ from rocketcore.broker.store import Boundary
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import BrokerError
 from rocketcore.message import MessageQueue
-from rocketcore.protocol.bodies import (
+from rocketcore.protocol.bodies.client import (
     GetConsumerListByGroupResponseBody,
     LockBatchRequestBody,
     LockBatchResponseBody,
@@ -18,7 +18,7 @@ from rocketcore.protocol.bodies import (
     UnlockBatchRequestBody,
 )
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import (
+from rocketcore.protocol.headers.consumer import (
     CloneGroupOffsetRequestHeader,
     GetConsumerListByGroupRequestHeader,
     GetEarliestMsgStoretimeRequestHeader,

@@ -15,10 +15,11 @@ from rocketcore.broker.store import GetStatus
 from rocketcore.codes import CURRENT_VERSION, Permission, PullSysFlag, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError
 from rocketcore.filter import parse_tags
-from rocketcore.protocol.bodies import MessageModel, SubscriptionGroupConfig
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
+from rocketcore.protocol.bodies.heartbeat import MessageModel
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import Chunk
-from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.transport.channel import Channel, ChunkHandler, Handler
 
 logger = logging.getLogger(__name__)

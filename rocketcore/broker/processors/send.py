@@ -60,10 +60,10 @@ from rocketcore.codes import (
 )
 from rocketcore.errors import BrokerError
 from rocketcore.message import CLUSTER, DELAY, MSG_REGION, TRACE_ON, TRANSACTION_PREPARED, UNIQ_KEY
-from rocketcore.protocol.bodies import TopicConfig, TopicFilterType
+from rocketcore.protocol.bodies.topic import TopicConfig, TopicFilterType
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import Chunk
-from rocketcore.protocol.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rocketcore.protocol.headers.message import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketcore.transport.channel import Channel, ChunkHandler, Handler
 
 SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2

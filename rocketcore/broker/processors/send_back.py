@@ -13,9 +13,9 @@ from rocketcore.broker.store import PutStatus, StoredMessage
 from rocketcore.codes import DLQ_TOPIC_PREFIX, Permission, RequestCode, ResponseCode, Version
 from rocketcore.errors import BrokerError
 from rocketcore.message import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC
-from rocketcore.protocol.bodies import SubscriptionGroupConfig
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import ConsumerSendMsgBackRequestHeader
+from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader
 from rocketcore.transport.channel import Channel, Handler
 
 _FIRST_RETRY_LEVEL = 3

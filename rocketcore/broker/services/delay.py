@@ -34,7 +34,8 @@ from rocketcore.broker.store import MessageStore, PutResult, PutStatus, StoredMe
 from rocketcore.codes import SCHEDULE_TOPIC, TRANSACTION_MASK
 from rocketcore.errors import RocketError, StoreCorrupted
 from rocketcore.message import DELAY, REAL_QUEUE_ID, REAL_TOPIC
-from rocketcore.protocol.bodies import DataVersion, DelayOffsetSerializeWrapper
+from rocketcore.protocol.bodies.stats import DelayOffsetSerializeWrapper
+from rocketcore.protocol.bodies.topic import DataVersion
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 
 logger = logging.getLogger(__name__)

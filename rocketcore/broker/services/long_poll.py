@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 from rocketcore.transport.channel import Channel
 

@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from rocketcore.codes import LanguageCode
-from rocketcore.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
+from rocketcore.protocol.bodies.heartbeat import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.channel import Channel
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 import msgspec
 
 from rocketcore.broker.state.json_file import JsonFile
-from rocketcore.protocol.bodies import ConsumerOffsetSerializeWrapper, DataVersion
+from rocketcore.protocol.bodies.stats import ConsumerOffsetSerializeWrapper
+from rocketcore.protocol.bodies.topic import DataVersion
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
 _SEPARATOR = "@"

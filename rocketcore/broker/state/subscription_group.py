@@ -14,7 +14,8 @@ from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.topic_config import check_queue_count
 from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, Permission
 from rocketcore.errors import InvalidParameter
-from rocketcore.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketcore.protocol.bodies.topic import DataVersion
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")

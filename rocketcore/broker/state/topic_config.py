@@ -27,7 +27,7 @@ from rocketcore.codes import (
 )
 from rocketcore.errors import BrokerError, BrokerSystemError, InvalidParameter
 from rocketcore.protocol import fastjson
-from rocketcore.protocol.bodies import (
+from rocketcore.protocol.bodies.topic import (
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,

@@ -89,9 +89,7 @@ def _readable(segment: Segment, begin: int, end: int) -> bytes:
     except OSError:
         if end - begin <= PAGE_BYTES:
             return bytes(end - begin)
-    return b"".join(
-        _readable(segment, at, min(at + PAGE_BYTES, end)) for at in range(begin, end, PAGE_BYTES)
-    )
+    return b"".join(_readable(segment, at, min(at + PAGE_BYTES, end)) for at in range(begin, end, PAGE_BYTES))
 
 
 def bridge(segment: Segment, begin: int, end: int, store_timestamp: int, *, checksum: bool) -> None:

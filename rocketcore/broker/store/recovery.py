@@ -58,6 +58,7 @@ NEVER = 1 << 63
 
 logger = logging.getLogger(__name__)
 
+
 class _Disagreement(Exception):
     """The queues on disk do not fit the bounds or the log; they have to be built again."""
 
@@ -167,9 +168,7 @@ class _Scan:
         self._collector = UnitCollector()
         self._followed: list[ConsumeQueue] = []
         self._numbers: dict[ConsumeQueue, int] = {}
-        self._result = Recovery(
-            rebuilt=rebuild and bool(log.segments), store_timestamp=self._bounds.store_timestamp
-        )
+        self._result = Recovery(rebuilt=rebuild and bool(log.segments), store_timestamp=self._bounds.store_timestamp)
 
     def run(self) -> Recovery:
         position = self._start

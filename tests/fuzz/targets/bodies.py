@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from rocketcore.protocol import bodies
-from rocketcore.protocol.bodies import BatchAck, Body, HeartbeatData
+from rocketcore.protocol.bodies.base import Body
+from rocketcore.protocol.bodies.heartbeat import HeartbeatData
+from rocketcore.protocol.bodies.pop import BatchAck
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, refused
+from tests.reference.declarations import BODIES
 
-CLASSES: Final[list[type[Body]]] = [
-    kind
-    for kind in (getattr(bodies, name) for name in sorted(bodies.__all__))
-    if isinstance(kind, type) and issubclass(kind, Body) and kind is not Body
-]
+CLASSES: Final[list[type[Body]]] = [kind for kind in BODIES.values() if issubclass(kind, Body) and kind is not Body]
 
 
 def run(data: bytes) -> None:

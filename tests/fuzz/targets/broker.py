@@ -28,16 +28,26 @@ from rocketcore.broker.unique_id import UniqueIds
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import DecodeError
 from rocketcore.message import MessageQueue
-from rocketcore.protocol import bodies, command
+from rocketcore.protocol import command
+from rocketcore.protocol.bodies.client import LockBatchRequestBody, UnlockBatchRequestBody
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
+from rocketcore.protocol.bodies.heartbeat import (
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    ProducerData,
+    SubscriptionData,
+)
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
-from rocketcore.protocol.table import REQUESTS, Server
 from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, scratch
 from tests.fuzz.targets.connection import BODY, FAILURES, JOINT, Wire, loop, request, settle, stream_of
 from tests.reference import message as reference_message
+from tests.reference.requests import REQUESTS, Server
 
 FOLDER = scratch() / "store"
 SEGMENT_BYTES = 256 * 1024
@@ -157,17 +167,17 @@ def seeds() -> Iterable[bytes]:
         "offset": "0", "maxMsgNums": "32", "queueOffset": "0", "expressionType": "TAG", "groupName": "g",
         "a": "g", "b": "T", "c": "TBW102", "e": "1", "i": "TAGS\x01a\x02UNIQ_KEY\x010A\x02",
     }  # fmt: skip
-    consumer = bodies.ConsumerData(
-        "g", bodies.ConsumeType.CONSUME_PASSIVELY, bodies.MessageModel.CLUSTERING, None,
-        [bodies.SubscriptionData.build("T", "a || b", sub_version=3)],
+    consumer = ConsumerData(
+        "g", ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING, None,
+        [SubscriptionData.build("T", "a || b", sub_version=3)],
     )  # fmt: skip
     queues = {MessageQueue("T", "b", 0)}
     content = {
-        RequestCode.HEART_BEAT: bodies.HeartbeatData("c", [bodies.ProducerData("g")], [consumer]).encode(),
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: bodies.SubscriptionGroupConfig("g").encode(),
+        RequestCode.HEART_BEAT: HeartbeatData("c", [ProducerData("g")], [consumer]).encode(),
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: SubscriptionGroupConfig("g").encode(),
         RequestCode.UPDATE_BROKER_CONFIG: b"brokerPermission=4\n",
-        RequestCode.LOCK_BATCH_MQ: bodies.LockBatchRequestBody("g", "c", False, queues).encode(),
-        RequestCode.UNLOCK_BATCH_MQ: bodies.UnlockBatchRequestBody("g", "c", False, queues).encode(),
+        RequestCode.LOCK_BATCH_MQ: LockBatchRequestBody("g", "c", False, queues).encode(),
+        RequestCode.UNLOCK_BATCH_MQ: UnlockBatchRequestBody("g", "c", False, queues).encode(),
         RequestCode.CHECK_CLIENT_CONFIG: b'{"clientId":"c","group":"g","subscriptionData":{"expressionType":"TAG"}}',
     }  # fmt: skip
     batch = bytes.fromhex("00000026000000000000000000000000000000026869000e6b01760257414954017472756502")

@@ -21,13 +21,18 @@ from rocketcore.client.serving import serve_broker_requests
 from rocketcore.codes import RequestCode
 from rocketcore.errors import DecodeError, RocketError
 from rocketcore.message import MessageQueue
-from rocketcore.protocol import bodies, command
-from rocketcore.protocol.bodies import CMResult, ConsumeType, TopicRouteData
+from rocketcore.protocol import command
+from rocketcore.protocol.bodies.client import CMResult, ProcessQueueInfo, ResetOffsetBody
+from rocketcore.protocol.bodies.heartbeat import ConsumeType, HeartbeatData, SubscriptionData
+from rocketcore.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
-from rocketcore.protocol.headers import PullMessageRequestHeader, QueryMessageRequestHeader, SendMessageRequestHeaderV2
+from rocketcore.protocol.headers.message import (
+    PullMessageRequestHeader,
+    QueryMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 from rocketcore.protocol.message import decode_messages
-from rocketcore.protocol.table import REQUESTS, Server
 from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel, Endpoint
 from tests.fixtures.vectors import vectors
@@ -36,6 +41,7 @@ from tests.fuzz.targets.connection import BODY, FAILURES, LIMITS, Wire, loop, re
 from tests.reference import frame as reference_frame
 from tests.reference import header as reference
 from tests.reference import message as reference_message
+from tests.reference.requests import REQUESTS, Server
 
 QUEUE = MessageQueue("T", "b", 1)
 MAX_QUEUES = 10_000
@@ -56,7 +62,7 @@ QUESTIONS: Final[list[Question]] = [
     lambda r: api.pull_message(r, "a", PULL, 1),
     lambda r: api.send_message(r, "a", SEND, b"x", 1),
     lambda r: api.knows_brokers(r, "a", 1),
-    lambda r: api.heartbeat(r, "a", bodies.HeartbeatData("c"), 1),
+    lambda r: api.heartbeat(r, "a", HeartbeatData("c"), 1),
     lambda r: api.query_consumer_offset(r, "a", "g", QUEUE, 1),
     lambda r: api.max_offset(r, "a", QUEUE, 1),
     lambda r: api.earliest_store_time(r, "a", QUEUE, 1),
@@ -107,17 +113,17 @@ class Consumer:
     def group_changed(self) -> None:
         pass
 
-    def find_subscription(self, topic: str) -> bodies.SubscriptionData:
-        return bodies.SubscriptionData.build("T", "a")
+    def find_subscription(self, topic: str) -> SubscriptionData:
+        return SubscriptionData.build("T", "a")
 
     def windows(self) -> list[Any]:
         return [SimpleNamespace(queue=QUEUE, commit_offset=3)]
 
-    def process_queue_info(self, window: Any) -> bodies.ProcessQueueInfo:
-        return bodies.ProcessQueueInfo(commit_offset=window.commit_offset)
+    def process_queue_info(self, window: Any) -> ProcessQueueInfo:
+        return ProcessQueueInfo(commit_offset=window.commit_offset)
 
-    def subscriptions(self) -> list[bodies.SubscriptionData]:
-        return [bodies.SubscriptionData.build("T", "a")]
+    def subscriptions(self) -> list[SubscriptionData]:
+        return [SubscriptionData.build("T", "a")]
 
     async def reset(self, offsets: dict[MessageQueue, int]) -> None:
         assert all(isinstance(queue, MessageQueue) and isinstance(at, int) for queue, at in offsets.items())
@@ -228,9 +234,7 @@ def seeds() -> Iterable[bytes]:
     for index, content in enumerate(contents):
         for question in (0, 3, 8, 9, 11, 12, 13, 14, 16, 19, 20, 21, 22, 23, 24, 25)[index % 2 :: 2]:
             yield bytes([question, 0]) + answer + BODY + content
-    whole = bodies.TopicRouteData(
-        [bodies.QueueData("b", 4, 4, 6)], [bodies.BrokerData("c", "b", {0: "h:1", 1: "h:2"})], "b:4;c:2"
-    )
+    whole = TopicRouteData([QueueData("b", 4, 4, 6)], [BrokerData("c", "b", {0: "h:1", 1: "h:2"})], "b:4;c:2")
     yield b"\0\0" + answer + BODY + whole.encode()
     yield b"\0\0" + answer + BODY + whole.encode_standard().replace(b"b:4;c:2", b"b:x")
     for code, row in REQUESTS.items():
@@ -242,7 +246,7 @@ def seeds() -> Iterable[bytes]:
             }
             content = stored if code == RequestCode.CONSUME_MESSAGE_DIRECTLY else b""
             if code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
-                content = bodies.ResetOffsetBody({QUEUE: 5}).encode()
+                content = ResetOffsetBody({QUEUE: 5}).encode()
                 yield b"\xff\0" + request(code, ext) + BODY + b'{"offsetTable":[{"topic":"T","offset":7}]}'
             yield b"\xff\0" + request(code, ext) + BODY + content
             yield b"\xff\1" + request(code, ext, binary=True) + BODY + content

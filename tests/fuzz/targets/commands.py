@@ -10,19 +10,18 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from rocketcore.errors import DecodeError
-from rocketcore.protocol import command, headers
+from rocketcore.protocol import command
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.protocol.schema import Header, HeaderType
-from rocketcore.protocol.table import REQUESTS
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, refused
 from tests.reference import frame as reference_frame
 from tests.reference import header as reference
+from tests.reference.declarations import HEADERS
+from tests.reference.requests import REQUESTS
 
 CLASSES: Final[list[HeaderType]] = [
-    value
-    for value in (getattr(headers, name) for name in sorted(headers.__all__))
-    if isinstance(value, HeaderType) and value is not Header
+    value for value in HEADERS.values() if isinstance(value, HeaderType) and value is not Header
 ]
 
 

@@ -25,18 +25,18 @@ from rocketcore.nameserver.kv_config import KVConfigManager
 from rocketcore.nameserver.processor import ZONE_MODE, NameServerProcessor
 from rocketcore.nameserver.route_info import RouteInfoManager
 from rocketcore.protocol import command
-from rocketcore.protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigAndMappingSerializeWrapper
+from rocketcore.protocol.bodies.topic import RegisterBrokerBody, TopicConfig, TopicConfigAndMappingSerializeWrapper
 from rocketcore.protocol.frame import FrameDecoder
-from rocketcore.protocol.table import REQUESTS, Server
 from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel, ChannelLimits, Endpoint
-from rocketcore.transport.listener import make_answers
-from rocketcore.transport.opening import Opening
-from rocketcore.transport.proxy_protocol import FIRST_BYTES, parse_preamble
+from rocketcore.transport.server.listener import make_answers
+from rocketcore.transport.server.opening import Opening
+from rocketcore.transport.server.proxy_protocol import FIRST_BYTES, parse_preamble
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, scratch
 from tests.reference import frame as reference_frame
 from tests.reference import header as reference
+from tests.reference.requests import REQUESTS, Server
 
 FOLDER = scratch()
 LIMITS = ChannelLimits(max_frame_bytes=1 << 15, max_partial_bytes=1 << 16)

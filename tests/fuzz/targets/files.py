@@ -23,13 +23,10 @@ from rocketcore.errors import ConfigError
 from rocketcore.message import MessageQueue
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.kv_config import KVConfigManager
-from rocketcore.protocol.bodies import (
-    Body,
-    ConsumerOffsetSerializeWrapper,
-    DelayOffsetSerializeWrapper,
-    SubscriptionGroupWrapper,
-)
-from rocketcore.protocol.bodies import TopicConfigSerializeWrapper as Topics
+from rocketcore.protocol.bodies.base import Body
+from rocketcore.protocol.bodies.group import SubscriptionGroupWrapper
+from rocketcore.protocol.bodies.stats import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+from rocketcore.protocol.bodies.topic import TopicConfigSerializeWrapper as Topics
 from rocketcore.service import ManualClock
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, scratch

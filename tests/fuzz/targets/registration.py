@@ -21,7 +21,7 @@ from rocketcore.nameserver.registration import (
     read_registration,
 )
 from rocketcore.protocol import fastjson
-from rocketcore.protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigAndMappingSerializeWrapper
+from rocketcore.protocol.bodies.topic import RegisterBrokerBody, TopicConfig, TopicConfigAndMappingSerializeWrapper
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, refused
 

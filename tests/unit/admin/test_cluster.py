@@ -27,32 +27,21 @@ from rocketcore.errors import (
     TopicNotExist,
 )
 from rocketcore.message import MessageQueue
-from rocketcore.protocol.bodies import (
+from rocketcore.protocol.bodies.client import Connection, ConsumerConnection
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketcore.protocol.bodies.route import (
     BrokerData,
     BrokerMemberGroup,
     ClusterInfo,
-    Connection,
-    ConsumerConnection,
-    ConsumeStats,
-    DataVersion,
     GetBrokerMemberGroupResponseBody,
-    KVTable,
-    OffsetWrapper,
     QueueData,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-    TopicConfig,
-    TopicConfigSerializeWrapper,
-    TopicList,
     TopicRouteData,
 )
+from rocketcore.protocol.bodies.stats import ConsumeStats, OffsetWrapper
+from rocketcore.protocol.bodies.topic import DataVersion, KVTable, TopicConfig, TopicConfigSerializeWrapper, TopicList
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import (
-    GetAllTopicConfigRequestHeader,
-    GetAllTopicConfigResponseHeader,
-    QueryDataVersionResponseHeader,
-    WipeWritePermOfBrokerResponseHeader,
-)
+from rocketcore.protocol.headers.admin import GetAllTopicConfigRequestHeader, GetAllTopicConfigResponseHeader
+from rocketcore.protocol.headers.nameserver import QueryDataVersionResponseHeader, WipeWritePermOfBrokerResponseHeader
 from rocketcore.service import ManualClock
 
 Server = Callable[[RemotingCommand], RemotingCommand]
@@ -99,9 +88,7 @@ def late(request: RemotingCommand) -> RemotingCommand:
     raise RequestTimeout("no answer")
 
 
-def answering(
-    table: dict[int, Callable[[RemotingCommand], RemotingCommand]], version: int = Version.V5_5_0
-) -> Server:
+def answering(table: dict[int, Callable[[RemotingCommand], RemotingCommand]], version: int = Version.V5_5_0) -> Server:
     def answer(request: RemotingCommand) -> RemotingCommand:
         response = table[request.code](request)
         response.version = version
@@ -169,9 +156,7 @@ def test_a_change_goes_to_all_servers_side_by_side() -> None:
         (Servers(a=refusing, b=refusing), NoPermission),
     ],
 )
-def test_a_change_that_no_server_made_fails_for_a_reason_of_theirs(
-    servers: Servers, error: type[RocketError]
-) -> None:
+def test_a_change_that_no_server_made_fails_for_a_reason_of_theirs(servers: Servers, error: type[RocketError]) -> None:
     with pytest.raises(error):
         run(servers, "ab", lambda admin: admin.delete_kv("n", "k"))
     assert len(servers.asked) == 2

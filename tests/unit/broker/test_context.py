@@ -11,7 +11,8 @@ from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable
 from rocketcore.errors import ConnectionLost
-from rocketcore.protocol.bodies import ConsumerData, MessageModel, SubscriptionGroupConfig
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
+from rocketcore.protocol.bodies.heartbeat import ConsumerData, MessageModel
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel

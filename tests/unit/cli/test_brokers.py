@@ -19,7 +19,8 @@ from rocketcore.errors import (
     RocketError,
     TopicNotExist,
 )
-from rocketcore.protocol.bodies import BrokerData, ClusterInfo, TopicConfig, TopicRouteData
+from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
+from rocketcore.protocol.bodies.topic import TopicConfig
 
 
 def status(runtime: dict[str, str] | None, error: RocketError | None = None, broker_id: int = 0) -> BrokerStatus:
@@ -115,9 +116,7 @@ def test_exit_code_of_a_description(
     assert json.loads(capsys.readouterr().out)["error"] == (None if error is None else str(error))
 
 
-INFO = ClusterInfo(
-    {"b": BrokerData("c", "b", {0: "h:1"}), "b2": BrokerData("c", "b2", {1: "h:2"})}, {"c": ["b", "b2"]}
-)
+INFO = ClusterInfo({"b": BrokerData("c", "b", {0: "h:1"}), "b2": BrokerData("c", "b2", {1: "h:2"})}, {"c": ["b", "b2"]})
 
 
 def test_plan_of_a_drain() -> None:

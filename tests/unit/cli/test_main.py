@@ -68,7 +68,6 @@ def test_a_name_server_starts_without_what_it_may_never_need() -> None:
         "random",
         "rocketcore.message",
         "rocketcore.protocol.headers.message",
-        "rocketcore.protocol.table",
         "rocketcore.transport.client",
     ]
     program = (

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from rocketcore.cli.options import Settings
-from rocketcore.transport.tls import TlsConfig
+from rocketcore.transport.tls.settings import TlsConfig
 
 
 @pytest.fixture(autouse=True)

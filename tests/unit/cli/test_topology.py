@@ -9,7 +9,7 @@ import pytest
 
 from rocketcore.cli.topology import Member, Topology, dot, mermaid, svg
 from rocketcore.errors import ConnectError
-from rocketcore.protocol.bodies import BrokerData, ClusterInfo
+from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo
 
 A = BrokerData("one", "broker-a", {0: "10.0.0.1:1", 1: "10.0.0.2:1"}, zone_name="z")
 B = BrokerData("two", "broker-b", {0: "10.0.0.3:1"})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from rocketcore.client.runtime import ThreadRuntime
 from rocketcore.codes import RemotingFlag, RequestCode, ResponseCode
 from rocketcore.errors import RocketError
-from rocketcore.protocol.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.service import ManualClock

@@ -32,7 +32,7 @@ from rocketcore.errors import (
 )
 from rocketcore.message import Message, MessageQueue
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import SendMessageRequestHeaderV2
+from rocketcore.protocol.headers.message import SendMessageRequestHeaderV2
 from tests.unit.client.fakes import FakeRemoting, Outcome, route, stored
 
 

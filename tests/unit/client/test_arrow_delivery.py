@@ -56,7 +56,12 @@ class Logic:
 
 def delivery(logic: Logic, summary: SendSummary | None = None) -> Delivery:
     return Delivery(
-        logic, summary or SendSummary(), timeout=1.0, delivery_timeout=120.0, max_in_flight=4, concurrent=True  # type: ignore[arg-type]
+        logic,
+        summary or SendSummary(),
+        timeout=1.0,
+        delivery_timeout=120.0,
+        max_in_flight=4,
+        concurrent=True,  # type: ignore[arg-type]
     )
 
 

@@ -18,7 +18,7 @@ from rocketcore.client.consume_service import CHUNK_MAX, ConsumeService, Verdict
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.errors import ConfigError
 from rocketcore.message import ConsumeResult, MessageQueue, ReceivedMessage, RetryLater
-from rocketcore.protocol.bodies import CMResult
+from rocketcore.protocol.bodies.client import CMResult
 
 
 class Harness:

@@ -23,22 +23,20 @@ from rocketcore.codes import LanguageCode, RequestCode, ResponseCode
 from rocketcore.errors import ConfigError, ConnectError, MessageIllegal, RequestTimeout, TransportError
 from rocketcore.message import ConsumeResult, MessageQueue, ReceivedMessage
 from rocketcore.printable import is_printable
-from rocketcore.protocol.bodies import (
+from rocketcore.protocol.bodies.client import (
     CMResult,
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
-    ConsumeType,
     GetConsumerListByGroupResponseBody,
     GetConsumerStatusBody,
-    HeartbeatData,
     LockBatchRequestBody,
     LockBatchResponseBody,
-    MessageModel,
     ResetOffsetBody,
     UnlockBatchRequestBody,
 )
+from rocketcore.protocol.bodies.heartbeat import ConsumeType, HeartbeatData, MessageModel
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import (
+from rocketcore.protocol.headers.consumer import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,

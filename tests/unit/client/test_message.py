@@ -13,7 +13,7 @@ from rocketcore.client.producer import ProducerLogic
 from rocketcore.client.runtime import THREADS
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import Message
-from rocketcore.transport.blocking import run_sync
+from rocketcore.transport.blocking.client import run_sync
 from tests.unit.client.fakes import FakeRemoting, route
 
 

@@ -23,10 +23,10 @@ from rocketcore.errors import (
     TopicNotExist,
 )
 from rocketcore.message import MessageQueue
-from rocketcore.protocol.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
-from rocketcore.transport.blocking import run_sync
+from rocketcore.transport.blocking.client import run_sync
 from rocketcore.transport.client import Remoting
 from tests.unit.client.fakes import ManualRuntime, decoded, greeted_or_stored, route
 

@@ -16,7 +16,7 @@ from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import ConnectError, RequestTimeout, SystemBusy
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from rocketcore.protocol.headers.consumer import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from tests.unit.client.fakes import FakeRemoting, Outcome, route
 
 QUEUE = MessageQueue("T", "a", 1)

@@ -27,9 +27,9 @@ from rocketcore.errors import (
 )
 from rocketcore.message import Message, MessageQueue, SendStatus
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import SendMessageRequestHeaderV2
+from rocketcore.protocol.headers.message import SendMessageRequestHeaderV2
 from rocketcore.service import ManualClock
-from rocketcore.transport.blocking import run_sync
+from rocketcore.transport.blocking.client import run_sync
 from tests.unit.client.fakes import FakeRemoting, ManualRuntime, Outcome, route, stored
 
 ONE = {"T": route("a")}

@@ -7,7 +7,7 @@ import pytest
 from rocketcore.client.route_table import MAX_QUEUES, RouteTable, inherit_route, topic_route
 from rocketcore.errors import DecodeError, RouteNotFound
 from rocketcore.message import MessageQueue
-from rocketcore.protocol.bodies import BrokerData, QueueData, TopicRouteData
+from rocketcore.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 
 
 def queue_data(broker: str, read: int, write: int, perm: int = 6) -> QueueData:

@@ -10,7 +10,7 @@ import pytest
 
 from rocketcore.client.runtime import ASYNCIO, THREADS, LoopThread
 from rocketcore.errors import ClientClosed, ConfigError
-from rocketcore.transport.blocking import run_sync
+from rocketcore.transport.blocking.client import run_sync
 
 
 def test_a_lock_of_a_loop_is_not_waited_for_beyond_the_time() -> None:

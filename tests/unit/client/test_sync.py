@@ -8,7 +8,7 @@ import pytest
 
 import rocketcore
 from rocketcore.errors import ConfigError
-from rocketcore.transport.tls import TlsConfig
+from rocketcore.transport.tls.settings import TlsConfig
 
 
 @pytest.mark.parametrize("kind", [rocketcore.PushConsumer, rocketcore.PullConsumer])

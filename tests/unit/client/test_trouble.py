@@ -27,7 +27,7 @@ from rocketcore.errors import (
 )
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.printable import is_printable
-from rocketcore.protocol.bodies import GetConsumerListByGroupResponseBody
+from rocketcore.protocol.bodies.client import GetConsumerListByGroupResponseBody
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
 from tests.unit.client.fakes import FakeRemoting, Outcome, route

@@ -139,8 +139,8 @@ def test_encode_makes_the_bytes_of_the_java_store(record: dict[str, Any]) -> Non
     fields["properties"] = wanted[start : start + length]
     fields["checksum"] = record["name"].startswith("append-crc/")
     assert message.encode_stored(**fields) == wanted
-    assert (
-        message.stored_size(len(fields["topic"]), len(fields["body"]), length, rows[0, message.SYS_FLAG]) == len(wanted)
+    assert message.stored_size(len(fields["topic"]), len(fields["body"]), length, rows[0, message.SYS_FLAG]) == len(
+        wanted
     )
     out = bytearray(b"\xee" * (len(wanted) + 8))
     assert message.put_stored(out, 4, **fields) == len(wanted)
@@ -373,9 +373,7 @@ def test_put_batch_appends_properties_with_the_missing_separator() -> None:
     ]
     assert list(results[:, message.RESULT_TAGS_CODE]) == [2598919, 0, 0]
     with pytest.raises(ValueError, match="element 0: properties"):
-        message.put_batch(
-            out, 0, 1000, 0, data, rows, 3, **common, extra_properties=b"x" * 32760, results=results
-        )
+        message.put_batch(out, 0, 1000, 0, data, rows, 3, **common, extra_properties=b"x" * 32760, results=results)
 
 
 def test_scan_batch_counts_past_a_small_table() -> None:

@@ -16,7 +16,7 @@ from rocketcore.nameserver.registration import (
     _reduce,
     read_registration,
 )
-from rocketcore.protocol.bodies import DataVersion, RegisterBrokerBody
+from rocketcore.protocol.bodies.topic import DataVersion, RegisterBrokerBody
 from tests.fixtures.vectors import family, name_of
 
 

@@ -18,7 +18,8 @@ from rocketcore.nameserver.route_info import (
     filter_by_zone,
 )
 from rocketcore.nameserver.topic_table import SHARED_MIN
-from rocketcore.protocol.bodies import DataVersion, QueueData, TopicQueueMappingInfo
+from rocketcore.protocol.bodies.route import QueueData, TopicQueueMappingInfo
+from rocketcore.protocol.bodies.topic import DataVersion
 from rocketcore.service import ManualClock
 
 NUMBERS = QueueNumbers(8, 8, 6, 0)
@@ -55,7 +56,12 @@ class Table:
         **header: object,
     ) -> RegisterResult | None:
         broker = BrokerRegistration(
-            cluster=cluster, broker_name=name, broker_id=broker_id, address=address, ha_address=f"{address}0", **header,
+            cluster=cluster,
+            broker_name=name,
+            broker_id=broker_id,
+            address=address,
+            ha_address=f"{address}0",
+            **header,
         )  # type: ignore[arg-type]
         registered = RegisteredTopics(
             version or DataVersion(0, 1, 1), dict.fromkeys(topics, numbers), mappings or {}, filter_servers
@@ -438,9 +444,7 @@ def test_an_answer_that_says_more_of_a_topic_is_its_own() -> None:
     answers = [json.loads(table.routes.answer(topic) or b"{}") for topic in (b"U", b"T", b"U")]
     assert ["topicQueueMappingByBroker" in answer for answer in answers] == [False, True, False]
 
-    routes = RouteInfoManager(
-        NameServerConfig(order_message_enable=True), ManualClock(), {"T": "a:8", "U": "a:4"}.get
-    )
+    routes = RouteInfoManager(NameServerConfig(order_message_enable=True), ManualClock(), {"T": "a:8", "U": "a:4"}.get)
     ordered = Table()
     ordered.routes = routes
     ordered.register("T", "U")

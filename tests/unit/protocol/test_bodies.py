@@ -14,24 +14,25 @@ import pytest
 from rocketcore.codes import Version
 from rocketcore.errors import ConfigError, DecodeError
 from rocketcore.message import MessageQueue
-from rocketcore.protocol import bodies, fastjson
-from rocketcore.protocol.bodies import (
-    BatchAck,
-    Body,
-    BrokerData,
-    ClusterInfo,
-    ConsumeStats,
+from rocketcore.protocol import fastjson
+from rocketcore.protocol.bodies.base import Body
+from rocketcore.protocol.bodies.client import LockBatchRequestBody, ResetOffsetBody
+from rocketcore.protocol.bodies.heartbeat import HeartbeatData, SubscriptionData
+from rocketcore.protocol.bodies.pop import BatchAck
+from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
+from rocketcore.protocol.bodies.stats import ConsumeStats
+from rocketcore.protocol.bodies.topic import (
     DataVersion,
-    HeartbeatData,
     KVTable,
-    LockBatchRequestBody,
     RegisterBrokerBody,
-    ResetOffsetBody,
-    SubscriptionData,
     TopicConfig,
-    TopicRouteData,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicConfigSerializeWrapper,
+    TopicQueueMappingDetail,
+    TopicQueueMappingInfo,
 )
 from tests.fixtures.vectors import family, name_of
+from tests.reference.declarations import BODIES
 
 NOT_BODIES = {"text", "empty-list", "MessageQueue"}
 ENCODED = [
@@ -50,7 +51,7 @@ JAVA_ONLY = {"consumeTimeStampStr", "maxTimeStampStr", "minTimeStampStr"}
 
 def body_class(record: dict[str, Any]) -> type[Body]:
     name = record["name"].split("@")[0].split("/")[1].removesuffix("-standard").removesuffix("-compressed")
-    return getattr(bodies, name)  # type: ignore[no-any-return]
+    return BODIES[name]
 
 
 def comparable(value: Any) -> Any:
@@ -121,7 +122,7 @@ def test_same_text_as_java(record: dict[str, Any]) -> None:
 
 def plain(value: Any) -> Any:
     """A body as the vectors describe a Java object."""
-    if isinstance(value, bodies.BatchAck):
+    if isinstance(value, BatchAck):
         described = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name != "bits"}
         return {camel(name): item for name, item in described.items()} | {"bitSet": sorted(value.bit_set) or None}
     if isinstance(value, Body):
@@ -370,18 +371,15 @@ def test_errors_name_class_and_field(text: bytes, reason: str) -> None:
 
 
 def test_every_body_has_defaults_for_all_fields() -> None:
-    for name in bodies.__all__:
-        cls = getattr(bodies, name)
+    for cls in BODIES.values():
         if isinstance(cls, type) and issubclass(cls, Body) and cls is not Body:
-            assert cls.decode(b"{}") == cls(), name
-            assert cls.decode(cls().encode()) == cls(), name
+            assert cls.decode(b"{}") == cls(), cls
+            assert cls.decode(cls().encode()) == cls(), cls
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in bodies.__all__ if issubclass(getattr(bodies, name), Body) and name != "Body"]
-)
+@pytest.mark.parametrize("name", [name for name, cls in BODIES.items() if issubclass(cls, Body) and cls is not Body])
 def test_bodies_are_compared_and_shown_as_dataclasses_are(name: str) -> None:
-    cls = getattr(bodies, name)
+    cls = BODIES[name]
     generated = dataclasses.make_dataclass(name, [(f.name, object, as_declared(f)) for f in dataclasses.fields(cls)])
     assert cls() == cls()
     assert repr(cls()) == repr(generated())
@@ -404,13 +402,8 @@ def as_declared(field: dataclasses.Field[Any]) -> Any:
 
 
 def test_a_body_is_not_equal_to_one_of_a_class_that_has_more() -> None:
-    assert bodies.TopicConfigSerializeWrapper() != bodies.TopicConfigAndMappingSerializeWrapper()
-    assert bodies.TopicQueueMappingDetail() != bodies.TopicQueueMappingInfo()
-
-
-def test_unknown_name_of_the_package() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        _ = bodies.Nothing  # type: ignore[attr-defined]
+    assert TopicConfigSerializeWrapper() != TopicConfigAndMappingSerializeWrapper()
+    assert TopicQueueMappingDetail() != TopicQueueMappingInfo()
 
 
 def test_text_fields_that_nest_as_deep_as_the_stack_are_read_or_refused() -> None:

@@ -10,7 +10,8 @@ from rocketcore.codes import CURRENT_VERSION, LanguageCode, RequestCode, Respons
 from rocketcore.errors import BrokerError, DecodeError, LocalProtocolError, TopicNotExist
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
 from rocketcore.protocol.frame import FrameDecoder
-from rocketcore.protocol.headers import GetRouteInfoRequestHeader, PullMessageRequestHeader
+from rocketcore.protocol.headers.message import PullMessageRequestHeader
+from rocketcore.protocol.headers.nameserver import GetRouteInfoRequestHeader
 from rocketcore.protocol.json_header import UNKNOWN_LANGUAGE, read_json_header
 from tests.fixtures.vectors import family, name_of
 

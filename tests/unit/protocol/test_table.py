@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rocketcore.codes import RequestCode
-from rocketcore.protocol.bodies import Body
+from rocketcore.protocol.bodies.base import Body
 from rocketcore.protocol.schema import Header
-from rocketcore.protocol.table import REQUESTS, Request, Server
 from tests.fixtures.vectors import FOLDER
+from tests.reference.requests import REQUESTS, Request, Server
 
 HEADER_CODES: dict[str, str] = json.loads((FOLDER / "codes.json").read_text(encoding="ascii"))["5.5.0"]["headerCodes"]
 

@@ -6,8 +6,8 @@ import pytest
 
 from rocketcore.errors import ConfigError
 from rocketcore.service import ManualClock
-from rocketcore.transport.admission import Admission, ConnectionSettings
 from rocketcore.transport.networks import LOOPBACK, contains, is_loopback, parse_networks
+from rocketcore.transport.server.admission import Admission, ConnectionSettings
 
 
 def admission(clock: ManualClock | None = None, **settings: int | str | bool) -> Admission:

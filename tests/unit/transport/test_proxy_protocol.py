@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketcore.errors import DecodeError
-from rocketcore.transport.proxy_protocol import parse_preamble
+from rocketcore.transport.server.proxy_protocol import parse_preamble
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 TCP4 = socket.inet_aton("192.0.2.1") + socket.inet_aton("192.0.2.2") + struct.pack(">HH", 56324, 9876)

@@ -18,7 +18,7 @@ import pytest
 import uvloop
 
 from rocketcore.service import SYSTEM_CLOCK
-from rocketcore.transport.listener import Listener, open_listener
+from rocketcore.transport.server.listener import Listener, open_listener
 from tests.fuzz.build import SANITIZED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
@@ -438,7 +438,7 @@ def test_an_address_that_this_machine_lacks_is_left_out_where_a_name_has_others(
         async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
             return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, port)) for address in addresses]
 
-        monkeypatch.setattr("rocketcore.transport.listener._resolve", resolve)
+        monkeypatch.setattr("rocketcore.transport.server.listener._resolve", resolve)
 
     async def scenario(place: Place) -> None:
         found("192.0.2.1", "127.0.0.1")
@@ -477,7 +477,7 @@ def test_accepting_goes_on_after_the_system_had_no_descriptor(
 ) -> None:
     import resource
 
-    monkeypatch.setattr("rocketcore.transport.listener._NO_ROOM_PAUSE", 0.01)
+    monkeypatch.setattr("rocketcore.transport.server.listener._NO_ROOM_PAUSE", 0.01)
 
     async def scenario(place: Place) -> None:
         peers = [socket.socket() for _ in range(3)]
@@ -505,7 +505,7 @@ def test_accepting_goes_on_after_the_system_had_no_descriptor(
 def test_a_process_that_keeps_its_heap_faults_large_blocks_in_once() -> None:
     program = (
         "import resource, sys\n"
-        "from rocketcore.transport.listener import keep_heap\n"
+        "from rocketcore.transport.server.listener import keep_heap\n"
         "if sys.argv[1] == 'kept': keep_heap()\n"
         "def allocate(): return [bytearray(block) for block in [bytes(1_660_000) for _ in range(3)]]\n"
         "allocate()\n"

@@ -8,7 +8,7 @@ from typing import cast
 
 from rocketcore.broker.services.long_poll import PER_CONNECTION, HeldPull, LongPoll
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers import PullMessageRequestHeader
+from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel
 from tests.unit.broker.fakes import FakeChannel

@@ -8,7 +8,7 @@ import pytest
 
 from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable, ProducerTable
 from rocketcore.codes import LanguageCode
-from rocketcore.protocol.bodies import ConsumerData, ConsumeType, MessageModel, SubscriptionData
+from rocketcore.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel
 from tests.unit.broker.fakes import FakeChannel

@@ -9,7 +9,7 @@ import pytest
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.subscription_group import SubscriptionGroups
 from rocketcore.errors import InvalidParameter
-from rocketcore.protocol.bodies import SubscriptionGroupConfig
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.service import ManualClock
 
 

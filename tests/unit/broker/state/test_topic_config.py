@@ -12,7 +12,7 @@ from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.topic_config import TopicConfigs, check_topic_name
 from rocketcore.errors import BrokerSystemError, InvalidParameter
-from rocketcore.protocol.bodies import RegisterBrokerBody, TopicConfig, TopicFilterType
+from rocketcore.protocol.bodies.topic import RegisterBrokerBody, TopicConfig, TopicFilterType
 from rocketcore.service import ManualClock
 
 CONFIG = BrokerConfig(broker_name="broker-a", broker_cluster_name="C")

@@ -90,9 +90,7 @@ def test_damage_costs_one_message_wherever_the_note_is(
         raw = (root / LOG).read_bytes()[hit.physical_offset : hit.end_offset]
         with caplog.at_level(logging.ERROR):
             async with running_store(root) as store:
-                assert [tuple(one) for one in store.recovery.damaged] == [
-                    (root / LOG, hit.physical_offset, hit.size)
-                ]
+                assert [tuple(one) for one in store.recovery.damaged] == [(root / LOG, hit.physical_offset, hit.size)]
                 assert store.recovery.damaged_bytes == hit.size
                 assert f"path={root / LOG} position={hit.physical_offset} bytes={hit.size}" in caplog.text
                 assert numbers(store) == without(20, 10)

@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from rocketcore.transport.tls_session import CLOSED_IN_HANDSHAKE, TlsSession, failure_text
+from rocketcore.transport.tls.session import CLOSED_IN_HANDSHAKE, TlsSession, failure_text
 
 __all__ = ["TlsTransport", "connect_tls"]
 

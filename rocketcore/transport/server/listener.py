@@ -104,7 +104,9 @@ class ReactorListener:
                 if unsaid is not None:
                     logger.warning(
                         "connection refused remote=%s reason=descriptors from %d on are kept for files unsaid=%d",
-                        peername, room, unsaid,
+                        peername,
+                        room,
+                        unsaid,
                     )
                 continue
             try:

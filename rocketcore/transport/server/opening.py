@@ -16,9 +16,9 @@ from typing import Any, Final, Protocol
 
 from rocketcore.errors import DecodeError
 from rocketcore.transport.endpoint import ChannelLimits, address_text
-from rocketcore.transport.proxy_protocol import FIRST_BYTES, parse_preamble
-from rocketcore.transport.tls_session import TlsSession
-from rocketcore.transport.tls_transport import TlsTransport
+from rocketcore.transport.server.proxy_protocol import FIRST_BYTES, parse_preamble
+from rocketcore.transport.tls.session import TlsSession
+from rocketcore.transport.tls.transport import TlsTransport
 
 __all__ = ["Opener", "Opening"]
 

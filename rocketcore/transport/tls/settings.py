@@ -197,7 +197,7 @@ class ServerTls:
         context.options |= ssl.OP_NO_RENEGOTIATION
         try:
             if self.test_mode:
-                from rocketcore.transport.self_signed import load_self_signed  # with tempfile, for tests only
+                from rocketcore.transport.tls.self_signed import load_self_signed  # with tempfile, for tests only
 
                 load_self_signed(context)
                 logger.warning(
@@ -328,8 +328,6 @@ def client_tls(properties: Mapping[str, str]) -> TlsConfig | None:
         return None
     config = load_config(TlsConfig, properties)
     if properties.get("tls.test.mode.enable", "").strip().lower() == "true":
-        logger.error(
-            "tls.test.mode.enable=true: servers are not verified, whoever answers in their place is believed"
-        )
+        logger.error("tls.test.mode.enable=true: servers are not verified, whoever answers in their place is believed")
         config = replace(config, verify=False)
     return config

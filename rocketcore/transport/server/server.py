@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from rocketcore.errors import ConfigError
 from rocketcore.protocol.frame import ROWS
 from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline, PeriodicTask
-from rocketcore.transport.admission import Admission, ConnectionSettings
 from rocketcore.transport.channel import (
     Channel,
     ChannelLimits,
@@ -25,9 +24,10 @@ from rocketcore.transport.channel import (
     address_text,
 )
 from rocketcore.transport.hooks import RpcHook
-from rocketcore.transport.listener import Listener, make_answers, open_listener
-from rocketcore.transport.opening import Opening
-from rocketcore.transport.tls import ServerCertificate, ServerTls
+from rocketcore.transport.server.admission import Admission, ConnectionSettings
+from rocketcore.transport.server.listener import Listener, make_answers, open_listener
+from rocketcore.transport.server.opening import Opening
+from rocketcore.transport.tls.settings import ServerCertificate, ServerTls
 
 if TYPE_CHECKING:
     from rocketcore._fast.answers import ReadyAnswers

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, Final
 
-from rocketcore.transport.tls_session import CLOSED_IN_HANDSHAKE, TlsSession, failure_text
+from rocketcore.transport.tls.session import CLOSED_IN_HANDSHAKE, TlsSession, failure_text
 
 __all__ = ["TlsSocket"]
 

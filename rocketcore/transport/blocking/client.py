@@ -32,7 +32,7 @@ from rocketcore.errors import (
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
 from rocketcore.service import PeriodicThread
 from rocketcore.transport.base_client import BaseClient
-from rocketcore.transport.blocking_channel import (
+from rocketcore.transport.blocking.channel import (
     BlockingChannel,
     ConnectedSocket,
     PendingAnswer,
@@ -40,7 +40,7 @@ from rocketcore.transport.blocking_channel import (
     release_if_owned,
 )
 from rocketcore.transport.lookup import HostLookup
-from rocketcore.transport.tls_socket import TlsSocket
+from rocketcore.transport.tls.socket import TlsSocket
 
 __all__ = [
     "BlockingChannel",

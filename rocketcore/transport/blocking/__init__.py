@@ -1,0 +1,1 @@
+"""The client of blocking callers: connections read and written by whoever asks."""

@@ -1,0 +1,1 @@
+"""TLS: settings and certificates, the sans-IO session, and its transports for loops and for blocking sockets."""

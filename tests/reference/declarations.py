@@ -1,0 +1,27 @@
+"""All header and body classes of the package by name, found by walking its modules."""
+
+from __future__ import annotations
+
+import pkgutil
+from enum import Enum
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final
+
+from rocketcore.protocol import bodies, headers
+from rocketcore.protocol.bodies.base import Body
+from rocketcore.protocol.schema import Header
+
+
+def _declared(package: ModuleType, base: type) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for info in pkgutil.iter_modules(package.__path__):
+        module = import_module(f"{package.__name__}.{info.name}")
+        for name, value in vars(module).items():
+            if isinstance(value, type) and value.__module__ == module.__name__ and issubclass(value, (base, Enum)):
+                found[name] = value
+    return dict(sorted(found.items()))
+
+
+HEADERS: Final = _declared(headers, Header)
+BODIES: Final = _declared(bodies, Body)
