@@ -30,7 +30,7 @@ def struct_scan(stream: bytes) -> int:
 @pytest.mark.parametrize("count", [1, 256])
 def test_scan(benchmark: Any, row: str, count: int) -> None:
     stream = header.encode_frame(310, 3, 407, 5, 0, None, data.SEND_FIELDS, data.body(64), 1) * count
-    rows = np.zeros((256, frame.COLUMNS), np.int64).data
+    rows = np.zeros((256, frame.FRAME_COLUMNS), np.int64).data
     benchmark.group = f"frame-scan-{count}"
     benchmark.extra_info |= {"bytes": len(stream), "frames": count}
     if row == "kernel":

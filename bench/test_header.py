@@ -35,7 +35,7 @@ def test_send_to_columns(benchmark: Any, form: str, count: int) -> None:
     chunk = encoded(form, count)
     rows, heads, out = (
         np.zeros((count, columns), np.int64).data
-        for columns in (frame.COLUMNS, header.HEAD_COLUMNS, header.SEND_COLUMNS)
+        for columns in (frame.FRAME_COLUMNS, header.HEAD_COLUMNS, header.SEND_COLUMNS)
     )
     scratch = bytearray(4096)
 

@@ -17,7 +17,7 @@ cdef extern from "rc_bytes.h" nogil:
     int32_t rc_get_i32(const uint8_t* at)
     uint32_t rc_get_u24(const uint8_t* at)
 
-cdef enum:
+cpdef enum:
     FRAME_START
     HEADER_START
     HEADER_LENGTH

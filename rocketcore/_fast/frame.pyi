@@ -13,6 +13,6 @@ HEADER_LENGTH: int
 BODY_START: int
 BODY_LENGTH: int
 SERIALIZE_TYPE: int
-COLUMNS: int
+FRAME_COLUMNS: int
 
 def scan(data: ReadableBuffer, start: int, end: int, rows: _Table, limit: int = 16_777_216) -> tuple[int, int]: ...

@@ -5,23 +5,10 @@ limits    0 JSON or 1 binary header; headerLength ≤ totalLength − 4; totalLe
 RocketMQ  remoting/netty/NettyDecoder.java, remoting/protocol/RemotingCommand.java
 """
 
-from cpython.buffer cimport PyBuffer_Release
 from libc.stdint cimport int64_t, uint8_t
 
+from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, borrow_rows, check_range, give_back
 from rocketcore._fast.status cimport INCOMPLETE, OK, Status, fail
-from rocketcore._fast.table cimport take_bytes, take_range, take_rows
-
-
-# The C enum owns these names in this file, so the Python ints go in by way of the module dict.
-globals().update({
-    "FRAME_START": <int>FRAME_START,
-    "HEADER_START": <int>HEADER_START,
-    "HEADER_LENGTH": <int>HEADER_LENGTH,
-    "BODY_START": <int>BODY_START,
-    "BODY_LENGTH": <int>BODY_LENGTH,
-    "SERIALIZE_TYPE": <int>SERIALIZE_TYPE,
-    "COLUMNS": <int>FRAME_COLUMNS,
-})
 
 
 cdef Status scan_loop(
@@ -57,22 +44,20 @@ def scan(data, Py_ssize_t start, Py_ssize_t end, rows, Py_ssize_t limit=16_777_2
               the error comes with the next call. A length word alone is enough to refuse a frame
     RocketMQ  remoting/netty/NettyDecoder.java
     """
-    cdef Py_buffer source, table
+    cdef Borrowed held
     cdef Py_ssize_t count = 0
     cdef int64_t position = start
     cdef Status status
-    take_bytes(data, &source)
+    held.count = 0
     try:
-        take_range(&source, start, end)
-        take_rows(rows, &table, FRAME_COLUMNS, True)
-        try:
-            status = scan_loop(
-                <const uint8_t*>source.buf, start, end, limit, <int64_t*>table.buf, table.shape[0], &count, &position
-            )
-        finally:
-            PyBuffer_Release(&table)
+        source = borrow_bytes(&held, data)
+        check_range(source, start, end)
+        table = borrow_rows(&held, rows, FRAME_COLUMNS, True)
+        status = scan_loop(
+            <const uint8_t*>source.buf, start, end, limit, <int64_t*>table.buf, table.shape[0], &count, &position
+        )
     finally:
-        PyBuffer_Release(&source)
+        give_back(&held)
     if count == 0 and status != OK and status != INCOMPLETE:
         raise fail(status, position)
     return count, position

@@ -53,7 +53,7 @@ class Chunk:
         self.data = b""
         self.count = 0
         self.code = -1
-        self.rows = _table(capacity, frame_kernel.COLUMNS)
+        self.rows = _table(capacity, frame_kernel.FRAME_COLUMNS)
         self.heads = _table(capacity, header_kernel.HEAD_COLUMNS)
 
     def command(self, index: int) -> RemotingCommand:

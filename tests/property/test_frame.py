@@ -34,7 +34,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 )
 def test_is_the_oracle(data: bytes, start: int, capacity: int, limit: int) -> None:
     start = min(start, len(data))
-    rows = np.zeros((capacity, frame.COLUMNS), np.int64)
+    rows = np.zeros((capacity, frame.FRAME_COLUMNS), np.int64)
     try:
         want = reference.scan(data, start, len(data), capacity, limit)
     except DecodeError as error:
@@ -48,7 +48,7 @@ def test_is_the_oracle(data: bytes, start: int, capacity: int, limit: int) -> No
 
 @given(data=STREAMS, cuts=st.lists(st.integers(0, 500), max_size=5))
 def test_any_split_gives_the_same_frames(data: bytes, cuts: list[int]) -> None:
-    rows = np.zeros((2, frame.COLUMNS), np.int64)
+    rows = np.zeros((2, frame.FRAME_COLUMNS), np.int64)
     found: list[list[int]] = []
     position = 0
     for end in [*sorted(min(cut, len(data)) for cut in cuts), len(data)]:

@@ -53,7 +53,7 @@ def read_head(data: bytes, serialize_type: int) -> tuple[bytes, Any, Any]:
     """The header as the only frame between other bytes, so that positions are not those of the buffer."""
     start = reference_frame.frame(b"", b"..", 1)
     whole = start + reference_frame.frame(data, b"body", serialize_type)
-    rows, heads = np.zeros((1, frame.COLUMNS), np.int64), np.zeros((1, header.HEAD_COLUMNS), np.int64)
+    rows, heads = np.zeros((1, frame.FRAME_COLUMNS), np.int64), np.zeros((1, header.HEAD_COLUMNS), np.int64)
     assert header.read_frames(whole, len(start), rows, heads)[:2] == (1, len(whole))
     return whole, rows, heads
 

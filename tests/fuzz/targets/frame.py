@@ -43,7 +43,7 @@ def run(data: bytes) -> None:
 
 def scan(stream: bytes, capacity: int, limit: int) -> None:
     block = exact(stream)
-    rows = np.zeros((capacity, frame.COLUMNS), np.int64)
+    rows = np.zeros((capacity, frame.FRAME_COLUMNS), np.int64)
     same_rows, heads = np.zeros_like(rows), np.zeros((capacity, header.HEAD_COLUMNS), np.int64)
     end = len(stream) - len(stream) // 8  # what follows the end may not matter
     try:

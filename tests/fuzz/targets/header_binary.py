@@ -33,7 +33,7 @@ def run(data: bytes) -> None:
 def find_each(data: bytes, values: reference.Header) -> None:
     """Find every ext field by its key, in a buffer that ends with the header."""
     whole = exact(reference_frame.frame(data, b"", 1))
-    rows, heads = np.zeros((1, frame.COLUMNS), np.int64), np.zeros((1, header.HEAD_COLUMNS), np.int64)
+    rows, heads = np.zeros((1, frame.FRAME_COLUMNS), np.int64), np.zeros((1, header.HEAD_COLUMNS), np.int64)
     assert header.read_frames(whole, 0, rows, heads)[0] == 1
     columns = [header.CODE, header.LANGUAGE, header.VERSION, header.OPAQUE, header.FLAG, header.STATUS]
     assert heads[0][columns].tolist() == [*values[:5], 0]

@@ -33,7 +33,7 @@ def run(data: bytes) -> None:
 def find_each(data: bytes, values: reference.Header) -> None:
     """Find every ext field by its key, in a buffer that ends with the header."""
     whole = exact(reference_frame.frame(data, b"", 0))
-    rows, heads = np.zeros((1, frame.COLUMNS), np.int64), np.zeros((1, header.HEAD_COLUMNS), np.int64)
+    rows, heads = np.zeros((1, frame.FRAME_COLUMNS), np.int64), np.zeros((1, header.HEAD_COLUMNS), np.int64)
     assert header.read_frames(whole, 0, rows, heads)[0] == 1
     assert heads[0][header.STATUS] == 0
     if heads[0][header.FLAG] == 0:

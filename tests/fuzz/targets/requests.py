@@ -43,7 +43,7 @@ def run(data: bytes) -> None:
         parts = payload.split(JOINT)
         stream = b"".join(reference_frame.frame(part, b"body%d" % i, form >> 1) for i, part in enumerate(parts))
     block = exact(stream)
-    rows, heads = np.zeros((ROWS, frame.COLUMNS), np.int64), np.zeros((ROWS, header.HEAD_COLUMNS), np.int64)
+    rows, heads = np.zeros((ROWS, frame.FRAME_COLUMNS), np.int64), np.zeros((ROWS, header.HEAD_COLUMNS), np.int64)
     try:
         count, _, code = header.read_frames(block, 0, rows, heads)
     except DecodeError:

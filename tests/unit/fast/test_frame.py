@@ -16,7 +16,7 @@ ONE = reference.frame(b"head", b"body!", 1)
 
 
 def scan(data: bytes, capacity: int = 16, **options: int) -> tuple[list[list[int]], int]:
-    rows = np.zeros((capacity, frame.COLUMNS), np.int64)
+    rows = np.zeros((capacity, frame.FRAME_COLUMNS), np.int64)
     count, position = frame.scan(data, 0, len(data), rows, **options)
     return rows[:count].tolist(), position
 
@@ -55,7 +55,7 @@ def test_columns() -> None:
 
 
 def test_positions_are_absolute() -> None:
-    rows = np.zeros((4, frame.COLUMNS), np.int64)
+    rows = np.zeros((4, frame.FRAME_COLUMNS), np.int64)
     assert frame.scan(b"xxx" + ONE + b"yy", 3, 3 + len(ONE), rows) == (1, 3 + len(ONE))
     assert rows[0].tolist() == [3, 11, 4, 15, 5, 1]
 
@@ -79,7 +79,7 @@ def test_good_frames_come_before_the_error() -> None:
     rows, position = scan(data)
     assert len(rows) == 1
     with pytest.raises(DecodeError, match="frame length") as caught:
-        frame.scan(data, position, len(data), np.zeros((1, frame.COLUMNS), np.int64))
+        frame.scan(data, position, len(data), np.zeros((1, frame.FRAME_COLUMNS), np.int64))
     assert caught.value.position == len(ONE)
 
 
@@ -103,7 +103,7 @@ def test_limit_counts_the_length_word() -> None:
 @pytest.mark.parametrize(("start", "end"), [(-1, 4), (5, 4), (0, 18)])
 def test_range_outside_data(start: int, end: int) -> None:
     with pytest.raises(ValueError, match="not within"):
-        frame.scan(ONE, start, end, np.zeros((1, frame.COLUMNS), np.int64))
+        frame.scan(ONE, start, end, np.zeros((1, frame.FRAME_COLUMNS), np.int64))
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ class Tables:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.rows = np.zeros((64, frame.COLUMNS), np.int64)
+        self.rows = np.zeros((64, frame.FRAME_COLUMNS), np.int64)
         self.heads = np.full((64, header.HEAD_COLUMNS), -77, np.int64)
         self.count, position, _ = header.read_frames(data, 0, self.rows, self.heads)
         assert position == len(data)
@@ -434,7 +434,7 @@ def test_pull_response_header(serialize_type: int) -> None:
 
 
 def tables_of(data: bytes, rows: int = 8, start: int = 0) -> tuple[Any, Any, tuple[int, int, int]]:
-    frames, heads = np.zeros((rows, frame.COLUMNS), np.int64), np.zeros((rows, header.HEAD_COLUMNS), np.int64)
+    frames, heads = np.zeros((rows, frame.FRAME_COLUMNS), np.int64), np.zeros((rows, header.HEAD_COLUMNS), np.int64)
     return frames, heads, header.read_frames(data, start, frames, heads)
 
 

@@ -413,7 +413,7 @@ class Sends:
         from rocketcore._fast import frame
 
         self.data = b"".join(frames)
-        rows = np.zeros((len(frames), frame.COLUMNS), np.int64)
+        rows = np.zeros((len(frames), frame.FRAME_COLUMNS), np.int64)
         heads = np.zeros((len(frames), header.HEAD_COLUMNS), np.int64)
         self.rows = np.zeros((len(frames), header.SEND_COLUMNS), np.int64)
         self.scratch = bytearray(len(self.data))

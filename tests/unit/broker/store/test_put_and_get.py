@@ -351,7 +351,7 @@ def send_chunk(bodies: list[bytes], topic: str = "T", queues: int = 4) -> tuple[
         }  # fmt: skip
         frames.append(header.encode_frame(310, 0, 499, number, 0, None, fields, body, 0))
     data = b"".join(frames)
-    rows = np.empty((len(frames), frame.COLUMNS), np.int64)
+    rows = np.empty((len(frames), frame.FRAME_COLUMNS), np.int64)
     heads = np.empty((len(frames), header.HEAD_COLUMNS), np.int64)
     count, _, _ = header.read_frames(data, 0, rows.data, heads.data)
     sends = np.empty((count, header.SEND_COLUMNS), np.int64)
