@@ -45,7 +45,8 @@ from rocketcore.protocol.headers.nameserver import (
     UnRegisterBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
-from rocketcore.transport.channel import Channel, Handler
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.routes import Handler
 
 __all__ = ["ZONE_MODE", "NameServerProcessor"]
 

@@ -1,7 +1,7 @@
 """One connection of an event loop: frames in, handlers and outstanding requests, frames out.
 
 What arrives in one read is looked at as a whole: the kernels find all frames and read all heads, then runs of one code
-go to a chunk handler, answers to whoever waits, and the rest to general handlers. How what they write leaves is the
+go to a run handler, answers to whoever waits, and the rest to general handlers. How what they write leaves is the
 subject of ``outbound``.
 
 Both ends may ask. Opaques of the two directions are independent: the response bit is looked at first.
@@ -30,11 +30,12 @@ from rocketcore.errors import (
 )
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
 from rocketcore.protocol.frame import Assembler, Chunk, missing_bytes
-from rocketcore.transport.endpoint import ChannelLimits, ChunkHandler, Endpoint, Handler, address_text
+from rocketcore.transport.endpoint import Endpoint, address_text
 from rocketcore.transport.lingering import Lingering
 from rocketcore.transport.outbound import Outbound
+from rocketcore.transport.routes import Handler, RunHandler
 
-__all__ = ["Channel", "ChannelLimits", "ChunkHandler", "Endpoint", "Handler", "address_text"]
+__all__ = ["Channel"]
 
 logger = logging.getLogger(__name__)
 
@@ -175,15 +176,16 @@ class Channel(Outbound):
         try:
             while not self._closed:
                 end = reader.scan(whole, position)
-                handler = endpoint.chunk_handlers.get(chunk.code)
+                route = endpoint.routes.get(chunk.code)
                 if (
-                    handler is not None
+                    route is not None
+                    and route.run is not None
                     and end == len(whole)
                     and not endpoint.going_away
                     and chunk.count <= endpoint.max_runs.get(chunk.code, chunk.count)
                 ):
                     # All that the read brought is one run, as nearly always on a hot path: no row is looked at here.
-                    reply = self._run(handler, chunk, 0, chunk.count)
+                    reply = self._run(route.run, chunk, 0, chunk.count)
                     if type(reply) is bytes and reply and not self._out and not self._closed:
                         self.last_written = self.last_read
                         self._transport.write(reply)
@@ -246,8 +248,8 @@ class Channel(Outbound):
                 index += 1
             else:
                 code = heads[index, _CODE]
-                handler = endpoint.chunk_handlers.get(code)
-                if handler is None or endpoint.going_away:
+                route = endpoint.routes.get(code)
+                if route is None or route.run is None or endpoint.going_away:
                     self._serve_row(chunk, index, code)
                     index += 1
                 else:
@@ -260,7 +262,7 @@ class Channel(Outbound):
                         and not heads[last, _FLAG] & _RESPONSE
                     ):
                         last += 1
-                    reply = self._run(handler, chunk, index, last)
+                    reply = self._run(route.run, chunk, index, last)
                     if reply:
                         self.write(reply)
                     index = last
@@ -282,11 +284,11 @@ class Channel(Outbound):
 
     # Serving
 
-    def _run(self, handler: ChunkHandler, chunk: Chunk, first: int, last: int) -> bytes | list[bytes] | None:
+    def _run(self, handler: RunHandler, chunk: Chunk, first: int, last: int) -> bytes | list[bytes] | None:
         try:
             return handler(self, chunk, first, last)
         except Exception as error:
-            logger.exception("chunk handler failed endpoint=%s remote=%s", self._endpoint.name, self.remote_address)
+            logger.exception("run handler failed endpoint=%s remote=%s", self._endpoint.name, self.remote_address)
             for index in range(first, last):
                 self._reply_to_row(chunk, index, ResponseCode.SYSTEM_ERROR, _failure_text(error))
             return None
@@ -297,7 +299,7 @@ class Channel(Outbound):
             self._reply_to_row(chunk, index, ResponseCode.GO_AWAY, "please go away")
         elif endpoint.going_away and not endpoint.takes_requests:
             return
-        elif code not in endpoint.handlers and endpoint.default_handler is None:
+        elif code not in endpoint.routes:
             self._reply_to_row(chunk, index, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _not_supported(code))
         else:
             self._serve(chunk.command(index))
@@ -321,7 +323,7 @@ class Channel(Outbound):
             )
 
     def serve(self, command: RemotingCommand, handler: Handler | None = None) -> None:
-        """Serve a request by its general handler, or by ``handler``; for chunk handlers and the requests they meet."""
+        """Serve a request by its general handler, or by ``handler``; for run handlers and the requests they meet."""
         self._serve(command, handler)
 
     def _serve(self, command: RemotingCommand, handler: Handler | None = None) -> None:
@@ -330,14 +332,13 @@ class Channel(Outbound):
             self._resolve(command)
             return
         endpoint = self._endpoint
-        if handler is None:
-            handler = endpoint.handlers.get(command.code, endpoint.default_handler)
+        route = endpoint.routes.get(command.code)
         if endpoint.going_away and command.version > _GO_AWAY_SINCE:
             self._reply(command, RemotingCommand.response(command, ResponseCode.GO_AWAY, "please go away"))
             return
         if endpoint.going_away and not endpoint.takes_requests:
             return
-        if handler is None:
+        if route is None:
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             self._reply(command, RemotingCommand.response(command, code, _not_supported(command.code)))
             return
@@ -347,7 +348,7 @@ class Channel(Outbound):
         try:
             for hook in endpoint.hooks:
                 hook.before_request(self.remote_address, command)
-            result = handler(self, command)
+            result = route.serve(self, command) if handler is None else handler(self, command)
         except Exception as error:
             result = self._failure(command, error)
         if result is None or isinstance(result, RemotingCommand):

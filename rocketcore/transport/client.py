@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from rocketcore.codes import ResponseCode
@@ -17,8 +17,10 @@ from rocketcore.errors import ClientClosed, ConfigError, ConnectError, RequestTi
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
 from rocketcore.service import Deadline, PeriodicTask
 from rocketcore.transport.base_client import BaseClient, Signer, split_address
-from rocketcore.transport.channel import Channel, Endpoint, Handler
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.endpoint import Endpoint
 from rocketcore.transport.lookup import HostLookup
+from rocketcore.transport.routes import Handler, Route, add_routes
 from rocketcore.transport.tls.transport import connect_tls
 
 __all__ = ["Remoting", "RemotingClient", "Signer", "split_address"]
@@ -66,9 +68,13 @@ class RemotingClient(BaseClient):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def add_routes(self, rows: Iterable[Route]) -> None:
+        """Serve requests that servers send to us; what has no row is answered with code 3."""
+        add_routes(self._endpoint.routes, rows)
+
     def register(self, code: int, handler: Handler) -> None:
-        """Serve a request that servers send to us; unknown ones are answered with code 3."""
-        self._endpoint.handlers[int(code)] = handler
+        """Serve a request that servers send to us."""
+        self.add_routes([Route(code, handler)])
 
     def address_of(self, channel: Channel) -> str | None:
         """Return the address that a connection was made to, None for one that is not ours any more."""

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rocketcore.codes import FRAME_MAX_BYTES
-from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.frame import Chunk, ChunkReader
+from rocketcore.protocol.frame import ChunkReader
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.hooks import RpcHook
+from rocketcore.transport.routes import Route
 
 if TYPE_CHECKING:
     from rocketcore.transport.channel import Channel
 
-__all__ = ["ChannelLimits", "ChunkHandler", "Endpoint", "Handler", "address_text"]
-
-Handler = Callable[["Channel", RemotingCommand], "RemotingCommand | Awaitable[RemotingCommand | None] | None"]
-"""Serves one request. None: no answer now, or none at all."""
-
-ChunkHandler = Callable[["Channel", Chunk, int, int], "bytes | list[bytes] | None"]
-"""Serves the rows ``first`` to ``last`` (exclusive) of a chunk, all of one code; returns the answers' bytes."""
+__all__ = ["ChannelLimits", "Endpoint", "address_text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +46,7 @@ class ChannelLimits:
 
 
 class Endpoint:
-    """What all connections of one server or client share: handlers, limits, the reader's tables, running tasks.
+    """What all connections of one server or client share: routes, limits, the reader's tables, running tasks.
 
     going_away       a server that stops: those who understand it are asked to go
     takes_requests   False: what the others still ask is dropped unseen, for their connections are about to close
@@ -73,10 +67,8 @@ class Endpoint:
         self.stop_reading_when_full = stop_reading_when_full
         self.hooks = tuple(hooks)
         self.reader = ChunkReader(limits.max_frame_bytes)
-        self.handlers: dict[int, Handler] = {}
-        self.chunk_handlers: dict[int, ChunkHandler] = {}
+        self.routes: dict[int, Route] = {}
         self.max_runs: dict[int, int] = {}
-        self.default_handler: Handler | None = None
         self.close_callbacks: list[Callable[[Channel], None]] = []
         self.channels: set[Channel] = set()
         self.tasks: set[asyncio.Task[None]] = set()

@@ -21,7 +21,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.transport.blocking.channel import BlockingChannel
 from rocketcore.transport.blocking.client import BlockingRemotingClient
-from rocketcore.transport.channel import ChannelLimits
+from rocketcore.transport.endpoint import ChannelLimits
 from rocketcore.transport.server.server import RemotingServer
 from tests.fixtures.threads import InThread
 from tests.integration.remoting_server import (

@@ -60,8 +60,8 @@ def held_at(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 async def delete(client: BrokerClient, code: int, header: Header) -> RemotingCommand:
     """Call the handler, so that nothing but the broker's own work is between the request and the answer."""
-    handler = client.broker._server._endpoint.handlers[code]
-    answer = handler(cast(Channel, FakeChannel()), RemotingCommand.request(code, header))
+    route = client.broker._server._endpoint.routes[code]
+    answer = route.serve(cast(Channel, FakeChannel()), RemotingCommand.request(code, header))
     return cast(RemotingCommand, await cast("Awaitable[Any]", answer))
 
 

@@ -22,8 +22,8 @@ from rocketcore.broker.store.config import StoreConfig
 from rocketcore.errors import ConnectError, TransportError
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
-from rocketcore.transport.channel import address_text
 from rocketcore.transport.client import split_address
+from rocketcore.transport.endpoint import address_text
 from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls, server_tls
 
 SEGMENT_BYTES = 8 << 20

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.transport.channel import ChannelLimits
+from rocketcore.transport.endpoint import ChannelLimits
 from tests.conformance.peer import (
     FakeBroker,
     Peer,

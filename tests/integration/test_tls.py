@@ -26,8 +26,9 @@ from rocketcore.nameserver.server import NameServer
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.transport.blocking.client import BlockingRemotingClient
-from rocketcore.transport.channel import Channel, ChannelLimits
+from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient, split_address
+from rocketcore.transport.endpoint import ChannelLimits
 from rocketcore.transport.server.admission import ConnectionSettings
 from rocketcore.transport.server.server import RemotingServer
 from rocketcore.transport.tls.session import TlsSession

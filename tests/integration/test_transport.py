@@ -26,8 +26,9 @@ from rocketcore.errors import (
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.signing import Signer
 from rocketcore.transport.blocking.client import BlockingRemotingClient
-from rocketcore.transport.channel import Channel, ChannelLimits
+from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient, split_address
+from rocketcore.transport.endpoint import ChannelLimits
 from rocketcore.transport.server.admission import ConnectionSettings
 from rocketcore.transport.server.server import RemotingServer
 from tests.fixtures.threads import InThread
@@ -482,21 +483,20 @@ def test_one_handler_a_code() -> None:
     server.register_chunk(ECHO, lambda channel, chunk, first, last: None)
     with pytest.raises(ConfigError, match="100 already has a handler"):
         server.register(ECHO, lambda channel, request: None)
-    with pytest.raises(ConfigError, match="100 already has a chunk handler"):
+    with pytest.raises(ConfigError, match="100 already has a run handler"):
         server.register_chunk(ECHO, lambda channel, chunk, first, last: None)
 
 
-def test_close_callback_and_default_handler() -> None:
+def test_close_callback() -> None:
     async def scenario() -> None:
         server = RemotingServer()
         gone: list[Channel] = []
-        server.register_default(lambda channel, request: RemotingCommand.response(request, remark="default"))
         ended_one = asyncio.Event()
         server.on_close(gone.append)
         server.on_close(lambda channel: ended_one.set())
         await server.start()
         async with RemotingClient() as client:
-            assert (await client.invoke(server.address, RemotingCommand.request(4711), TIMEOUT)).remark == "default"
+            assert (await client.invoke(server.address, RemotingCommand.request(4711), TIMEOUT)).code == 3
             client.close_channel(server.address)
             await ended_one.wait()
             assert len(gone) == 1

@@ -19,8 +19,8 @@ from rocketcore.errors import (
 )
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
-from rocketcore.transport.channel import ChannelLimits
 from rocketcore.transport.client import Remoting, RemotingClient
+from rocketcore.transport.endpoint import ChannelLimits
 from tests.fixtures.threads import InThread
 from tests.integration.remoting_server import (
     CALL_BACK,

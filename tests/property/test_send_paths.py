@@ -123,7 +123,7 @@ class Scene:
         broker._context.rng.randrange = lambda *_: 2  # type: ignore[method-assign, assignment]
         broker._store.wait = lambda _end, callback: self._held.append(callback)  # type: ignore[method-assign]
         self.endpoint = broker._server._endpoint
-        self.chunk_handlers = dict(self.endpoint.chunk_handlers)
+        self.routes = self.endpoint.routes
 
     def stop(self) -> None:
         async def stop() -> None:
@@ -141,9 +141,8 @@ class Scene:
         topic = f"T{next(self._topics):08d}"
         if exists:
             self.broker._context.topics.ensure(topic, QUEUES)
-        self.endpoint.chunk_handlers.clear()
-        if by_chunk:
-            self.endpoint.chunk_handlers.update(self.chunk_handlers)
+        run = {} if by_chunk else {"run": None}
+        self.endpoint.routes = {code: route._replace(**run) for code, route in self.routes.items()}
         wire, channel = Wire(), Channel(self.endpoint)
         channel.remote_address = "127.0.0.1:50000"
         channel.attach(wire)

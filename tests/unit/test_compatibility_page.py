@@ -31,7 +31,7 @@ def requests_table() -> str:
     with tempfile.TemporaryDirectory() as folder:
         broker = Broker(BrokerConfig(), StoreConfig(store_path_root_dir=Path(folder)))
         broker._register_handlers()
-        codes = sorted(broker._server._endpoint.handlers)
+        codes = sorted(broker._server._endpoint.routes)
     served = [f"{code} `{RequestCode(code).name}`" for code in codes]
     return " · ".join(served) + "\n"
 

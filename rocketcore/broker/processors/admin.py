@@ -43,7 +43,8 @@ from rocketcore.protocol.headers.admin import (
     QueryTopicsByConsumerRequestHeader,
 )
 from rocketcore.protocol.headers.message import ViewMessageRequestHeader
-from rocketcore.transport.channel import Channel, Handler
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.routes import Handler
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ from rocketcore.errors import BrokerError
 from rocketcore.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import HeartbeatResponseHeader, UnregisterClientRequestHeader
-from rocketcore.transport.channel import Channel, Handler
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.routes import Handler
 
 
 class ClientProcessor:

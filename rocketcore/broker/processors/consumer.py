@@ -35,7 +35,8 @@ from rocketcore.protocol.headers.consumer import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rocketcore.protocol.schema import BoundaryType
-from rocketcore.transport.channel import Channel, Handler
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.routes import Handler
 
 
 class ConsumerProcessor:

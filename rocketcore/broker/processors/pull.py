@@ -20,7 +20,8 @@ from rocketcore.protocol.bodies.heartbeat import MessageModel
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import Chunk
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
-from rocketcore.transport.channel import Channel, ChunkHandler, Handler
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.routes import Handler, RunHandler
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class PullProcessor:
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
-    def chunk_handlers(self) -> dict[int, ChunkHandler]:
+    def chunk_handlers(self) -> dict[int, RunHandler]:
         """For runs of one: an answer may be large."""
         return {RequestCode.PULL_MESSAGE: self.pull_chunk, RequestCode.LITE_PULL_MESSAGE: self.pull_chunk}
 

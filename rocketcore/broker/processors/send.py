@@ -64,7 +64,8 @@ from rocketcore.protocol.bodies.topic import TopicConfig, TopicFilterType
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import Chunk
 from rocketcore.protocol.headers.message import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from rocketcore.transport.channel import Channel, ChunkHandler, Handler
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.routes import Handler, RunHandler
 
 SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 Reply = RemotingCommand | None
@@ -122,7 +123,7 @@ class SendProcessor:
             RequestCode.SEND_BATCH_MESSAGE: self.send,
         }
 
-    def chunk_handlers(self) -> dict[int, ChunkHandler]:
+    def chunk_handlers(self) -> dict[int, RunHandler]:
         return {RequestCode.SEND_MESSAGE_V2: self.send_chunk}
 
     def topics_changed(self) -> None:

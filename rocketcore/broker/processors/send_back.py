@@ -16,7 +16,8 @@ from rocketcore.message import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader
-from rocketcore.transport.channel import Channel, Handler
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.routes import Handler
 
 _FIRST_RETRY_LEVEL = 3
 

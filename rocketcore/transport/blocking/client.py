@@ -16,7 +16,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
 from rocketcore.codes import RemotingFlag, ResponseCode
@@ -40,12 +40,12 @@ from rocketcore.transport.blocking.channel import (
     release_if_owned,
 )
 from rocketcore.transport.lookup import HostLookup
+from rocketcore.transport.routes import Handler, Route, add_routes
 from rocketcore.transport.tls.socket import TlsSocket
 
 __all__ = [
     "BlockingChannel",
     "BlockingChannelAdapter",
-    "BlockingHandler",
     "BlockingRemotingClient",
     "PendingAnswer",
     "run_sync",
@@ -57,9 +57,6 @@ T = TypeVar("T")
 
 _SERVE_INTERVAL: Final = 0.1
 """Seconds between two looks at connections that nobody is reading."""
-
-BlockingHandler = Callable[[BlockingChannel, RemotingCommand], Any]
-"""Serves one request of a server; returns the answer, None, or a coroutine that needs no loop."""
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -92,7 +89,7 @@ class BlockingRemotingClient(BaseClient):
 
     def _set_up(self) -> None:
         self._forks: dict[int, threading.Lock] = {}
-        self._handlers: dict[int, BlockingHandler] = {}
+        self._routes: dict[int, Route] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -112,10 +109,14 @@ class BlockingRemotingClient(BaseClient):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def register(self, code: int, handler: BlockingHandler) -> None:
-        """Serve a request that servers send to us; unknown ones are answered with code 3."""
-        self._handlers[int(code)] = handler
+    def add_routes(self, rows: Iterable[Route]) -> None:
+        """Serve requests that servers send to us, by handlers whose coroutines need no loop; see ``RemotingClient``."""
+        add_routes(self._routes, rows)
         self._start_server()
+
+    def register(self, code: int, handler: Handler) -> None:
+        """Serve a request that servers send to us."""
+        self.add_routes([Route(code, handler)])
 
     def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
         """Ask and return the answer, whatever its code.
@@ -195,7 +196,7 @@ class BlockingRemotingClient(BaseClient):
         if self._closed:
             channel.close()
             raise ClientClosed(f"{what} at {address}: the client is closed")
-        if self._handlers:
+        if self._routes:
             self._start_server()
         return channel
 
@@ -335,14 +336,14 @@ class BlockingRemotingClient(BaseClient):
             self._serve(channel, command)
 
     def _serve(self, channel: BlockingChannel, command: RemotingCommand) -> None:
-        handler = self._handlers.get(command.code)
-        if handler is None:
+        route = self._routes.get(command.code)
+        if route is None:
             self._answer(channel, command, self._not_supported(command))
             return
         try:
             for hook in self._hooks:
                 hook.before_request(channel.remote_address, command)
-            result = handler(channel, command)
+            result = route.serve(channel, command)
             if inspect.iscoroutine(result):
                 result = run_sync(result)
             if isinstance(result, RemotingCommand):

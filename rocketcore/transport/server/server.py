@@ -8,22 +8,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rocketcore.errors import ConfigError
 from rocketcore.protocol.frame import ROWS
 from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline, PeriodicTask
-from rocketcore.transport.channel import (
-    Channel,
-    ChannelLimits,
-    ChunkHandler,
-    Endpoint,
-    Handler,
-    address_text,
-)
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.endpoint import ChannelLimits, Endpoint, address_text
 from rocketcore.transport.hooks import RpcHook
+from rocketcore.transport.routes import Handler, Route, RunHandler, add_routes
 from rocketcore.transport.server.admission import Admission, ConnectionSettings
 from rocketcore.transport.server.listener import Listener, make_answers, open_listener
 from rocketcore.transport.server.opening import Opening
@@ -80,11 +75,10 @@ class RemotingServer:
                                 its files are kept free whatever it says
     limits                      of one connection; ``idle_timeout`` above wins over the one in it
     tls                         TLS beside plain connections, or instead of them; None: as mode ``disabled``
-    hooks                       see every request; the hot paths of chunk handlers are not used then
+    hooks                       see every request; run handlers are not used then
 
     A handler runs on the loop: it returns the answer, or an awaitable of it which one task awaits, or None for no
-    answer now. An exception becomes an answer of code 1, a ``BrokerError`` one of its own code. A chunk handler serves
-    runs of one code from the heads alone, on the hot path.
+    answer now. An exception becomes an answer of code 1, a ``BrokerError`` one of its own code.
     """
 
     def __init__(
@@ -139,27 +133,28 @@ class RemotingServer:
         """The open connections, silent ones included."""
         return self._admission.open_count
 
+    def add_routes(self, rows: Iterable[Route]) -> None:
+        """Serve what has a row, all else is answered with code 3; raises ConfigError for a second row of a code."""
+        if self._endpoint.hooks:
+            rows = (row._replace(run=None) for row in rows)
+        add_routes(self._endpoint.routes, rows)
+
     def register(self, code: int, handler: Handler) -> None:
         """Serve a request code; a code has one handler."""
-        if int(code) in self._endpoint.handlers:
-            raise ConfigError(f"{self.name}: request code {int(code)} already has a handler")
-        self._endpoint.handlers[int(code)] = handler
+        self.add_routes([Route(code, handler)])
 
-    def register_default(self, handler: Handler) -> None:
-        """Serve all codes that have no handler of their own; without one they are answered with code 3."""
-        self._endpoint.default_handler = handler
-
-    def register_chunk(self, code: int, handler: ChunkHandler, *, max_run: int = ROWS) -> None:
+    def register_chunk(self, code: int, handler: RunHandler, *, max_run: int = ROWS) -> None:
         """Serve runs of a request code from their heads; unusual requests of it still go to its general handler.
 
         max_run  requests in a run at most; between runs a connection that does not read its answers is found out, so a
                  code with large answers needs short runs
         """
-        if int(code) in self._endpoint.chunk_handlers:
-            raise ConfigError(f"{self.name}: request code {int(code)} already has a chunk handler")
+        route = self._endpoint.routes[int(code)]
+        if route.run is not None:
+            raise ConfigError(f"request code {int(code)} already has a run handler")
         if self._endpoint.hooks:
             return
-        self._endpoint.chunk_handlers[int(code)] = handler
+        self._endpoint.routes[int(code)] = route._replace(run=handler)
         self._endpoint.max_runs[int(code)] = max_run
 
     def register_answers(

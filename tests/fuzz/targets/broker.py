@@ -118,7 +118,7 @@ async def answered(parts: list[bytes], *, by_chunks: bool) -> tuple[list[bytes],
         context.topics.ensure("T", 4)
         context.groups.find("g")
         if not by_chunks:
-            endpoint.chunk_handlers.clear()
+            endpoint.routes = {code: route._replace(run=None) for code, route in endpoint.routes.items()}
         wire, channel = Wire(), Channel(endpoint)
         channel.remote_address = "127.0.0.1:50000"
         channel.attach(wire)

@@ -34,7 +34,9 @@ from rocketcore.protocol.headers.message import (
 )
 from rocketcore.protocol.message import decode_messages
 from rocketcore.service import ManualClock
-from rocketcore.transport.channel import Channel, Endpoint
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.endpoint import Endpoint
+from rocketcore.transport.routes import Route
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, refused
 from tests.fuzz.targets.connection import BODY, FAILURES, LIMITS, Wire, loop, request, settle
@@ -139,7 +141,7 @@ class Served:
         self._endpoint = endpoint
 
     def register(self, code: int, handler: Any) -> None:
-        self._endpoint.handlers[int(code)] = handler
+        self._endpoint.routes[int(code)] = Route(code, handler)
 
     def address_of(self, channel: Any) -> str:
         return "h:1"

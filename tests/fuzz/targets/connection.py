@@ -28,7 +28,9 @@ from rocketcore.protocol import command
 from rocketcore.protocol.bodies.topic import RegisterBrokerBody, TopicConfig, TopicConfigAndMappingSerializeWrapper
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.service import ManualClock
-from rocketcore.transport.channel import Channel, ChannelLimits, Endpoint
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.endpoint import ChannelLimits, Endpoint
+from rocketcore.transport.routes import Route, add_routes
 from rocketcore.transport.server.listener import make_answers
 from rocketcore.transport.server.opening import Opening
 from rocketcore.transport.server.proxy_protocol import FIRST_BYTES, parse_preamble
@@ -91,8 +93,9 @@ class Served:
             self.routes, kv, RunningConfig(config, {}), housekeeping, run_in_writer=write_now, serving=lambda: True
         )
         self.endpoint = Endpoint("fuzz", LIMITS, clock=clock, stop_reading_when_full=True)
-        self.endpoint.handlers.update(processor.handlers())
-        self.endpoint.chunk_handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = processor.route_chunk
+        runs = {RequestCode.GET_ROUTEINFO_BY_TOPIC: processor.route_chunk}
+        rows = (Route(code, handler, run=runs.get(code)) for code, handler in processor.handlers().items())
+        add_routes(self.endpoint.routes, rows)
         self.endpoint.close_callbacks.append(housekeeping.connection_closed)
         self.channel: Channel | None = None
 

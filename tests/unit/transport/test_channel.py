@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from rocketcore.codes import LanguageCode, RequestCode, ResponseCode
-from rocketcore.errors import ConnectionLost, GroupNotExist, Overloaded, RequestTimeout
+from rocketcore.errors import ConfigError, ConnectionLost, GroupNotExist, Overloaded, RequestTimeout
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import Chunk, FrameDecoder
+from rocketcore.protocol.headers.nameserver import GetKVConfigRequestHeader
 from rocketcore.service import ManualClock
-from rocketcore.transport.channel import Channel, ChannelLimits, Endpoint, address_text
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.endpoint import ChannelLimits, Endpoint, address_text
+from rocketcore.transport.routes import Handler, Route, RunHandler, add_routes
 
 
 class ListTransport(asyncio.Transport):
@@ -76,6 +79,9 @@ class Peer:
         self.transport = ListTransport(self.channel)
         self.channel.connection_made(self.transport)
 
+    def serve(self, code: int, handler: Handler | None = None, run: RunHandler | None = None) -> None:
+        add_routes(self.endpoint.routes, [Route(code, handler or echo, run=run)])
+
     def receive(self, *commands: RemotingCommand) -> None:
         self.channel.data_received(b"".join(command.encode() for command in commands))
 
@@ -95,7 +101,7 @@ def echo(channel: Channel, request: RemotingCommand) -> RemotingCommand:
 def test_all_answers_of_a_read_leave_in_one_write() -> None:
     async def scenario() -> None:
         peer = Peer()
-        peer.endpoint.handlers[100] = echo
+        peer.serve(100, echo)
         requests = [RemotingCommand.request(100, body=b"%d" % n) for n in range(600)]
         peer.receive(*requests)
         assert len(peer.transport.writes) == 1
@@ -114,9 +120,8 @@ def test_runs_of_one_code_go_to_the_chunk_handler() -> None:
             return [RemotingCommand.response(chunk.command(n), remark="chunk").encode() for n in range(first, last)]
 
         peer = Peer()
-        peer.endpoint.chunk_handlers[105] = chunked
-        peer.endpoint.handlers[105] = echo
-        peer.endpoint.handlers[100] = echo
+        peer.serve(105, run=chunked)
+        peer.serve(100, echo)
         unusual = b'{"code":105,/**/"opaque":77}'
         frame = (4 + len(unusual)).to_bytes(4, "big") + len(unusual).to_bytes(4, "big") + unusual
         parts = [RemotingCommand.request(code).encode() for code in (105, 105, 105, 100, 105)]
@@ -133,7 +138,7 @@ def test_runs_are_no_longer_than_the_code_allows() -> None:
     async def scenario() -> None:
         runs: list[tuple[int, int]] = []
         peer = Peer()
-        peer.endpoint.chunk_handlers[105] = lambda channel, chunk, first, last: runs.append((first, last))
+        peer.serve(105, run=lambda channel, chunk, first, last: runs.append((first, last)))
         peer.endpoint.max_runs[105] = 2
         peer.channel.data_received(b"".join(RemotingCommand.request(105).encode() for _ in range(5)))
         assert runs == [(0, 2), (2, 4), (4, 5)]
@@ -147,7 +152,7 @@ def test_a_failing_chunk_handler_answers_each_row(caplog: pytest.LogCaptureFixtu
             raise ZeroDivisionError("no")
 
         peer = Peer()
-        peer.endpoint.chunk_handlers[105] = broken
+        peer.serve(105, run=broken)
         peer.receive(
             RemotingCommand.request(105), RemotingCommand.request(105, oneway=True), RemotingCommand.request(105)
         )
@@ -155,7 +160,7 @@ def test_a_failing_chunk_handler_answers_each_row(caplog: pytest.LogCaptureFixtu
         assert answers == [(ResponseCode.SYSTEM_ERROR, "ZeroDivisionError: no")] * 2
 
     run(scenario)
-    assert "chunk handler failed" in caplog.text
+    assert "run handler failed" in caplog.text
 
 
 def test_errors_become_answers(caplog: pytest.LogCaptureFixture) -> None:
@@ -177,12 +182,11 @@ def test_errors_become_answers(caplog: pytest.LogCaptureFixture) -> None:
             return RemotingCommand(0, ext_fields={"count": 5})  # type: ignore[dict-item]
 
         peer = Peer()
-        handlers = peer.endpoint.handlers
-        handlers[100] = raising(GroupNotExist(26, "no group"))
-        handlers[101] = raising(ValueError("bad"))
-        handlers[102] = late
-        handlers[103] = too_long
-        handlers[105] = no_text
+        peer.serve(100, raising(GroupNotExist(26, "no group")))
+        peer.serve(101, raising(ValueError("bad")))
+        peer.serve(102, late)
+        peer.serve(103, too_long)
+        peer.serve(105, no_text)
         peer.receive(*(RemotingCommand.request(code) for code in (100, 101, 102, 103, 104, 105)))
         await asyncio.gather(*peer.endpoint.tasks)
         await asyncio.sleep(0)
@@ -200,11 +204,38 @@ def test_errors_become_answers(caplog: pytest.LogCaptureFixture) -> None:
     assert "request=GET_KV_CONFIG" in caplog.text
 
 
+def test_the_header_of_a_row_is_read_before_its_handler() -> None:
+    async def scenario() -> None:
+        headers: list[GetKVConfigRequestHeader] = []
+
+        def handler(channel: Channel, request: RemotingCommand, header: GetKVConfigRequestHeader) -> RemotingCommand:
+            headers.append(header)
+            return echo(channel, request)
+
+        peer = Peer()
+        add_routes(peer.endpoint.routes, [Route(101, handler, GetKVConfigRequestHeader)])
+        peer.receive(
+            RemotingCommand.request(101, GetKVConfigRequestHeader(namespace="n", key="k")), RemotingCommand.request(101)
+        )
+        answers = [(command.code, command.remark) for command in peer.transport.commands()]
+        assert headers == [GetKVConfigRequestHeader(namespace="n", key="k")]
+        assert answers[0] == (0, "echo")
+        assert answers[1][0] == ResponseCode.SYSTEM_ERROR
+        assert "namespace" in (answers[1][1] or "")
+
+    run(scenario)
+
+
+def test_a_code_has_one_row() -> None:
+    with pytest.raises(ConfigError, match="100 already has a handler"):
+        add_routes({}, [Route(100, echo), Route(101, echo), Route(100, echo)])
+
+
 def test_one_way_requests_get_no_answer() -> None:
     async def scenario() -> None:
         peer = Peer()
         seen = []
-        peer.endpoint.handlers[100] = lambda channel, request: seen.append(request) or echo(channel, request)  # type: ignore[func-returns-value]
+        peer.serve(100, lambda channel, request: seen.append(request) or echo(channel, request))  # type: ignore[func-returns-value]
         peer.receive(RemotingCommand.request(100, oneway=True), RemotingCommand.request(9999, oneway=True))
         await asyncio.sleep(0)
         assert len(seen) == 1
@@ -216,7 +247,7 @@ def test_one_way_requests_get_no_answer() -> None:
 def test_the_answer_has_the_opaque_of_the_request_whatever_the_handler_made() -> None:
     async def scenario() -> None:
         peer = Peer()
-        peer.endpoint.default_handler = lambda channel, request: RemotingCommand(0, opaque=1)
+        peer.serve(4711, lambda channel, request: RemotingCommand(0, opaque=1))
         request = RemotingCommand.request(4711)
         request.opaque = 99
         peer.receive(request)
@@ -235,7 +266,7 @@ def test_too_many_requests_in_progress() -> None:
             return echo(channel, request)
 
         peer = Peer(max_in_flight=3)
-        peer.endpoint.handlers[100] = waits
+        peer.serve(100, waits)
         peer.receive(*(RemotingCommand.request(100) for _ in range(5)))
         busy = peer.transport.commands()
         assert [command.code for command in busy] == [ResponseCode.SYSTEM_BUSY] * 2
@@ -259,7 +290,7 @@ def test_too_many_requests_of_all_connections_in_progress() -> None:
             return echo(channel, request)
 
         peer = Peer(max_serving=3)
-        peer.endpoint.handlers[100] = waits
+        peer.serve(100, waits)
         other = Channel(peer.endpoint)
         transport = ListTransport(other)
         other.connection_made(transport)
@@ -293,7 +324,7 @@ def test_a_server_stops_reading_a_peer_that_does_not_read() -> None:
             return RemotingCommand.response(request, body=bytes(1000))
 
         peer = Peer(write_high_water_bytes=10_000)
-        peer.endpoint.handlers[100] = large
+        peer.serve(100, large)
         peer.transport.full = True
         requests = [RemotingCommand.request(100) for _ in range(200)]
         peer.receive(*requests)
@@ -407,7 +438,7 @@ def test_requests_of_one_turn_leave_in_one_write() -> None:
 def test_opaque_spaces_of_the_directions_are_independent() -> None:
     async def scenario() -> None:
         peer = Peer(server=False)
-        peer.endpoint.handlers[40] = echo
+        peer.serve(40, echo)
         mine = RemotingCommand.request(100)
         future = peer.channel.invoke_nowait(mine, 5)
         theirs = RemotingCommand.request(40, body=b"server asks")
@@ -534,7 +565,7 @@ def test_outstanding_requests_are_bounded() -> None:
 def test_a_bad_frame_closes_after_the_answers_before_it() -> None:
     async def scenario() -> None:
         peer = Peer()
-        peer.endpoint.handlers[100] = echo
+        peer.serve(100, echo)
         peer.channel.data_received(RemotingCommand.request(100).encode() + b"\x00\x00\x00\x00rest")
         assert len(peer.transport.commands()) == 1
         assert peer.transport.ended == "closed"
@@ -555,7 +586,7 @@ def test_a_read_of_one_run_is_answered_at_once_wherever_it_is_split() -> None:
         frames = b"".join(request.encode() for request in requests)
         for cut in range(1, len(frames)):
             peer = Peer()
-            peer.endpoint.chunk_handlers[105] = chunked
+            peer.serve(105, run=chunked)
             peer.channel.data_received(frames[:cut])
             peer.channel.data_received(frames[cut:])
             assert [answer.opaque for answer in peer.transport.commands()] == [request.opaque for request in requests]
@@ -568,7 +599,7 @@ def test_a_read_of_one_run_is_answered_at_once_wherever_it_is_split() -> None:
 def test_a_bad_frame_behind_a_run_closes_after_the_run_was_answered() -> None:
     async def scenario() -> None:
         peer = Peer()
-        peer.endpoint.chunk_handlers[105] = chunked
+        peer.serve(105, run=chunked)
         peer.channel.data_received(RemotingCommand.request(105).encode() * 2 + b"\x00\x00\x00\x00rest")
         assert [answer.remark for answer in peer.transport.commands()] == ["0:2", "0:2"]
         assert peer.transport.ended == "closed"
@@ -583,7 +614,7 @@ def test_what_a_chunk_handler_writes_itself_goes_before_what_it_returns() -> Non
             return b"second"
 
         peer = Peer()
-        peer.endpoint.chunk_handlers[105] = both
+        peer.serve(105, run=both)
         peer.receive(RemotingCommand.request(105))
         peer.channel.write(b"planned ")
         peer.receive(RemotingCommand.request(105))
@@ -601,8 +632,8 @@ def test_a_chunk_handler_that_closes_or_has_no_answer_writes_nothing() -> None:
             return b"too late"
 
         peer = Peer()
-        peer.endpoint.chunk_handlers[100] = lambda channel, chunk, first, last: b""
-        peer.endpoint.chunk_handlers[105] = closing
+        peer.serve(100, run=lambda channel, chunk, first, last: b"")
+        peer.serve(105, run=closing)
         peer.receive(RemotingCommand.request(100))
         assert not peer.channel.closed
         peer.receive(RemotingCommand.request(105))
@@ -642,7 +673,7 @@ def test_idle_and_slow_connections_are_closed() -> None:
 def test_a_frame_has_all_its_time_from_when_we_read_again() -> None:
     async def scenario() -> None:
         peer = Peer(partial_frame_timeout=30, write_high_water_bytes=1000)
-        peer.endpoint.handlers[100] = echo
+        peer.serve(100, echo)
         peer.transport.full = True
         request = RemotingCommand.request(100, body=bytes(600))
         peer.channel.data_received(request.encode() * 3 + request.encode()[:300])
@@ -670,7 +701,7 @@ def test_a_handler_whose_work_was_cancelled_by_others_is_answered() -> None:
             return await work
 
         peer = Peer()
-        peer.endpoint.handlers[100] = lambda channel, request: wait()
+        peer.serve(100, lambda channel, request: wait())
         peer.receive(RemotingCommand.request(100))
         await asyncio.sleep(0)
         work.cancel()
@@ -727,7 +758,7 @@ def placing(**limits: Any) -> tuple[Peer, PlacingTransport]:
 def test_the_rest_of_a_large_frame_is_received_into_its_place() -> None:
     async def scenario() -> None:
         peer, transport = placing()
-        peer.endpoint.handlers[9999] = echo
+        peer.serve(9999, echo)
         small, large = (RemotingCommand.request(9999, body=bytes(size)) for size in (10, 500_000))
         frame = large.encode()
         peer.channel.data_received(small.encode() + frame[:100_000])
@@ -749,7 +780,7 @@ def test_the_rest_of_a_large_frame_is_received_into_its_place() -> None:
 def test_no_room_is_made_for_the_claim_of_a_length_or_for_little(size: int, there: int) -> None:
     async def scenario() -> None:
         peer, transport = placing()
-        peer.endpoint.handlers[9999] = echo
+        peer.serve(9999, echo)
         frame = RemotingCommand.request(9999, body=bytes(size)).encode()
         peer.channel.data_received(frame[:there])
         assert transport.expected is None
@@ -782,8 +813,7 @@ def test_a_frame_that_is_received_into_its_place_counts_and_has_its_time() -> No
 def test_go_away_for_those_who_understand_it() -> None:
     async def scenario() -> None:
         peer = Peer()
-        peer.endpoint.handlers[100] = echo
-        peer.endpoint.chunk_handlers[100] = lambda channel, chunk, first, last: b"not now"
+        peer.serve(100, run=lambda channel, chunk, first, last: b"not now")
         peer.endpoint.going_away = True
         old = RemotingCommand.request(100)
         old.version = 407
@@ -810,7 +840,7 @@ def test_held_answers_and_attributes() -> None:
     async def scenario() -> None:
         peer = Peer()
         held: list[RemotingCommand] = []
-        peer.endpoint.handlers[11] = lambda channel, request: held.append(request)  # type: ignore[func-returns-value]
+        peer.serve(11, lambda channel, request: held.append(request))  # type: ignore[func-returns-value]
         peer.receive(RemotingCommand.request(11))
         assert peer.transport.writes == []
         peer.channel.send(RemotingCommand.response(held[0], ResponseCode.PULL_NOT_FOUND))
