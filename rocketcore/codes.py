@@ -6,7 +6,7 @@ Source: RocketMQ 5.5.0, ``RequestCode``, ``ResponseCode``, ``RemotingSysResponse
 
 from __future__ import annotations
 
-from enum import IntEnum, IntFlag
+from enum import Enum, IntEnum, IntFlag
 from typing import Final
 
 
@@ -343,6 +343,13 @@ class TopicSysFlag(IntFlag):
 
     UNIT = 1
     UNIT_SUB = 2
+
+
+class BoundaryType(Enum):
+    """Which of several messages of one store time an offset search means (Java: ``BoundaryType``)."""
+
+    LOWER = "LOWER"
+    UPPER = "UPPER"
 
 
 class Version(IntEnum):

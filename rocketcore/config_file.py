@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocketcore.errors import ConfigError
+from rocketcore.naming import camel_case
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -93,11 +94,7 @@ def setting(
 
 def property_name(declared: Field[Any]) -> str:
     """Return RocketMQ's property name of a field."""
-    named = declared.metadata.get("property")
-    if named:
-        return str(named)
-    first, *rest = declared.name.split("_")
-    return first + "".join(word[:1].upper() + word[1:] for word in rest)
+    return str(declared.metadata.get("property") or camel_case(declared.name))
 
 
 def property_names(cls: type[DataclassInstance]) -> list[str]:

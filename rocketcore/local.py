@@ -21,6 +21,7 @@ from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Literal, Protocol, Self, TypeVar
 
+from rocketcore import addresses
 from rocketcore.errors import ConfigError, RocketError
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class LocalCluster:
     def start_broker(self, index: int = 0) -> None:
         """Start a stopped broker again, at the same address and on the same store."""
         host = self._running_with(index)
-        port = int(self._addresses[index].rpartition(":")[2])
+        port = addresses.split(self._addresses[index])[1]
         host.start_broker(index, self._broker_properties(index, port))
 
     def __enter__(self) -> Self:
@@ -203,8 +204,8 @@ class LocalCluster:
 
 def _reachable(address: str) -> str:
     """Return where a server on this machine is reached that may listen at every address."""
-    host, _, port = address.rpartition(":")
-    return f"127.0.0.1:{port}" if host in ("0.0.0.0", "[::]") else address
+    host, port = addresses.split(address)
+    return f"127.0.0.1:{port}" if host in ("0.0.0.0", "::") else address
 
 
 def _broker_name(index: int) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
@@ -17,16 +16,12 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from rocketcore.codes import (
-    DLQ_TOPIC_PREFIX,
-    GROUP_MAX_LENGTH,
     MAX_MESSAGE_BYTES,
     RESERVED_PROPERTIES,
-    RETRY_TOPIC_PREFIX,
-    SEND_FORBIDDEN_TOPICS,
-    TOPIC_MAX_LENGTH,
 )
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message_queue import MessageQueue as MessageQueue
+from rocketcore.naming import check_send_topic
 
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
@@ -58,8 +53,6 @@ KEY_SEPARATOR: Final = " "
 
 DELAY_LEVELS: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """Seconds of the delay levels 1 to 18 as a broker with default settings has them."""
-
-_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 class SendStatus(Enum):
@@ -108,33 +101,6 @@ def _retry_seconds(delay: object) -> float | None:
 def delay_level_of(seconds: float) -> int:
     """Return the smallest default delay level of at least ``seconds``; the highest where none is long enough."""
     return next((level for level, length in enumerate(DELAY_LEVELS, 1) if length >= seconds), len(DELAY_LEVELS))
-
-
-def check_topic(topic: str) -> None:
-    """Refuse a topic name that no broker takes (Java: ``Validators.checkTopic``)."""
-    limit = 255 if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)) else TOPIC_MAX_LENGTH
-    _check_name("topic", topic, limit)
-
-
-def check_send_topic(topic: str) -> None:
-    """Refuse a topic that cannot be sent to: an illegal name, or one of the broker's own topics."""
-    check_topic(topic)
-    if topic in SEND_FORBIDDEN_TOPICS:
-        raise MessageIllegal(f"topic {topic!r} is reserved: sending to it is forbidden")
-
-
-def check_group(group: str) -> None:
-    """Refuse a group name that no broker takes (Java: ``Validators.checkGroup``)."""
-    _check_name("group", group, GROUP_MAX_LENGTH)
-
-
-def _check_name(kind: str, name: str, limit: int) -> None:
-    if not name or not name.strip():
-        raise MessageIllegal(f"the {kind} name is blank")
-    if len(name) > limit:
-        raise MessageIllegal(f"the {kind} name {name[:40]!r}… has {len(name)} characters, {limit} are allowed")
-    if not _NAME.fullmatch(name):
-        raise MessageIllegal(f"the {kind} name {name!r} may hold only letters, digits, '%', '|', '_' and '-'")
 
 
 def _text(what: str, value: str) -> str:

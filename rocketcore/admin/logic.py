@@ -32,7 +32,8 @@ from rocketcore.errors import (
     TopicNotExist,
     TransportError,
 )
-from rocketcore.message import MessageQueue, check_group, check_topic
+from rocketcore.message import MessageQueue
+from rocketcore.naming import check_group, check_topic
 from rocketcore.protocol.bodies.client import Connection
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.protocol.bodies.route import ClusterInfo, TopicRouteData

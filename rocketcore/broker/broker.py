@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from rocketcore.addresses import host_field, join
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.context import BrokerContext
-from rocketcore.broker.hosts import advertised_ip, encode_host, join_address
+from rocketcore.broker.hosts import advertised_ip
 from rocketcore.broker.outer_api import OuterApi
 from rocketcore.broker.processors.acknowledge import Acknowledger
 from rocketcore.broker.processors.admin import AdminProcessor
@@ -188,8 +189,8 @@ class Broker:
         await self._server.start()
         stack.push_async_callback(self._server.stop, drain=self._drain)
         ip = await advertised_ip(context.config.broker_ip1, context.config.bind_address)
-        self._store.store_host = encode_host(ip, self._server.port)
-        context.address = join_address(ip, self._server.port)
+        self._store.store_host = host_field(ip, self._server.port)
+        context.address = join(ip, self._server.port)
 
         for task in self._periodic_tasks():
             task.start()

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from rocketcore._fast import message as kernel
 from rocketcore.broker.store import StoredMessage
-from rocketcore.broker.table import flat_table, rows_of
 from rocketcore.codes import MessageSysFlag
+from rocketcore.table import Table
 
 _BORN_V6 = int(MessageSysFlag.BORN_HOST_V6)
 _STORE_V6 = int(MessageSysFlag.STORE_HOST_V6)
@@ -34,14 +34,13 @@ class RecordReader:
     """Reads records that lie back to back; its table serves one ``read`` at a time."""
 
     def __init__(self, capacity: int) -> None:
-        self._table = flat_table(capacity, kernel.COLUMNS)
-        self._rows = rows_of(self._table, kernel.COLUMNS)
+        self._table = Table(capacity, kernel.COLUMNS)
 
     def read(self, data: bytes) -> Iterator[StoredRecord]:
         """Yield the records of ``data``, at most as many as the capacity; raises DecodeError at the first bad one."""
-        count, _ = kernel.scan_stored(data, 0, len(data), self._rows)
+        count, _ = kernel.scan_stored(data, 0, len(data), self._table.view)
         for row in range(count):
-            yield _record(data, self._table[row * kernel.COLUMNS : (row + 1) * kernel.COLUMNS])
+            yield _record(data, self._table.row(row))
 
 
 def _record(data: bytes, row: array[int]) -> StoredRecord:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import click
 
+from rocketcore import addresses
 from rocketcore.apache_settings import check_settings, protective_variables
 from rocketcore.cli.failures import EXIT_USAGE, CommandFailed
 from rocketcore.cli.options import Folder, command, current
@@ -268,10 +269,11 @@ class Sources:
 def _listen_properties(listen: str | None) -> dict[str, str]:
     if listen is None:
         return {}
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise click.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen")
-    return {"bindAddress": host.strip("[]"), "listenPort": port}
+    try:
+        host, port = addresses.split(listen)
+    except ValueError:
+        raise click.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen") from None
+    return {"bindAddress": host, "listenPort": str(port)}
 
 
 def check_bind(address: str, insecure: bool) -> None:

@@ -28,13 +28,13 @@ from typing import Any, Final
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.delivery import Delivery
 from rocketcore.client.future import Batch, Failures, Item, Place, SendFuture
-from rocketcore.client.ids import new_uniq_key
 from rocketcore.client.lane import Lane, Windows
 from rocketcore.client.outgoing import can_be_batched, property_text
 from rocketcore.client.publisher import TopicPublisher
 from rocketcore.client.send_command import SendTarget
 from rocketcore.client.sender import Sender
 from rocketcore.errors import ClientClosed, Overloaded, RocketError
+from rocketcore.ids import new_uniq_key
 from rocketcore.message import Message, MessageQueue, SendResult
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock
 

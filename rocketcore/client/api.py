@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.codes import BoundaryType, RequestCode, ResponseCode
 from rocketcore.errors import DecodeError
 from rocketcore.message import MessageQueue, SendResult, SendStatus
 from rocketcore.protocol.bodies.client import (
@@ -51,7 +51,6 @@ from rocketcore.protocol.headers.message import (
     ViewMessageRequestHeader,
 )
 from rocketcore.protocol.headers.nameserver import GetRouteInfoRequestHeader
-from rocketcore.protocol.schema import BoundaryType
 from rocketcore.transport.client import Remoting
 
 __all__ = [

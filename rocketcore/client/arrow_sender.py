@@ -27,7 +27,8 @@ from rocketcore.client.producer import ProducerLogic
 from rocketcore.client.selectors import find_selector
 from rocketcore.codes import MAX_MESSAGE_BYTES
 from rocketcore.errors import ConfigError, MessageIllegal, RocketError, RouteNotFound
-from rocketcore.message import MessageQueue, check_send_topic
+from rocketcore.message import MessageQueue
+from rocketcore.naming import check_send_topic
 
 __all__ = ["RecordBatchSender", "SendSettings", "SendSummary"]
 

@@ -22,7 +22,7 @@ from rocketcore.client.selectors import Selector, find_selector
 from rocketcore.codes import MAX_MESSAGE_BYTES
 from rocketcore.config_file import setting
 from rocketcore.errors import ConfigError
-from rocketcore.message import check_group
+from rocketcore.naming import check_group
 from rocketcore.protocol.signing import Signer
 from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.tls.settings import TlsOption

@@ -47,7 +47,8 @@ from rocketcore.errors import (
     TransportError,
 )
 from rocketcore.filter import SQL92, TAG
-from rocketcore.message import MessageQueue, ReceivedMessage, check_topic
+from rocketcore.message import MessageQueue, ReceivedMessage
+from rocketcore.naming import check_topic
 from rocketcore.protocol.bodies.client import CMResult, ProcessQueueInfo
 from rocketcore.protocol.bodies.heartbeat import (
     ConsumeFromWhere,

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rocketcore.client import api
 from rocketcore.client.config import ClientConfig
-from rocketcore.client.ids import client_id
 from rocketcore.client.name_servers import NameServerList
 from rocketcore.client.route_table import RouteTable, TopicRoute, inherit_route, with_brokers
 from rocketcore.client.runtime import Lock, Runtime
@@ -33,6 +32,7 @@ from rocketcore.errors import (
     TopicNotExist,
     TransportError,
 )
+from rocketcore.ids import client_id
 from rocketcore.printable import printable
 from rocketcore.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from rocketcore.protocol.bodies.route import TopicRouteData

@@ -22,13 +22,13 @@ from rocketcore.client.accumulator import Accumulator
 from rocketcore.client.attempts import Attempts
 from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, producer_config
 from rocketcore.client.future import SendFuture
-from rocketcore.client.ids import new_uniq_key
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, batch_list, make_message, property_text
 from rocketcore.client.publisher import TopicPublisher
 from rocketcore.client.runtime import ASYNCIO, Runtime
 from rocketcore.client.sender import Sender
 from rocketcore.errors import ClientClosed, ConfigError, MessageIllegal, RocketError, SendsFailed
+from rocketcore.ids import new_uniq_key
 from rocketcore.message import Message, MessageQueue, SendResult, SendStatus
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 from rocketcore.transport.client import Remoting, RemotingClient

@@ -21,7 +21,8 @@ from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
 from rocketcore.codes import PullSysFlag
 from rocketcore.errors import ClientClosed, ConfigError
-from rocketcore.message import MessageQueue, ReceivedMessage, check_topic
+from rocketcore.message import MessageQueue, ReceivedMessage
+from rocketcore.naming import check_topic
 from rocketcore.protocol.bodies.heartbeat import ConsumeType, SubscriptionData
 
 __all__ = ["PullConsumer"]

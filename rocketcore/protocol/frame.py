@@ -14,6 +14,7 @@ from rocketcore._fast.header import read_frames
 from rocketcore.codes import FRAME_MAX_BYTES
 from rocketcore.errors import DecodeError
 from rocketcore.protocol.command import RemotingCommand, decode_command
+from rocketcore.table import Table
 
 __all__ = ["ROWS", "Assembler", "Chunk", "ChunkReader", "FrameDecoder", "missing_bytes"]
 
@@ -30,10 +31,6 @@ _LANGUAGE: Final = header_kernel.LANGUAGE
 _VERSION: Final = header_kernel.VERSION
 _OPAQUE: Final = header_kernel.OPAQUE
 _FLAG: Final = header_kernel.FLAG
-
-
-def _table(rows: int, columns: int) -> memoryview:
-    return memoryview(bytearray(rows * columns * 8)).cast("q", (rows, columns))
 
 
 class Chunk:
@@ -53,8 +50,8 @@ class Chunk:
         self.data = b""
         self.count = 0
         self.code = -1
-        self.rows = _table(capacity, frame_kernel.FRAME_COLUMNS)
-        self.heads = _table(capacity, header_kernel.HEAD_COLUMNS)
+        self.rows = Table(capacity, frame_kernel.FRAME_COLUMNS).view
+        self.heads = Table(capacity, header_kernel.HEAD_COLUMNS).view
 
     def command(self, index: int) -> RemotingCommand:
         """Build the command of a row; raises DecodeError."""

@@ -8,7 +8,6 @@ RocketMQ: ``MessageDecoder``.
 from __future__ import annotations
 
 import math
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -16,12 +15,14 @@ from typing import Final
 
 from rocketcore._fast import message as kernel
 from rocketcore._fast.header import decode_properties, decode_text, encode_properties
+from rocketcore.addresses import host_text
 from rocketcore.codes import MAX_MESSAGE_BYTES, RETRY_TOPIC_PREFIX, MessageSysFlag
 from rocketcore.errors import DecodeError
 from rocketcore.message import RETRY_TOPIC, UNIQ_KEY, Message, MessageQueue, ReceivedMessage
 from rocketcore.protocol.compression import decompress as decompress_body
+from rocketcore.table import Table
 
-__all__ = ["decode_message", "decode_messages", "encode_host", "host_text", "message_properties"]
+__all__ = ["decode_message", "decode_messages", "message_properties"]
 
 _ROWS: Final = 64
 _COLUMNS: Final = kernel.COLUMNS
@@ -33,23 +34,6 @@ _OPENED: Final = _COMPRESSED | _INNER_BATCH
 """Bits of a message whose body is not simply there."""
 _BATCH_ELEMENT_BYTES: Final = 22
 """Shortest element of a batch."""
-
-
-@lru_cache(maxsize=1024)
-def host_text(host: bytes) -> str:
-    """Return ``ip:port`` of a host field: 4 or 16 address bytes, port i32; IPv6 in brackets."""
-    port = int.from_bytes(host[-4:], "big")
-    if len(host) == 8:
-        return f"{socket.inet_ntop(socket.AF_INET, host[:4])}:{port}"
-    return f"[{socket.inet_ntop(socket.AF_INET6, host[:16])}]:{port}"
-
-
-def encode_host(address: str) -> bytes:
-    """Return the host field of ``ip:port``; raises ValueError for anything else."""
-    ip, _, port = address.rpartition(":")
-    ip = ip.removeprefix("[").removesuffix("]")
-    packed = socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
-    return packed + int(port).to_bytes(4, "big")
 
 
 def message_properties(message: Message) -> bytes:
@@ -82,9 +66,8 @@ def decode_messages(
                         than the queue has offsets for; it is returned as it was stored. None: it raises
     raises      DecodeError for a record that is cut, does not decode or whose body is unreadable, BadMagic, BadChecksum
     """
-    table = bytearray(_ROWS * _COLUMNS * 8)
-    flat = memoryview(table).cast("q")
-    rows = memoryview(table).cast("q", (_ROWS, _COLUMNS))
+    table = Table(_ROWS, _COLUMNS)
+    flat, rows = table.flat, table.view
     messages: list[ReceivedMessage] = []
     batch: tuple[ReceivedMessage, int] | None = None  # the last message, where it was unwrapped, and its elements
     inflated = 0
@@ -237,8 +220,7 @@ def _unwrapped(outer: ReceivedMessage) -> list[ReceivedMessage]:
     """Take an inner batch apart [5.x]: elements at consecutive queue offsets, all else is the outer message's."""
     body = outer.body
     capacity = max(1, len(body) // _BATCH_ELEMENT_BYTES)
-    table = bytearray(capacity * kernel.BATCH_COLUMNS * 8)
-    rows = memoryview(table).cast("q", (capacity, kernel.BATCH_COLUMNS))
+    rows = Table(capacity, kernel.BATCH_COLUMNS).view
     messages = []
     for index in range(kernel.scan_batch(body, 0, len(body), rows)):
         start = rows[index, kernel.BATCH_BODY_START]

@@ -16,21 +16,16 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, ClassVar, Final, Self, TypeAlias, dataclass_transform
 
+from rocketcore.codes import BoundaryType
 from rocketcore.errors import DecodeError
+from rocketcore.naming import camel_case
 
-__all__ = ["BoundaryType", "Field", "Header", "Long", "RpcHeader", "TopicHeader", "wire"]
+__all__ = ["Field", "Header", "Long", "RpcHeader", "TopicHeader", "wire"]
 
 Long: TypeAlias = int
 """An int64 on the wire; ``int`` is an int32."""
 
 _UNSET: Final = object()
-
-
-class BoundaryType(Enum):
-    """Which of several messages of one store time an offset search means (Java: ``BoundaryType``)."""
-
-    LOWER = "LOWER"
-    UPPER = "UPPER"
 
 
 class _Wire:
@@ -102,17 +97,12 @@ class Field:
     def __init__(self, name: str, annotation: str, declared: object) -> None:
         described = declared if isinstance(declared, _Wire) else _Wire(None, declared, _UNSET)
         self.name = name
-        self.wire_name = described.name or _camel_case(name)
+        self.wire_name = described.name or camel_case(name)
         self.kind = annotation.removesuffix(" | None")
         self.parse, self.format = _KINDS[self.kind]
         self.default = described.default
         self.required = described.default is _UNSET
         self.absent = described.default if described.absent is _UNSET else described.absent
-
-
-def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(wire,))

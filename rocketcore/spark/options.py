@@ -19,14 +19,8 @@ from rocketcore._fast.header import encode_properties
 from rocketcore.client.config import name_server_list
 from rocketcore.codes import MAX_MESSAGE_BYTES, RESERVED_PROPERTIES
 from rocketcore.errors import ConfigError
-from rocketcore.message import (
-    NAME_SEPARATOR,
-    PROPERTY_SEPARATOR,
-    MessageQueue,
-    check_group,
-    check_send_topic,
-    check_topic,
-)
+from rocketcore.message import NAME_SEPARATOR, PROPERTY_SEPARATOR, MessageQueue
+from rocketcore.naming import check_group, check_send_topic, check_topic
 
 __all__ = ["EARLIEST", "LATEST", "ConnectionOptions", "SinkOptions", "SourceOptions", "option_names", "parse_options"]
 

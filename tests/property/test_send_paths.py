@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given, settings
@@ -89,13 +90,6 @@ class Outcome(NamedTuple):
     stored: list[StoredMessage]
 
 
-class KnownIds:
-    """Message ids of the broker's own are all the same here, so that two sends can be compared."""
-
-    def next(self, store_host: bytes) -> str:
-        return "FF" * 16
-
-
 class Scene:
     """A broker without a socket whose flushes end when the test says so."""
 
@@ -119,7 +113,6 @@ class Scene:
         await broker._store.start()
         broker._register_handlers()
         broker._context.address = "127.0.0.1:10911"
-        broker._send._unique_ids = KnownIds()  # type: ignore[assignment]
         broker._context.rng.randrange = lambda *_: 2  # type: ignore[method-assign, assignment]
         broker._store.wait = lambda _end, callback: self._held.append(callback)  # type: ignore[method-assign]
         self.endpoint = broker._server._endpoint
@@ -221,7 +214,9 @@ def frame(send: Send, topic: str) -> bytes:
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     scene = Scene(tmp_path_factory.mktemp("paths") / "store")
-    yield scene
+    # Message ids of the broker's own are all the same here, so that two sends can be compared.
+    with patch("rocketcore.broker.processors.send.new_uniq_key", return_value="FF" * 16):
+        yield scene
     scene.stop()
 
 

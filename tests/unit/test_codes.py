@@ -9,13 +9,12 @@ import pytest
 
 from rocketcore import codes
 from rocketcore.errors import MessageIllegal
-from rocketcore.message import check_group, check_topic
+from rocketcore.naming import check_group, check_topic
 from rocketcore.protocol.bodies.client import CMResult
 from rocketcore.protocol.bodies.group import GroupRetryPolicyType
 from rocketcore.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel
 from rocketcore.protocol.bodies.pop import MessageRequestMode
 from rocketcore.protocol.bodies.topic import TopicFilterType
-from rocketcore.protocol.schema import BoundaryType
 from tests.fixtures.vectors import FOLDER, family, name_of
 
 RELEASES: dict[str, Any] = json.loads((FOLDER / "codes.json").read_text(encoding="ascii"))
@@ -59,7 +58,7 @@ def test_response_code_names() -> None:
         ("MessageModel", MessageModel),
         ("ConsumeFromWhere", ConsumeFromWhere),
         ("CMResult", CMResult),
-        ("BoundaryType", BoundaryType),
+        ("BoundaryType", codes.BoundaryType),
         ("MessageRequestMode", MessageRequestMode),
         ("TopicFilterType", TopicFilterType),
         ("GroupRetryPolicyType", GroupRetryPolicyType),

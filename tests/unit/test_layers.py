@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "rocketcore"
 
-BASE = {"codes", "errors", "message_queue", "message", "filter", "printable", "service"}
+BASE = {"codes", "errors", "addresses", "naming", "ids", "table", "printable"}
+BASE |= {"message_queue", "message", "filter", "service"}
 KERNELS = BASE | {"_fast", "protocol"}
 SERVERS = KERNELS | {"transport", "config_file"}
 ALLOWED: dict[str, set[str]] = {
@@ -20,11 +21,15 @@ ALLOWED: dict[str, set[str]] = {
     "errors": {"codes", "printable"},
     "message_queue": set(),
     "child": set(),
-    "message": {"codes", "errors", "message_queue"},
+    "addresses": set(),
+    "naming": {"codes", "errors"},
+    "ids": {"addresses"},
+    "table": set(),
+    "message": {"codes", "errors", "message_queue", "naming"},
     "filter": {"codes", "errors", "message"},
     "printable": set(),
     "service": {"codes", "errors", "message"},
-    "config_file": {"codes", "errors"},
+    "config_file": {"codes", "errors", "naming"},
     "apache_settings": {"errors", "config_file"},
     "_fast": {"errors"},
     "protocol": BASE - {"service"} | {"_fast"},

@@ -6,8 +6,7 @@ Java: ``ConsumerManageProcessor`` and the offset part of ``AdminBrokerProcessor`
 from __future__ import annotations
 
 from rocketcore.broker.context import BrokerContext
-from rocketcore.broker.store import Boundary
-from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.codes import BoundaryType, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies.client import (
@@ -34,7 +33,6 @@ from rocketcore.protocol.headers.consumer import (
     SearchOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from rocketcore.protocol.schema import BoundaryType
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Handler
 
@@ -113,7 +111,7 @@ class ConsumerProcessor:
     def search_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(SearchOffsetRequestHeader)
         found = self._context.store.offset_by_time(
-            header.topic, header.queue_id, header.timestamp, _boundary(header.boundary_type)
+            header.topic, header.queue_id, header.timestamp, header.boundary_type or BoundaryType.LOWER
         )
         return RemotingCommand.response(request, header=SearchOffsetResponseHeader(offset=found))
 
@@ -171,7 +169,3 @@ class ConsumerProcessor:
         header = request.header(CloneGroupOffsetRequestHeader)
         self._context.offsets.clone(header.src_group, header.dest_group, header.topic)
         return RemotingCommand.response(request)
-
-
-def _boundary(asked: BoundaryType | None) -> Boundary:
-    return Boundary.UPPER if asked is BoundaryType.UPPER else Boundary.LOWER

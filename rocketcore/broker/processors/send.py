@@ -41,8 +41,6 @@ from rocketcore.broker.processors.acknowledge import Acknowledger, SendReply
 from rocketcore.broker.services.delay import schedule
 from rocketcore.broker.state.topic_config import check_topic_name
 from rocketcore.broker.store import PutResult, PutStatus, StoredMessage
-from rocketcore.broker.table import flat_table, rows_of
-from rocketcore.broker.unique_id import UniqueIds
 from rocketcore.codes import (
     DLQ_TOPIC_PREFIX,
     RETRY_TOPIC_PREFIX,
@@ -59,11 +57,13 @@ from rocketcore.codes import (
     Version,
 )
 from rocketcore.errors import BrokerError
+from rocketcore.ids import new_uniq_key
 from rocketcore.message import CLUSTER, DELAY, MSG_REGION, TRACE_ON, TRANSACTION_PREPARED, UNIQ_KEY
 from rocketcore.protocol.bodies.topic import TopicConfig, TopicFilterType
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import Chunk
 from rocketcore.protocol.headers.message import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rocketcore.table import Table
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Handler, RunHandler
 
@@ -105,13 +105,11 @@ class SendProcessor:
         self._acknowledger = acknowledger
         self._delay_levels = delay_levels
         self._max_body_bytes = max_body_bytes
-        self._unique_ids = UniqueIds(clock=context.clock, rng=context.rng)
         self._targets: dict[bytes, _Target] = {}
         # Tables of the hot path, as flat arrays for Python and as rows of columns for the kernels.
-        self._sends = flat_table(_ROWS, SEND_COLUMNS)
-        self._send_rows = rows_of(self._sends, SEND_COLUMNS)
-        self._results = flat_table(_ROWS, RESULT_COLUMNS)
-        self._result_rows = rows_of(self._results, RESULT_COLUMNS)
+        sends, results = Table(_ROWS, SEND_COLUMNS), Table(_ROWS, RESULT_COLUMNS)
+        self._sends, self._send_rows = sends.flat, sends.view
+        self._results, self._result_rows = results.flat, results.view
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._extra_of: BrokerConfig | None = None
         self._extra = b""
@@ -410,7 +408,7 @@ class SendProcessor:
             )
         properties.pop(_POP_CHECKPOINT, None)
         if UNIQ_KEY not in properties:
-            properties[UNIQ_KEY] = self._unique_ids.next(self._context.store.store_host)
+            properties[UNIQ_KEY] = new_uniq_key()
         properties.update(_broker_properties(self._context.config))
         message.properties = encode_properties(properties)
         if level > 0:

@@ -6,7 +6,6 @@ File  ``config/subscriptionGroup.json``: ``{"dataVersion", "forbiddenTable": {gr
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -14,11 +13,11 @@ from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.topic_config import check_queue_count
 from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, Permission
 from rocketcore.errors import InvalidParameter
+from rocketcore.naming import is_legal, is_legal_group
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketcore.protocol.bodies.topic import DataVersion
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
-_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _INITIAL_GROUPS = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -29,11 +28,6 @@ _INITIAL_GROUPS = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
-
-
-def is_valid_group(group: str) -> bool:
-    """Whether a group of this name may be created."""
-    return len(group) <= GROUP_MAX_LENGTH and _NAME.fullmatch(group) is not None
 
 
 class SubscriptionGroups:
@@ -79,7 +73,7 @@ class SubscriptionGroups:
         found = self._table.get(group)
         if found is not None:
             return found
-        if not (self._auto_create() or group.startswith(SYSTEM_GROUP_PREFIX)) or not is_valid_group(group):
+        if not (self._auto_create() or group.startswith(SYSTEM_GROUP_PREFIX)) or not is_legal_group(group):
             return None
         created = SubscriptionGroupConfig(group_name=group)
         self._table[group] = created
@@ -104,7 +98,7 @@ class SubscriptionGroups:
                 InvalidParameter.response_code,
                 f"The specified group: {name}, is longer than group max length: {GROUP_MAX_LENGTH}",
             )
-        if not _NAME.fullmatch(name):
+        if not is_legal(name):
             raise InvalidParameter(
                 InvalidParameter.response_code,
                 f"The specified group: {name}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",

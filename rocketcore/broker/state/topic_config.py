@@ -6,7 +6,6 @@ File  ``config/topics.json``: ``{"dataVersion", "topicConfigTable": {name: Topic
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -17,15 +16,14 @@ from rocketcore.codes import (
     AUTO_CREATE_TOPIC,
     DLQ_TOPIC_PREFIX,
     REPLY_TOPIC_SUFFIX,
-    RETRY_TOPIC_MAX_LENGTH,
     RETRY_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
-    TOPIC_MAX_LENGTH,
     Permission,
 )
 from rocketcore.errors import BrokerError, BrokerSystemError, InvalidParameter
+from rocketcore.naming import is_legal, topic_limit
 from rocketcore.protocol import fastjson
 from rocketcore.protocol.bodies.topic import (
     DataVersion,
@@ -38,7 +36,6 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 
 logger = logging.getLogger(__name__)
 
-_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _READ_WRITE = int(Permission.READ | Permission.WRITE)
 _SCHEDULE_QUEUES = 18
 _REGISTRATION = (
@@ -58,13 +55,12 @@ def check_topic_name(topic: str) -> None:
     """Refuse a name as the broker does; raises InvalidParameter (Java: ``TopicValidator.validateTopic``)."""
     if not topic or not topic.strip():
         raise InvalidParameter(InvalidParameter.response_code, "The specified topic is blank.")
-    if not _NAME.fullmatch(topic):
+    if not is_legal(topic):
         raise InvalidParameter(
             InvalidParameter.response_code,
             f"The specified topic: {topic}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
         )
-    is_retry = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
-    limit = RETRY_TOPIC_MAX_LENGTH if is_retry else TOPIC_MAX_LENGTH
+    limit = topic_limit(topic)
     if len(topic) > limit:
         raise InvalidParameter(
             InvalidParameter.response_code, f"The specified topic: {topic}, is longer than topic max length: {limit}"

@@ -2,10 +2,9 @@
 
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
 from rocketcore.broker.store.message_store import MessageStore
-from rocketcore.broker.store.values import Boundary, GetResult, GetStatus, PutResult, PutRows, PutStatus, StoredMessage
+from rocketcore.broker.store.values import GetResult, GetStatus, PutResult, PutRows, PutStatus, StoredMessage
 
 __all__ = [
-    "Boundary",
     "FlushDiskType",
     "GetResult",
     "GetStatus",

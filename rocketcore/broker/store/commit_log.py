@@ -27,9 +27,9 @@ from rocketcore.broker.store.segment_file import (
     segment_name,
     sync_names,
 )
-from rocketcore.broker.store.table import Table
 from rocketcore.errors import StoreFull
 from rocketcore.service import Clock
+from rocketcore.table import Table
 
 __all__ = ["CommitLog", "Group", "Run"]
 

@@ -22,8 +22,8 @@ from typing import NamedTuple
 from rocketcore._fast.commit_log import COLUMNS, FILLER, FILLER_SIZE, FULL, encode_filler, walk
 from rocketcore._fast.message import CHECKSUM_SIZE, encode_stored, stored_size
 from rocketcore.broker.store.segment_file import FileSystem, Segment, segment_name
-from rocketcore.broker.store.table import Table
 from rocketcore.errors import StoreCorrupted
+from rocketcore.table import Table
 
 __all__ = ["TOMBSTONE_MIN_BYTES", "TOMBSTONE_TOPIC", "DamagedRange", "bridge", "mend_files", "put_aside"]
 

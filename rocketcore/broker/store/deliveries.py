@@ -10,7 +10,7 @@ import logging
 
 from rocketcore._fast.commit_log import COLUMNS, DELAY_LEVEL, FILLER, FULL, PREPARED_OFFSET, walk
 from rocketcore.broker.store.commit_log import CommitLog
-from rocketcore.broker.store.table import Table
+from rocketcore.table import Table
 
 __all__ = ["find_deliveries"]
 

@@ -38,12 +38,12 @@ from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.reader import Reader
 from rocketcore.broker.store.recovery import Recovery, delivery_time, recover
 from rocketcore.broker.store.segment_file import FileSystem, FolderLock
-from rocketcore.broker.store.table import Table
-from rocketcore.broker.store.values import Boundary, GetResult, PutResult, PutRows, PutStatus, StoredMessage
-from rocketcore.codes import SCHEDULE_TOPIC, TRANSACTION_MASK
+from rocketcore.broker.store.values import GetResult, PutResult, PutRows, PutStatus, StoredMessage
+from rocketcore.codes import SCHEDULE_TOPIC, TRANSACTION_MASK, BoundaryType
 from rocketcore.errors import StoreFull
 from rocketcore.message import DELAY
 from rocketcore.service import SYSTEM_CLOCK, Clock
+from rocketcore.table import Table
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -579,7 +579,9 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         return -1 if queue is None else self._reader.store_time(queue, queue_offset)
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
+    ) -> int:
         """Return the first offset stored at or after ``timestamp``, or the queue's end; 0 for an unknown queue.
 
         UPPER: the last one stored at or before it, or the queue's start.

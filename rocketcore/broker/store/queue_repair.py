@@ -37,8 +37,8 @@ from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles, Units
 from rocketcore.broker.store.recovery import delivery_time
 from rocketcore.broker.store.segment_file import Segment
-from rocketcore.broker.store.table import Table
 from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.table import Table
 
 __all__ = ["Damage", "Repair", "leads_to"]
 

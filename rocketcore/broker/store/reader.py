@@ -38,12 +38,12 @@ from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE, StoreConfig
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, is_blank
 from rocketcore.broker.store.queue_repair import leads_to
-from rocketcore.broker.store.table import Table
 from rocketcore.broker.store.unreadable import UnreadablePages
-from rocketcore.broker.store.values import Boundary, GetResult, GetStatus
-from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.broker.store.values import GetResult, GetStatus
+from rocketcore.codes import SCHEDULE_TOPIC, BoundaryType
 from rocketcore.errors import DecodeError, StoreCorrupted
 from rocketcore.service import Clock
+from rocketcore.table import Table
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -426,10 +426,10 @@ class Reader:
         at = 68 if _HEAD.unpack_from(head)[7] & _BORN_HOST_V6 else 56
         return int.from_bytes(head[at : at + 8], "big", signed=True)
 
-    def offset_by_time(self, queue: ConsumeQueue, timestamp: int, boundary: Boundary) -> int:
+    def offset_by_time(self, queue: ConsumeQueue, timestamp: int, boundary: BoundaryType) -> int:
         """Search by store time, which never falls along a queue (Java: ``ConsumeQueue.getOffsetInQueueByTime``)."""
         low, high = queue.min_offset, queue.max_offset
-        upper = boundary is Boundary.UPPER
+        upper = boundary is BoundaryType.UPPER
         while low < high:
             middle = (low + high) // 2
             stored = self.store_time(queue, middle)

@@ -48,8 +48,8 @@ from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueTable, topic_fault
 from rocketcore.broker.store.damage import TOMBSTONE_MIN_BYTES, TOMBSTONE_TOPIC, DamagedRange
 from rocketcore.broker.store.segment_file import FileSystem, Segment, segment_name
-from rocketcore.broker.store.table import Table
 from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.table import Table
 
 __all__ = ["Recovery", "delivery_time", "recover"]
 

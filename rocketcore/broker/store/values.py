@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Boundary", "GetResult", "GetStatus", "PutResult", "PutRows", "PutStatus", "StoredMessage"]
+__all__ = ["GetResult", "GetStatus", "PutResult", "PutRows", "PutStatus", "StoredMessage"]
 
 
 class PutStatus(Enum):
@@ -31,13 +31,6 @@ class GetStatus(Enum):
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
-
-
-class Boundary(Enum):
-    """Which offset a search by time answers where several messages have that time (Java: ``BoundaryType``)."""
-
-    LOWER = "LOWER"
-    UPPER = "UPPER"
 
 
 @dataclass(slots=True, kw_only=True)

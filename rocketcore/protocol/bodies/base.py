@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
 
 from rocketcore.errors import DecodeError
 from rocketcore.message_queue import MessageQueue
+from rocketcore.naming import camel_case
 from rocketcore.protocol import fastjson
 
 __all__ = ["Body", "body", "wire"]
@@ -144,16 +145,13 @@ def _make_plan(cls: type[Body]) -> _Plan:
         codec = _codec(hints[declared.name])
         if declared.default is MISSING and declared.default_factory is MISSING:
             raise TypeError(f"{cls.__name__}.{declared.name} needs a default: a peer may leave it out")
-        steps.append(_Step(declared.name, _wire_name(declared.name, declared.metadata), codec.read, codec.write))
+        steps.append(
+            _Step(
+                declared.name, str(declared.metadata.get("wire") or camel_case(declared.name)), codec.read, codec.write
+            )
+        )
         dialect = dialect or codec.dialect
     return _Plan(tuple(steps), dialect)
-
-
-def _wire_name(name: str, metadata: types.MappingProxyType[Any, Any]) -> str:
-    if "wire" in metadata:
-        return str(metadata["wire"])
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
 
 
 def _codec(hint: Any) -> _Codec:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rocketcore.protocol.schema import BoundaryType, Header, Long, RpcHeader, TopicHeader, wire
+from rocketcore.codes import BoundaryType
+from rocketcore.protocol.schema import Header, Long, RpcHeader, TopicHeader, wire
 
 
 class HeartbeatRequestHeader(RpcHeader):

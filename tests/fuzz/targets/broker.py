@@ -24,7 +24,6 @@ from rocketcore._fast.message import decode_offset_msg_id
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.store import FlushDiskType, StoreConfig
-from rocketcore.broker.unique_id import UniqueIds
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import DecodeError
 from rocketcore.message import MessageQueue
@@ -70,7 +69,10 @@ def run(data: bytes) -> None:
 
 async def serve(parts: list[bytes]) -> None:
     sent = requests_of(b"".join(parts))
-    with patch("shutil.disk_usage", return_value=DISK):  # others fill the disk meanwhile, and the broker tells of it
+    with (
+        patch("shutil.disk_usage", return_value=DISK),  # others fill the disk meanwhile, and the broker tells of it
+        patch("rocketcore.broker.processors.send.new_uniq_key", return_value="0A" * 16),
+    ):
         answers, log = await answered(parts, by_chunks=True)
         if CHUNKS & set(sent.values()):
             assert (answers, log) == await answered(parts, by_chunks=False)
@@ -107,7 +109,6 @@ async def answered(parts: list[bytes], *, by_chunks: bool) -> tuple[list[bytes],
     broker = Broker(BrokerConfig(broker_name="b"), config, clock=ManualClock())
     context, store, endpoint = broker._context, broker._store, broker._server._endpoint
     context.rng = random.Random(1)
-    broker._send._unique_ids = UniqueIds(clock=context.clock, rng=context.rng)
     context.address, store.store_host = "127.0.0.1:10911", HOST
     store.load()
     for state in (broker._topics, broker._groups, context.offsets, broker._delay):

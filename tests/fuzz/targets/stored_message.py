@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from rocketcore._fast import columns, message
+from rocketcore.addresses import host_text
 from rocketcore.errors import BadChecksum, BadMagic, DecodeError
 from rocketcore.protocol.compression import decompress
-from rocketcore.protocol.message import decode_messages, host_text
+from rocketcore.protocol.message import decode_messages
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, exact, refused
 from tests.reference import batch as reference_batch

@@ -13,12 +13,12 @@ import pytest
 from rocketcore.client.accumulator import Accumulator
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.future import SendFuture
-from rocketcore.client.ids import UniqKeys
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.producer import ProducerLogic
 from rocketcore.client.runtime import ASYNCIO, LoopThread
 from rocketcore.codes import RequestCode
 from rocketcore.errors import ClientClosed
+from rocketcore.ids import UniqKeys
 from rocketcore.message import Message
 from rocketcore.protocol.command import RemotingCommand
 from tests.unit.client.fakes import FakeRemoting, route

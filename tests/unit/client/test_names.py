@@ -9,7 +9,7 @@ import pytest
 from rocketcore.client.push import PushConsumer
 from rocketcore.codes import RETRY_TOPIC_PREFIX
 from rocketcore.errors import MessageIllegal
-from rocketcore.message import check_group, check_send_topic, check_topic
+from rocketcore.naming import check_group, check_send_topic, check_topic
 from tests.fixtures.vectors import family, name_of
 
 

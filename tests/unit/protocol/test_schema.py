@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rocketcore.codes import BoundaryType
 from rocketcore.errors import DecodeError
-from rocketcore.protocol.schema import BoundaryType, Header, Long, RpcHeader, wire
+from rocketcore.protocol.schema import Header, Long, RpcHeader, wire
 
 
 class Sample(RpcHeader):

@@ -16,8 +16,8 @@ from rocketcore._fast.message import encode_stored, put_stored
 from rocketcore.broker.store import MessageStore, PutResult
 from rocketcore.broker.store.damage import TOMBSTONE_MAX_BYTES, TOMBSTONE_MIN_BYTES, bridge
 from rocketcore.broker.store.segment_file import FileSystem, Segment
-from rocketcore.broker.store.table import Table
 from rocketcore.errors import StoreCorrupted
+from rocketcore.table import Table
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
     STORE_HOST,

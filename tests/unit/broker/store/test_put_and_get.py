@@ -12,8 +12,8 @@ import pytest
 
 from rocketcore._fast import frame, header
 from rocketcore._fast import message as kernel
-from rocketcore.broker.store import Boundary, FlushDiskType, GetStatus, MessageStore, PutStatus, StoredMessage
-from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.broker.store import FlushDiskType, GetStatus, MessageStore, PutStatus, StoredMessage
+from rocketcore.codes import SCHEDULE_TOPIC, BoundaryType
 from rocketcore.service import ManualClock
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
@@ -266,7 +266,7 @@ def test_search_by_time_and_a_clock_that_goes_back(tmp_path: Path) -> None:
             assert times == [10_000, 10_010, 10_010, 10_010, 10_020]
             lower = [store.offset_by_time("T", 0, at) for at in (0, 10_000, 10_001, 10_010, 10_011, 10_021)]
             assert lower == [0, 0, 1, 1, 4, 5]
-            upper = [store.offset_by_time("T", 0, at, Boundary.UPPER) for at in (0, 10_000, 10_001, 10_010, 10_021)]
+            upper = [store.offset_by_time("T", 0, at, BoundaryType.UPPER) for at in (0, 10_000, 10_001, 10_010, 10_021)]
             assert upper == [0, 0, 0, 3, 4]
             assert store.earliest_time("T", 0) == 10_000
             assert store.earliest_time("T", 1) == store.earliest_time("U", 0) == -1

@@ -11,7 +11,7 @@ __all__ = ["Table"]
 
 
 class Table:
-    """``view`` is what a kernel takes; ``row``, ``column`` and ``flat`` are for Python."""
+    """``view`` is what a kernel takes; ``row``, ``column`` and ``flat``, the fastest to index, are for Python."""
 
     __slots__ = ("columns", "flat", "view")
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from rocketcore.client.ids import UniqKeys, client_id, local_address, new_uniq_key, uniq_key_of
+from rocketcore.addresses import outward_ip
+from rocketcore.ids import UniqKeys, client_id, new_uniq_key, uniq_key_of
 from tests.fixtures.vectors import family, name_of
 
 
@@ -106,5 +107,5 @@ def test_a_forked_child_makes_other_ids() -> None:
 def test_client_id_is_unique_unless_it_is_named() -> None:
     first, second = client_id(), client_id()
     assert first != second
-    assert re.fullmatch(rf"{re.escape(local_address())}@{os.getpid()}#\d+", first)
-    assert client_id("DEFAULT", "unit") == f"{local_address()}@DEFAULT@unit"
+    assert re.fullmatch(rf"{re.escape(outward_ip())}@{os.getpid()}#\d+", first)
+    assert client_id("DEFAULT", "unit") == f"{outward_ip()}@DEFAULT@unit"

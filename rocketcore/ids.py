@@ -1,7 +1,8 @@
-"""Names that a client gives to itself and to its messages.
+"""Names that are unique in the network: of clients and of messages.
 
 Client id  ``ip@pid#nanos``, one per producer or consumer; a broadcasting consumer keeps a stable ``ip@name``.
-UNIQ_KEY   upper-case hex of: IPv4 or IPv6 address · process id, 16 bits · a random number of this process, 32 bits ·
+UNIQ_KEY   of a message, made by its producer, or by the broker where it has none. Upper-case hex of:
+           IPv4 or IPv6 address · process id, 16 bits · a random number of this process, 32 bits ·
            milliseconds since the month began, 32 bits · counter, 16 bits. 32 or 56 characters.
 
 RocketMQ 5.5.0: ``MessageClientIDSetter``, ``ClientConfig.buildMQClientId``.
@@ -13,35 +14,23 @@ import ipaddress
 import itertools
 import os
 import random
-import socket
 import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
 
-__all__ = ["UniqKeys", "client_id", "local_address", "new_uniq_key", "uniq_key_of"]
+from rocketcore.addresses import outward_ip
+
+__all__ = ["UniqKeys", "client_id", "new_uniq_key", "uniq_key_of"]
 
 _BACKWARDS_LIMIT_MILLIS = 1_000_000
-_PROBE_ADDRESS = ("192.0.2.1", 9)
 _HEX = tuple(f"{byte:02X}" for byte in range(256))
-
-
-def local_address() -> str:
-    """Return the address of this machine that other machines most likely see; ``127.0.0.1`` without a network."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # A datagram socket sends nothing here: the kernel only chooses a source address.
-            probe.connect(_PROBE_ADDRESS)
-            address: str = probe.getsockname()[0]
-        except OSError:
-            return "127.0.0.1"
-    return address
 
 
 def client_id(instance_name: str = "", unit_name: str = "") -> str:
     """Return a client id: unique in the network without ``instance_name``, stable with it."""
     name = instance_name or f"{os.getpid()}#{time.monotonic_ns()}"
-    return "@".join(filter(None, (local_address(), name, unit_name)))
+    return "@".join(filter(None, (outward_ip(), name, unit_name)))
 
 
 def uniq_key_of(address: bytes, pid: int, process_number: int, millis: int, counter: int) -> str:
@@ -88,7 +77,7 @@ class UniqKeys:
         process_number: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._address = ipaddress.ip_address(address or local_address()).packed
+        self._address = ipaddress.ip_address(address or outward_ip()).packed
         self._pid = os.getpid() if pid is None else pid
         self._number = random.SystemRandom().getrandbits(32) if process_number is None else process_number
         self._clock = clock
