@@ -5,9 +5,6 @@ from typing import Any
 
 from _typeshed import ReadableBuffer
 
-def keep_heap(limit: int) -> None: ...
-def trim_heap() -> None: ...
-
 class Responder:
     def answer(self, data: ReadableBuffer) -> bytes | None: ...
 

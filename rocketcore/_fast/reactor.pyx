@@ -1,13 +1,30 @@
 """Server connections read and written in C: one epoll set, itself watched by the event loop.
 
-The loop's own transports spend more on a small request than all else together: a turn of the loop, a call-back and a
-queue for each read and each write. Here the loop sees one file descriptor, the epoll set; when something is there, one
-call of ``Reactor`` receives from every connection that is ready and hands the bytes to its protocol, or to a
-``Responder``, which answers the usual question straight from the receive buffer. Both asyncio's loop and uvloop will
-do. ``StreamTransport`` keeps the contract of ``asyncio.Transport``, as far as a server's protocols use it.
+Why a set of its own. The loop's transports spend more on a small request than all else together: a turn of the loop, a
+callback and a queue for each read and each write. An epoll set is a descriptor that is readable while a member of it
+is ready. So the loop, asyncio's or uvloop's, watches this one, and one call of ``_ready`` receives from every
+connection that has something; timers, signals and all other sockets stay with the loop. The set is level-triggered:
+what is left unread is reported again, and ``_ready`` may stop after some rounds for the loop's other work.
 
-Linux only. Nothing here may be called from another thread than the loop's.
-RocketMQ: the place of Netty's ``EpollEventLoop``.
+Who owns what. epoll has a bare pointer to a transport, ``Reactor._transports`` the reference, from ``attach`` until
+the protocol is about to hear ``connection_lost``. That is a later turn of the loop than the one in which ``_lose``
+takes the descriptor out of the set: no event of a batch points to an object that is gone. All connections share one
+receive buffer, which the next read overwrites: a protocol gets a copy as bytes. What is ``expect``ed, the rest of a
+large frame, is received into bytes of its own. The queue of what is still to be sent refers to immutable bytes and
+copies the rest.
+
+Why a responder is asked before the protocol. It answers from the receive buffer, without an object for the bytes, the
+command or the answer. It is asked only where its answers cannot overtake others: nothing is queued, and the protocol
+holds nothing of earlier reads (``direct``). It answers all of what one read brought, or nothing; then the protocol
+gets the bytes as if nobody had been asked.
+
+What happens on a full socket. A write sends what the socket takes and queues the rest. From then on everything is
+queued behind it, EPOLLOUT is watched, and each time the socket has room as much of the queue leaves as it takes. Above
+the high-water mark the protocol hears ``pause_writing``, and ``resume_writing`` at a quarter of it. Whether a peer
+that does not take its answers is still read from is the protocol's decision (``pause_reading``).
+
+``StreamTransport`` keeps the contract of ``asyncio.Transport``, as far as a server's protocols use it. Linux only;
+nothing here may be called from another thread than the loop's. RocketMQ: the place of Netty's ``EpollEventLoop``.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -18,6 +35,7 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy
 
+from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, give_back
 from rocketcore._fast.reactor cimport Responder, iovec
 
 import os
@@ -49,27 +67,6 @@ cdef extern from "<sys/socket.h>" nogil:
 cdef extern from "<string.h>" nogil:
     void* memset(void* room, int value, size_t length)
 
-cdef extern from *:
-    """
-    #include <malloc.h>
-    /* Only glibc's allocator has these knobs; others are left as they are. */
-    static inline void rc_keep_heap(int limit) {
-    #ifdef __GLIBC__
-        mallopt(M_MMAP_THRESHOLD, limit);
-        mallopt(M_TRIM_THRESHOLD, limit);
-    #else
-        (void)limit;
-    #endif
-    }
-    static inline void rc_trim_heap(void) {
-    #ifdef __GLIBC__
-        malloc_trim(0);
-    #endif
-    }
-    """
-    void rc_keep_heap(int limit) nogil
-    void rc_trim_heap() nogil
-
 cdef extern from "<unistd.h>" nogil:
     int close_fd "close"(int fd)
 
@@ -77,7 +74,7 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     READ_BYTES = 1 << 18
     EVENTS_MAX = 256
-    ROUNDS_MAX = 4     # looks at the epoll set in one turn of the loop, whose other work may not be kept waiting
+    ROUNDS_MAX = 4     # waits on the epoll set in one turn of the loop, whose other work may not be kept waiting
     GATHER_MAX = 64    # queued pieces that leave in one call
     LOW_PART = 4       # the low-water mark is the high one divided by this
 
@@ -90,19 +87,12 @@ cdef object last_error():
     return OSError(errno, os.strerror(errno))
 
 
-def keep_heap(int limit):
-    """Let the process keep up to ``limit`` bytes that it has freed, for what it needs next.
-
-    By default large blocks go back to the system at once and are faulted in again page by page: for a server that
-    receives frame after frame of a megabyte, more work than reading them.
-    """
-    rc_keep_heap(limit)
-
-
-def trim_heap():
-    """Give all that the process has freed back to the system, as far as whole pages of it are free."""
-    with nogil:
-        rc_trim_heap()
+cdef inline ssize_t send_gathered(int fd, iovec* pieces, int count) noexcept nogil:
+    cdef msghdr message
+    memset(&message, 0, sizeof(msghdr))
+    message.msg_iov = pieces
+    message.msg_iovlen = count
+    return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
 
 
 cdef class Responder:
@@ -121,18 +111,19 @@ cdef class Responder:
 
         data  bytes-like, read only, not kept
         """
-        cdef Py_buffer view
+        cdef Borrowed held
         cdef int count, i
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        held.count = 0
         try:
-            count = self.respond(<const uint8_t*>view.buf, view.len)
+            source = borrow_bytes(&held, data)
+            count = self.respond(<const uint8_t*>source.buf, source.len)
             if count == 0:
                 return None
             return b"".join([
                 PyBytes_FromStringAndSize(<char*>self.pieces[i].iov_base, self.pieces[i].iov_len) for i in range(count)
             ])
         finally:
-            PyBuffer_Release(&view)
+            give_back(&held)
 
 
 cdef class Reactor:
@@ -209,8 +200,6 @@ cdef class Reactor:
         return 0
 
     def _ready(self):
-        # A transport leaves the set in a later turn of the loop than the one it is closed in: no event of a batch can
-        # point to one that is gone.
         cdef epoll_event events[EVENTS_MAX]
         cdef int count, i, _turn
         cdef StreamTransport transport
@@ -363,13 +352,8 @@ cdef class StreamTransport:
 
     cdef int _send_pieces(self, iovec* pieces, int count) except -1:
         """Send pieces that belong to somebody else; what the socket does not take is copied."""
-        cdef msghdr message
-        cdef ssize_t sent
+        cdef ssize_t sent = send_gathered(self._fd, pieces, count)
         cdef int i
-        memset(&message, 0, sizeof(msghdr))
-        message.msg_iov = pieces
-        message.msg_iovlen = count
-        sent = sendmsg(self._fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
         if sent < 0:
             if not would_block():
                 self._lose(last_error())
@@ -406,7 +390,6 @@ cdef class StreamTransport:
     cdef int _send_queued(self) except -1:
         cdef iovec pieces[GATHER_MAX]
         cdef Py_buffer views[GATHER_MAX]
-        cdef msghdr message
         cdef ssize_t sent = 0
         cdef int count, i
         while self._queued and not self._lost:
@@ -419,10 +402,7 @@ cdef class StreamTransport:
                     pieces[count].iov_base = views[count].buf
                     pieces[count].iov_len = views[count].len
                     count += 1
-                memset(&message, 0, sizeof(msghdr))
-                message.msg_iov = pieces
-                message.msg_iovlen = count
-                sent = sendmsg(self._fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
+                sent = send_gathered(self._fd, pieces, count)
             finally:
                 for i in range(count):
                     PyBuffer_Release(&views[i])
@@ -458,18 +438,19 @@ cdef class StreamTransport:
 
     def write(self, data):
         """Send bytes now, as far as the socket takes them; the rest as soon as it does."""
-        cdef Py_buffer view
+        cdef Borrowed held
         cdef ssize_t sent = 0
         if self._lost or self._closing:
             return
         if self._queued == 0:
-            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+            held.count = 0
             try:
-                sent = send(self._fd, view.buf, view.len, MSG_DONTWAIT | MSG_NOSIGNAL)
-                if sent == view.len:
+                source = borrow_bytes(&held, data)
+                sent = send(self._fd, source.buf, source.len, MSG_DONTWAIT | MSG_NOSIGNAL)
+                if sent == source.len:
                     return
             finally:
-                PyBuffer_Release(&view)
+                give_back(&held)
             if sent < 0:
                 if not would_block():
                     self._lose(last_error())

@@ -16,14 +16,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from rocketcore._fast.heap import trim_heap
 from rocketcore.service import PeriodicTask
-from rocketcore.transport.server.listener import trim_heap
 
 __all__ = ["Heap", "watched_heap"]
 
-_LOOK_SECONDS: Final = 1.0
+_INTERVAL_SECONDS: Final = 1.0
 _REST_SECONDS: Final = 0.1
-"""Processor time from one look to the next up to which the process is at rest."""
+"""Processor time in one interval up to which the process is at rest."""
 _GROWN_BYTES: Final = 1 << 20
 """What is worth giving back."""
 
@@ -43,7 +43,7 @@ class Heap:
         self._least = resident()
         self._last_used = used()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Called at an interval. What stays resident is in use: it is not tried for again."""
         used = self._used()
         at_rest = used - self._last_used <= _REST_SECONDS
@@ -67,7 +67,7 @@ async def watched_heap() -> AsyncIterator[None]:
     if sys.platform != "linux":
         yield
         return
-    task = PeriodicTask("heap", Heap(_resident_bytes, time.process_time, trim_heap).look, _LOOK_SECONDS)
+    task = PeriodicTask("heap", Heap(_resident_bytes, time.process_time, trim_heap).check, _INTERVAL_SECONDS)
     task.start()
     try:
         yield

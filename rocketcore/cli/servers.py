@@ -172,8 +172,9 @@ def serve(make: Callable[[], Server]) -> int:
 
     import uvloop
 
+    from rocketcore._fast.heap import keep_heap
     from rocketcore.cli.heap import watched_heap
-    from rocketcore.transport.server.listener import keep_heap, raise_descriptor_limit
+    from rocketcore.transport.server.listener import raise_descriptor_limit
 
     keep_heap()
     raise_descriptor_limit()

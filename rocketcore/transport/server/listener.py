@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rocketcore._fast.answers import ReadyAnswers
     from rocketcore._fast.reactor import Reactor, Responder
 
-__all__ = ["Listener", "keep_heap", "make_answers", "open_listener", "raise_descriptor_limit", "trim_heap"]
+__all__ = ["Listener", "make_answers", "open_listener", "raise_descriptor_limit"]
 
 logger = logging.getLogger(__name__)
 
@@ -200,22 +200,6 @@ def _descriptors_of_connections() -> int:
     if soft == resource.RLIM_INFINITY:
         return sys.maxsize
     return soft - min(_KEPT_DESCRIPTORS, soft // 2)
-
-
-def keep_heap(limit: int = 16 << 20) -> None:
-    """Let a server's process keep so many bytes that it has freed, instead of faulting each large frame in anew."""
-    if sys.platform == "linux":
-        from rocketcore._fast import reactor
-
-        reactor.keep_heap(limit)
-
-
-def trim_heap() -> None:
-    """Give back what a process keeps by ``keep_heap``, at the price of faulting it in again."""
-    if sys.platform == "linux":
-        from rocketcore._fast import reactor
-
-        reactor.trim_heap()
 
 
 def make_answers(

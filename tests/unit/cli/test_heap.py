@@ -31,7 +31,7 @@ class Process:
         self.used += seconds
         self.live += live
         self.resident += grown
-        self.heap.look()
+        self.heap.check()
         return self.trims - before
 
 
@@ -55,7 +55,7 @@ def test_memory_that_went_by_itself_counts_when_it_comes_again() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="on other systems nothing is kept")
-def test_looks_begin_with_the_server_and_end_with_it() -> None:
+def test_checks_begin_with_the_server_and_end_with_it() -> None:
     async def run() -> None:
         others = asyncio.all_tasks()
         async with watched_heap():

@@ -505,7 +505,7 @@ def test_accepting_goes_on_after_the_system_had_no_descriptor(
 def test_a_process_that_keeps_its_heap_faults_large_blocks_in_once() -> None:
     program = (
         "import resource, sys\n"
-        "from rocketcore.transport.server.listener import keep_heap\n"
+        "from rocketcore._fast.heap import keep_heap\n"
         "if sys.argv[1] == 'kept': keep_heap()\n"
         "def allocate(): return [bytearray(block) for block in [bytes(1_660_000) for _ in range(3)]]\n"
         "allocate()\n"
