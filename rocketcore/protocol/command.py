@@ -14,6 +14,7 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rocketcore._fast import header as header_kernel
+from rocketcore._fast.fields import Received, read_fields
 from rocketcore.codes import (
     CURRENT_VERSION,
     FRAME_MAX_BYTES,
@@ -58,14 +59,17 @@ def request_name(code: int) -> str:
     return _REQUEST_NAMES.get(code) or f"CODE_{code}"
 
 
-class RemotingCommand:
-    """A request or an answer, with the header fields as text until ``header()`` reads them.
+class RemotingCommand(Received):
+    """A request or an answer; one that was received is read when it is asked for what it says.
 
     ``language`` is an ordinal of ``LanguageCode``, −1 where the sender named one that we do not know; ``body`` is empty
     where there is none; ``ext_fields`` is empty or None where there are none.
+
+    A received command keeps alive all bytes that came with it. Whoever holds one beyond the turn of the loop in which
+    it came calls ``detach()``, or ``drop()`` where the head is enough.
     """
 
-    __slots__ = ("body", "code", "ext_fields", "flag", "language", "opaque", "remark", "serialize_type", "version")
+    __slots__ = ()
 
     def __init__(
         self,
@@ -140,7 +144,8 @@ class RemotingCommand:
 
     def header(self, cls: type[H]) -> H:
         """Read the ext fields as a header; raises DecodeError naming the field that is missing or ill-typed."""
-        return cls.from_ext_fields(self.ext_fields)
+        values = read_fields(self, cls.table())
+        return cls.from_ext_fields(self.ext_fields) if values is None else cls.of_values(values)
 
     def add_ext_field(self, name: str, value: str) -> None:
         """Set one ext field beside those of the header."""

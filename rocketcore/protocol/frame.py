@@ -10,6 +10,7 @@ from typing import Final
 
 from rocketcore._fast import frame as frame_kernel
 from rocketcore._fast import header as header_kernel
+from rocketcore._fast.fields import take
 from rocketcore._fast.header import read_frames
 from rocketcore.codes import FRAME_MAX_BYTES
 from rocketcore.errors import DecodeError
@@ -26,11 +27,6 @@ _HEADER_LENGTH: Final = frame_kernel.HEADER_LENGTH
 _BODY_START: Final = frame_kernel.BODY_START
 _BODY_LENGTH: Final = frame_kernel.BODY_LENGTH
 _SERIALIZE_TYPE: Final = frame_kernel.SERIALIZE_TYPE
-_CODE: Final = header_kernel.CODE
-_LANGUAGE: Final = header_kernel.LANGUAGE
-_VERSION: Final = header_kernel.VERSION
-_OPAQUE: Final = header_kernel.OPAQUE
-_FLAG: Final = header_kernel.FLAG
 
 
 class Chunk:
@@ -54,7 +50,10 @@ class Chunk:
         self.heads = Table(capacity, header_kernel.HEAD_COLUMNS).view
 
     def command(self, index: int) -> RemotingCommand:
-        """Build the command of a row; raises DecodeError."""
+        """Return the command of a row, which refers to ``data``; raises DecodeError where its header is broken."""
+        command = take(RemotingCommand, self.data, self.rows, self.heads, index)
+        if command is not None:
+            return command
         rows = self.rows
         return decode_command(
             self.data,
@@ -67,15 +66,9 @@ class Chunk:
 
     def head(self, index: int) -> RemotingCommand:
         """Build the command of a row with STATUS 0 without remark, ext fields and body."""
-        heads = self.heads
-        return RemotingCommand(
-            heads[index, _CODE],
-            language=heads[index, _LANGUAGE],
-            version=heads[index, _VERSION],
-            opaque=heads[index, _OPAQUE],
-            flag=heads[index, _FLAG],
-            serialize_type=self.rows[index, _SERIALIZE_TYPE],
-        )
+        command = self.command(index)
+        command.drop()
+        return command
 
 
 class ChunkReader:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, ClassVar, Final, Self, TypeAlias, dataclass_transform
 
+from rocketcore._fast.fields import FieldTable
 from rocketcore.codes import BoundaryType
 from rocketcore.errors import DecodeError
 from rocketcore.naming import camel_case
@@ -137,6 +138,7 @@ class HeaderType(type):
             if not field.required and field.default is not None
         }
         cls._stand_ins = {field.name: field.absent for field in fields if field.required and field.absent is not _UNSET}
+        cls._table = None
         return cls
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: object) -> None:
@@ -148,6 +150,14 @@ class HeaderType(type):
     _by_wire_name: dict[str, Field]
     _always_sent: dict[str, str]
     _stand_ins: dict[str, Any]
+    _table: FieldTable | None
+
+    def table(cls) -> FieldTable:
+        """Return what ``_fast.fields`` reads this header by; made for the first that is received."""
+        if cls._table is None:
+            fields = tuple((field.wire_name, field.name, field.kind, field.required) for field in cls.FIELDS)
+            cls._table = FieldTable(fields, cls._stand_ins)
+        return cls._table
 
 
 class Header(metaclass=HeaderType):

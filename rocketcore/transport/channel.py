@@ -354,6 +354,7 @@ class Channel(Outbound):
         if result is None or isinstance(result, RemotingCommand):
             self._finish(command, result)
             return
+        command.detach()
         self._serving += 1
         task = self._loop.create_task(self._serve_later(command, result), name=f"{endpoint.name}-{command.code}")
         endpoint.tasks.add(task)

@@ -27,7 +27,10 @@ _TICKS_PER_SCAN = 5
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """A pull that waits: who asked for what, which tag codes it wants (None: all), until when (monotonic)."""
+    """A pull that waits: who asked for what, which tag codes it wants (None: all), until when (monotonic).
+
+    Of the request only the head is kept, not the bytes that it came with.
+    """
 
     channel: Channel
     request: RemotingCommand
@@ -87,6 +90,7 @@ class LongPoll:
             if not mine:
                 del self._by_channel[pull.channel]
             return False
+        pull.request.drop()
         self._count += 1
         mine.add(pull)
         self._held.setdefault((pull.header.topic, pull.header.queue_id), {})[pull] = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from rocketcore.errors import DecodeError, FrameTooLarge
@@ -99,3 +101,62 @@ def test_chunk_reader_reports_where_it_stopped() -> None:
             break
     assert codes == [100, 101, 102, 103, 104]
     assert position == len(data) - 9
+
+
+def received(count: int) -> tuple[bytes, list[RemotingCommand]]:
+    data = b"".join(frames(count))
+    reader = ChunkReader()
+    reader.scan(data, 0)
+    commands = [reader.chunk.command(index) for index in range(count)]
+    reader.scan(frames(1)[0], 0)  # its tables hold something else now
+    return data, commands
+
+
+def test_a_command_is_read_when_it_is_asked() -> None:
+    _, commands = received(3)
+    for index, command in enumerate(commands):
+        assert (command.code, command.opaque, command.is_response) == (100 + index, index, False)
+        assert command.ext_fields == {"n": str(index)}
+        assert command.ext_fields is command.ext_fields
+        assert command.body == bytes([index]) * 50
+        assert command.remark is None
+
+
+def test_what_is_set_is_what_is_read() -> None:
+    _, (command,) = received(1)
+    command.ext_fields = {"n": "7"}
+    command.remark, command.body = "set", b"set"
+    assert (command.ext_fields, command.remark, command.body) == ({"n": "7"}, "set", b"set")
+
+
+def test_a_detached_command_does_not_keep_what_was_received() -> None:
+    data, commands = received(3)
+    before = sys.getrefcount(data)
+    commands[0].detach()
+    commands[1].drop()
+    assert sys.getrefcount(data) == before - 2
+    assert (commands[0].ext_fields, commands[0].body) == ({"n": "0"}, bytes(50))
+    assert commands[2].ext_fields == {"n": "2"}
+    commands[2].detach()
+    assert (commands[2].ext_fields, commands[2].body) == ({"n": "2"}, bytes([2]) * 50)
+    assert sys.getrefcount(data) == before - 3
+    assert (commands[1].code, commands[1].opaque) == (101, 1)
+    assert (commands[1].remark, commands[1].ext_fields, commands[1].body) == (None, None, b"")
+
+
+def test_a_command_that_is_most_of_what_was_received_is_not_copied() -> None:
+    data, (command,) = received(1)
+    before = sys.getrefcount(data)
+    command.detach()
+    assert sys.getrefcount(data) == before
+    assert command.body == bytes(50)
+
+
+def test_rows_of_other_data_are_refused() -> None:
+    reader = ChunkReader()
+    reader.scan(frames(1)[0], 0)
+    reader.chunk.data = b"short"
+    with pytest.raises(ValueError, match="row 0 is not within the 5 bytes"):
+        reader.chunk.command(0)
+    with pytest.raises(IndexError):
+        reader.chunk.command(256)

@@ -1,0 +1,24 @@
+from typing import Any, TypeVar
+
+from _typeshed import ReadableBuffer
+
+C = TypeVar("C", bound=Received)
+
+class FieldTable:
+    def __init__(self, fields: tuple[tuple[str, str, str, bool], ...], stand_ins: dict[str, Any]) -> None: ...
+
+class Received:
+    code: int
+    language: int
+    version: int
+    opaque: int
+    flag: int
+    serialize_type: int
+    remark: str | None
+    ext_fields: dict[str, str] | None
+    body: bytes
+    def detach(self) -> None: ...
+    def drop(self) -> None: ...
+
+def take(kind: type[C], data: bytes, rows: ReadableBuffer, heads: ReadableBuffer, index: int) -> C | None: ...
+def read_fields(command: Received, table: FieldTable) -> dict[str, Any] | None: ...

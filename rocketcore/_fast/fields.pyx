@@ -1,0 +1,307 @@
+"""A command in a receive buffer: its head at once, everything else when it is asked for.
+
+Most requests are answered from the typed fields of their header alone. ``read_fields`` fills those of any header class
+from the bytes, by a table that the class compiles once; the map of the ext fields, with a text for each name and value,
+is only made for who wants the map.
+
+Usual here is a header whose declared fields come once each, as plain valid text, and parse. The rest is left to
+``Header.from_ext_fields``, which gives the same values for the usual and words all errors.
+
+RocketMQ  remoting/protocol/RemotingCommand.java ``decodeCommandCustomHeader`` 5.5.0
+"""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcmp
+
+from rocketcore._fast.buffers cimport Borrowed, borrow_rows, give_back
+from rocketcore._fast.command cimport Text, next_binary_entry, next_json_entry, rc_get_decimal, rc_is_utf8
+from rocketcore._fast.frame cimport (
+    BODY_LENGTH,
+    BODY_START,
+    FRAME_COLUMNS,
+    HEADER_LENGTH,
+    HEADER_START,
+    SERIALIZE_TYPE,
+)
+from rocketcore._fast.header cimport CODE, EXT_END, EXT_START, FLAG, HEAD_COLUMNS, LANGUAGE, OPAQUE, STATUS, VERSION
+from rocketcore._fast.status cimport OK
+
+from rocketcore._fast.header import read
+
+
+cdef enum:
+    BINARY = 1
+    FIELDS_MAX = 64  # one bit each says which were seen
+
+cdef enum Kind:
+    INT
+    LONG
+    BOOL
+    TEXT
+    OTHER
+
+KINDS = {"int": <int>INT, "Long": <int>LONG, "bool": <int>BOOL, "str": <int>TEXT}
+
+
+# One declared field; ``name`` belongs to the table's ``_wire_names``.
+cdef struct Field:
+    const char* name
+    Py_ssize_t length
+    int kind
+
+
+cdef class FieldTable:
+    """The fields of one header class.
+
+    fields      (wire name, attribute, kind, required) of each, at most 64: kind is "int" (32 bits), "Long" (64),
+                "bool", "str" or anything else, which only the general reader reads
+    stand_ins   values of those that a peer may leave out though they are required
+    """
+
+    cdef Field* _fields
+    cdef int _count
+    cdef uint64_t _required
+    cdef tuple _wire_names
+    cdef tuple _attributes
+    cdef dict _stand_ins
+
+    def __init__(self, tuple fields not None, dict stand_ins not None):
+        if len(fields) > FIELDS_MAX:
+            raise ValueError(f"{len(fields)} fields, at most {FIELDS_MAX} fit a table")
+        if self._fields != NULL:
+            raise TypeError("a table is filled once")
+        self._fields = <Field*>PyMem_Calloc(max(len(fields), 1), sizeof(Field))
+        if self._fields == NULL:
+            raise MemoryError
+        self._wire_names = tuple([wire_name.encode() for wire_name, _, _, _ in fields])
+        self._attributes = tuple([attribute for _, attribute, _, _ in fields])
+        self._stand_ins = stand_ins
+        for index, (_, attribute, kind, required) in enumerate(fields):
+            self._fields[index].name = <bytes>self._wire_names[index]
+            self._fields[index].length = len(<bytes>self._wire_names[index])
+            self._fields[index].kind = KINDS.get(kind, <int>OTHER)
+            if required and attribute not in stand_ins:
+                self._required |= <uint64_t>1 << <int>index
+        self._count = <int>len(fields)
+
+    def __dealloc__(self):
+        PyMem_Free(self._fields)
+
+
+cdef class Received:
+    """A command whose remark, ext fields and body may still be in the bytes that were received.
+
+    All of those are kept alive until ``detach`` or ``drop``.
+    """
+
+    cdef public int32_t code
+    cdef public int32_t language
+    cdef public int32_t version
+    cdef public int32_t opaque
+    cdef public int32_t flag
+    cdef public int32_t serialize_type
+    cdef object _remark
+    cdef object _ext_fields
+    cdef object _body
+    cdef bytes _data  # None where nothing is unread
+    cdef bint _texts_unread
+    cdef Py_ssize_t _header_start
+    cdef Py_ssize_t _header_length
+    cdef Py_ssize_t _ext_start
+    cdef Py_ssize_t _ext_end
+    cdef Py_ssize_t _body_start
+    cdef Py_ssize_t _body_length
+
+    @property
+    def remark(self):
+        if self._texts_unread:
+            self._read_texts()
+        return self._remark
+
+    @remark.setter
+    def remark(self, value):
+        if self._texts_unread:
+            self._read_texts()
+        self._remark = value
+
+    @property
+    def ext_fields(self):
+        if self._texts_unread:
+            self._read_texts()
+        return self._ext_fields
+
+    @ext_fields.setter
+    def ext_fields(self, value):
+        if self._texts_unread:
+            self._read_texts()
+        self._ext_fields = value
+
+    @property
+    def body(self):
+        if self._body is None:
+            self._body = self._data[self._body_start:self._body_start + self._body_length]
+        return self._body
+
+    @body.setter
+    def body(self, value):
+        self._body = value
+
+    cdef int _read_texts(self) except -1:
+        """Make what ``ext_fields`` and ``remark`` are; from then on the map says what the header is."""
+        _, _, _, _, _, self._remark, self._ext_fields = read(
+            self._data, self._header_start, self._header_length, self.serialize_type
+        )
+        self._texts_unread = False
+        return 0
+
+    def detach(self):
+        """Keep no more of the received bytes alive than twice the command's own."""
+        cdef Py_ssize_t start = self._header_start, end = self._body_start + self._body_length
+        if self._data is None or 2 * (end - start) >= len(self._data):
+            return
+        self._data = self._data[start:end]
+        self._header_start = 0
+        self._ext_start -= start
+        self._ext_end -= start
+        self._body_start -= start
+
+    def drop(self):
+        """Let go of the received bytes; what was not read of remark, ext fields and body is None, None and empty."""
+        self._texts_unread = False
+        if self._body is None:
+            self._body = b""
+        self._data = None
+
+
+def take(type kind not None, bytes data not None, rows, heads, Py_ssize_t index):
+    """Return the command of one row, as an instance of ``kind`` that was not initialised; None where STATUS is not 0.
+
+    kind        a subclass of ``Received``
+    rows, heads what ``read_frames`` filled from ``data``; not kept
+    raises      IndexError for a row that is not there, ValueError for one that is not of this data
+    """
+    cdef Borrowed held
+    cdef const int64_t* row
+    cdef const int64_t* head
+    cdef Py_ssize_t length = len(data), header_end
+    cdef Received command
+    held.count = 0
+    try:
+        frames = borrow_rows(&held, rows, FRAME_COLUMNS, False)
+        table = borrow_rows(&held, heads, HEAD_COLUMNS, False)
+        if index < 0 or index >= frames.shape[0] or index >= table.shape[0]:
+            raise IndexError(f"row {index}, but the tables have {frames.shape[0]} and {table.shape[0]}")
+        row = <const int64_t*>frames.buf + index * FRAME_COLUMNS
+        head = <const int64_t*>table.buf + index * HEAD_COLUMNS
+        if head[STATUS] != 0:
+            return None
+        header_end = row[HEADER_START] + row[HEADER_LENGTH]
+        if not (
+            0 <= row[HEADER_START] <= length and 0 <= row[HEADER_LENGTH] <= length - row[HEADER_START]
+            and header_end <= row[BODY_START] <= length and 0 <= row[BODY_LENGTH] <= length - row[BODY_START]
+            and (head[EXT_END] == 0 or row[HEADER_START] <= head[EXT_START] <= head[EXT_END] <= header_end)
+        ):
+            raise ValueError(f"row {index} is not within the {length} bytes of data")
+        command = kind.__new__(kind)
+        command.code = <int32_t>head[CODE]
+        command.language = <int32_t>head[LANGUAGE]
+        command.version = <int32_t>head[VERSION]
+        command.opaque = <int32_t>head[OPAQUE]
+        command.flag = <int32_t>head[FLAG]
+        command.serialize_type = <int32_t>row[SERIALIZE_TYPE]
+        command._header_start = row[HEADER_START]
+        command._header_length = row[HEADER_LENGTH]
+        command._ext_start = head[EXT_START] if head[EXT_END] else header_end
+        command._ext_end = head[EXT_END] if head[EXT_END] else header_end
+        command._body_start = row[BODY_START]
+        command._body_length = row[BODY_LENGTH]
+        command._texts_unread = True
+        command._data = data
+        return command
+    finally:
+        give_back(&held)
+
+
+cdef inline int find_field(FieldTable table, const Text* key, int first) noexcept:
+    """Which field a key names, −1 for none; they are tried from ``first`` on, as most writers keep an order."""
+    cdef Py_ssize_t length = key.end - key.start
+    cdef int index = first
+    cdef const Field* field
+    for _ in range(table._count):
+        if index >= table._count:
+            index = 0
+        field = &table._fields[index]
+        if field.length == length and memcmp(field.name, key.start, length) == 0:
+            return index
+        index += 1
+    return -1
+
+
+cdef inline object value_of(int kind, const Text* text):
+    """The value that a text is, None where the general reader has to say."""
+    cdef int64_t number
+    cdef Py_ssize_t length = text.end - text.start
+    if text.escaped or kind == OTHER:
+        return None
+    if kind == TEXT:
+        if not rc_is_utf8(text.start, length):
+            return None
+        return PyUnicode_DecodeUTF8(<const char*>text.start, length, NULL)
+    if kind == BOOL:
+        return length == 4 and (
+            text.start[0] | 0x20 == c"t" and text.start[1] | 0x20 == c"r"
+            and text.start[2] | 0x20 == c"u" and text.start[3] | 0x20 == c"e"
+        )
+    if kind == INT:
+        return number if rc_get_decimal(text.start, text.end, INT32_MIN, INT32_MAX, &number) else None
+    return number if rc_get_decimal(text.start, text.end, INT64_MIN, INT64_MAX, &number) else None
+
+
+def read_fields(Received command not None, FieldTable table not None):
+    """Return the values of a header's fields by attribute; None where the ext fields have to be read as a map.
+
+    A field that is absent is not in it, unless it has a stand-in. Fields that the table does not know are passed over.
+    """
+    cdef const uint8_t* data
+    cdef const uint8_t* at
+    cdef const uint8_t* end
+    cdef const uint8_t* header_end
+    cdef Text key, text
+    cdef int index = -1, first
+    cdef uint64_t seen = 0
+    cdef bint binary = command.serialize_type == BINARY
+    cdef dict values
+    cdef object value
+    if not command._texts_unread:
+        return None
+    values = table._stand_ins.copy()
+    data = command._data
+    at = data + command._ext_start
+    end = data + command._ext_end
+    header_end = data + command._header_start + command._header_length
+    while at < end:
+        if binary:
+            if next_binary_entry(&at, header_end, &key, &text) != OK:
+                return None
+        elif next_json_entry(&at, end, &key, &text) != 1 or key.escaped:
+            return None
+        first = index + 1
+        index = find_field(table, &key, first)
+        if index < 0:
+            index = first - 1
+            continue
+        if seen >> index & 1:
+            return None
+        seen |= <uint64_t>1 << index
+        if binary and text.start == text.end:
+            # Java's null: as if it were not there.
+            if table._required >> index & 1:
+                return None
+            continue
+        value = value_of(table._fields[index].kind, &text)
+        if value is None:
+            return None
+        values[<str>table._attributes[index]] = value
+    return values if seen & table._required == table._required else None
