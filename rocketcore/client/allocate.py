@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from rocketcore.errors import ConfigError
@@ -19,9 +19,6 @@ from rocketcore.message import MessageQueue
 __all__ = [
     "STRATEGIES",
     "AllocateStrategy",
-    "allocate_by_config",
-    "allocate_by_machine_room",
-    "allocate_nearby",
     "average",
     "average_by_circle",
     "consistent_hash",
@@ -89,62 +86,12 @@ def _ring_hash(text: str) -> int:
     return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
 
 
-def allocate_by_config(own: Collection[MessageQueue]) -> AllocateStrategy:
-    """Return a strategy that takes a fixed list of queues (``CONFIG``)."""
-    fixed = list(own)
-    return lambda client_id, queues, client_ids: list(fixed)
-
-
-def allocate_by_machine_room(rooms: Collection[str]) -> AllocateStrategy:
-    """Return a strategy over the queues of some rooms only (``MACHINE_ROOM``); a broker is named ``room@name``."""
-
-    def allocate(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        if client_id not in client_ids:
-            return []
-        index = client_ids.index(client_id)
-        near = [queue for queue in queues if queue.broker.count("@") == 1 and queue.broker.split("@")[0] in rooms]
-        quotient, remainder = divmod(len(near), len(client_ids))
-        own = near[quotient * index : quotient * (index + 1)]
-        if remainder > index:
-            own.append(near[index + quotient * len(client_ids)])
-        return own
-
-    return allocate
-
-
-def allocate_nearby(
-    inner: AllocateStrategy, room_of_queue: Callable[[MessageQueue], str], room_of_client: Callable[[str], str]
-) -> AllocateStrategy:
-    """Return a strategy that keeps queues within their room (``MACHINE_ROOM_NEARBY-…``).
-
-    The queues of a room are shared by its members with ``inner``; rooms without members are shared by all.
-    """
-
-    def allocate(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        if client_id not in client_ids:
-            return []
-        queues_by_room: dict[str, list[MessageQueue]] = {}
-        for queue in queues:
-            queues_by_room.setdefault(room_of_queue(queue), []).append(queue)
-        clients_by_room: dict[str, list[str]] = {}
-        for member in client_ids:
-            clients_by_room.setdefault(room_of_client(member), []).append(member)
-        room = room_of_client(client_id)
-        own = inner(client_id, queues_by_room[room], clients_by_room[room]) if room in queues_by_room else []
-        for other in sorted_ids(queues_by_room):
-            if other not in clients_by_room:
-                own += inner(client_id, queues_by_room[other], client_ids)
-        return own
-
-    return allocate
-
-
 STRATEGIES: Final[dict[str, AllocateStrategy]] = {
     "AVG": average,
     "AVG_BY_CIRCLE": average_by_circle,
     "CONSISTENT_HASH": consistent_hash,
 }
-"""The strategies that need no settings, by the name that RocketMQ gives them."""
+"""The strategies by the name that RocketMQ gives them; any other is a function of the application's."""
 
 
 def find_strategy(strategy: str | AllocateStrategy) -> AllocateStrategy:

@@ -187,14 +187,13 @@ async def send_message(
 
 
 async def pull_message(
-    remoting: Remoting, address: str, header: PullMessageRequestHeader, timeout: float, *, lite: bool = False
+    remoting: Remoting, address: str, header: PullMessageRequestHeader, timeout: float
 ) -> PullResult:
     """Pull messages of one queue; the broker holds the request as long as the header says when there are none.
 
     raises  DecodeError for an answer to go on at an offset below 0, beside what a refusal raises
     """
-    code = RequestCode.LITE_PULL_MESSAGE if lite else RequestCode.PULL_MESSAGE
-    response = await remoting.invoke(address, RemotingCommand.request(code, header), timeout)
+    response = await remoting.invoke(address, RemotingCommand.request(RequestCode.PULL_MESSAGE, header), timeout)
     response.raise_for_code(
         address, f"pull of {header.topic!r} queue {header.queue_id} at {header.queue_offset}", _PULL_CODES
     )
@@ -241,24 +240,14 @@ async def query_consumer_offset(
 
 
 async def update_consumer_offset(
-    remoting: Remoting,
-    address: str,
-    group: str,
-    queue: MessageQueue,
-    offset: int,
-    timeout: float,
-    *,
-    oneway: bool = False,
+    remoting: Remoting, address: str, group: str, queue: MessageQueue, offset: int, timeout: float
 ) -> None:
     """Store a group's offset of a queue."""
     header = UpdateConsumerOffsetRequestHeader(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset, bname=queue.broker
     )
-    request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header, oneway=oneway)
-    if oneway:
-        await remoting.invoke_oneway(address, request, timeout)
-    else:
-        await _ask(remoting, address, request, timeout, f"commit of group {group!r} in {queue}")
+    request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+    await _ask(remoting, address, request, timeout, f"commit of group {group!r} in {queue}")
 
 
 async def max_offset(remoting: Remoting, address: str, queue: MessageQueue, timeout: float) -> int:
@@ -277,18 +266,10 @@ async def min_offset(remoting: Remoting, address: str, queue: MessageQueue, time
     return response.header(GetMinOffsetResponseHeader).offset
 
 
-async def search_offset(
-    remoting: Remoting,
-    address: str,
-    queue: MessageQueue,
-    timestamp: int,
-    timeout: float,
-    *,
-    boundary: BoundaryType | None = None,
-) -> int:
+async def search_offset(remoting: Remoting, address: str, queue: MessageQueue, timestamp: int, timeout: float) -> int:
     """Return the offset of the first message of a queue that was stored at ``timestamp`` (milliseconds) or later."""
     header = SearchOffsetRequestHeader(
-        topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp, boundary_type=boundary, bname=queue.broker
+        topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp, bname=queue.broker
     )
     request = RemotingCommand.request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
     response = await _ask(remoting, address, request, timeout, f"offset at time {timestamp} of {queue}")
@@ -323,22 +304,12 @@ async def lock_queues(
 
 
 async def unlock_queues(
-    remoting: Remoting,
-    address: str,
-    group: str,
-    client_id: str,
-    queues: Iterable[MessageQueue],
-    timeout: float,
-    *,
-    oneway: bool = False,
+    remoting: Remoting, address: str, group: str, client_id: str, queues: Iterable[MessageQueue], timeout: float
 ) -> None:
     """Give the locks of queues back."""
     body = UnlockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues)).encode()
-    request = RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body, oneway=oneway)
-    if oneway:
-        await remoting.invoke_oneway(address, request, timeout)
-    else:
-        await _ask(remoting, address, request, timeout, f"unlock of queues of group {group!r}")
+    request = RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body)
+    await _ask(remoting, address, request, timeout, f"unlock of queues of group {group!r}")
 
 
 async def send_message_back(

@@ -130,7 +130,6 @@ class QueueReader:
         self, instance: ClientInstance, portion: QueueRange, settings: ReadSettings, *, concurrent: bool = True
     ) -> None:
         self._instance = instance
-        self._portion = portion
         self._queue = portion.queue
         self._offset, self._end = portion.start, portion.end
         self._settings = settings

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from rocketcore.client import api
 from rocketcore.client.config import ClientConfig
@@ -39,15 +39,11 @@ from rocketcore.protocol.bodies.route import TopicRouteData
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, Deadline
 from rocketcore.transport.client import Remoting
 
-if TYPE_CHECKING:
-    from rocketcore.protocol.command import RemotingCommand
-
 __all__ = ["ClientInstance", "GroupMember"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-RequestHandler = Callable[["RemotingCommand"], Awaitable["RemotingCommand | None"]]
 
 HEARTBEAT_TIMEOUT = 3.0
 SILENT_BROKER_SECONDS = 10.0

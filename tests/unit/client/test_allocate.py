@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from rocketcore.client.allocate import (
+    STRATEGIES,
     AllocateStrategy,
-    allocate_by_config,
-    allocate_by_machine_room,
-    allocate_nearby,
     average,
     average_by_circle,
     consistent_hash,
@@ -27,30 +25,15 @@ def queue_of(value: dict[str, Any]) -> MessageQueue:
     return MessageQueue(value["topic"], value["brokerName"], value["queueId"])
 
 
-def room_of_queue(queue: MessageQueue) -> str:
-    return queue.broker.split("@")[0]
-
-
-def room_of_client(client_id: str) -> str:
-    return client_id.split("-")[0]
-
-
-def strategy_of(record: dict[str, Any]) -> AllocateStrategy:
-    name = record["name"].split("/")[1]
-    return {
-        "AVG": average,
-        "AVG_BY_CIRCLE": average_by_circle,
-        "CONSISTENT_HASH": consistent_hash,
-        "MACHINE_ROOM": allocate_by_machine_room(record["input"]["consumerIdcs"] or ()),
-        "MACHINE_ROOM_NEARBY-AVG": allocate_nearby(average, room_of_queue, room_of_client),
-    }[name]
-
-
-@pytest.mark.parametrize("record", family("hash.jsonl", "allocate/"), ids=name_of)
+@pytest.mark.parametrize(
+    "record",
+    [each for each in family("hash.jsonl", "allocate/") if each["name"].split("/")[1] in STRATEGIES],
+    ids=name_of,
+)
 def test_each_member_gets_what_java_gives_it(record: dict[str, Any]) -> None:
     queues = [queue_of(value) for value in record["input"]["queues"]]
     clients = record["input"]["clients"]
-    allocate = strategy_of(record)
+    allocate = STRATEGIES[record["name"].split("/")[1]]
     for client_id, positions in record["expected"].items():
         assert allocate(client_id, queues, clients) == [queues[position] for position in positions]
 
@@ -62,11 +45,6 @@ def test_every_queue_has_one_owner(strategy: AllocateStrategy, members: int, cou
     clients = sorted_ids(f"10.0.0.{i}@1" for i in range(members))
     shares = [strategy(client_id, queues, clients) for client_id in clients]
     assert sorted(queue for share in shares for queue in share) == sorted(queues)
-
-
-def test_a_fixed_list_is_taken_whoever_else_is_there() -> None:
-    own = [MessageQueue("T", "b", 3)]
-    assert allocate_by_config(own)("me", [MessageQueue("T", "b", 0)], ["me", "you"]) == own
 
 
 def test_client_ids_sort_by_utf16_code_unit() -> None:
