@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from rocketcore.codes import BoundaryType, RequestCode, ResponseCode
+from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import DecodeError
 from rocketcore.message import MessageQueue, SendResult, SendStatus
 from rocketcore.protocol.bodies.client import (
