@@ -70,7 +70,7 @@ _MODULES = {
     "SendResult": "message",
     "SendStatus": "message",
     "SendsFailed": "errors",
-    "TlsConfig": "transport.tls",
+    "TlsConfig": "transport.tls.settings",
     "TransportError": "errors",
     "read_arrow": "client.arrow",
 }
