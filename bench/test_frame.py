@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench import data
-from rocketcore._fast import frame, header
+from rocketcore._fast import command, frame
 from tests.reference import frame as reference
 
 
@@ -29,12 +29,12 @@ def struct_scan(stream: bytes) -> int:
 @pytest.mark.parametrize("row", ["kernel", "struct", "reference"])
 @pytest.mark.parametrize("count", [1, 256])
 def test_scan(benchmark: Any, row: str, count: int) -> None:
-    stream = header.encode_frame(310, 3, 407, 5, 0, None, data.SEND_FIELDS, data.body(64), 1) * count
-    rows = np.zeros((256, frame.FRAME_COLUMNS), np.int64).data
+    stream = command.encode_frame(310, 3, 407, 5, 0, None, data.SEND_FIELDS, data.body(64), 1) * count
+    rows, heads = (np.zeros((256, columns), np.int64).data for columns in (frame.FRAME_COLUMNS, frame.HEAD_COLUMNS))
     benchmark.group = f"frame-scan-{count}"
     benchmark.extra_info |= {"bytes": len(stream), "frames": count}
     if row == "kernel":
-        assert benchmark(frame.scan, stream, 0, len(stream), rows) == (count, len(stream))
+        assert benchmark(frame.read_frames, stream, 0, rows, heads) == (count, len(stream), 310)
     elif row == "struct":
         assert benchmark(struct_scan, stream) == count
     else:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bench import data
-from rocketcore._fast import frame, header
+from rocketcore._fast import command, frame, header
+from rocketcore._fast import properties as properties_kernel
 from tests.reference import header as reference
 from tests.reference import properties as reference_properties
 
@@ -25,7 +26,7 @@ RESPONSE = reference.Header(
 
 
 def encoded(form: str, count: int) -> bytes:
-    return header.encode_frame(*COMMAND, b"hi", FORMS[form]) * count
+    return command.encode_frame(*COMMAND, b"hi", FORMS[form]) * count
 
 
 @pytest.mark.parametrize("count", [1, 32])
@@ -35,12 +36,12 @@ def test_send_to_columns(benchmark: Any, form: str, count: int) -> None:
     chunk = encoded(form, count)
     rows, heads, out = (
         np.zeros((count, columns), np.int64).data
-        for columns in (frame.FRAME_COLUMNS, header.HEAD_COLUMNS, header.SEND_COLUMNS)
+        for columns in (frame.FRAME_COLUMNS, frame.HEAD_COLUMNS, header.SEND_COLUMNS)
     )
     scratch = bytearray(4096)
 
     def read() -> int:
-        found, _, _ = header.read_frames(chunk, 0, rows, heads)
+        found, _, _ = frame.read_frames(chunk, 0, rows, heads)
         return header.scan_send(chunk, rows, heads, 0, found, out, scratch)
 
     benchmark.group = f"send-columns-{form}-{count}"
@@ -57,7 +58,7 @@ def test_read(benchmark: Any, form: str, row: str) -> None:
     benchmark.group = f"header-read-{form}"
     benchmark.extra_info["bytes"] = len(text)
     if row == "kernel":
-        assert benchmark(header.read, text, 0, len(text), FORMS[form]) == COMMAND
+        assert benchmark(command.read, text, 0, len(text), FORMS[form]) == COMMAND
     elif row == "reference":
         assert benchmark(reference.read_binary if FORMS[form] else reference.read_json, text) == COMMAND
     elif form == "json":
@@ -74,40 +75,30 @@ def test_write_response(benchmark: Any, form: str, row: str) -> None:
     serialize_type, ext = FORMS[form], RESPONSE.ext
     assert ext is not None
     if row == "kernel":
-        written = benchmark(header.encode_frame, *RESPONSE, b"", serialize_type)
+        written = benchmark(command.encode_frame, *RESPONSE, b"", serialize_type)
     elif row == "kernel-template":
         written = benchmark(
-            header.encode_send_response, 8, 479, 3, 1234567, ext["msgId"].encode(), None, serialize_type,
+            command.encode_send_response, 8, 479, 3, 1234567, ext["msgId"].encode(), None, serialize_type,
             ext["MSG_REGION"].encode(),
         )  # fmt: skip
     else:
         written = bytes(8) + benchmark(reference.write_binary if serialize_type else reference.write_json, RESPONSE)
-    assert header.read(written, 8, len(written) - 8, serialize_type) == RESPONSE
+    assert command.read(written, 8, len(written) - 8, serialize_type) == RESPONSE
     benchmark.extra_info["bytes"] = len(written)
 
 
 @pytest.mark.parametrize("row", ["kernel", "reference"])
 def test_decode_properties(benchmark: Any, row: str) -> None:
-    text = header.encode_properties(data.properties())
+    text = properties_kernel.encode_properties(data.properties())
     benchmark.group = "properties-decode"
     if row == "kernel":
-        assert benchmark(header.decode_properties, text) == data.properties()
+        assert benchmark(properties_kernel.decode_properties, text) == data.properties()
     else:
         assert benchmark(lambda: reference_properties.decode(text.decode())) == data.properties()
 
 
 @pytest.mark.parametrize("row", ["kernel", "reference"])
-def test_property_value(benchmark: Any, row: str) -> None:
-    text = header.encode_properties(data.properties())
-    benchmark.group = "properties-value"
-    if row == "kernel":
-        assert benchmark(header.property_value, text, 0, len(text), b"UNIQ_KEY") is not None
-    else:
-        assert benchmark(lambda: reference_properties.decode(text.decode())["UNIQ_KEY"])
-
-
-@pytest.mark.parametrize("row", ["kernel", "reference"])
 def test_java_hash(benchmark: Any, row: str) -> None:
     benchmark.group = "java-hash"
-    function = header.java_hash if row == "kernel" else reference.java_hash
+    function = properties_kernel.java_hash if row == "kernel" else reference.java_hash
     assert benchmark(function, "order-tag") == reference.java_hash("order-tag")

@@ -9,15 +9,21 @@ from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from rocketcore._fast.frame cimport FRAME_COLUMNS, SERIALIZE_TYPE
-from rocketcore._fast.header cimport FLAG, HEAD_COLUMNS, OPAQUE, ext_value, put_body_response_header, read_loop
+from rocketcore._fast.command cimport HEADER_FIXED_BOUND, ext_value, put_body_response_header
+from rocketcore._fast.frame cimport (
+    BINARY,
+    FLAG,
+    FRAME_COLUMNS,
+    HEAD_COLUMNS,
+    OPAQUE,
+    SERIALIZE_TYPE,
+    read_loop,
+)
 from rocketcore._fast.reactor cimport PIECES_MAX, Responder
 
 
 cdef enum:
     ROWS_MAX = PIECES_MAX // 2
-    HEADER_BOUND = 256
-    BINARY = 1
 
 
 cdef class ReadyAnswers(Responder):
@@ -41,7 +47,7 @@ cdef class ReadyAnswers(Responder):
     cdef int64_t _limit
     cdef int64_t _rows[ROWS_MAX * FRAME_COLUMNS]
     cdef int64_t _heads[ROWS_MAX * HEAD_COLUMNS]
-    cdef uint8_t _headers[ROWS_MAX * HEADER_BOUND]
+    cdef uint8_t _headers[ROWS_MAX * HEADER_FIXED_BOUND]
     cdef PyObject* _bodies[ROWS_MAX]  # references to what the pieces point into
     cdef int _held
 
@@ -97,7 +103,7 @@ cdef class ReadyAnswers(Responder):
             Py_INCREF(<object>body)
             self._bodies[i] = body
             self._held = <int>i + 1
-            header = self._headers + i * HEADER_BOUND
+            header = self._headers + i * HEADER_FIXED_BOUND
             end = put_body_response_header(
                 header, <int32_t>head[OPAQUE], self._version, row[SERIALIZE_TYPE] == BINARY,
                 PyBytes_GET_SIZE(<object>body),

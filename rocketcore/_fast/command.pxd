@@ -1,9 +1,16 @@
-"""The two forms of a command header, read inline from pointer and end by the loops of header.pyx.
+"""A command header in its two forms, read inline from pointer and end.
 
-Formats and source: header.pyx. Nothing here allocates or keeps a pointer; a ``Text`` lives as long as the data.
+JSON      {"code":…,"extFields":{…},"flag":…,"language":"…","opaque":…,"remark":"…","serializeTypeCurrentRPC":"JSON",
+          "version":…}: keys in any order, standard JSON, ext values texts. Anything else is *unusual* and left to the
+          general reader of rocketcore.protocol, which gives the same command for what both can read
+binary    code i16 · language u8 · version i16 · opaque i32 · flag i32 · remark i32 + n · ext i32 + n, where ext is
+          entries of key i16 + n · value i32 + n
+RocketMQ  remoting/protocol/{RemotingCommand,RemotingSerializable,RocketMQSerializable}.java 5.5.0
+
+The readers neither allocate nor keep a pointer; a ``Text`` lives as long as the data.
 """
 
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, strlen
 
 from rocketcore._fast.status cimport (
@@ -15,6 +22,7 @@ from rocketcore._fast.status cimport (
     REMARK_PAST_HEADER,
     Status,
 )
+from rocketcore._fast.text cimport to_str
 
 
 cdef extern from "rc_bytes.h" nogil:
@@ -32,16 +40,20 @@ cdef extern from "rc_json.h" nogil:
 cdef extern from *:
     """
     /* LanguageCode by ordinal. */
-    static const char *const rc_language_names[14] = {
+    static const char *const rc_language_names[] = {
         "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY",
         "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS",
     };
+    enum { LANGUAGES = sizeof rc_language_names / sizeof rc_language_names[0] };
     """
-    const char* rc_language_names[14]
+    const char* rc_language_names[]
+    const int LANGUAGES
 
 cdef enum:
-    LANGUAGES = 14
+    PYTHON = 3              # ordinal of our own language
+    RESPONSE = 1            # bit of the flag
     BINARY_FIXED_SIZE = 21  # the fixed fields of a binary header, both length words included
+    HEADER_FIXED_BOUND = 256  # more than the fixed fields take in either form, the eight bytes before them included
 
 
 # A text inside the buffer: where it is, and whether it may hold JSON escapes.
@@ -322,3 +334,22 @@ cdef inline Status read_binary(
                 return status
         head.ext.end = at
     return OK
+
+
+# The text as bytes, its JSON escapes resolved.
+cdef object unescaped(const Text* text)
+
+
+cdef inline object text_str(const Text* text):
+    if text.escaped:
+        return unescaped(text).decode()
+    return to_str(text.start, text.end - text.start)
+
+
+# The value of one ext field of a row that ``frame.read_loop`` filled, as bytes; None where absent.
+cdef object ext_value(const uint8_t* base, const int64_t* row, const int64_t* head, bytes name)
+
+# Writes a frame with code 0 and no ext fields up to its body; at most HEADER_FIXED_BOUND bytes. Returns their end.
+cdef uint8_t* put_body_response_header(
+    uint8_t* frame, int32_t opaque, int32_t version, bint binary, Py_ssize_t body_length
+) noexcept nogil

@@ -18,21 +18,29 @@ from libc.string cimport memcmp
 from rocketcore._fast.buffers cimport Borrowed, borrow_rows, give_back
 from rocketcore._fast.command cimport Text, next_binary_entry, next_json_entry, rc_get_decimal, rc_is_utf8
 from rocketcore._fast.frame cimport (
+    BINARY,
     BODY_LENGTH,
     BODY_START,
+    CODE,
+    EXT_END,
+    EXT_START,
+    FLAG,
     FRAME_COLUMNS,
+    HEAD_COLUMNS,
     HEADER_LENGTH,
     HEADER_START,
+    LANGUAGE,
+    OPAQUE,
     SERIALIZE_TYPE,
+    STATUS,
+    VERSION,
 )
-from rocketcore._fast.header cimport CODE, EXT_END, EXT_START, FLAG, HEAD_COLUMNS, LANGUAGE, OPAQUE, STATUS, VERSION
 from rocketcore._fast.status cimport OK
 
-from rocketcore._fast.header import read
+from rocketcore._fast.command import read
 
 
 cdef enum:
-    BINARY = 1
     FIELDS_MAX = 64  # one bit each says which were seen
 
 cdef enum Kind:

@@ -14,5 +14,16 @@ BODY_START: int
 BODY_LENGTH: int
 SERIALIZE_TYPE: int
 FRAME_COLUMNS: int
+CODE: int
+LANGUAGE: int
+VERSION: int
+OPAQUE: int
+FLAG: int
+EXT_START: int
+EXT_END: int
+STATUS: int
+HEAD_COLUMNS: int
 
-def scan(data: ReadableBuffer, start: int, end: int, rows: _Table, limit: int = 16_777_216) -> tuple[int, int]: ...
+def read_frames(
+    data: ReadableBuffer, start: int, rows: _Table, heads: _Table, limit: int = 16_777_216
+) -> tuple[int, int, int]: ...

@@ -367,7 +367,7 @@ def _codec_cases(size: int, batch: int) -> Iterator[tuple[str, int, Callable[[],
     """Yield name, messages of one operation, and the operation."""
     from rocketcore._fast import message as message_kernel
     from rocketcore._fast.crc32 import crc32
-    from rocketcore._fast.header import encode_properties
+    from rocketcore._fast.properties import encode_properties
     from rocketcore.codes import RequestCode, SerializeType
     from rocketcore.protocol.command import RemotingCommand
     from rocketcore.protocol.frame import FrameDecoder

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import xxhash
 
-from rocketcore._fast.header import java_hash
+from rocketcore._fast.properties import java_hash
 from rocketcore.errors import ConfigError
 
 __all__ = ["SELECTORS", "Selector", "find_selector", "select_by_java_hash", "select_by_xxhash"]

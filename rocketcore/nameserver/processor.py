@@ -16,8 +16,8 @@ from typing import Final
 
 from xxhash import xxh3_128_intdigest
 
+from rocketcore._fast.command import encode_body_responses, find_ext_of_all
 from rocketcore._fast.crc32 import crc32
-from rocketcore._fast.header import encode_body_responses, find_ext_of_all
 from rocketcore.codes import CURRENT_VERSION, ORDER_TOPIC_NAMESPACE, RequestCode, ResponseCode, TopicSysFlag
 from rocketcore.errors import ConfigError, DecodeError, NoPermission
 from rocketcore.nameserver.config import RunningConfig

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Container
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rocketcore._fast import header as header_kernel
+from rocketcore._fast import command as command_kernel
 from rocketcore._fast.fields import Received, read_fields
 from rocketcore.codes import (
     CURRENT_VERSION,
@@ -155,7 +155,7 @@ class RemotingCommand(Received):
 
     def encode(self) -> bytes:
         """Return the whole frame; raises LocalProtocolError where it is longer than any peer accepts."""
-        frame = header_kernel.encode_frame(
+        frame = command_kernel.encode_frame(
             self.code,
             self.language if self.language >= 0 else int(LanguageCode.OTHER),
             self.version,
@@ -188,11 +188,11 @@ class RemotingCommand(Received):
 def decode_command(
     data: bytes, header_start: int, header_length: int, body_start: int, body_length: int, serialize_type: int
 ) -> RemotingCommand:
-    """Build the command of one row of ``_fast.frame.scan``; the body is copied.
+    """Build the command of one row of ``_fast.frame.read_frames``; the body is copied.
 
     raises  DecodeError with the position in ``data``
     """
-    values: HeaderValues | None = header_kernel.read(data, header_start, header_length, serialize_type)
+    values: HeaderValues | None = command_kernel.read(data, header_start, header_length, serialize_type)
     if values is None:
         values = read_json_header(data[header_start : header_start + header_length], header_start)
     code, language, version, opaque, flag, remark, ext_fields = values

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from rocketcore._fast import frame as frame_kernel
-from rocketcore._fast import header as header_kernel
 from rocketcore._fast.fields import take
-from rocketcore._fast.header import read_frames
+from rocketcore._fast.frame import read_frames
 from rocketcore.codes import FRAME_MAX_BYTES
 from rocketcore.errors import DecodeError
 from rocketcore.protocol.command import RemotingCommand, decode_command
@@ -34,7 +33,7 @@ class Chunk:
 
     data   what was received
     code   the request code of all rows; -1 where they differ, or one is a response or unusual
-    rows   int64[count, 6], ``_fast.frame`` columns      heads   int64[count, 8], ``_fast.header`` columns
+    rows   int64[count, 6], heads   int64[count, 8]: columns of ``_fast.frame``
 
     Both tables belong to the reader and are overwritten by the next chunk: a handler takes what it needs from them
     before it returns. ``data`` may be kept.
@@ -47,7 +46,7 @@ class Chunk:
         self.count = 0
         self.code = -1
         self.rows = Table(capacity, frame_kernel.FRAME_COLUMNS).view
-        self.heads = Table(capacity, header_kernel.HEAD_COLUMNS).view
+        self.heads = Table(capacity, frame_kernel.HEAD_COLUMNS).view
 
     def command(self, index: int) -> RemotingCommand:
         """Return the command of a row, which refers to ``data``; raises DecodeError where its header is broken."""

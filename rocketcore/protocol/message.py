@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from rocketcore._fast import message as kernel
-from rocketcore._fast.header import decode_properties, decode_text, encode_properties
+from rocketcore._fast.properties import decode_properties, decode_text, encode_properties
 from rocketcore.addresses import host_text
 from rocketcore.codes import MAX_MESSAGE_BYTES, RETRY_TOPIC_PREFIX, MessageSysFlag
 from rocketcore.errors import DecodeError

@@ -16,8 +16,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from rocketcore._fast import command as command_kernel
 from rocketcore._fast import frame as frame_kernel
-from rocketcore._fast import header as header_kernel
 from rocketcore.codes import CURRENT_VERSION, LanguageCode, RemotingFlag, ResponseCode, Version
 from rocketcore.errors import (
     BrokerError,
@@ -39,11 +39,11 @@ __all__ = ["Channel"]
 
 logger = logging.getLogger(__name__)
 
-_CODE: Final = header_kernel.CODE
-_VERSION: Final = header_kernel.VERSION
-_OPAQUE: Final = header_kernel.OPAQUE
-_FLAG: Final = header_kernel.FLAG
-_STATUS: Final = header_kernel.STATUS
+_CODE: Final = frame_kernel.CODE
+_VERSION: Final = frame_kernel.VERSION
+_OPAQUE: Final = frame_kernel.OPAQUE
+_FLAG: Final = frame_kernel.FLAG
+_STATUS: Final = frame_kernel.STATUS
 _FRAME_START: Final = frame_kernel.FRAME_START
 _SERIALIZE_TYPE: Final = frame_kernel.SERIALIZE_TYPE
 _RESPONSE: Final = int(RemotingFlag.RESPONSE)
@@ -309,7 +309,7 @@ class Channel(Outbound):
         heads = chunk.heads
         if not heads[index, _FLAG] & _ONEWAY:
             self.write(
-                header_kernel.encode_frame(
+                command_kernel.encode_frame(
                     int(code),
                     int(LanguageCode.PYTHON),
                     CURRENT_VERSION,

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
-from rocketcore._fast.header import encode_properties
 from rocketcore._fast.message import encode_batch
+from rocketcore._fast.properties import encode_properties
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.store import MessageStore, StoreConfig

@@ -25,12 +25,12 @@ aside, 256 MiB of it, and surrounds what is in use, so that the memory of the pr
 
 PLANTED = """
 import ctypes
-from rocketcore._fast import header
+from rocketcore._fast import properties
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 block = libc.malloc(16)
 ctypes.memset(block, 65, 16)
-header.decode_text((ctypes.c_char * 17).from_address(block))
+properties.decode_text((ctypes.c_char * 17).from_address(block))
 """
 """Makes a kernel read one byte past a block."""
 

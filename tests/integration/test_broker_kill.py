@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore._fast.header import encode_properties
+from rocketcore._fast.properties import encode_properties
 from rocketcore.broker.record import RecordReader
 from rocketcore.codes import RequestCode
 from rocketcore.protocol.bodies.topic import KVTable

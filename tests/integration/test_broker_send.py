@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore._fast.header import decode_properties
 from rocketcore._fast.message import encode_batch
+from rocketcore._fast.properties import decode_properties
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.codes import CURRENT_VERSION, MessageSysFlag, RequestCode, ResponseCode

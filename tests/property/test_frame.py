@@ -1,4 +1,4 @@
-"""The frame scan against the oracle, on streams of frames, cut and damaged."""
+"""Frame boundaries against the oracle, on streams of frames, cut and damaged."""
 
 from __future__ import annotations
 
@@ -35,25 +35,26 @@ def damaged(draw: st.DrawFn) -> bytes:
 def test_is_the_oracle(data: bytes, start: int, capacity: int, limit: int) -> None:
     start = min(start, len(data))
     rows = np.zeros((capacity, frame.FRAME_COLUMNS), np.int64)
+    heads = np.zeros((capacity, frame.HEAD_COLUMNS), np.int64)
     try:
         want = reference.scan(data, start, len(data), capacity, limit)
     except DecodeError as error:
         with pytest.raises(DecodeError) as caught:
-            frame.scan(data, start, len(data), rows, limit)
+            frame.read_frames(data, start, rows, heads, limit)
         assert (caught.type, caught.value.position) == (type(error), error.position)  # noqa: PT017
         return
-    count, position = frame.scan(data, start, len(data), rows, limit)
+    count, position, _ = frame.read_frames(data, start, rows, heads, limit)
     assert ([tuple(row) for row in rows[:count].tolist()], position) == want
 
 
 @given(data=STREAMS, cuts=st.lists(st.integers(0, 500), max_size=5))
 def test_any_split_gives_the_same_frames(data: bytes, cuts: list[int]) -> None:
-    rows = np.zeros((2, frame.FRAME_COLUMNS), np.int64)
+    rows, heads = np.zeros((2, frame.FRAME_COLUMNS), np.int64), np.zeros((2, frame.HEAD_COLUMNS), np.int64)
     found: list[list[int]] = []
     position = 0
     for end in [*sorted(min(cut, len(data)) for cut in cuts), len(data)]:
         while True:
-            count, position = frame.scan(data, position, end, rows)
+            count, position, _ = frame.read_frames(data[:end], position, rows, heads)
             found += rows[:count].tolist()
             if count < len(rows):
                 break

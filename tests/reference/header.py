@@ -56,7 +56,7 @@ def java_hash(text: str) -> int:
 
 
 def read_json(data: bytes) -> Header | None:
-    """Read a JSON header; None where it is unusual (``rocketcore/_fast/header.pyx`` says what that is)."""
+    """Read a JSON header; None where it is unusual (``rocketcore/_fast/command.pxd`` says what that is)."""
     try:
         top = json.loads(data.decode(), object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):

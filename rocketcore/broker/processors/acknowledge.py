@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from rocketcore._fast.header import encode_send_response
+from rocketcore._fast.command import encode_send_response
 from rocketcore.broker.store import MessageStore, PutStatus
 from rocketcore.codes import CURRENT_VERSION, RemotingFlag, ResponseCode
 from rocketcore.protocol.command import RemotingCommand

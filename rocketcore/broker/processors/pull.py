@@ -8,7 +8,7 @@ from array import array
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from rocketcore._fast.header import encode_pull_response_header, read_pull
+from rocketcore._fast.command import encode_pull_response_header, read_pull
 from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.services.long_poll import HeldPull, LongPoll
 from rocketcore.broker.store import GetStatus

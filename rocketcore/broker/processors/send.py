@@ -19,8 +19,6 @@ from rocketcore._fast.header import (
     SEND_STATUS,
     SEND_TOPIC_LENGTH,
     SEND_TOPIC_START,
-    decode_properties,
-    encode_properties,
     scan_send,
 )
 from rocketcore._fast.message import (
@@ -34,6 +32,7 @@ from rocketcore._fast.message import (
     offset_msg_id,
     waits_for_flush,
 )
+from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.hosts import born_host

@@ -5,7 +5,7 @@ Java: ``AbstractSendMessageProcessor.consumerSendMsgBack`` (5.5.0).
 
 from __future__ import annotations
 
-from rocketcore._fast.header import decode_properties, encode_properties
+from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.record import RecordReader
 from rocketcore.broker.services.delay import schedule

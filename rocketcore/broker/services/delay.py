@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from rocketcore._fast.header import decode_properties, encode_properties
+from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore.broker.record import RecordReader, StoredRecord
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.store import MessageStore, PutResult, PutStatus, StoredMessage

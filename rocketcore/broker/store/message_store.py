@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 
 from rocketcore._fast import message as kernel
 from rocketcore._fast.consume_queue import UNIT_SIZE, is_queued, put_units
-from rocketcore._fast.header import SEND_BODY_LENGTH, SEND_PROPERTIES_LENGTH, SEND_QUEUE_ID, decode_properties
+from rocketcore._fast.header import SEND_BODY_LENGTH, SEND_PROPERTIES_LENGTH, SEND_QUEUE_ID
+from rocketcore._fast.properties import decode_properties
 from rocketcore.broker.store.checkpoint import RunMark
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 from enum import Enum
 
-from rocketcore._fast.header import java_hash
+from rocketcore._fast.properties import java_hash
 from rocketcore.filter import SUBSCRIBE_ALL, parse_tags
 from rocketcore.protocol.bodies.base import Body, body, wire
 

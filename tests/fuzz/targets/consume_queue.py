@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from rocketcore._fast import consume_queue, header
+from rocketcore._fast import consume_queue, properties
 from rocketcore.errors import ConfigError, DecodeError
 from rocketcore.filter import TagFilter, parse_tags
 from rocketcore.protocol.bodies.heartbeat import SubscriptionData
@@ -37,10 +37,10 @@ def expression(text: str) -> TagFilter | None:
     except ConfigError:
         assert not text.replace("|", ""), text
         return None
-    assert list(chosen.codes) == sorted({header.java_hash(tag) for tag in chosen.tags})
+    assert list(chosen.codes) == sorted({properties.java_hash(tag) for tag in chosen.tags})
     for tag in chosen.tags:
         assert chosen.matches(tag)
-        assert chosen.matches_code(header.java_hash(tag))
+        assert chosen.matches_code(properties.java_hash(tag))
     again = parse_tags(" || ".join(chosen.tags))
     if "*" not in chosen.tags:
         assert (again.tags, again.codes) == (chosen.tags, chosen.codes)

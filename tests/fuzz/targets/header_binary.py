@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from rocketcore._fast import frame, header
+from rocketcore._fast import command, frame
 from rocketcore.errors import DecodeError
 from rocketcore.protocol.command import decode_command
 from tests.fixtures.vectors import vectors
@@ -20,10 +20,10 @@ def run(data: bytes) -> None:
     want = refused(lambda: reference.read_binary(data))
     if want is None:
         with pytest.raises(DecodeError) as caught:
-            header.read(exact(data), 0, len(data), 1)
+            command.read(exact(data), 0, len(data), 1)
         assert 0 <= caught.value.position <= len(data)
         return
-    values = header.read(exact(data), 0, len(data), 1)
+    values = command.read(exact(data), 0, len(data), 1)
     assert values == want
     find_each(data, values)
     once = rewritten(data)
@@ -33,16 +33,16 @@ def run(data: bytes) -> None:
 def find_each(data: bytes, values: reference.Header) -> None:
     """Find every ext field by its key, in a buffer that ends with the header."""
     whole = exact(reference_frame.frame(data, b"", 1))
-    rows, heads = np.zeros((1, frame.FRAME_COLUMNS), np.int64), np.zeros((1, header.HEAD_COLUMNS), np.int64)
-    assert header.read_frames(whole, 0, rows, heads)[0] == 1
-    columns = [header.CODE, header.LANGUAGE, header.VERSION, header.OPAQUE, header.FLAG, header.STATUS]
+    rows, heads = np.zeros((1, frame.FRAME_COLUMNS), np.int64), np.zeros((1, frame.HEAD_COLUMNS), np.int64)
+    assert frame.read_frames(whole, 0, rows, heads)[0] == 1
+    columns = [frame.CODE, frame.LANGUAGE, frame.VERSION, frame.OPAQUE, frame.FLAG, frame.STATUS]
     assert heads[0][columns].tolist() == [*values[:5], 0]
     for name, value in (values[6] or {}).items():
         if values[4] == 0 and "\ufffd" not in name:  # a key that was not UTF-8 is found by its bytes
-            found = header.find_ext_of_all(whole, rows, heads, 0, 1, name.encode(), b"")
+            found = command.find_ext_of_all(whole, rows, heads, 0, 1, name.encode(), b"")
             assert found is not None
             assert reference.java_text(found[0]) == value
-    assert header.find_ext_of_all(whole, rows, heads, 0, 1, b"", b"") is None
+    assert command.find_ext_of_all(whole, rows, heads, 0, 1, b"", b"") is None
 
 
 def rewritten(data: bytes) -> bytes:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from rocketcore._fast import frame, header
+from rocketcore._fast import command as command_kernel
+from rocketcore._fast import frame
 from rocketcore.protocol import command, json_header
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, exact, refused
@@ -17,7 +18,7 @@ from tests.reference import header as reference
 
 
 def run(data: bytes) -> None:
-    values = header.read(exact(data), 0, len(data), 0)
+    values = command_kernel.read(exact(data), 0, len(data), 0)
     assert values == reference.read_json(data)
     general = refused(lambda: json_header.read_json_header(data))
     if values is not None:
@@ -33,16 +34,16 @@ def run(data: bytes) -> None:
 def find_each(data: bytes, values: reference.Header) -> None:
     """Find every ext field by its key, in a buffer that ends with the header."""
     whole = exact(reference_frame.frame(data, b"", 0))
-    rows, heads = np.zeros((1, frame.FRAME_COLUMNS), np.int64), np.zeros((1, header.HEAD_COLUMNS), np.int64)
-    assert header.read_frames(whole, 0, rows, heads)[0] == 1
-    assert heads[0][header.STATUS] == 0
-    if heads[0][header.FLAG] == 0:
+    rows, heads = np.zeros((1, frame.FRAME_COLUMNS), np.int64), np.zeros((1, frame.HEAD_COLUMNS), np.int64)
+    assert frame.read_frames(whole, 0, rows, heads)[0] == 1
+    assert heads[0][frame.STATUS] == 0
+    if heads[0][frame.FLAG] == 0:
         ext = values[6] or {}
         for name, value in ext.items():
-            assert header.find_ext_of_all(whole, rows, heads, 0, 1, name.encode(), b"?") == (
+            assert command_kernel.find_ext_of_all(whole, rows, heads, 0, 1, name.encode(), b"?") == (
                 None if "?" in ext else [value.encode()]
             )
-            assert header.find_ext_of_all(whole, rows, heads, 0, 1, name.encode(), name.encode()) is None
+            assert command_kernel.find_ext_of_all(whole, rows, heads, 0, 1, name.encode(), name.encode()) is None
 
 
 def rewritten(data: bytes) -> bytes:

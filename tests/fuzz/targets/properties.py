@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rocketcore._fast import header, message
+from rocketcore._fast import message
+from rocketcore._fast import properties as properties_kernel
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, exact
 from tests.reference import header as reference
@@ -18,23 +19,18 @@ from tests.reference import properties as reference_properties
 def run(data: bytes) -> None:
     block = exact(data)
     pairs = dict(reference_message.properties_of(data))
-    found = header.decode_properties(block)
+    found = properties_kernel.decode_properties(block)
     assert found == {
         reference.java_text(name): reference.java_text(value) for name, value in reference_message.properties_of(data)
     }
-    for name in [*pairs, b"TAGS", b"?"]:
-        assert header.property_value(block, 0, len(data), name) == pairs.get(name)
-        middle = len(data) // 2
-        part = dict(reference_message.properties_of(data[middle:]))
-        assert header.property_value(block, middle, len(data) - middle, name) == part.get(name)
     tags = pairs.get(b"TAGS")
     text = reference.java_text(data)
-    assert header.decode_text(block) == text
-    assert header.java_hash(text) == reference.java_hash(text)
+    assert properties_kernel.decode_text(block) == text
+    assert properties_kernel.java_hash(text) == reference.java_hash(text)
     assert message.tags_code(block) == (0 if tags is None else reference.java_hash(reference.java_text(tags)))
-    written = header.encode_properties(found)
+    written = properties_kernel.encode_properties(found)
     assert written == reference_properties.encode(found).encode()
-    assert header.decode_properties(written) == found
+    assert properties_kernel.decode_properties(written) == found
 
 
 def seeds() -> Iterable[bytes]:

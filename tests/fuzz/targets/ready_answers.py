@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rocketcore._fast import header
+from rocketcore._fast import command as command_kernel
 from rocketcore._fast.answers import ReadyAnswers
 from rocketcore.codes import LanguageCode, RemotingFlag
 from rocketcore.errors import DecodeError
@@ -60,7 +60,7 @@ def expected(stream: bytes) -> bytes | None:
         if body is None or "zone" in fields:
             return None
         answers.append(
-            header.encode_frame(
+            command_kernel.encode_frame(
                 0, LanguageCode.PYTHON, VERSION, command.opaque, RemotingFlag.RESPONSE, None, None, body, kind
             )
         )
@@ -70,7 +70,7 @@ def expected(stream: bytes) -> bytes | None:
 def seeds() -> Iterable[bytes]:
     for kind in (0, 1):
         asked = [
-            header.encode_frame(CODE, 0, 401, opaque, 0, None, {"topic": topic, **more}, b"", kind)
+            command_kernel.encode_frame(CODE, 0, 401, opaque, 0, None, {"topic": topic, **more}, b"", kind)
             for opaque, (topic, more) in enumerate(
                 [("orders", {}), ("T", {"acceptStandardJsonOnly": "true"}), ("Ü\ufffd", {}), ("T", {"zone": "z"})]
             )

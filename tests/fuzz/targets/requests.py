@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rocketcore._fast import command as command_kernel
 from rocketcore._fast import frame, header, message
 from rocketcore.errors import DecodeError
 from tests.fixtures.vectors import vectors
@@ -43,9 +44,9 @@ def run(data: bytes) -> None:
         parts = payload.split(JOINT)
         stream = b"".join(reference_frame.frame(part, b"body%d" % i, form >> 1) for i, part in enumerate(parts))
     block = exact(stream)
-    rows, heads = np.zeros((ROWS, frame.FRAME_COLUMNS), np.int64), np.zeros((ROWS, header.HEAD_COLUMNS), np.int64)
+    rows, heads = np.zeros((ROWS, frame.FRAME_COLUMNS), np.int64), np.zeros((ROWS, frame.HEAD_COLUMNS), np.int64)
     try:
-        count, _, code = header.read_frames(block, 0, rows, heads)
+        count, _, code = frame.read_frames(block, 0, rows, heads)
     except DecodeError:
         return
     read = [whole(block, row, head) for row, head in zip(rows[:count], heads[:count], strict=True)]
@@ -54,10 +55,10 @@ def run(data: bytes) -> None:
     assert code == (codes.pop() if alike else -1)
     for index, command in enumerate(read):
         if command is not None:
-            check_pull(header.read_pull(block, rows, heads, index), command)
+            check_pull(command_kernel.read_pull(block, rows, heads, index), command)
     if None not in read:
         for name in NAMES:
-            check_finding(header.find_ext_of_all(block, rows, heads, 0, count, name, b"b"), read, name.decode())
+            check_finding(command_kernel.find_ext_of_all(block, rows, heads, 0, count, name, b"b"), read, name.decode())
     check_sends(stream, block, rows, heads, read, room)
 
 
@@ -69,7 +70,7 @@ def whole(block: memoryview, row: Any, head: Any) -> reference.Header | None:
         want = reference.read_binary(text) if kind else reference.read_json(text)
     except DecodeError:
         want = None
-    assert head[header.STATUS] == (want is None)
+    assert head[frame.STATUS] == (want is None)
     return want
 
 

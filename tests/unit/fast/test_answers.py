@@ -13,7 +13,7 @@ from rocketcore.codes import LanguageCode, RemotingFlag
 if sys.platform != "linux":
     pytest.skip("part of the reactor, which is Linux only", allow_module_level=True)
 
-from rocketcore._fast import header
+from rocketcore._fast import command
 from rocketcore._fast.answers import ReadyAnswers
 from rocketcore._fast.reactor import Responder
 
@@ -30,13 +30,13 @@ def question(topic: str | None = "orders", opaque: int = 1, kind: int = JSON, **
     fields = {} if topic is None else {"topic": topic}
     values = {"code": 105, "flag": 0, "version": 401, "body": b"", "fields": {}} | changes
     fields |= values["fields"]
-    return header.encode_frame(
+    return command.encode_frame(
         values["code"], 0, values["version"], opaque, values["flag"], None, fields, values["body"], kind
     )
 
 
 def answer(body: bytes, opaque: int = 1, kind: int = JSON) -> bytes:
-    return header.encode_frame(0, LanguageCode.PYTHON, 479, opaque, RemotingFlag.RESPONSE, None, None, body, kind)
+    return command.encode_frame(0, LanguageCode.PYTHON, 479, opaque, RemotingFlag.RESPONSE, None, None, body, kind)
 
 
 @pytest.mark.parametrize("kind", [JSON, BINARY])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rocketcore._fast import command as command_kernel
 from rocketcore._fast import frame, header
 from rocketcore.codes import LanguageCode, RemotingFlag
 from rocketcore.errors import DecodeError, LocalProtocolError
@@ -29,20 +30,20 @@ class Tables:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.rows = np.zeros((64, frame.FRAME_COLUMNS), np.int64)
-        self.heads = np.full((64, header.HEAD_COLUMNS), -77, np.int64)
-        self.count, position, _ = header.read_frames(data, 0, self.rows, self.heads)
+        self.heads = np.full((64, frame.HEAD_COLUMNS), -77, np.int64)
+        self.count, position, _ = frame.read_frames(data, 0, self.rows, self.heads)
         assert position == len(data)
 
     def ext(self, key: str) -> bytes | None:
         """The value of an ext field of the first frame."""
         heads = self.heads.copy()
-        heads[0][header.FLAG] = 0
-        found = header.find_ext_of_all(self.data, self.rows, heads, 0, 1, key.encode(), b"not there: \xff")
+        heads[0][frame.FLAG] = 0
+        found = command_kernel.find_ext_of_all(self.data, self.rows, heads, 0, 1, key.encode(), b"not there: \xff")
         return None if found is None else found[0]
 
     def read(self, index: int = 0) -> Any:
         _, start, length, _, _, serialize_type = self.rows[index]
-        return header.read(self.data, start, length, serialize_type)
+        return command_kernel.read(self.data, start, length, serialize_type)
 
     def send(self, scratch: int = 4096) -> tuple[list[dict[str, int]], bytearray]:
         names = [name for name in dir(header) if name.startswith("SEND_") and name != "SEND_COLUMNS"]
@@ -95,8 +96,8 @@ def test_reads_what_java_writes(vector: dict[str, Any]) -> None:
     want = expected(vector["decoded"])
     assert tables.read() == want
     head = tables.heads[0]
-    assert head[header.STATUS] == 0
-    columns = [header.CODE, header.LANGUAGE, header.VERSION, header.OPAQUE, header.FLAG]
+    assert head[frame.STATUS] == 0
+    columns = [frame.CODE, frame.LANGUAGE, frame.VERSION, frame.OPAQUE, frame.FLAG]
     assert head[columns].tolist() == [want.code, want.language, want.version, want.opaque, want.flag]
     for key, value in (want.ext or {}).items():
         assert tables.ext(key) == value.encode()
@@ -113,9 +114,9 @@ def test_writes_what_java_writes(vector: dict[str, Any]) -> None:
     )  # fmt: skip
     if "error" in vector["decoded"]:
         with pytest.raises(LocalProtocolError, match="key"):
-            header.encode_frame(*command)
+            command_kernel.encode_frame(*command)
         return
-    written = header.encode_frame(*command)
+    written = command_kernel.encode_frame(*command)
     if serialize_type == BINARY and not -0x8000 <= given["code"] <= 0x7FFF:
         assert written[4] == JSON, "Java cuts the code to 16 bits"
         assert Tables(written).read()[0] == given["code"]
@@ -132,7 +133,7 @@ def test_writes_what_java_writes(vector: dict[str, Any]) -> None:
 def test_odd_json_is_read_as_java_does_or_left_to_the_general_reader(vector: dict[str, Any]) -> None:
     tables = Tables(bytes.fromhex(vector["hex"]))
     found = tables.read()
-    assert (found is None) == (tables.heads[0][header.STATUS] == 1)
+    assert (found is None) == (tables.heads[0][frame.STATUS] == 1)
     if found is not None:
         assert found == expected(vector["decoded"])
 
@@ -156,12 +157,12 @@ def test_usual_json_needs_no_general_reader(vector: dict[str, Any]) -> None:
 def test_odd_binary_headers(vector: dict[str, Any]) -> None:
     tables = Tables(bytes.fromhex(vector["hex"]))
     if "error" in vector["decoded"]:
-        assert tables.heads[0][header.STATUS] == 1
+        assert tables.heads[0][frame.STATUS] == 1
         with pytest.raises(DecodeError) as caught:
             tables.read()
         assert 8 <= caught.value.position <= len(tables.data)
     else:
-        assert tables.heads[0][header.STATUS] == 0
+        assert tables.heads[0][frame.STATUS] == 0
         assert tables.read() == expected(vector["decoded"])
 
 
@@ -170,28 +171,28 @@ def test_specification_example_json() -> None:
         b'{"code":105,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":7,'
         b'"serializeTypeCurrentRPC":"JSON","version":479}'
     )
-    written = header.encode_frame(105, 0, 479, 7, 0, None, {"topic": "T"}, b"", JSON)
+    written = command_kernel.encode_frame(105, 0, 479, 7, 0, None, {"topic": "T"}, b"", JSON)
     assert written == bytes.fromhex("0000007f0000007b") + text
 
 
 def test_specification_example_binary() -> None:
-    written = header.encode_frame(105, 0, 479, 7, 0, None, {"topic": "T"}, b"ab", BINARY)
+    written = command_kernel.encode_frame(105, 0, 479, 7, 0, None, {"topic": "T"}, b"ab", BINARY)
     want = "00000027 01000021 0069 00 01df 00000007 00000000 00000000 0000000c 0005 746f706963 00000001 54 6162"
     assert written == bytes.fromhex(want)
 
 
 def test_one_bad_header_spoils_no_other() -> None:
-    good = header.encode_frame(105, 0, 479, 7, 0, None, {"topic": "T"}, b"ab", BINARY)
+    good = command_kernel.encode_frame(105, 0, 479, 7, 0, None, {"topic": "T"}, b"ab", BINARY)
     bad = reference_frame.frame(b"\x00" * 5, b"", BINARY)
     tables = Tables(good + bad + good)
-    assert tables.heads[:3, header.STATUS].tolist() == [0, 1, 0]
+    assert tables.heads[:3, frame.STATUS].tolist() == [0, 1, 0]
     assert tables.read(2)[3] == 7
 
 
 @pytest.mark.parametrize("serialize_type", [JSON, BINARY])
 def test_values_are_texts_of_any_kind(serialize_type: int) -> None:
     ext = {"é\x01": '\x00\x1f\x7f"\\/\u2028😀', "b" * 300: "x" * 5000, "c": " "}
-    tables = Tables(header.encode_frame(-5, 3, -1, -(2**31), 2**31 - 1, "中\n", ext, b"body", serialize_type))
+    tables = Tables(command_kernel.encode_frame(-5, 3, -1, -(2**31), 2**31 - 1, "中\n", ext, b"body", serialize_type))
     assert tables.read() == (-5, 3, -1, -(2**31), 2**31 - 1, "中\n", ext)
     for key, value in ext.items():
         assert tables.ext(key) == value.encode()
@@ -200,19 +201,19 @@ def test_values_are_texts_of_any_kind(serialize_type: int) -> None:
 @pytest.mark.parametrize("serialize_type", [JSON, BINARY])
 def test_many_ext_fields(serialize_type: int) -> None:
     ext = {f"key{i}": str(i) for i in range(1000)}
-    assert Tables(header.encode_frame(1, 3, 0, 0, 0, None, ext, b"", serialize_type)).read()[6] == ext
+    assert Tables(command_kernel.encode_frame(1, 3, 0, 0, 0, None, ext, b"", serialize_type)).read()[6] == ext
 
 
 def test_none_is_not_written() -> None:
-    written = header.encode_frame(1, 3, 0, 0, 0, None, {"a": None, "b": "1"}, b"", JSON)
+    written = command_kernel.encode_frame(1, 3, 0, 0, 0, None, {"a": None, "b": "1"}, b"", JSON)
     assert Tables(written).read()[5:] == (None, {"b": "1"})
 
 
 def test_unpaired_surrogates_become_question_marks() -> None:
     ext = {"k\udc00": "\ud83d\ude00 \ud83d", "n": None}
-    frame_bytes = header.encode_frame(1, 3, 0, 0, 0, "\udfff", ext, b"", JSON)
+    frame_bytes = command_kernel.encode_frame(1, 3, 0, 0, 0, "\udfff", ext, b"", JSON)
     assert Tables(frame_bytes).read()[5:] == ("?", {"k?": "😀 ?"})
-    answer = header.encode_pull_response_header(0, 1, 2, "\udfff", 0, 0, 0, 0, 0, JSON)
+    answer = command_kernel.encode_pull_response_header(0, 1, 2, "\udfff", 0, 0, 0, 0, 0, JSON)
     assert Tables(answer).read()[5] == "?"
 
 
@@ -237,9 +238,9 @@ def test_what_is_not_a_command(arguments: dict[str, Any], error: type[Exception]
         "code": 1, "language": 3, "version": 0, "opaque": 0, "flag": 0, "remark": None, "ext_fields": None, "body": b"",
         "serialize_type": JSON,
     }  # fmt: skip
-    header.encode_frame(**good)
+    command_kernel.encode_frame(**good)
     with pytest.raises(error):
-        header.encode_frame(**(good | arguments))
+        command_kernel.encode_frame(**(good | arguments))
 
 
 # ---- sends
@@ -255,7 +256,9 @@ def test_sends_of_java(vector: dict[str, Any]) -> None:
     ext = {key: value for key, value in ext.items() if key != "extra"}
     body = tables.data[tables.rows[0][frame.BODY_START] :]
     serialize_type = TYPES[vector["input"]["serializeType"]]
-    plain = Tables(header.encode_frame(code, language, version, opaque, flag, remark, ext, body, serialize_type))
+    plain = Tables(
+        command_kernel.encode_frame(code, language, version, opaque, flag, remark, ext, body, serialize_type)
+    )
     [row], scratch = plain.send()
     assert row["STATUS"] == (0 if "/send-v2@" in vector["name"] else 1)
     if row["STATUS"] == 0:
@@ -290,7 +293,7 @@ def check_send(tables: Tables, index: int, row: dict[str, int], scratch: bytearr
 def send_frame(
     serialize_type: int, changes: dict[str, str | None] | None = None, code: int = 310, flag: int = 0
 ) -> bytes:
-    return header.encode_frame(code, 3, 407, 9, flag, None, SEND | (changes or {}), b"hi", serialize_type)
+    return command_kernel.encode_frame(code, 3, 407, 9, flag, None, SEND | (changes or {}), b"hi", serialize_type)
 
 
 @pytest.mark.parametrize("serialize_type", [JSON, BINARY])
@@ -375,30 +378,30 @@ def test_tables_that_do_not_fit_the_data_are_refused() -> None:
     with pytest.raises(ValueError, match="not within"):
         header.scan_send(short, tables.rows, tables.heads, 0, 1, out, bytearray(100))
     with pytest.raises(ValueError, match="not of this data"):
-        header.find_ext_of_all(short, tables.rows, tables.heads, 0, 1, b"a", b"z")
+        command_kernel.find_ext_of_all(short, tables.rows, tables.heads, 0, 1, b"a", b"z")
     with pytest.raises(ValueError, match="not within"):
-        header.read_pull(short, tables.rows, tables.heads, 0)
+        command_kernel.read_pull(short, tables.rows, tables.heads, 0)
     with pytest.raises(IndexError):
-        header.read_pull(tables.data, tables.rows, tables.heads, 64)
+        command_kernel.read_pull(tables.data, tables.rows, tables.heads, 64)
     with pytest.raises(IndexError):
-        header.find_ext_of_all(tables.data, tables.rows, tables.heads, 0, 65, b"a", b"z")
-    tables.heads[0][header.EXT_END] = len(tables.data) + 1
+        command_kernel.find_ext_of_all(tables.data, tables.rows, tables.heads, 0, 65, b"a", b"z")
+    tables.heads[0][frame.EXT_END] = len(tables.data) + 1
     with pytest.raises(ValueError, match="not of this data"):
-        header.find_ext_of_all(tables.data, tables.rows, tables.heads, 0, 1, b"a", b"z")
+        command_kernel.find_ext_of_all(tables.data, tables.rows, tables.heads, 0, 1, b"a", b"z")
     assert header.scan_send(tables.data, tables.rows, tables.heads, 0, 1, out, bytearray(100)) == 1
     assert out[0][header.SEND_STATUS] == 1
-    assert header.read_pull(tables.data, tables.rows, tables.heads, 0) is None
+    assert command_kernel.read_pull(tables.data, tables.rows, tables.heads, 0) is None
 
 
 @pytest.mark.parametrize(("start", "length"), [(-1, 5), (0, -1), (5, 100)])
 def test_read_outside_the_data(start: int, length: int) -> None:
     with pytest.raises(ValueError, match="not within"):
-        header.read(b"0123456789", start, length, JSON)
+        command_kernel.read(b"0123456789", start, length, JSON)
 
 
 def test_read_of_an_unknown_type() -> None:
     with pytest.raises(ValueError, match="serialize type 2"):
-        header.read(b"{}", 0, 2, 2)
+        command_kernel.read(b"{}", 0, 2, 2)
 
 
 # ---- answers
@@ -409,7 +412,7 @@ def test_read_of_an_unknown_type() -> None:
 def test_send_response(serialize_type: int, transaction_id: bytes | None) -> None:
     msg_id = b",".join([b"0A00000100002A9F0000000000000064"] * 40)
     region = b"DefaultRegion"
-    answer = header.encode_send_response(-9, 479, 3, 2**63 - 1, msg_id, transaction_id, serialize_type, region)
+    answer = command_kernel.encode_send_response(-9, 479, 3, 2**63 - 1, msg_id, transaction_id, serialize_type, region)
     want = {
         "msgId": msg_id.decode(), "queueId": "3", "queueOffset": str(2**63 - 1), "MSG_REGION": "DefaultRegion",
         "TRACE_ON": "true",
@@ -424,7 +427,9 @@ def test_send_response(serialize_type: int, transaction_id: bytes | None) -> Non
 @pytest.mark.parametrize("serialize_type", [JSON, BINARY])
 def test_pull_response_header(serialize_type: int) -> None:
     body = bytes(3000)
-    start = header.encode_pull_response_header(19, 4, 479, "näh", 1, 2**63 - 1, -1, 0, len(body), serialize_type)
+    start = command_kernel.encode_pull_response_header(
+        19, 4, 479, "näh", 1, 2**63 - 1, -1, 0, len(body), serialize_type
+    )
     tables = Tables(start + body)
     ext = {
         "suggestWhichBrokerId": "1", "nextBeginOffset": str(2**63 - 1), "minOffset": "-1", "maxOffset": "0",
@@ -434,12 +439,12 @@ def test_pull_response_header(serialize_type: int) -> None:
 
 
 def tables_of(data: bytes, rows: int = 8, start: int = 0) -> tuple[Any, Any, tuple[int, int, int]]:
-    frames, heads = np.zeros((rows, frame.FRAME_COLUMNS), np.int64), np.zeros((rows, header.HEAD_COLUMNS), np.int64)
-    return frames, heads, header.read_frames(data, start, frames, heads)
+    frames, heads = np.zeros((rows, frame.FRAME_COLUMNS), np.int64), np.zeros((rows, frame.HEAD_COLUMNS), np.int64)
+    return frames, heads, frame.read_frames(data, start, frames, heads)
 
 
 def request(code: int, serialize_type: int, flag: int = 0, opaque: int = 1, ext: dict[str, str] | None = None) -> bytes:
-    return header.encode_frame(code, 3, 479, opaque, flag, None, ext, b"body", serialize_type)
+    return command_kernel.encode_frame(code, 3, 479, opaque, flag, None, ext, b"body", serialize_type)
 
 
 @pytest.mark.parametrize("serialize_type", [JSON, BINARY])
@@ -481,14 +486,18 @@ def test_one_ext_field_of_all_rows(serialize_type: int) -> None:
         data += request(105, serialize_type, ext=extra)
     data += request(105, serialize_type, flag=2, ext={"topic": "t"})
     frames, heads, _ = tables_of(data)
-    assert header.find_ext_of_all(data, frames, heads, 0, 3, b"topic", b"zone") == [b"topic-0", b"topic-1", b"topic-2"]
-    assert header.find_ext_of_all(data, frames, heads, 2, 2, b"topic", b"zone") == []
+    assert command_kernel.find_ext_of_all(data, frames, heads, 0, 3, b"topic", b"zone") == [
+        b"topic-0",
+        b"topic-1",
+        b"topic-2",
+    ]
+    assert command_kernel.find_ext_of_all(data, frames, heads, 2, 2, b"topic", b"zone") == []
     for row in (3, 4, 5):
-        assert header.find_ext_of_all(data, frames, heads, row, row + 1, b"topic", b"zone") is None
+        assert command_kernel.find_ext_of_all(data, frames, heads, row, row + 1, b"topic", b"zone") is None
     with pytest.raises(IndexError):
-        header.find_ext_of_all(data, frames, heads, 0, 9, b"topic", b"zone")
+        command_kernel.find_ext_of_all(data, frames, heads, 0, 9, b"topic", b"zone")
     with pytest.raises(ValueError, match="not of this data"):
-        header.find_ext_of_all(data[:20], frames, heads, 0, 1, b"topic", b"zone")
+        command_kernel.find_ext_of_all(data[:20], frames, heads, 0, 1, b"topic", b"zone")
 
 
 @pytest.mark.parametrize("serialize_type", [JSON, BINARY])
@@ -497,15 +506,15 @@ def test_body_responses_in_one_piece(serialize_type: int) -> None:
     frames, heads, _ = tables_of(b"".join(request(105, serialize_type, opaque=opaque) for opaque in opaques))
     bodies = [b"", b"x" * 5000, b"route"]
     expected = [
-        header.encode_frame(
+        command_kernel.encode_frame(
             0, LanguageCode.PYTHON, 479, opaque, RemotingFlag.RESPONSE, None, None, body, serialize_type
         )
         for opaque, body in zip(opaques, bodies, strict=True)
     ]
-    assert header.encode_body_responses(frames, heads, 0, 479, bodies) == b"".join(expected)
-    assert header.encode_body_responses(frames, heads, 2, 479, bodies[2:]) == expected[2]
-    assert header.encode_body_responses(frames, heads, 0, 479, []) == b""
+    assert command_kernel.encode_body_responses(frames, heads, 0, 479, bodies) == b"".join(expected)
+    assert command_kernel.encode_body_responses(frames, heads, 2, 479, bodies[2:]) == expected[2]
+    assert command_kernel.encode_body_responses(frames, heads, 0, 479, []) == b""
     with pytest.raises(IndexError):
-        header.encode_body_responses(frames, heads, 8, 479, bodies)
+        command_kernel.encode_body_responses(frames, heads, 8, 479, bodies)
     with pytest.raises(TypeError):
-        header.encode_body_responses(frames, heads, 0, 479, ["text"])
+        command_kernel.encode_body_responses(frames, heads, 0, 479, ["text"])

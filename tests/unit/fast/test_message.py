@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rocketcore._fast import header, message
+from rocketcore._fast import command, header, message
 from rocketcore.errors import BadChecksum, BadMagic, DecodeError
 from tests.fixtures.vectors import family, name_of
 from tests.reference import message as reference
@@ -403,7 +403,7 @@ def send_frame(topic: str, queue_id: int, properties: bytes, body: bytes, **chan
         "a": "PG", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": "1700000000000",
         "h": "7", "i": properties.decode(), "j": "0", "k": "false", "m": "false",
     } | changes  # fmt: skip
-    return header.encode_frame(310, 12, 401, 1, 0, None, fields, body, 0)
+    return command.encode_frame(310, 12, 401, 1, 0, None, fields, body, 0)
 
 
 class Sends:
@@ -414,10 +414,10 @@ class Sends:
 
         self.data = b"".join(frames)
         rows = np.zeros((len(frames), frame.FRAME_COLUMNS), np.int64)
-        heads = np.zeros((len(frames), header.HEAD_COLUMNS), np.int64)
+        heads = np.zeros((len(frames), frame.HEAD_COLUMNS), np.int64)
         self.rows = np.zeros((len(frames), header.SEND_COLUMNS), np.int64)
         self.scratch = bytearray(len(self.data))
-        assert header.read_frames(self.data, 0, rows, heads)[:2] == (len(frames), len(self.data))
+        assert frame.read_frames(self.data, 0, rows, heads)[:2] == (len(frames), len(self.data))
         assert header.scan_send(self.data, rows, heads, 0, len(frames), self.rows, self.scratch) == len(frames)
         self.results = np.zeros((len(frames), message.RESULT_COLUMNS), np.int64)
         self.next_offsets = np.arange(queues, dtype=np.int64) * 100

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rocketcore._fast import header
+from rocketcore._fast import properties
 from tests.fixtures.vectors import family, name_of
 
 
@@ -17,38 +17,25 @@ def test_encode(vector: dict[str, Any]) -> None:
     java = bytes.fromhex(vector["hex"])
     if java and not java.endswith(b"\x02"):
         java += b"\x02"
-    assert header.encode_properties(pairs) == java
+    assert properties.encode_properties(pairs) == java
 
 
 @pytest.mark.parametrize("vector", family("properties.jsonl", "encode/"), ids=name_of)
 def test_decode_of_what_java_encodes(vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
     want = vector["decoded"] if "lone-surrogate" not in vector["name"] else {"a": "?", "b": "?"}
-    assert header.decode_properties(data) == want
-    for name, value in want.items():
-        assert header.property_value(data, 0, len(data), name.encode()) == value.encode()
+    assert properties.decode_properties(data) == want
 
 
 @pytest.mark.parametrize("vector", family("properties.jsonl", "decode/"), ids=name_of)
 def test_decode(vector: dict[str, Any]) -> None:
-    data = (vector["input"]["text"] or "").encode()
-    assert header.decode_properties(data) == vector["expected"]
-    inside = b"a\x01before\x02" + data + b"\x02a\x01after\x02"
-    for name in ("a", "b", "d", "TAGS", "absent"):
-        value = vector["expected"].get(name)
-        found = header.property_value(inside, 9, len(data), name.encode())
-        assert found == (None if value is None else value.encode())
-
-
-def test_value_outside_the_data() -> None:
-    with pytest.raises(ValueError, match="not within"):
-        header.property_value(b"a\x01b", 1, 3, b"a")
+    assert properties.decode_properties((vector["input"]["text"] or "").encode()) == vector["expected"]
 
 
 @pytest.mark.parametrize("vector", family("hash.jsonl", "string/"), ids=name_of)
 def test_java_hash(vector: dict[str, Any]) -> None:
     text = vector["input"]["text"] or ""
-    assert header.java_hash(text) == vector.get("hashCode", vector["tagsCode"])
+    assert properties.java_hash(text) == vector.get("hashCode", vector["tagsCode"])
 
 
 # Java 17: new String(bytes, UTF_8), then String.hashCode.
@@ -73,5 +60,5 @@ MALFORMED = {
 
 @pytest.mark.parametrize("data", MALFORMED)
 def test_malformed_text_is_replaced_as_java_does(data: str) -> None:
-    assert header.decode_text(bytes.fromhex(data)) == MALFORMED[data]
-    assert header.decode_properties(b"k\x01x" + bytes.fromhex(data) + b"\x02") == {"k": "x" + MALFORMED[data]}
+    assert properties.decode_text(bytes.fromhex(data)) == MALFORMED[data]
+    assert properties.decode_properties(b"k\x01x" + bytes.fromhex(data) + b"\x02") == {"k": "x" + MALFORMED[data]}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rocketcore._fast import header as header_kernel
+from rocketcore._fast import command as command_kernel
 from rocketcore.errors import DecodeError
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.protocol.schema import Header
@@ -92,7 +92,7 @@ def test_binary_frame_of_java(record: dict[str, Any]) -> None:
 @pytest.mark.parametrize("record", VECTORS, ids=name_of)
 def test_json_header_of_java(record: dict[str, Any]) -> None:
     data = record["jsonHeader"].encode()
-    values = header_kernel.read(data, 0, len(data), 0)
+    values = command_kernel.read(data, 0, len(data), 0)
     assert values is not None, "Java's own form is the usual form"
     assert (values[6] or {}) == record["full"]["ext"]
 

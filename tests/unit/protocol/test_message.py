@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rocketcore._fast import message as kernel
-from rocketcore._fast.header import encode_properties
 from rocketcore._fast.message import encode_batch
+from rocketcore._fast.properties import encode_properties
 from rocketcore.addresses import host_field, split
 from rocketcore.codes import MessageSysFlag
 from rocketcore.errors import BadChecksum, BadMagic, DecodeError

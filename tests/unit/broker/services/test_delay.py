@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from rocketcore._fast.header import decode_properties, encode_properties
+from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore.broker.record import RecordReader, StoredRecord
 from rocketcore.broker.services.delay import DelayService, schedule
 from rocketcore.broker.state.json_file import JsonFile

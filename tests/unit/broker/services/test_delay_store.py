@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore._fast.header import encode_properties
+from rocketcore._fast.properties import encode_properties
 from rocketcore.broker.services.delay import DelayService, schedule
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.store import FlushDiskType, MessageStore, StoredMessage

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rocketcore._fast import frame, header
+from rocketcore._fast import command, frame, header
 from rocketcore._fast import message as kernel
 from rocketcore.broker.store import FlushDiskType, GetStatus, MessageStore, PutStatus, StoredMessage
 from rocketcore.codes import SCHEDULE_TOPIC, BoundaryType
@@ -349,11 +349,11 @@ def send_chunk(bodies: list[bytes], topic: str = "T", queues: int = 4) -> tuple[
             "a": "group", "b": topic, "c": "TBW102", "d": "4", "e": str(number % queues), "f": "0", "g": "123",
             "h": "0", "i": f"UNIQ_KEY\x01{number:032d}\x02WAIT\x01true\x02", "j": "0", "k": "false", "m": "false",
         }  # fmt: skip
-        frames.append(header.encode_frame(310, 0, 499, number, 0, None, fields, body, 0))
+        frames.append(command.encode_frame(310, 0, 499, number, 0, None, fields, body, 0))
     data = b"".join(frames)
     rows = np.empty((len(frames), frame.FRAME_COLUMNS), np.int64)
-    heads = np.empty((len(frames), header.HEAD_COLUMNS), np.int64)
-    count, _, _ = header.read_frames(data, 0, rows.data, heads.data)
+    heads = np.empty((len(frames), frame.HEAD_COLUMNS), np.int64)
+    count, _, _ = frame.read_frames(data, 0, rows.data, heads.data)
     sends = np.empty((count, header.SEND_COLUMNS), np.int64)
     scratch = bytearray(65536)
     assert header.scan_send(data, rows.data, heads.data, 0, count, sends.data, scratch) == len(bodies)
