@@ -3,11 +3,10 @@
 The numbers are those of ``zlib.crc32`` (IEEE 802.3). The code is in include/rc_hash.h, for other kernels to inline.
 """
 
-from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-from rocketcore._fast.table cimport take_bytes, take_rows, take_values
+from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, borrow_rows, borrow_values, give_back
 
 
 cdef extern from *:
@@ -49,18 +48,19 @@ def crc32(data, value=0, /):
     RocketMQ  common/UtilAll.java ``crc32`` is this ``& 0x7fffffff``
     """
     cdef uint32_t state = value
-    cdef Py_buffer view
+    cdef Borrowed held
     if PyBytes_CheckExact(data) and PyBytes_GET_SIZE(data) < RELEASE_BYTES:
         return rc_crc32(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), state)
-    take_bytes(data, &view)
+    held.count = 0
     try:
+        view = borrow_bytes(&held, data)
         if view.len < RELEASE_BYTES:
             return rc_crc32(<const uint8_t*>view.buf, view.len, state)
         with nogil:
             state = rc_crc32(<const uint8_t*>view.buf, view.len, state)
         return state
     finally:
-        PyBuffer_Release(&view)
+        give_back(&held)
 
 
 def crc32_ranges(data, ranges, out):
@@ -71,35 +71,30 @@ def crc32_ranges(data, ranges, out):
     out       int64[n], filled with 0 … 2**32 − 1
     raises    ValueError if a range is not within ``data`` or the tables differ in length; nothing is written then
     """
-    cdef Py_buffer source, table, results
+    cdef Borrowed held
     cdef const uint8_t* base
     cdef const int64_t* row
     cdef int64_t* sums
     cdef Py_ssize_t i, count
-    take_bytes(data, &source)
+    held.count = 0
     try:
-        take_rows(ranges, &table, 2, False)
-        try:
-            take_values(out, &results)
-            try:
-                count = table.shape[0]
-                if results.shape[0] != count:
-                    raise ValueError(f"{count} ranges but {results.shape[0]} places for their sums")
-                base = <const uint8_t*>source.buf
-                row = <const int64_t*>table.buf
-                sums = <int64_t*>results.buf
-                for i in range(count):
-                    if row[2 * i] < 0 or row[2 * i + 1] < 0 or row[2 * i] > source.len - row[2 * i + 1]:
-                        raise ValueError(f"range {i} is not within the {source.len} bytes of data")
-                with nogil:
-                    for i in range(count):
-                        sums[i] = rc_crc32(base + row[2 * i], row[2 * i + 1], 0)
-            finally:
-                PyBuffer_Release(&results)
-        finally:
-            PyBuffer_Release(&table)
+        source = borrow_bytes(&held, data)
+        table = borrow_rows(&held, ranges, 2, False)
+        results = borrow_values(&held, out)
+        count = table.shape[0]
+        if results.shape[0] != count:
+            raise ValueError(f"{count} ranges but {results.shape[0]} places for their sums")
+        base = <const uint8_t*>source.buf
+        row = <const int64_t*>table.buf
+        sums = <int64_t*>results.buf
+        for i in range(count):
+            if row[2 * i] < 0 or row[2 * i + 1] < 0 or row[2 * i] > source.len - row[2 * i + 1]:
+                raise ValueError(f"range {i} is not within the {source.len} bytes of data")
+        with nogil:
+            for i in range(count):
+                sums[i] = rc_crc32(base + row[2 * i], row[2 * i + 1], 0)
     finally:
-        PyBuffer_Release(&source)
+        give_back(&held)
 
 
 NAMES = ("portable", "pclmul", "vpclmul", "vpclmul-emulated")
@@ -121,11 +116,12 @@ def implementation():
 def crc32_with(str name, data, uint32_t value=0):
     """Return the CRC-32 by one implementation of ``available()``; ValueError for any other name."""
     cdef rc_crc32_function function = rc_crc32_named(name.encode())
-    cdef Py_buffer view
+    cdef Borrowed held
     if function == NULL:
         raise ValueError(f"no CRC-32 implementation {name!r} here; there are {', '.join(available())}")
-    take_bytes(data, &view)
+    held.count = 0
     try:
+        view = borrow_bytes(&held, data)
         return function(<const uint8_t*>view.buf, view.len, value)
     finally:
-        PyBuffer_Release(&view)
+        give_back(&held)

@@ -6,12 +6,11 @@ it, and the guards of every thread; the kernels that walk and gather take theirs
 
 import errno
 
-from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
-from rocketcore._fast.table cimport take_bytes, take_range
+from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, check_range, give_back
 
 
 cdef extern from "rc_guard_handler.h" nogil:
@@ -54,13 +53,14 @@ def read(data, Py_ssize_t start, Py_ssize_t end):
     raises    OSError (EIO) when a page of it cannot be read; the text says at which byte of ``data``. ValueError for a
               range that is not within it
     """
-    cdef Py_buffer source
+    cdef Borrowed held
     cdef bytes copied
     cdef const uint8_t* fault
     cdef uint8_t* target
-    take_bytes(data, &source)
+    held.count = 0
     try:
-        take_range(&source, start, end)
+        source = borrow_bytes(&held, data)
+        check_range(source, start, end)
         copied = PyBytes_FromStringAndSize(NULL, end - start)
         target = <uint8_t*>PyBytes_AS_STRING(copied)
         # With the GIL, as a slice would: most reads are of one record, and the pages are in memory.
@@ -69,7 +69,7 @@ def read(data, Py_ssize_t start, Py_ssize_t end):
             raise OSError(errno.EIO, f"the page at byte {fault - <const uint8_t*>source.buf} cannot be read")
         return copied
     finally:
-        PyBuffer_Release(&source)
+        give_back(&held)
 
 
 def install():
