@@ -256,8 +256,6 @@ class Broker:
                 server.register(code, handler)
         for code, chunk_handler in self._send.chunk_handlers().items():
             server.register_chunk(code, chunk_handler)
-        for code, chunk_handler in self._pull.chunk_handlers().items():
-            server.register_chunk(code, chunk_handler, max_run=1)
         server.on_close(self._channel_closed)
 
     def _periodic_tasks(self) -> Iterable[PeriodicTask]:

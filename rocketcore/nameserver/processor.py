@@ -3,9 +3,6 @@
 Handlers are as lenient as the original where a field is missing: most codes then answer as for an unknown name.
 Requests that write a file run on the writer thread, one after the other; everything else is done when the handler
 returns. RocketMQ: ``DefaultRequestProcessor``, ``ClientRequestProcessor``.
-
-The route question, nearly all of a name server's work, has a second door: ``route_chunk`` answers every question of a
-received chunk from cached bytes and reads one ext field instead of a command.
 """
 
 from __future__ import annotations
@@ -16,9 +13,8 @@ from typing import Final
 
 from xxhash import xxh3_128_intdigest
 
-from rocketcore._fast.command import encode_body_responses, find_ext_of_all
 from rocketcore._fast.crc32 import crc32
-from rocketcore.codes import CURRENT_VERSION, ORDER_TOPIC_NAMESPACE, RequestCode, ResponseCode, TopicSysFlag
+from rocketcore.codes import ORDER_TOPIC_NAMESPACE, RequestCode, ResponseCode, TopicSysFlag
 from rocketcore.errors import ConfigError, DecodeError, NoPermission
 from rocketcore.nameserver.config import RunningConfig
 from rocketcore.nameserver.housekeeping import Housekeeping
@@ -35,7 +31,6 @@ from rocketcore.nameserver.route_info import (
 from rocketcore.protocol.bodies.route import BrokerMemberGroup, GetBrokerMemberGroupResponseBody, TopicRouteData
 from rocketcore.protocol.bodies.topic import DataVersion, KVTable, TopicList
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.frame import Chunk
 from rocketcore.protocol.headers.nameserver import (
     AddWritePermOfBrokerResponseHeader,
     GetKVConfigResponseHeader,
@@ -59,7 +54,6 @@ ZONE_NAME: Final = "__ZONE_NAME"
 NOT_SET: Final = "not set any response code"
 """The remark that the original leaves on a successful answer to 901."""
 
-_ZONE_MODE_BYTES: Final = ZONE_MODE.encode()
 _UNIT_AND_SUB: Final = TopicSysFlag.UNIT | TopicSysFlag.UNIT_SUB
 
 
@@ -81,7 +75,6 @@ class NameServerProcessor:
         serving: Callable[[], bool],
     ) -> None:
         self._routes = routes
-        self._find_answer = routes.find_answer
         self._kv = kv
         self._running = running
         self._housekeeping = housekeeping
@@ -240,40 +233,6 @@ class NameServerProcessor:
                 "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
             )
         return RemotingCommand.response(request, body=body)
-
-    def route_chunk(self, channel: Channel, chunk: Chunk, first: int, last: int) -> bytes | list[bytes]:
-        """Answer the route questions in rows ``first`` to ``last`` (excluded) of a chunk, in order.
-
-        Where all are of the usual shape, about topics that were asked for before, the answers are cached bytes behind
-        new headers; otherwise each question is looked at by itself. The zone filter and everything rare take the
-        general way, which gives the same answers.
-        """
-        answers = self._known_answers(chunk, first, last)
-        if answers is not None:
-            return answers
-        replies: list[bytes] = []
-        for row in range(first, last):
-            answers = self._known_answers(chunk, row, row + 1)
-            if answers is None:
-                request = chunk.command(row)
-                reply = self.route(channel, request)
-                if request.is_oneway:
-                    continue
-                answers = reply.encode()
-            replies.append(answers)
-        return replies
-
-    def _known_answers(self, chunk: Chunk, first: int, last: int) -> bytes | None:
-        rows, heads = chunk.rows, chunk.heads
-        if not self._serving():
-            return None
-        topics = find_ext_of_all(chunk.data, rows, heads, first, last, b"topic", _ZONE_MODE_BYTES)
-        if topics is None:
-            return None
-        bodies = list(filter(None, map(self._find_answer, topics)))
-        if len(bodies) < len(topics):
-            return None
-        return encode_body_responses(rows, heads, first, CURRENT_VERSION, bodies)
 
     # Topics
 

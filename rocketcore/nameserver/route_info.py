@@ -106,7 +106,6 @@ class RouteInfoManager:
         self.answers: dict[bytes, bytes] = {}
         """What ``answer`` made and nothing has changed since, for whoever looks a topic up by itself."""
         self._answers_age = 0
-        self.find_answer = self.answers.get
 
     # Registration
 
@@ -500,10 +499,7 @@ class RouteInfoManager:
         )
 
     def answer(self, topic: bytes) -> bytes | None:
-        """Return the encoded route of a topic, made now or before; None when there is none.
-
-        ``find_answer`` is the same for answers made before, as the bound method of a dict: the hot path's one look-up.
-        """
+        """Return the encoded route of a topic, made now or before; None when there is none."""
         known = self.answers.get(topic)
         if known is not None:
             return known

@@ -70,7 +70,6 @@ class NameServer:
         )
         for code, handler in self._processor.handlers().items():
             self._server.register(code, handler)
-        self._server.register_chunk(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._processor.route_chunk)
         self._ready_answers = self._server.register_answers(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, "topic", self.routes.answers, without=ZONE_MODE
         )

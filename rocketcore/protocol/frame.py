@@ -63,12 +63,6 @@ class Chunk:
             rows[index, _SERIALIZE_TYPE],
         )
 
-    def head(self, index: int) -> RemotingCommand:
-        """Build the command of a row with STATUS 0 without remark, ext fields and body."""
-        command = self.command(index)
-        command.drop()
-        return command
-
 
 class ChunkReader:
     """Scans received bytes into one reused ``Chunk``; all connections of a loop share one."""

@@ -167,14 +167,14 @@ def test_the_bytes_are_those_of_the_handlers_however_the_stream_is_cut(tmp_path:
 
 def test_no_handler_is_asked_twice_for_one_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = 0
-    by_handler = NameServerProcessor.route_chunk
+    by_handler = NameServerProcessor.route
 
     def counted(*arguments: Any) -> Any:
         nonlocal seen
         seen += 1
         return by_handler(*arguments)
 
-    monkeypatch.setattr(NameServerProcessor, "route_chunk", counted)
+    monkeypatch.setattr(NameServerProcessor, "route", counted)
 
     async def scenario() -> None:
         async with serving(tmp_path) as server:

@@ -184,7 +184,7 @@ class Tables(RuleBasedStateMachine):
             for _ in range(2):
                 answer = self.quick.answer(topic.encode())
                 assert (None if answer is None else _sorted(json.loads(answer))) == expected
-            assert self.quick.find_answer(topic.encode()) == answer
+            assert self.quick.answers.get(topic.encode()) == answer
             route = self.quick.route(topic)
             assert (None if route is None else _sorted(json.loads(route.encode_standard()))) == expected
             if route is not None:

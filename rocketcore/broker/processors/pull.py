@@ -6,9 +6,9 @@ import asyncio
 import logging
 from array import array
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from rocketcore._fast.command import encode_pull_response_header, read_pull
+from rocketcore._fast.command import encode_pull_response_header
 from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.services.long_poll import HeldPull, LongPoll
 from rocketcore.broker.store import GetStatus
@@ -18,10 +18,9 @@ from rocketcore.filter import parse_tags
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.protocol.bodies.heartbeat import MessageModel
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.frame import Chunk
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.routes import Handler, RunHandler
+from rocketcore.transport.routes import Handler
 
 logger = logging.getLogger(__name__)
 
@@ -93,27 +92,6 @@ class PullProcessor:
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
-
-    def chunk_handlers(self) -> dict[int, RunHandler]:
-        """For runs of one: an answer may be large."""
-        return {RequestCode.PULL_MESSAGE: self.pull_chunk, RequestCode.LITE_PULL_MESSAGE: self.pull_chunk}
-
-    def pull_chunk(self, channel: Channel, chunk: Chunk, first: int, last: int) -> None:
-        """Handle requests from their heads; those with an unusual header go to ``pull``."""
-        for index in range(first, last):
-            values = read_pull(chunk.data, chunk.rows, chunk.heads, index)
-            if values is None:
-                channel.serve(chunk.command(index))
-            else:
-                self._serve_values(channel, chunk.head(index), values)
-
-    def _serve_values(self, channel: Channel, request: RemotingCommand, values: dict[str, Any]) -> None:
-        header = PullMessageRequestHeader.of_values(values)
-
-        def execute(channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-            return self._execute(channel, request, header, may_suspend=True)
-
-        channel.serve(request, execute)
 
     def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         return self._execute(channel, request, request.header(PullMessageRequestHeader), may_suspend=True)

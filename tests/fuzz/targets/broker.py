@@ -52,7 +52,7 @@ FOLDER = scratch() / "store"
 SEGMENT_BYTES = 256 * 1024
 DISK = SimpleNamespace(total=1 << 40, used=1 << 39, free=1 << 39)
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
-CHUNKS = {RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
+CHUNKS = {RequestCode.SEND_MESSAGE_V2}
 SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2}
 
 

@@ -93,9 +93,7 @@ class Served:
             self.routes, kv, RunningConfig(config, {}), housekeeping, run_in_writer=write_now, serving=lambda: True
         )
         self.endpoint = Endpoint("fuzz", LIMITS, clock=clock, stop_reading_when_full=True)
-        runs = {RequestCode.GET_ROUTEINFO_BY_TOPIC: processor.route_chunk}
-        rows = (Route(code, handler, run=runs.get(code)) for code, handler in processor.handlers().items())
-        add_routes(self.endpoint.routes, rows)
+        add_routes(self.endpoint.routes, (Route(code, handler) for code, handler in processor.handlers().items()))
         self.endpoint.close_callbacks.append(housekeeping.connection_closed)
         self.channel: Channel | None = None
 

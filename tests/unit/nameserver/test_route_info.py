@@ -325,7 +325,7 @@ def test_answers_are_made_once_and_dropped_by_every_change() -> None:
     table.register("T", "U")
     answer = table.routes.answer(b"T")
     assert answer is not None
-    assert table.routes.find_answer(b"T") is answer is table.routes.answer(b"T")
+    assert table.routes.answers.get(b"T") is answer is table.routes.answer(b"T")
     assert json.loads(answer)["brokerDatas"][0]["brokerAddrs"] == {"0": "10.0.0.1:1"}
     assert table.routes.answer(b"nothing") is None
     changes = [
