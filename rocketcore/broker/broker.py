@@ -252,10 +252,7 @@ class Broker:
             AdminProcessor(context, self._store_config, runtime_info, self._live, delay_offsets=self._delay.encode),
         )
         for processor in processors:
-            for code, handler in processor.handlers().items():
-                server.register(code, handler)
-        for code, chunk_handler in self._send.chunk_handlers().items():
-            server.register_chunk(code, chunk_handler)
+            server.add_routes(processor.routes())
         server.on_close(self._channel_closed)
 
     def _periodic_tasks(self) -> Iterable[PeriodicTask]:

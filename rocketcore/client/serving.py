@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from rocketcore.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
+from rocketcore.codes import CURRENT_VERSION, FRAME_MAX_BYTES, RequestCode, ResponseCode, Version
 from rocketcore.errors import DecodeError
 from rocketcore.message import MessageQueue
 from rocketcore.printable import printable
@@ -31,6 +31,7 @@ from rocketcore.protocol.headers.consumer import (
 from rocketcore.protocol.message import decode_message
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
+from rocketcore.transport.routes import Route
 
 if TYPE_CHECKING:
     from rocketcore.client.group_consumer import GroupConsumer
@@ -42,13 +43,27 @@ logger = logging.getLogger(__name__)
 
 def serve_broker_requests(remoting: RemotingClient, consumer: GroupConsumer) -> None:
     """Register the answers of a consumer with its connections."""
-    served = _Served(consumer, remoting)
-    remoting.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, served.consumer_ids_changed)
-    remoting.register(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, served.reset_offset)
-    remoting.register(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, served.consumer_status)
-    remoting.register(RequestCode.GET_CONSUMER_RUNNING_INFO, served.running_info)
-    remoting.register(RequestCode.CONSUME_MESSAGE_DIRECTLY, served.consume_directly)
-    remoting.register(RequestCode.CHECK_TRANSACTION_STATE, served.check_transaction_state)
+    code, served = RequestCode, _Served(consumer, remoting)
+    remoting.add_routes(
+        (
+            Route(code.NOTIFY_CONSUMER_IDS_CHANGED, served.consumer_ids_changed, NotifyConsumerIdsChangedRequestHeader),
+            Route(
+                code.RESET_CONSUMER_CLIENT_OFFSET,
+                served.reset_offset,
+                ResetOffsetRequestHeader,
+                body_limit=FRAME_MAX_BYTES,
+            ),
+            Route(code.GET_CONSUMER_STATUS_FROM_CLIENT, served.consumer_status, GetConsumerStatusRequestHeader),
+            Route(code.GET_CONSUMER_RUNNING_INFO, served.running_info, GetConsumerRunningInfoRequestHeader),
+            Route(
+                code.CONSUME_MESSAGE_DIRECTLY,
+                served.consume_directly,
+                ConsumeMessageDirectlyResultRequestHeader,
+                body_limit=FRAME_MAX_BYTES,
+            ),
+            Route(code.CHECK_TRANSACTION_STATE, served.check_transaction_state, body_limit=FRAME_MAX_BYTES),
+        )
+    )
 
 
 class _Served:
@@ -58,14 +73,14 @@ class _Served:
         self._consumer = consumer
         self._remoting = remoting
 
-    def consumer_ids_changed(self, channel: Channel, request: RemotingCommand) -> None:
-        header = request.header(NotifyConsumerIdsChangedRequestHeader)
+    def consumer_ids_changed(
+        self, channel: Channel, request: RemotingCommand, header: NotifyConsumerIdsChangedRequestHeader
+    ) -> None:
         if header.consumer_group == self._consumer.group:
             logger.info("group changed group=%s broker=%s", header.consumer_group, channel.remote_address)
             self._consumer.group_changed()
 
-    async def reset_offset(self, channel: Channel, request: RemotingCommand) -> None:
-        header = request.header(ResetOffsetRequestHeader)
+    async def reset_offset(self, channel: Channel, request: RemotingCommand, header: ResetOffsetRequestHeader) -> None:
         if header.group != self._consumer.group:
             return
         asked = _reset_table(request)
@@ -83,8 +98,9 @@ class _Served:
         )
         await self._consumer.reset(offsets)
 
-    def consumer_status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(GetConsumerStatusRequestHeader)
+    def consumer_status(
+        self, channel: Channel, request: RemotingCommand, header: GetConsumerStatusRequestHeader
+    ) -> RemotingCommand:
         if header.group != self._consumer.group:
             return self._unknown_group(request, header.group)
         table = {
@@ -94,14 +110,16 @@ class _Served:
         }
         return RemotingCommand.response(request, body=GetConsumerStatusBody(message_queue_table=table).encode())
 
-    def running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(GetConsumerRunningInfoRequestHeader)
+    def running_info(
+        self, channel: Channel, request: RemotingCommand, header: GetConsumerRunningInfoRequestHeader
+    ) -> RemotingCommand:
         if header.consumer_group != self._consumer.group:
             return self._unknown_group(request, header.consumer_group)
         return RemotingCommand.response(request, body=_running_info(self._consumer).encode())
 
-    async def consume_directly(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(ConsumeMessageDirectlyResultRequestHeader)
+    async def consume_directly(
+        self, channel: Channel, request: RemotingCommand, header: ConsumeMessageDirectlyResultRequestHeader
+    ) -> RemotingCommand:
         if header.consumer_group != self._consumer.group:
             return self._unknown_group(request, header.consumer_group)
         if not self._comes_from(channel, header.broker_name or ""):

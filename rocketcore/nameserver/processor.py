@@ -8,13 +8,13 @@ returns. RocketMQ: ``DefaultRequestProcessor``, ``ClientRequestProcessor``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from xxhash import xxh3_128_intdigest
 
 from rocketcore._fast.crc32 import crc32
-from rocketcore.codes import ORDER_TOPIC_NAMESPACE, RequestCode, ResponseCode, TopicSysFlag
+from rocketcore.codes import FRAME_MAX_BYTES, ORDER_TOPIC_NAMESPACE, RequestCode, ResponseCode, TopicSysFlag
 from rocketcore.errors import ConfigError, DecodeError, NoPermission
 from rocketcore.nameserver.config import RunningConfig
 from rocketcore.nameserver.housekeeping import Housekeeping
@@ -41,7 +41,7 @@ from rocketcore.protocol.headers.nameserver import (
     WipeWritePermOfBrokerResponseHeader,
 )
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.routes import Handler
+from rocketcore.transport.routes import Right, Route
 
 __all__ = ["ZONE_MODE", "NameServerProcessor"]
 
@@ -81,39 +81,47 @@ class NameServerProcessor:
         self._run_in_writer = run_in_writer
         self._serving = serving
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return the handler of each request code."""
-        return {
-            RequestCode.PUT_KV_CONFIG: self.put_kv,
-            RequestCode.GET_KV_CONFIG: self.get_kv,
-            RequestCode.DELETE_KV_CONFIG: self.delete_kv,
-            RequestCode.GET_KVLIST_BY_NAMESPACE: self.list_kv,
-            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
-            RequestCode.REGISTER_BROKER: self.register_broker,
-            RequestCode.UNREGISTER_BROKER: self.unregister_broker,
-            RequestCode.BROKER_HEARTBEAT: self.heartbeat,
-            RequestCode.GET_BROKER_MEMBER_GROUP: self.broker_member_group,
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_permission,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_permission,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.all_topics,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_by_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
-            RequestCode.GET_UNIT_TOPIC_LIST: self.unit_topics,
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_sub_topics,
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_sub_not_unit_topics,
-            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
-            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self.register_topic,
-            RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
-            RequestCode.GET_NAMESRV_CONFIG: self.get_config,
-        }
+    def routes(self) -> Iterable[Route]:
+        """Return who answers what. Where no header is named, missing fields name nothing, as in the original."""
+        code, right = RequestCode, Right
+        return (
+            Route(code.PUT_KV_CONFIG, self.put_kv, None, right.UPDATE, header_limit=512 << 10),
+            Route(code.GET_KV_CONFIG, self.get_kv, None, right.GET),
+            Route(code.DELETE_KV_CONFIG, self.delete_kv, None, right.UPDATE),
+            Route(code.GET_KVLIST_BY_NAMESPACE, self.list_kv, None, right.GET),
+            Route(code.QUERY_DATA_VERSION, self.query_data_version, None, right.GET),
+            Route(
+                code.REGISTER_BROKER,
+                self.register_broker,
+                RegisterBrokerRequestHeader,
+                right.UPDATE,
+                body_limit=FRAME_MAX_BYTES,
+            ),
+            Route(code.UNREGISTER_BROKER, self.unregister_broker, None, right.UPDATE),
+            Route(code.BROKER_HEARTBEAT, self.heartbeat, None, right.UPDATE),
+            Route(code.GET_BROKER_MEMBER_GROUP, self.broker_member_group, None, right.GET),
+            Route(code.GET_ROUTEINFO_BY_TOPIC, self.route, None, right.GET),
+            Route(code.GET_BROKER_CLUSTER_INFO, self.cluster_info, None, right.GET),
+            Route(code.WIPE_WRITE_PERM_OF_BROKER, self.wipe_write_permission, None, right.UPDATE),
+            Route(code.ADD_WRITE_PERM_OF_BROKER, self.add_write_permission, None, right.UPDATE),
+            Route(code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self.all_topics, None, right.GET),
+            Route(code.GET_TOPICS_BY_CLUSTER, self.topics_by_cluster, None, right.GET),
+            Route(code.GET_SYSTEM_TOPIC_LIST_FROM_NS, self.system_topics, None, right.GET),
+            Route(code.GET_UNIT_TOPIC_LIST, self.unit_topics, None, right.GET),
+            Route(code.GET_HAS_UNIT_SUB_TOPIC_LIST, self.unit_sub_topics, None, right.GET),
+            Route(code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, self.unit_sub_not_unit_topics, None, right.GET),
+            Route(code.DELETE_TOPIC_IN_NAMESRV, self.delete_topic, None, right.DELETE),
+            Route(code.REGISTER_TOPIC_IN_NAMESRV, self.register_topic, None, right.CREATE, body_limit=256 << 10),
+            Route(code.UPDATE_NAMESRV_CONFIG, self.update_config, None, right.UPDATE, body_limit=256 << 10),
+            Route(code.GET_NAMESRV_CONFIG, self.get_config, None, right.GET),
+        )
 
     # Brokers
 
-    def register_broker(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def register_broker(
+        self, channel: Channel, request: RemotingCommand, header: RegisterBrokerRequestHeader
+    ) -> RemotingCommand:
         """REGISTER_BROKER (103)."""
-        header = request.header(RegisterBrokerRequestHeader)
         fields = request.ext_fields or {}
         body = request.body
         if header.body_crc32 and header.body_crc32 != crc32(body) & 0x7FFFFFFF:

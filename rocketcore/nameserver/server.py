@@ -68,8 +68,7 @@ class NameServer:
             tls=tls,
             hooks=hooks,
         )
-        for code, handler in self._processor.handlers().items():
-            self._server.register(code, handler)
+        self._server.add_routes(self._processor.routes())
         self._ready_answers = self._server.register_answers(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, "topic", self.routes.answers, without=ZONE_MODE
         )

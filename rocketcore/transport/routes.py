@@ -33,9 +33,15 @@ Returns the answers' bytes.
 
 
 class Right(Enum):
-    """What a caller needs for a request. RocketMQ 5: ``Action``."""
+    """What a caller may do who may ask this. RocketMQ 5: ``Action``."""
 
     ANY = "Any"
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
 
 
 class Route(NamedTuple):

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from typing import Any
+
+from rocketcore.codes import Version
+from rocketcore.protocol import fastjson
+from rocketcore.protocol.bodies.topic import RegisterBrokerBody, TopicFilterType
 
 Numbers = tuple[int, int, int, int]
 
@@ -48,3 +53,34 @@ def topics_of_texts(data: bytes, position: int, count: int) -> tuple[dict[str, N
 
 def _is_int32(word: str) -> bool:
     return re.fullmatch("-?[0-9]{1,19}", word) is not None and int(word) in _INT32
+
+
+def compressed(registration: RegisterBrokerBody, version: int = Version.V4_9_7) -> bytes:
+    """Return the compressed form of a body, as a broker of ``version`` sends it."""
+    wrapper = registration.topic_config_serialize_wrapper
+    with_mappings = version >= Version.V5_0_0
+    data_version = wrapper.data_version.to_json()
+    if not with_mappings:
+        del data_version["stateVersion"]
+    parts = [_sized(fastjson.dumps(data_version)), len(wrapper.topic_config_table).to_bytes(4, "big")]
+    for config in wrapper.topic_config_table.values():
+        kind = config.topic_filter_type or TopicFilterType.SINGLE_TAG
+        text = f"{config.topic_name} {config.read_queue_nums} {config.write_queue_nums} {config.perm} {kind.name}"
+        if with_mappings:
+            text += " " + fastjson.dumps(config.attributes).decode()
+        parts.append(_sized(text.encode()))
+    parts.append(_sized(fastjson.dumps(registration.filter_server_list)))
+    if with_mappings:
+        mappings = wrapper.topic_queue_mapping_info_map.values()
+        parts.append(len(mappings).to_bytes(4, "big"))
+        parts.extend(_sized(mapping.encode()) for mapping in mappings)
+    return zlib.compress(b"".join(parts))
+
+
+def decompressed(data: bytes, version: int) -> RegisterBrokerBody:
+    """Read the compressed form that a broker of ``version`` sent; raises DecodeError."""
+    return RegisterBrokerBody.decode_inflated(RegisterBrokerBody.inflate(data), version)
+
+
+def _sized(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data

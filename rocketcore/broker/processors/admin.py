@@ -44,7 +44,7 @@ from rocketcore.protocol.headers.admin import (
 )
 from rocketcore.protocol.headers.message import ViewMessageRequestHeader
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.routes import Handler
+from rocketcore.transport.routes import Right, Route
 
 logger = logging.getLogger(__name__)
 
@@ -68,35 +68,51 @@ class AdminProcessor:
         self._delay_offsets = delay_offsets
         self._config_version = DataVersion(timestamp=context.clock.time_millis())
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update_topic,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
-            RequestCode.GET_TOPIC_CONFIG: self.topic_config,
-            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_group,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
-            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
-            RequestCode.GET_BROKER_CONFIG: self.get_config,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
-            RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
-            RequestCode.VIEW_MESSAGE_BY_ID: self.view_message,
-            RequestCode.QUERY_MESSAGE: self.query_message,
-        }
+    def routes(self) -> Iterable[Route]:
+        code, right = RequestCode, Right
+        return (
+            Route(code.UPDATE_AND_CREATE_TOPIC, self.update_topic, CreateTopicRequestHeader, right.CREATE),
+            Route(code.DELETE_TOPIC_IN_BROKER, self.delete_topic, DeleteTopicRequestHeader, right.DELETE),
+            Route(code.GET_ALL_TOPIC_CONFIG, self.all_topics, None, right.GET),
+            Route(code.GET_TOPIC_CONFIG, self.topic_config, GetTopicConfigRequestHeader, right.GET),
+            Route(code.GET_TOPIC_STATS_INFO, self.topic_stats, GetTopicStatsInfoRequestHeader, right.GET),
+            Route(code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_topics, None, right.GET),
+            Route(
+                code.QUERY_TOPIC_CONSUME_BY_WHO, self.groups_of_topic, QueryTopicConsumeByWhoRequestHeader, right.GET
+            ),
+            Route(code.QUERY_TOPICS_BY_CONSUMER, self.topics_of_group, QueryTopicsByConsumerRequestHeader, right.GET),
+            Route(code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update_group, None, right.CREATE),
+            Route(code.DELETE_SUBSCRIPTIONGROUP, self.delete_group, DeleteSubscriptionGroupRequestHeader, right.DELETE),
+            Route(code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.all_groups, None, right.GET),
+            Route(
+                code.GET_SUBSCRIPTIONGROUP_CONFIG, self.group_config, GetSubscriptionGroupConfigRequestHeader, right.GET
+            ),
+            Route(code.GET_CONSUME_STATS, self.consume_stats, GetConsumeStatsRequestHeader, right.GET),
+            Route(
+                code.GET_CONSUMER_CONNECTION_LIST,
+                self.consumer_connections,
+                GetConsumerConnectionListRequestHeader,
+                right.GET,
+            ),
+            Route(
+                code.GET_PRODUCER_CONNECTION_LIST,
+                self.producer_connections,
+                GetProducerConnectionListRequestHeader,
+                right.GET,
+            ),
+            Route(code.UPDATE_BROKER_CONFIG, self.update_config, None, right.UPDATE, body_limit=256 << 10),
+            Route(code.GET_BROKER_CONFIG, self.get_config, None, right.GET),
+            Route(code.GET_BROKER_RUNTIME_INFO, self.runtime_info, None, right.GET),
+            Route(code.GET_ALL_DELAY_OFFSET, self.delay_offsets, None, right.GET),
+            Route(code.VIEW_MESSAGE_BY_ID, self.view_message, ViewMessageRequestHeader, right.GET),
+            Route(code.QUERY_MESSAGE, self.query_message, None, right.SUB),
+        )
 
     # Topics
 
-    async def update_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(CreateTopicRequestHeader)
+    async def update_topic(
+        self, channel: Channel, request: RemotingCommand, header: CreateTopicRequestHeader
+    ) -> RemotingCommand:
         kind = TopicFilterType.__members__.get(header.topic_filter_type)
         if kind is None:
             raise BrokerError.of(
@@ -116,9 +132,11 @@ class AdminProcessor:
         await self._context.writer.flushed()
         return RemotingCommand.response(request)
 
-    async def delete_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def delete_topic(
+        self, channel: Channel, request: RemotingCommand, header: DeleteTopicRequestHeader
+    ) -> RemotingCommand:
         """Remove a topic's settings, queues and offsets."""
-        topic = request.header(DeleteTopicRequestHeader).topic
+        topic = header.topic
         check_topic_name(topic)
         context = self._context
         if is_system_topic(topic) or topic in context.topics.system_topics:
@@ -138,14 +156,16 @@ class AdminProcessor:
         header = GetAllTopicConfigResponseHeader(total_topic_num=len(wrapper.topic_config_table))
         return RemotingCommand.response(request, header=header, body=wrapper.encode())
 
-    def topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        return RemotingCommand.response(
-            request, body=self._topic(request.header(GetTopicConfigRequestHeader).topic).encode()
-        )
+    def topic_config(
+        self, channel: Channel, request: RemotingCommand, header: GetTopicConfigRequestHeader
+    ) -> RemotingCommand:
+        return RemotingCommand.response(request, body=self._topic(header.topic).encode())
 
-    def topic_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def topic_stats(
+        self, channel: Channel, request: RemotingCommand, header: GetTopicStatsInfoRequestHeader
+    ) -> RemotingCommand:
         context = self._context
-        name = request.header(GetTopicStatsInfoRequestHeader).topic
+        name = header.topic
         topic = context.topics.find(name)
         if topic is None:
             raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
@@ -161,13 +181,17 @@ class AdminProcessor:
     def system_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return RemotingCommand.response(request, body=TopicList(sorted(self._context.topics.system_topics)).encode())
 
-    def groups_of_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
+    def groups_of_topic(
+        self, channel: Channel, request: RemotingCommand, header: QueryTopicConsumeByWhoRequestHeader
+    ) -> RemotingCommand:
+        topic = header.topic
         groups = {*self._context.consumers.groups_of(topic), *self._context.offsets.groups_of(topic)}
         return RemotingCommand.response(request, body=GroupList(sorted(groups)).encode())
 
-    def topics_of_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        group = request.header(QueryTopicsByConsumerRequestHeader).group
+    def topics_of_group(
+        self, channel: Channel, request: RemotingCommand, header: QueryTopicsByConsumerRequestHeader
+    ) -> RemotingCommand:
+        group = header.group
         topics = TopicList(sorted(self._context.offsets.topics_of(group)), broker_addr=self._context.address)
         return RemotingCommand.response(request, body=topics.encode())
 
@@ -180,8 +204,9 @@ class AdminProcessor:
         await self._context.writer.flushed()
         return RemotingCommand.response(request)
 
-    async def delete_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(DeleteSubscriptionGroupRequestHeader)
+    async def delete_group(
+        self, channel: Channel, request: RemotingCommand, header: DeleteSubscriptionGroupRequestHeader
+    ) -> RemotingCommand:
         context = self._context
         context.groups.delete(header.group_name)
         if header.clean_offset or header.remove_offset:
@@ -196,16 +221,19 @@ class AdminProcessor:
         header = GetAllSubscriptionGroupResponseHeader(total_group_num=len(wrapper.subscription_group_table))
         return RemotingCommand.response(request, header=header, body=wrapper.encode())
 
-    def group_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        name = request.header(GetSubscriptionGroupConfigRequestHeader).group
+    def group_config(
+        self, channel: Channel, request: RemotingCommand, header: GetSubscriptionGroupConfigRequestHeader
+    ) -> RemotingCommand:
+        name = header.group
         group = self._context.groups.find(name)
         if group is None:
             raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
         return RemotingCommand.response(request, body=group.encode())
 
-    def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def consume_stats(
+        self, channel: Channel, request: RemotingCommand, header: GetConsumeStatsRequestHeader
+    ) -> RemotingCommand:
         """Where a group is in every queue of the topics asked for, or of all it has offsets in."""
-        header = request.header(GetConsumeStatsRequestHeader)
         context = self._context
         stats = ConsumeStats()
         for name in self._consumed_topics(header):
@@ -238,8 +266,10 @@ class AdminProcessor:
             last_timestamp=max(newest, 0),
         )
 
-    def consumer_connections(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        name = request.header(GetConsumerConnectionListRequestHeader).consumer_group
+    def consumer_connections(
+        self, channel: Channel, request: RemotingCommand, header: GetConsumerConnectionListRequestHeader
+    ) -> RemotingCommand:
+        name = header.consumer_group
         group = self._context.consumers.find(name)
         if group is None:
             raise BrokerError.of(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
@@ -252,8 +282,10 @@ class AdminProcessor:
         )
         return RemotingCommand.response(request, body=body.encode())
 
-    def producer_connections(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        name = request.header(GetProducerConnectionListRequestHeader).producer_group
+    def producer_connections(
+        self, channel: Channel, request: RemotingCommand, header: GetProducerConnectionListRequestHeader
+    ) -> RemotingCommand:
+        name = header.producer_group
         clients = self._context.producers.find(name)
         if not clients:
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
@@ -297,8 +329,10 @@ class AdminProcessor:
     def delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return RemotingCommand.response(request, body=self._delay_offsets())
 
-    def view_message(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        physical_offset = request.header(ViewMessageRequestHeader).offset
+    def view_message(
+        self, channel: Channel, request: RemotingCommand, header: ViewMessageRequestHeader
+    ) -> RemotingCommand:
+        physical_offset = header.offset
         record = self._context.store.lookup(physical_offset)
         if record is None:
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}")

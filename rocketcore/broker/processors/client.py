@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rocketcore.broker.context import BrokerContext
 from rocketcore.codes import RETRY_TOPIC_PREFIX, LanguageCode, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError
@@ -9,7 +11,7 @@ from rocketcore.protocol.bodies.heartbeat import CheckClientRequestBody, Consume
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import HeartbeatResponseHeader, UnregisterClientRequestHeader
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.routes import Handler
+from rocketcore.transport.routes import Right, Route
 
 
 class ClientProcessor:
@@ -18,12 +20,13 @@ class ClientProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.HEART_BEAT: self.heart_beat,
-            RequestCode.UNREGISTER_CLIENT: self.unregister_client,
-            RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
-        }
+    def routes(self) -> Iterable[Route]:
+        code = RequestCode
+        return (
+            Route(code.HEART_BEAT, self.heart_beat, None, Right.SUB, body_limit=1 << 20),
+            Route(code.UNREGISTER_CLIENT, self.unregister_client, UnregisterClientRequestHeader, Right.SUB),
+            Route(code.CHECK_CLIENT_CONFIG, self.check_client_config, None, Right.SUB, body_limit=1 << 20),
+        )
 
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Register every group of a heartbeat.
@@ -70,8 +73,9 @@ class ClientProcessor:
             keep_subscriptions=data.heartbeat_fingerprint != 0 and data.without_sub,
         )
 
-    def unregister_client(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(UnregisterClientRequestHeader)
+    def unregister_client(
+        self, channel: Channel, request: RemotingCommand, header: UnregisterClientRequestHeader
+    ) -> RemotingCommand:
         if header.producer_group is not None:
             self._context.producers.unregister(channel, header.client_id, header.producer_group)
         if header.consumer_group is not None:

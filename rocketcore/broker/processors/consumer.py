@@ -5,6 +5,8 @@ Java: ``ConsumerManageProcessor`` and the offset part of ``AdminBrokerProcessor`
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rocketcore.broker.context import BrokerContext
 from rocketcore.codes import BoundaryType, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError
@@ -34,7 +36,7 @@ from rocketcore.protocol.headers.consumer import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.routes import Handler
+from rocketcore.transport.routes import Right, Route
 
 
 class ConsumerProcessor:
@@ -43,33 +45,42 @@ class ConsumerProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
-            RequestCode.QUERY_CONSUMER_OFFSET: self.query_offset,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self.update_offset,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
-            RequestCode.LOCK_BATCH_MQ: self.lock_queues,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock_queues,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
-            RequestCode.GET_MAX_OFFSET: self.max_offset,
-            RequestCode.GET_MIN_OFFSET: self.min_offset,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
-            RequestCode.CLONE_GROUP_OFFSET: self.clone_offsets,
-        }
+    def routes(self) -> Iterable[Route]:
+        code = RequestCode
+        return (
+            Route(code.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list, GetConsumerListByGroupRequestHeader, Right.SUB),
+            Route(code.QUERY_CONSUMER_OFFSET, self.query_offset, QueryConsumerOffsetRequestHeader, Right.SUB),
+            Route(code.UPDATE_CONSUMER_OFFSET, self.update_offset, UpdateConsumerOffsetRequestHeader, Right.SUB),
+            Route(code.GET_ALL_CONSUMER_OFFSET, self.all_offsets, None, Right.GET),
+            Route(code.LOCK_BATCH_MQ, self.lock_queues, None, Right.SUB, body_limit=1 << 20),
+            Route(code.UNLOCK_BATCH_MQ, self.unlock_queues, None, Right.SUB, body_limit=1 << 20),
+            Route(code.SEARCH_OFFSET_BY_TIMESTAMP, self.search_offset, SearchOffsetRequestHeader, Right.GET),
+            Route(code.GET_MAX_OFFSET, self.max_offset, GetMaxOffsetRequestHeader, Right.GET),
+            Route(code.GET_MIN_OFFSET, self.min_offset, GetMinOffsetRequestHeader, Right.GET),
+            Route(
+                code.GET_EARLIEST_MSG_STORETIME,
+                self.earliest_store_time,
+                GetEarliestMsgStoretimeRequestHeader,
+                Right.GET,
+            ),
+            Route(code.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offset, ResetOffsetRequestHeader, Right.UPDATE),
+            Route(code.CLONE_GROUP_OFFSET, self.clone_offsets, CloneGroupOffsetRequestHeader, Right.UPDATE),
+        )
 
-    def consumer_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        name = request.header(GetConsumerListByGroupRequestHeader).consumer_group
+    def consumer_list(
+        self, channel: Channel, request: RemotingCommand, header: GetConsumerListByGroupRequestHeader
+    ) -> RemotingCommand:
+        name = header.consumer_group
         group = self._context.consumers.find(name)
         if group is None:
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
         body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids)
         return RemotingCommand.response(request, body=body.encode())
 
-    def query_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def query_offset(
+        self, channel: Channel, request: RemotingCommand, header: QueryConsumerOffsetRequestHeader
+    ) -> RemotingCommand:
         """The committed offset; 0 for a new group where the queue's first message is still there, else 22."""
-        header = request.header(QueryConsumerOffsetRequestHeader)
         store = self._context.store
         queue_offset = self._context.offsets.find(header.consumer_group, header.topic, header.queue_id)
         if queue_offset is None or queue_offset < 0:
@@ -85,8 +96,9 @@ class ConsumerProcessor:
             queue_offset = 0
         return RemotingCommand.response(request, header=QueryConsumerOffsetResponseHeader(offset=queue_offset))
 
-    def update_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(UpdateConsumerOffsetRequestHeader)
+    def update_offset(
+        self, channel: Channel, request: RemotingCommand, header: UpdateConsumerOffsetRequestHeader
+    ) -> RemotingCommand:
         context = self._context
         if not context.groups.exists(header.consumer_group):
             raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!")
@@ -108,31 +120,36 @@ class ConsumerProcessor:
         self._context.locks.unlock(body.consumer_group, body.mq_set, body.client_id)
         return RemotingCommand.response(request)
 
-    def search_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(SearchOffsetRequestHeader)
+    def search_offset(
+        self, channel: Channel, request: RemotingCommand, header: SearchOffsetRequestHeader
+    ) -> RemotingCommand:
         found = self._context.store.offset_by_time(
             header.topic, header.queue_id, header.timestamp, header.boundary_type or BoundaryType.LOWER
         )
         return RemotingCommand.response(request, header=SearchOffsetResponseHeader(offset=found))
 
-    def max_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(GetMaxOffsetRequestHeader)
+    def max_offset(
+        self, channel: Channel, request: RemotingCommand, header: GetMaxOffsetRequestHeader
+    ) -> RemotingCommand:
         found = self._context.store.max_offset(header.topic, header.queue_id)
         return RemotingCommand.response(request, header=GetMaxOffsetResponseHeader(offset=found))
 
-    def min_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(GetMinOffsetRequestHeader)
+    def min_offset(
+        self, channel: Channel, request: RemotingCommand, header: GetMinOffsetRequestHeader
+    ) -> RemotingCommand:
         found = self._context.store.min_offset(header.topic, header.queue_id)
         return RemotingCommand.response(request, header=GetMinOffsetResponseHeader(offset=found))
 
-    def earliest_store_time(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(GetEarliestMsgStoretimeRequestHeader)
+    def earliest_store_time(
+        self, channel: Channel, request: RemotingCommand, header: GetEarliestMsgStoretimeRequestHeader
+    ) -> RemotingCommand:
         found = self._context.store.earliest_time(header.topic, header.queue_id)
         return RemotingCommand.response(request, header=GetEarliestMsgStoretimeResponseHeader(timestamp=found))
 
-    def reset_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def reset_offset(
+        self, channel: Channel, request: RemotingCommand, header: ResetOffsetRequestHeader
+    ) -> RemotingCommand:
         """Move a group to a time or an offset on the broker's side; its next pull of a queue learns of it."""
-        header = request.header(ResetOffsetRequestHeader)
         context = self._context
         topic = context.topics.find(header.topic)
         if topic is None:
@@ -165,7 +182,8 @@ class ConsumerProcessor:
             return maximum
         return store.offset_by_time(header.topic, queue_id, header.timestamp)
 
-    def clone_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(CloneGroupOffsetRequestHeader)
+    def clone_offsets(
+        self, channel: Channel, request: RemotingCommand, header: CloneGroupOffsetRequestHeader
+    ) -> RemotingCommand:
         self._context.offsets.clone(header.src_group, header.dest_group, header.topic)
         return RemotingCommand.response(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from array import array
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from rocketcore.protocol.bodies.heartbeat import MessageModel
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.routes import Handler
+from rocketcore.transport.routes import Right, Route
 
 logger = logging.getLogger(__name__)
 
@@ -90,11 +91,16 @@ class PullProcessor:
             clock=context.clock,
         )
 
-    def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+    def routes(self) -> Iterable[Route]:
+        return (
+            Route(RequestCode.PULL_MESSAGE, self.pull, PullMessageRequestHeader, Right.SUB),
+            Route(RequestCode.LITE_PULL_MESSAGE, self.pull, PullMessageRequestHeader, Right.SUB),
+        )
 
-    def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        return self._execute(channel, request, request.header(PullMessageRequestHeader), may_suspend=True)
+    def pull(
+        self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader
+    ) -> RemotingCommand | None:
+        return self._execute(channel, request, header, may_suspend=True)
 
     def _resume(self, held: HeldPull) -> None:
         if held.channel.closed:

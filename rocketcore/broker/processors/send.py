@@ -7,7 +7,7 @@ holds all the rules. Both answer when the store says that the messages are durab
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import NamedTuple
 
 from rocketcore._fast.header import (
@@ -42,6 +42,7 @@ from rocketcore.broker.state.topic_config import check_topic_name
 from rocketcore.broker.store import PutResult, PutStatus, StoredMessage
 from rocketcore.codes import (
     DLQ_TOPIC_PREFIX,
+    FRAME_MAX_BYTES,
     RETRY_TOPIC_PREFIX,
     SEND_FORBIDDEN_TOPICS,
     TIMER_TOPIC,
@@ -64,7 +65,7 @@ from rocketcore.protocol.frame import Chunk
 from rocketcore.protocol.headers.message import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketcore.table import Table
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.routes import Handler, RunHandler
+from rocketcore.transport.routes import Right, Route
 
 SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 Reply = RemotingCommand | None
@@ -113,15 +114,14 @@ class SendProcessor:
         self._extra_of: BrokerConfig | None = None
         self._extra = b""
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.SEND_MESSAGE: self.send,
-            RequestCode.SEND_MESSAGE_V2: self.send,
-            RequestCode.SEND_BATCH_MESSAGE: self.send,
-        }
-
-    def chunk_handlers(self) -> dict[int, RunHandler]:
-        return {RequestCode.SEND_MESSAGE_V2: self.send_chunk}
+    def routes(self) -> Iterable[Route]:
+        long, short = SendMessageRequestHeader, SendMessageRequestHeaderV2
+        limits = 512 << 10, FRAME_MAX_BYTES  # properties may be 32 KiB, each byte of them six of a JSON text
+        return (
+            Route(RequestCode.SEND_MESSAGE, self.send, long, Right.PUB, *limits),
+            Route(RequestCode.SEND_MESSAGE_V2, self.send, short, Right.PUB, *limits, run=self.send_chunk),
+            Route(RequestCode.SEND_BATCH_MESSAGE, self.send, short, Right.PUB, *limits),
+        )
 
     def topics_changed(self) -> None:
         """Look at the settings of every topic again."""
@@ -244,13 +244,8 @@ class SendProcessor:
             self._extra = encode_properties(_broker_properties(config))
         return self._extra
 
-    def send(self, channel: Channel, request: RemotingCommand) -> Reply | Awaitable[Reply]:
+    def send(self, channel: Channel, request: RemotingCommand, header: SendHeader) -> Reply | Awaitable[Reply]:
         """Handle one send; None means that the answer follows when the message is durable."""
-        header: SendHeader
-        if request.code == RequestCode.SEND_MESSAGE:
-            header = request.header(SendMessageRequestHeader)
-        else:
-            header = request.header(SendMessageRequestHeaderV2)
         try:
             self._check_broker(channel, header.topic)
             check_topic_name(header.topic)

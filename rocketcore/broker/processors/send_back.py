@@ -5,6 +5,8 @@ Java: ``AbstractSendMessageProcessor.consumerSendMsgBack`` (5.5.0).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.record import RecordReader
@@ -17,7 +19,7 @@ from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.routes import Handler
+from rocketcore.transport.routes import Right, Route
 
 _FIRST_RETRY_LEVEL = 3
 
@@ -30,11 +32,13 @@ class SendBackProcessor:
         self._delay_levels = delay_levels
         self._reader = RecordReader(1)
 
-    def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+    def routes(self) -> Iterable[Route]:
+        code = RequestCode.CONSUMER_SEND_MSG_BACK
+        return (Route(code, self.send_back, ConsumerSendMsgBackRequestHeader, Right.SUB),)
 
-    def send_back(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        header = request.header(ConsumerSendMsgBackRequestHeader)
+    def send_back(
+        self, channel: Channel, request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader
+    ) -> RemotingCommand | None:
         context = self._context
         group = context.groups.find(header.group)
         if group is None:

@@ -46,7 +46,7 @@ from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, scratch
 from tests.fuzz.targets.connection import BODY, FAILURES, JOINT, Wire, loop, request, settle, stream_of
 from tests.reference import message as reference_message
-from tests.reference.requests import REQUESTS, Server
+from tests.reference.routes import broker_routes, example
 
 FOLDER = scratch() / "store"
 SEGMENT_BYTES = 256 * 1024
@@ -183,19 +183,12 @@ def seeds() -> Iterable[bytes]:
     }  # fmt: skip
     batch = bytes.fromhex("00000026000000000000000000000000000000026869000e6b01760257414954017472756502")
     texts = {}
-    for code, row in REQUESTS.items():
-        if Server.BROKER in row.served_by:
-            fields = row.request_header.FIELDS if row.request_header is not None else ()
-            ext = {
-                field.wire_name: named.get(field.wire_name, {"bool": "false", "str": "x"}.get(field.kind, "0"))
-                for field in fields
-                if field.required or field.wire_name in named
-            }
-            body = content.get(RequestCode(code), batch if code == RequestCode.SEND_BATCH_MESSAGE else b"hi")
-            texts[code] = request(code, ext) + BODY + body
-            yield b"\x01" + texts[code]
-            if code < 1 << 15:
-                yield b"\x02" + request(code, ext, binary=True) + BODY + body
+    for code, served in broker_routes().items():
+        ext = example(served, named)
+        body = content.get(RequestCode(code), batch if code == RequestCode.SEND_BATCH_MESSAGE else b"hi")
+        texts[code] = request(code, ext) + BODY + body
+        yield b"\x01" + texts[code]
+        yield b"\x02" + request(code, ext, binary=True) + BODY + body
     send, pull = texts[RequestCode.SEND_MESSAGE_V2], texts[RequestCode.PULL_MESSAGE]
     topic, beat = texts[RequestCode.UPDATE_AND_CREATE_TOPIC], texts[RequestCode.HEART_BEAT]
     back = texts[RequestCode.CONSUMER_SEND_MSG_BACK]

@@ -36,14 +36,13 @@ from rocketcore.protocol.message import decode_messages
 from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.endpoint import Endpoint
-from rocketcore.transport.routes import Route
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, refused
 from tests.fuzz.targets.connection import BODY, FAILURES, LIMITS, Wire, loop, request, settle
 from tests.reference import frame as reference_frame
 from tests.reference import header as reference
 from tests.reference import message as reference_message
-from tests.reference.requests import REQUESTS, Server
+from tests.reference.routes import Rows, client_routes, example
 
 QUEUE = MessageQueue("T", "b", 1)
 MAX_QUEUES = 10_000
@@ -134,14 +133,8 @@ class Consumer:
         return CMResult.CR_SUCCESS, message.topic
 
 
-class Served:
+class Served(Rows):
     """What ``serve_broker_requests`` registers with."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-
-    def register(self, code: int, handler: Any) -> None:
-        self._endpoint.routes[int(code)] = Route(code, handler)
 
     def address_of(self, channel: Any) -> str:
         return "h:1"
@@ -200,7 +193,7 @@ def route(data: TopicRouteData) -> None:
 
 async def serve(frame: bytes, decoded: RemotingCommand) -> None:
     endpoint, wire = Endpoint("fuzz", LIMITS, clock=ManualClock(), stop_reading_when_full=False), Wire()
-    served: Any = Served(endpoint)
+    served: Any = Served(endpoint.routes)
     consumer: Any = Consumer()
     serve_broker_requests(served, consumer)
     channel = Channel(endpoint)
@@ -239,19 +232,14 @@ def seeds() -> Iterable[bytes]:
     whole = TopicRouteData([QueueData("b", 4, 4, 6)], [BrokerData("c", "b", {0: "h:1", 1: "h:2"})], "b:4;c:2")
     yield b"\0\0" + answer + BODY + whole.encode()
     yield b"\0\0" + answer + BODY + whole.encode_standard().replace(b"b:4;c:2", b"b:x")
-    for code, row in REQUESTS.items():
-        if Server.CLIENT in row.served_by and row.request_header is not None and code < 1 << 15:
-            ext = {
-                field.wire_name: {"int": "1", "Long": "2", "bool": "true"}.get(field.kind, "g")
-                for field in row.request_header.FIELDS
-                if field.required
-            }
-            content = stored if code == RequestCode.CONSUME_MESSAGE_DIRECTLY else b""
-            if code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
-                content = ResetOffsetBody({QUEUE: 5}).encode()
-                yield b"\xff\0" + request(code, ext) + BODY + b'{"offsetTable":[{"topic":"T","offset":7}]}'
-            yield b"\xff\0" + request(code, ext) + BODY + content
-            yield b"\xff\1" + request(code, ext, binary=True) + BODY + content
+    for code, row in client_routes().items():
+        ext = example(row, {}, missing="g")
+        content = stored if code == RequestCode.CONSUME_MESSAGE_DIRECTLY else b""
+        if code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+            content = ResetOffsetBody({QUEUE: 5}).encode()
+            yield b"\xff\0" + request(code, ext) + BODY + b'{"offsetTable":[{"topic":"T","offset":7}]}'
+        yield b"\xff\0" + request(code, ext) + BODY + content
+        yield b"\xff\1" + request(code, ext, binary=True) + BODY + content
 
 
 TARGET = Target(

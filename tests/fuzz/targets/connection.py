@@ -30,7 +30,7 @@ from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.endpoint import ChannelLimits, Endpoint
-from rocketcore.transport.routes import Route, add_routes
+from rocketcore.transport.routes import add_routes
 from rocketcore.transport.server.listener import make_answers
 from rocketcore.transport.server.opening import Opening
 from rocketcore.transport.server.proxy_protocol import FIRST_BYTES, parse_preamble
@@ -38,7 +38,8 @@ from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, scratch
 from tests.reference import frame as reference_frame
 from tests.reference import header as reference
-from tests.reference.requests import REQUESTS, Server
+from tests.reference.registration import compressed
+from tests.reference.routes import nameserver_routes
 
 FOLDER = scratch()
 LIMITS = ChannelLimits(max_frame_bytes=1 << 15, max_partial_bytes=1 << 16)
@@ -93,7 +94,7 @@ class Served:
             self.routes, kv, RunningConfig(config, {}), housekeeping, run_in_writer=write_now, serving=lambda: True
         )
         self.endpoint = Endpoint("fuzz", LIMITS, clock=clock, stop_reading_when_full=True)
-        add_routes(self.endpoint.routes, (Route(code, handler) for code, handler in processor.handlers().items()))
+        add_routes(self.endpoint.routes, processor.routes())
         self.endpoint.close_callbacks.append(housekeeping.connection_closed)
         self.channel: Channel | None = None
 
@@ -252,7 +253,7 @@ def seeds() -> Iterable[bytes]:
     wrapper = TopicConfigAndMappingSerializeWrapper(topic_config_table=topics)
     registration = RegisterBrokerBody(wrapper, [])
     register = request(103, broker) + BODY + registration.encode()
-    packed = request(103, broker | {"compressed": "true"}) + BODY + registration.encode_compressed()
+    packed = request(103, broker | {"compressed": "true"}) + BODY + compressed(registration)
     route = request(105, {"topic": "T", "acceptStandardJsonOnly": "true"})
     asked = request(105, {"topic": "T"})
     yield b"\x05\x01" + JOINT.join([register, route, route, asked, request(106, {}), request(104, broker), route])
@@ -265,14 +266,10 @@ def seeds() -> Iterable[bytes]:
     yield b"\x30\x00PROXY TCP4 192.0.2.1 192.0.2.2 56324 9876\r\n" + stream_of(1, register + JOINT + asked)
     yield b"\x0b\x00\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c" + bytes(range(12)) + stream_of(1, asked)
     yield b"\x00\x00\x16\x03\x01\x00\x05hello"
-    for code, row in REQUESTS.items():
-        if Server.NAMESERVER in row.served_by:
-            fields = row.request_header.FIELDS if row.request_header is not None else ()
-            ext = {
-                field.wire_name: broker.get(field.wire_name, {"bool": "true"}.get(field.kind, "1")) for field in fields
-            }
-            yield bytes([code & 255, 1]) + register + JOINT + request(code, ext | broker) + BODY + registration.encode()
-            yield bytes([code & 255, 2]) + request(code, ext, binary=True)
+    named = broker | {"topic": "T", "namespace": "n", "key": "k", "value": "v", "cluster": "c"}
+    for code in nameserver_routes():
+        yield bytes([code & 255, 1]) + register + JOINT + request(code, named) + BODY + registration.encode()
+        yield bytes([code & 255, 2]) + request(code, named, binary=True)
     for record in vectors("frames.jsonl"):
         if len(record["hex"]) < 300:
             yield b"\x07\x00" + bytes.fromhex(record["hex"])

@@ -18,7 +18,7 @@ from rocketcore.client.pull import PullConsumer
 from rocketcore.client.push import LOCK_EXPIRES, LOCK_INTERVAL, PushConsumer
 from rocketcore.client.rebalance import Rebalancer
 from rocketcore.client.runtime import ASYNCIO
-from rocketcore.client.serving import _Served
+from rocketcore.client.serving import serve_broker_requests
 from rocketcore.codes import LanguageCode, RequestCode, ResponseCode
 from rocketcore.errors import ConfigError, ConnectError, MessageIllegal, RequestTimeout, TransportError
 from rocketcore.message import ConsumeResult, MessageQueue, ReceivedMessage
@@ -46,6 +46,7 @@ from rocketcore.protocol.headers.consumer import (
 from rocketcore.protocol.schema import Header
 from rocketcore.service import ManualClock
 from tests.reference.message import Stored, encode
+from tests.reference.routes import Rows
 from tests.unit.client.fakes import FakeRemoting, ManualRuntime, Outcome, route
 
 
@@ -265,11 +266,18 @@ class Channel:
         self.remote_address = address
 
 
-class Connections:
+class Connections(Rows):
     """Knows the channels of this test by what they were made to."""
 
     def address_of(self, channel: Channel) -> str | None:
         return channel.remote_address or None
+
+
+def answering(consumer: PushConsumer) -> Callable[[Channel, RemotingCommand], Any]:
+    """Return what answers a broker's request."""
+    connections: Any = Connections({})
+    serve_broker_requests(connections, consumer)
+    return lambda channel, request: connections.table[request.code].serve(channel, request)
 
 
 def ask(code: RequestCode, header: Header, body: bytes = b"") -> RemotingCommand:
@@ -283,21 +291,21 @@ def test_what_an_administrator_is_shown() -> None:
         await start(consumer)
         try:
             reader = consumer.own(MessageQueue("T", "a", 0), 17)
-            served: Any = _Served(consumer, Connections())
-            answer = served.consumer_status(
+            served = answering(consumer)
+            answer = served(
                 Channel(),
                 ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequestHeader(topic="T", group="G")),
             )
             assert GetConsumerStatusBody.decode(answer.body).message_queue_table == {MessageQueue("T", "a", 0): 17}
             header = GetConsumerRunningInfoRequestHeader(consumer_group="G", client_id=consumer.client_id)
-            answer = served.running_info(Channel(), ask(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
+            answer = served(Channel(), ask(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
             info = ConsumerRunningInfo.decode(answer.body)
             assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
             assert info.properties["PROP_THREADPOOL_CORE_SIZE"] == "3"
             assert int(info.properties["PROP_CONSUMER_START_TIMESTAMP"]) == consumer.started_at
             assert info.mq_table[MessageQueue("T", "a", 0)].commit_offset == 17
             header = GetConsumerRunningInfoRequestHeader(consumer_group="other", client_id="x")
-            answer = served.running_info(Channel(), ask(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
+            answer = served(Channel(), ask(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
             assert (answer.code, "other" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
             assert reader.window.next_offset == 17
         finally:
@@ -315,19 +323,19 @@ def test_an_offset_reset_moves_the_owned_queues() -> None:
             before, kept = consumer.own(queue, 17), consumer.own(other, 20)
             header = ResetOffsetRequestHeader(topic="T", group="G", timestamp=0, force=True)
             table = ResetOffsetBody(offset_table={queue: 5, MessageQueue("T", "a", 1): 9, other: 2}).encode()
-            served: Any = _Served(consumer, Connections())
+            served = answering(consumer)
             for stranger in ("", "c:1"):
                 request = ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, table)
-                await served.reset_offset(Channel(stranger), request)
+                await served(Channel(stranger), request)
             assert not before.window.dropped, "a broker says nothing about the queues of another"
-            await served.reset_offset(Channel(), ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, table))
+            await served(Channel(), ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, table))
             assert {window.queue: window.next_offset for window in consumer.windows()} == {queue: 5, other: 20}
             assert before.window.dropped
             assert not kept.window.dropped
             cpp = b'{"offsetTable":[{"brokerName":"a","offset":7,"queueId":0,"topic":"T"}]}'
             request = ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, cpp)
             request.language = LanguageCode.CPP
-            await served.reset_offset(Channel(), request)
+            await served(Channel(), request)
             assert {window.queue: window.next_offset for window in consumer.windows()} == {queue: 7, other: 20}
         finally:
             await consumer.close()
@@ -598,9 +606,9 @@ def test_what_is_done_is_stored_before_a_changed_group_shares_out_again() -> Non
             window = consumer.own(MessageQueue("T", "a", 0), 17).window
             window.put([], 40)
             header = NotifyConsumerIdsChangedRequestHeader(consumer_group="G")
-            served: Any = _Served(consumer, Connections())
+            served = answering(consumer)
             brokers.asked.clear()
-            served.consumer_ids_changed(Channel(), ask(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header))
+            served(Channel(), ask(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header))
             await brokers.listing.wait()
             asked = [request for _, request in brokers.asked if request.code in (STORE, LIST)]
             assert [request.code for request in asked] == [STORE, LIST]
@@ -626,16 +634,16 @@ def test_a_message_is_consumed_on_request(monkeypatch: pytest.MonkeyPatch) -> No
             message = ReceivedMessage("T", b"now", MessageQueue("T", "a", 0), 3, "id", "offset-id")
             monkeypatch.setattr("rocketcore.client.serving.decode_message", lambda data, broker: message)
             header = ConsumeMessageDirectlyResultRequestHeader(consumer_group="G", broker_name="a")
-            served: Any = _Served(consumer, Connections())
+            served = answering(consumer)
             for stranger in ("", "c:1", "namesrv:9876"):
                 request = ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, b"x")
-                answer = await served.consume_directly(Channel(stranger), request)
+                answer = await served(Channel(stranger), request)
                 assert (answer.code, seen) == (ResponseCode.SYSTEM_ERROR, []), "it is not broker a"
-            answer = await served.consume_directly(Channel(), ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, b"x"))
+            answer = await served(Channel(), ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, b"x"))
             result = ConsumeMessageDirectlyResult.decode(answer.body)
             assert (result.consume_result, seen) == (CMResult.CR_LATER, ["now"])
             await consumer.unsubscribe("T")
-            answer = await served.consume_directly(Channel(), ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, b"x"))
+            answer = await served(Channel(), ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, b"x"))
             assert (answer.code, seen) == (ResponseCode.SYSTEM_ERROR, ["now"])
             assert "is not subscribed to topic T" in (answer.remark or "")
         finally:
@@ -652,16 +660,16 @@ def test_no_name_that_a_broker_gives_makes_a_line_of_the_log(caplog: pytest.LogC
         consumer = PushConsumer(group="G")
         await start_with(consumer, LockingBrokers("a"))
         try:
-            served: Any = _Served(consumer, Connections())
+            served = answering(consumer)
             news = NotifyConsumerIdsChangedRequestHeader(consumer_group=forged)
-            served.consumer_ids_changed(Channel(), ask(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, news))
+            served(Channel(), ask(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, news))
             reset = ResetOffsetRequestHeader(topic=forged, group="G", timestamp=0, force=True)
             table = ResetOffsetBody(offset_table={}).encode()
-            await served.reset_offset(Channel(), ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, reset, table))
+            await served(Channel(), ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, reset, table))
             record = encode(Stored(forged.encode(), b"now", body_crc=zlib.crc32(b"now")))
             header = ConsumeMessageDirectlyResultRequestHeader(consumer_group="G", broker_name="a")
             request = ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, record)
-            assert (await served.consume_directly(Channel(), request)).code == ResponseCode.SYSTEM_ERROR
+            assert (await served(Channel(), request)).code == ResponseCode.SYSTEM_ERROR
         finally:
             await consumer.close()
 
