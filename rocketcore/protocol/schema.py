@@ -61,11 +61,11 @@ def _parse_int(text: str, bits: int) -> int:
 
 
 def _parse_int32(text: str) -> int:
-    return int(text) if len(text) < 10 and text.isdigit() and text.isascii() else _parse_int(text, 32)
+    return _parse_int(text, 32)
 
 
 def _parse_int64(text: str) -> int:
-    return int(text) if len(text) < 19 and text.isdigit() and text.isascii() else _parse_int(text, 64)
+    return _parse_int(text, 64)
 
 
 def _parse_bool(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""All header and body classes of the package by name, found by walking its modules."""
+"""All header and body classes of the package by name, found by walking its modules, and Java's vectors of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 from rocketcore.protocol import bodies, headers
 from rocketcore.protocol.bodies.base import Body
 from rocketcore.protocol.schema import Header
+from tests.fixtures.vectors import family
 
 
 def _declared(package: ModuleType, base: type) -> dict[str, Any]:
@@ -25,3 +26,8 @@ def _declared(package: ModuleType, base: type) -> dict[str, Any]:
 
 HEADERS: Final = _declared(headers, Header)
 BODIES: Final = _declared(bodies, Body)
+
+
+def declared_vectors(file: str, prefix: str) -> list[dict[str, Any]]:
+    """Return the vectors of a family whose class is declared; nothing of ours sends or serves the others."""
+    return [record for record in family(file, prefix) if record["class"] in HEADERS or record["class"] in BODIES]

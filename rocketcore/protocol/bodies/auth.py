@@ -6,8 +6,6 @@ from dataclasses import field
 
 from rocketcore.protocol.bodies.base import Body, body
 
-__all__ = ["AclInfo", "PolicyEntryInfo", "PolicyInfo", "UserInfo"]
-
 
 @body
 class UserInfo(Body):

@@ -10,29 +10,6 @@ from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.bodies.base import Body, body, wire
 from rocketcore.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 
-__all__ = [
-    "CMResult",
-    "Connection",
-    "ConsumeMessageDirectlyResult",
-    "ConsumeStatus",
-    "ConsumerConnection",
-    "ConsumerRunningInfo",
-    "GetConsumerListByGroupResponseBody",
-    "GetConsumerStatusBody",
-    "LockBatchRequestBody",
-    "LockBatchResponseBody",
-    "MessageQueueForC",
-    "PopProcessQueueInfo",
-    "ProcessQueueInfo",
-    "ProducerConnection",
-    "ProducerInfo",
-    "ProducerTableInfo",
-    "QuerySubscriptionResponseBody",
-    "ResetOffsetBody",
-    "ResetOffsetBodyForC",
-    "UnlockBatchRequestBody",
-]
-
 
 @body
 class Connection(Body):

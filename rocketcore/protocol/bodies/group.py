@@ -8,18 +8,6 @@ from enum import Enum
 from rocketcore.protocol.bodies.base import Body, body, wire
 from rocketcore.protocol.bodies.topic import DataVersion
 
-__all__ = [
-    "CustomizedRetryPolicy",
-    "ExponentialRetryPolicy",
-    "GroupForbidden",
-    "GroupRetryPolicy",
-    "GroupRetryPolicyType",
-    "SimpleSubscriptionData",
-    "SubscriptionGroupConfig",
-    "SubscriptionGroupList",
-    "SubscriptionGroupWrapper",
-]
-
 
 class GroupRetryPolicyType(Enum):
     """Kinds of retry intervals [5.x]."""

@@ -9,17 +9,6 @@ from rocketcore._fast.properties import java_hash
 from rocketcore.filter import SUBSCRIBE_ALL, parse_tags
 from rocketcore.protocol.bodies.base import Body, body, wire
 
-__all__ = [
-    "CheckClientRequestBody",
-    "ConsumeFromWhere",
-    "ConsumeType",
-    "ConsumerData",
-    "HeartbeatData",
-    "MessageModel",
-    "ProducerData",
-    "SubscriptionData",
-]
-
 
 class ConsumeType(Enum):
     """How a consumer gets its messages."""

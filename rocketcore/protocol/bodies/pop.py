@@ -12,19 +12,6 @@ from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.bodies.base import Body, body, wire
 from rocketcore.protocol.bodies.heartbeat import MessageModel
 
-__all__ = [
-    "AckMsg",
-    "BatchAck",
-    "BatchAckMessageRequestBody",
-    "BatchAckMsg",
-    "MessageQueueAssignment",
-    "MessageRequestMode",
-    "PopCheckPoint",
-    "QueryAssignmentRequestBody",
-    "QueryAssignmentResponseBody",
-    "SetMessageRequestModeRequestBody",
-]
-
 
 class MessageRequestMode(Enum):
     """Whether a queue is read by pull or by POP."""

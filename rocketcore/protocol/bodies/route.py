@@ -8,16 +8,6 @@ from rocketcore.codes import MASTER_ID
 from rocketcore.protocol import fastjson
 from rocketcore.protocol.bodies.base import Body, body
 
-__all__ = [
-    "BrokerData",
-    "BrokerMemberGroup",
-    "ClusterInfo",
-    "GetBrokerMemberGroupResponseBody",
-    "QueueData",
-    "TopicQueueMappingInfo",
-    "TopicRouteData",
-]
-
 
 @body
 class QueueData(Body):

@@ -9,25 +9,6 @@ from rocketcore.protocol.bodies.base import Body, body
 from rocketcore.protocol.bodies.heartbeat import SubscriptionData
 from rocketcore.protocol.bodies.topic import DataVersion
 
-__all__ = [
-    "BrokerStatsData",
-    "BrokerStatsItem",
-    "ConsumeQueueData",
-    "ConsumeStats",
-    "ConsumeStatsList",
-    "ConsumerOffsetSerializeWrapper",
-    "DelayOffsetSerializeWrapper",
-    "OffsetMovedEvent",
-    "OffsetSerializeWrapper",
-    "OffsetWrapper",
-    "QueryConsumeQueueResponseBody",
-    "QueryConsumeTimeSpanBody",
-    "QueryCorrectionOffsetBody",
-    "QueueTimeSpan",
-    "TopicOffset",
-    "TopicStatsTable",
-]
-
 
 @body
 class OffsetWrapper(Body):
@@ -160,13 +141,6 @@ class DelayOffsetSerializeWrapper(Body):
 
     offset_table: dict[int, int] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
-
-
-@body
-class OffsetSerializeWrapper(Body):
-    """A broadcasting consumer's offsets.json."""
-
-    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
 
 
 @body

@@ -14,22 +14,6 @@ from rocketcore.protocol import fastjson
 from rocketcore.protocol.bodies.base import Body, body
 from rocketcore.protocol.bodies.route import TopicQueueMappingInfo
 
-__all__ = [
-    "CreateTopicListRequestBody",
-    "DataVersion",
-    "GroupList",
-    "KVTable",
-    "LogicQueueMappingItem",
-    "RegisterBrokerBody",
-    "TopicConfig",
-    "TopicConfigAndMappingSerializeWrapper",
-    "TopicConfigAndQueueMapping",
-    "TopicConfigSerializeWrapper",
-    "TopicFilterType",
-    "TopicList",
-    "TopicQueueMappingDetail",
-]
-
 MAX_INFLATED_BYTES = 4 * FRAME_MAX_BYTES
 """What a compressed registration may inflate to."""
 MAX_MAPPINGS = 100_000
@@ -78,27 +62,6 @@ class TopicConfig(Body):
 
 
 @body
-class LogicQueueMappingItem(Body):
-    """One stretch of a logical queue of a static topic [5.x]."""
-
-    gen: int = 0
-    queue_id: int = 0
-    bname: str = ""
-    logic_offset: int = 0
-    start_offset: int = 0
-    end_offset: int = -1
-    time_of_start: int = -1
-    time_of_end: int = -1
-
-
-@body
-class TopicQueueMappingDetail(TopicQueueMappingInfo):
-    """The same with the stretches of the queues that the broker hosts [5.x]."""
-
-    hosted_queues: dict[int, list[LogicQueueMappingItem]] = field(default_factory=dict)
-
-
-@body
 class TopicConfigSerializeWrapper(Body):
     """All topics of a broker (4.9 form), also the broker's topics.json."""
 
@@ -111,15 +74,8 @@ class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
     """The 5.x form: with the mappings of static topics."""
 
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)
-    topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] = field(default_factory=dict)
+    topic_queue_mapping_detail_map: dict[str, object] = field(default_factory=dict)
     mapping_data_version: DataVersion = field(default_factory=DataVersion)
-
-
-@body
-class TopicConfigAndQueueMapping(TopicConfig):
-    """Answer to GET_TOPIC_CONFIG (351) [5.x]."""
-
-    mapping_detail: TopicQueueMappingDetail | None = None
 
 
 @body
@@ -145,32 +101,6 @@ class RegisterBrokerBody(Body):
         default_factory=TopicConfigAndMappingSerializeWrapper
     )
     filter_server_list: list[str] | None = field(default_factory=list)
-
-    def encode_compressed(self, version: int = Version.V4_9_7) -> bytes:
-        """Return the compressed form that name servers of ``version`` read."""
-        wrapper = self.topic_config_serialize_wrapper
-        with_mappings = version >= Version.V5_0_0
-        data_version = wrapper.data_version.to_json()
-        if not with_mappings:
-            del data_version["stateVersion"]
-        parts = [_sized(fastjson.dumps(data_version)), len(wrapper.topic_config_table).to_bytes(4, "big")]
-        for config in wrapper.topic_config_table.values():
-            kind = config.topic_filter_type or TopicFilterType.SINGLE_TAG
-            text = f"{config.topic_name} {config.read_queue_nums} {config.write_queue_nums} {config.perm} {kind.name}"
-            if with_mappings:
-                text += " " + fastjson.dumps(config.attributes).decode()
-            parts.append(_sized(text.encode()))
-        parts.append(_sized(fastjson.dumps(self.filter_server_list)))
-        if with_mappings:
-            mappings = wrapper.topic_queue_mapping_info_map.values()
-            parts.append(len(mappings).to_bytes(4, "big"))
-            parts.extend(_sized(mapping.encode()) for mapping in mappings)
-        return zlib.compress(b"".join(parts))
-
-    @classmethod
-    def decode_compressed(cls, data: bytes, version: int) -> Self:
-        """Read the compressed form of a sender of ``version``; raises DecodeError."""
-        return cls.decode_inflated(cls.inflate(data), version)
 
     @staticmethod
     def inflate(data: bytes) -> bytes:
@@ -205,10 +135,6 @@ class RegisterBrokerBody(Body):
         if filter_servers is None:
             body.filter_server_list = None
         return body
-
-
-def _sized(data: bytes) -> bytes:
-    return len(data).to_bytes(4, "big") + data
 
 
 class _Source:

@@ -20,10 +20,6 @@ class CreateTopicRequestHeader(TopicHeader):
     force: bool = False
 
 
-class CreateTopicListRequestHeader(RpcHeader):
-    """UPDATE_AND_CREATE_TOPIC_LIST (18)."""
-
-
 class DeleteTopicRequestHeader(TopicHeader):
     """DELETE_TOPIC_IN_BROKER (215)."""
 
@@ -118,10 +114,6 @@ class GetProducerConnectionListRequestHeader(RpcHeader):
     producer_group: str
 
 
-class GetAllProducerInfoRequestHeader(Header):
-    """GET_ALL_PRODUCER_INFO (328)."""
-
-
 class QueryTopicConsumeByWhoRequestHeader(TopicHeader):
     """QUERY_TOPIC_CONSUME_BY_WHO (300)."""
 
@@ -169,38 +161,3 @@ class GetBrokerConfigResponseHeader(Header):
     """Answer to GET_BROKER_CONFIG (26); ``version`` is a DataVersion as JSON."""
 
     version: str
-
-
-class CheckRocksdbCqWriteProgressRequestHeader(Header):
-    """CHECK_ROCKSDB_CQ_WRITE_PROGRESS (354)."""
-
-    topic: str
-    check_store_time: Long = 0
-
-
-class ExportRocksDBConfigToJsonRequestHeader(Header):
-    """EXPORT_ROCKSDB_CONFIG_TO_JSON (355)."""
-
-    config_type: str
-
-
-class RegisterFilterServerRequestHeader(Header):
-    """REGISTER_FILTER_SERVER (301) [4.9]."""
-
-    filter_server_addr: str
-
-
-class RegisterFilterServerResponseHeader(Header):
-    """Answer to REGISTER_FILTER_SERVER (301) [4.9]."""
-
-    broker_name: str
-    broker_id: Long = wire(absent=0)
-
-
-class RegisterMessageFilterClassRequestHeader(Header):
-    """REGISTER_MESSAGE_FILTER_CLASS (302) [4.9]."""
-
-    consumer_group: str
-    topic: str
-    class_name: str
-    class_crc: int = wire("classCRC")

@@ -102,9 +102,3 @@ class GetBrokerAclConfigResponseHeader(Header):
     broker_addr: str
     cluster_name: str
     all_acl_file_version: str | None = None
-
-
-class GetBrokerClusterAclConfigResponseHeader(Header):
-    """Answer to GET_BROKER_CLUSTER_ACL_CONFIG (54) [4.9]; Java declares a list and cannot send it as an ext field."""
-
-    plain_access_configs: str | None = None

@@ -6,10 +6,6 @@ from rocketcore.codes import BoundaryType
 from rocketcore.protocol.schema import Header, Long, RpcHeader, TopicHeader, wire
 
 
-class HeartbeatRequestHeader(RpcHeader):
-    """HEART_BEAT (34)."""
-
-
 class HeartbeatResponseHeader(Header):
     """Answer to HEART_BEAT (34) of 5.x; Java sets these two fields without a header class."""
 
@@ -25,32 +21,16 @@ class UnregisterClientRequestHeader(RpcHeader):
     consumer_group: str | None = None
 
 
-class UnregisterClientResponseHeader(Header):
-    """Answer to UNREGISTER_CLIENT (35)."""
-
-
 class GetConsumerListByGroupRequestHeader(RpcHeader):
     """GET_CONSUMER_LIST_BY_GROUP (38)."""
 
     consumer_group: str
 
 
-class GetConsumerListByGroupResponseHeader(Header):
-    """Answer to GET_CONSUMER_LIST_BY_GROUP (38)."""
-
-
 class NotifyConsumerIdsChangedRequestHeader(RpcHeader):
     """NOTIFY_CONSUMER_IDS_CHANGED (40)."""
 
     consumer_group: str
-
-
-class LockBatchMqRequestHeader(RpcHeader):
-    """LOCK_BATCH_MQ (41)."""
-
-
-class UnlockBatchMqRequestHeader(RpcHeader):
-    """UNLOCK_BATCH_MQ (42)."""
 
 
 class QueryConsumerOffsetRequestHeader(TopicHeader):
@@ -75,10 +55,6 @@ class UpdateConsumerOffsetRequestHeader(TopicHeader):
     topic: str
     queue_id: int
     commit_offset: Long
-
-
-class UpdateConsumerOffsetResponseHeader(Header):
-    """Answer to UPDATE_CONSUMER_OFFSET (15)."""
 
 
 class SearchOffsetRequestHeader(TopicHeader):

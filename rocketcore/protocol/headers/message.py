@@ -142,10 +142,6 @@ class ViewMessageRequestHeader(Header):
     topic: str | None = None
 
 
-class ViewMessageResponseHeader(Header):
-    """Answer to VIEW_MESSAGE_BY_ID (33)."""
-
-
 class QueryMessageRequestHeader(TopicHeader):
     """QUERY_MESSAGE (12)."""
 
@@ -179,10 +175,6 @@ class EndTransactionRequestHeader(RpcHeader):
     transaction_id: str | None = None
 
 
-class EndTransactionResponseHeader(Header):
-    """Answer to END_TRANSACTION (37)."""
-
-
 class CheckTransactionStateRequestHeader(RpcHeader):
     """CHECK_TRANSACTION_STATE (39)."""
 
@@ -194,27 +186,8 @@ class CheckTransactionStateRequestHeader(RpcHeader):
     offset_msg_id: str | None = None
 
 
-class CheckTransactionStateResponseHeader(Header):
-    """Unused: a client answers CHECK_TRANSACTION_STATE (39) by END_TRANSACTION (37)."""
-
-    producer_group: str
-    tran_state_table_offset: Long
-    commit_log_offset: Long
-    commit_or_rollback: int
-
-
 class ResumeCheckHalfMessageRequestHeader(Header):
     """RESUME_CHECK_HALF_MESSAGE (323)."""
 
     topic: str | None = None
     msg_id: str | None = None
-
-
-class StatisticsMessagesRequestHeader(TopicHeader):
-    """Message counts of a time span; no request uses it."""
-
-    consumer_group: str
-    topic: str
-    queue_id: int = wire(absent=0)
-    from_time: Long = 0
-    to_time: Long = 0

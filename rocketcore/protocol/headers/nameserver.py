@@ -163,10 +163,3 @@ class GetKVListByNamespaceRequestHeader(Header):
     """GET_KVLIST_BY_NAMESPACE (219)."""
 
     namespace: str
-
-
-class RegisterOrderTopicRequestHeader(Header):
-    """Order configuration of a topic; no request uses it."""
-
-    topic: str
-    order_topic_string: str

@@ -1,8 +1,8 @@
-"""Headers of POP consumption and of lite topics [5.x]."""
+"""Headers of POP consumption [5.x]."""
 
 from __future__ import annotations
 
-from rocketcore.protocol.schema import Header, Long, RpcHeader, TopicHeader, wire
+from rocketcore.protocol.schema import Header, Long, TopicHeader, wire
 
 
 class PopMessageRequestHeader(TopicHeader):
@@ -108,83 +108,3 @@ class PollingInfoResponseHeader(Header):
     """Answer to POLLING_INFO (200055)."""
 
     polling_num: int = wire(absent=0)
-
-
-class InitConsumerOffsetRequestHeader(TopicHeader):
-    """First offset of a queue for POP; no request uses it."""
-
-    topic: str | None = None
-    init_mode: int = 0
-
-
-class PopLiteMessageRequestHeader(RpcHeader):
-    """POP_LITE_MESSAGE (200070)."""
-
-    client_id: str
-    consumer_group: str
-    topic: str
-    max_msg_num: int = wire(absent=0)
-    invisible_time: Long = wire(absent=0)
-    poll_time: Long = wire(absent=0)
-    born_time: Long = wire(absent=0)
-    attempt_id: str | None = None
-
-
-class PopLiteMessageResponseHeader(Header):
-    """Answer to ``PopLiteMessageRequestHeader``."""
-
-    pop_time: Long = wire(absent=0)
-    invisible_time: Long = wire(absent=0)
-    revive_qid: int = wire(absent=0)
-    start_offset_info: str | None = None
-    msg_offset_info: str | None = None
-    order_count_info: str | None = None
-
-
-class LiteSubscriptionCtlRequestHeader(RpcHeader):
-    """LITE_SUBSCRIPTION_CTL (200071)."""
-
-
-class NotifyUnsubscribeLiteRequestHeader(RpcHeader):
-    """NOTIFY_UNSUBSCRIBE_LITE (200073)."""
-
-    lite_topic: str
-    consumer_group: str
-    client_id: str
-
-
-class GetParentTopicInfoRequestHeader(Header):
-    """GET_PARENT_TOPIC_INFO (200075)."""
-
-    topic: str
-
-
-class GetLiteTopicInfoRequestHeader(Header):
-    """GET_LITE_TOPIC_INFO (200076)."""
-
-    parent_topic: str | None = None
-    lite_topic: str | None = None
-
-
-class GetLiteClientInfoRequestHeader(Header):
-    """GET_LITE_CLIENT_INFO (200077)."""
-
-    parent_topic: str | None = None
-    group: str | None = None
-    client_id: str | None = None
-    max_count: int = 1000
-
-
-class GetLiteGroupInfoRequestHeader(Header):
-    """GET_LITE_GROUP_INFO (200078)."""
-
-    group: str
-    lite_topic: str | None = None
-    top_k: int = 0
-
-
-class TriggerLiteDispatchRequestHeader(Header):
-    """TRIGGER_LITE_DISPATCH (200079)."""
-
-    group: str
-    client_id: str | None = None

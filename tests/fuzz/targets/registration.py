@@ -24,6 +24,7 @@ from rocketcore.protocol import fastjson
 from rocketcore.protocol.bodies.topic import RegisterBrokerBody, TopicConfig, TopicConfigAndMappingSerializeWrapper
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, refused
+from tests.reference.registration import compressed, decompressed
 
 
 def run(data: bytes) -> None:
@@ -34,9 +35,7 @@ def run(data: bytes) -> None:
     found = registered(body, not plain, version)
     general = refused(
         lambda: (
-            _checked(_of_document(fastjson.loads(body)))
-            if plain
-            else _checked(_reduce(RegisterBrokerBody.decode_compressed(body, version)))
+            _checked(_of_document(fastjson.loads(body))) if plain else _checked(_reduce(decompressed(body, version)))
         )
     )
     if plain and body[0] == 0x78:
@@ -77,7 +76,7 @@ def seeds() -> Iterable[bytes]:
     body = RegisterBrokerBody(TopicConfigAndMappingSerializeWrapper(topic_config_table=topics), ["f:1"])
     yield b"\x01" + body.encode()
     for version, bits in ((Version.V4_9_7, 0), (Version.V5_0_0, 4)):
-        packed = body.encode_compressed(version)
+        packed = compressed(body, version)
         yield bytes([bits]) + zlib.decompress(packed)
         yield bytes([bits | 2]) + packed
 
