@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ __all__ = [
     "current",
     "end_signals",
     "global_options",
+    "log_to_stderr",
 ]
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "csv", "name")
@@ -225,6 +227,19 @@ def current() -> Settings:
     return settings
 
 
+def log_to_stderr() -> None:
+    """Write log lines to stderr: state changes, with ``--debug`` everything, with ``--quiet`` only what went wrong."""
+    import logging
+
+    from rocketcore.printable import LineFormatter
+
+    settings = current()
+    level = logging.DEBUG if settings.debug else logging.WARNING if settings.quiet else logging.INFO
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
+
+
 def _store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value is None or parameter.name is None:
         return
@@ -284,8 +299,6 @@ class _Command(PipeAware):
         settings = ctx.find_root().ensure_object(Settings)
         settings.command = ctx.command_path
         if settings.debug:
-            from rocketcore.cli.servers import log_to_stderr
-
             log_to_stderr()
         self._check_text(ctx)
         try:

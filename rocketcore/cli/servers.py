@@ -9,16 +9,16 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import click
 
 from rocketcore import addresses
 from rocketcore.apache_settings import check_settings, protective_variables
 from rocketcore.cli.failures import EXIT_USAGE, CommandFailed
-from rocketcore.cli.options import Folder, command, current
+from rocketcore.cli.options import Folder, command, current, log_to_stderr
 from rocketcore.config_file import (
     BadSetting,
     environment_properties,
@@ -28,14 +28,15 @@ from rocketcore.config_file import (
     read_properties,
 )
 from rocketcore.errors import ConfigError
-from rocketcore.printable import LineFormatter
+
+if TYPE_CHECKING:
+    from rocketcore.transport.tls.settings import ServerTls, TlsOption
 
 __all__ = [
     "Sources",
     "check_bind",
     "config_file_option",
     "insecure_option",
-    "log_to_stderr",
     "refuse_tls",
     "serve",
     "start_broker",
@@ -74,22 +75,13 @@ def start_namesrv(
     config_file: Path | None, only_print: bool, listen: str | None, home: Path | None, insecure: bool
 ) -> int:
     from rocketcore.nameserver.config import NameServerConfig
-    from rocketcore.transport.tls.settings import TLS_SETTINGS, ServerTls, client_tls, tls_properties
 
-    log_to_stderr()
-    refuse_tls()
     options = _listen_properties(listen)
     if home is not None:
         options["rocketmqHome"] = str(home)
     if config_file is not None:
         options["configStorePath"] = str(config_file.absolute())
-    declared = [NameServerConfig, *TLS_SETTINGS]
-    sources = Sources(config_file, environment_properties(declared), options)
-    with sources.named():
-        check_settings("name server", {**protective_variables(), **sources.properties}, declared, sources.where)
-        config = load_config(NameServerConfig, sources.properties)
-        properties = tls_properties(sources.properties)
-        tls, to_others = load_config(ServerTls, properties), client_tls(properties)
+    sources, (config,), tls, to_others = _load("name server", config_file, options, [NameServerConfig])
     if only_print:
         click.echo(print_config(config, tls), nl=False)
         return 0
@@ -98,7 +90,7 @@ def start_namesrv(
     def make() -> Server:
         from rocketcore.nameserver.server import NameServer
 
-        return NameServer(config, properties=sources.file, tls=tls, client_tls=to_others or False)
+        return NameServer(config, properties=sources.file, tls=tls, client_tls=to_others)
 
     return serve(make)
 
@@ -126,10 +118,7 @@ def start_broker(
 ) -> int:
     from rocketcore.broker.config import BrokerConfig
     from rocketcore.broker.store.config import StoreConfig
-    from rocketcore.transport.tls.settings import TLS_SETTINGS, ServerTls, client_tls, tls_properties
 
-    log_to_stderr()
-    refuse_tls()
     options = _listen_properties(listen)
     given = {
         "storePathRootDir": None if store is None else str(store),
@@ -140,16 +129,7 @@ def start_broker(
         "namesrvAddr": current().namesrv_option,
     }
     options.update({key: value for key, value in given.items() if value is not None})
-    declared = [BrokerConfig, StoreConfig, *TLS_SETTINGS]
-    sources = Sources(config_file, environment_properties(declared), options)
-    if "namesrvAddr" not in sources.properties:
-        options["namesrvAddr"] = current().namesrv
-    with sources.named():
-        check_settings("broker", {**protective_variables(), **sources.properties}, declared, sources.where)
-        config = load_config(BrokerConfig, sources.properties)
-        store_config = load_config(StoreConfig, sources.properties)
-        properties = tls_properties(sources.properties)
-        tls, to_others = load_config(ServerTls, properties), client_tls(properties)
+    _, (config, store_config), tls, to_others = _load("broker", config_file, options, [BrokerConfig, StoreConfig])
     if only_print:
         click.echo(print_config(config, store_config, tls), nl=False)
         return 0
@@ -158,9 +138,32 @@ def start_broker(
     def make() -> Server:
         from rocketcore.broker.broker import Broker
 
-        return Broker(config, store_config, tls=tls, client_tls=to_others or False)
+        return Broker(config, store_config, tls=tls, client_tls=to_others)
 
     return serve(make)
+
+
+def _load(
+    server: Literal["broker", "name server"], path: Path | None, options: dict[str, str], classes: Sequence[type[Any]]
+) -> tuple[Sources, list[Any], ServerTls, TlsOption]:
+    """Return where the settings of a server come from, its configurations, its TLS, and that of its connections."""
+    from rocketcore.transport.tls.settings import TLS_SETTINGS, ServerTls, client_tls, tls_properties
+
+    log_to_stderr()
+    refuse_tls()
+    declared = [*classes, *TLS_SETTINGS]
+    sources = Sources(path, environment_properties(declared), options)
+    if server == "broker" and "namesrvAddr" not in sources.properties:
+        options["namesrvAddr"] = current().namesrv
+    with sources.named():
+        check_settings(server, {**protective_variables(), **sources.properties}, declared, sources.where)
+        properties = tls_properties(sources.properties)
+        return (
+            sources,
+            [load_config(cls, sources.properties) for cls in classes],
+            load_config(ServerTls, properties),
+            client_tls(properties) or False,
+        )
 
 
 def serve(make: Callable[[], Server]) -> int:
@@ -208,15 +211,6 @@ def serve(make: Callable[[], Server]) -> int:
 
     uvloop.run(run())
     return 130 if ended_by[0] == signal.SIGINT else 0
-
-
-def log_to_stderr(level: int = logging.INFO) -> None:
-    """Write log lines to stderr: state changes, with ``--debug`` everything, with ``--quiet`` only what went wrong."""
-    settings = current()
-    level = logging.DEBUG if settings.debug else max(level, logging.WARNING) if settings.quiet else level
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(level=level, handlers=[handler])
 
 
 def refuse_tls() -> None:

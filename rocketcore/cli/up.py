@@ -10,14 +10,13 @@ from pathlib import Path
 
 import click
 
-from rocketcore.cli.options import Folder, command, end_signals
+from rocketcore.cli.options import Folder, command, end_signals, log_to_stderr
 from rocketcore.cli.render import check_stream_form, progress, show_line
 from rocketcore.cli.servers import (
     Sources,
     check_bind,
     config_file_option,
     insecure_option,
-    log_to_stderr,
     refuse_tls,
 )
 from rocketcore.service import wait_or_signal
