@@ -10,11 +10,7 @@ Without a file of the user's own the shipped samples run: earthquakes of a week,
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import selectors
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -25,11 +21,11 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from rocketcore._fast.crc32 import crc32, crc32_ranges
 from rocketcore.errors import ConfigError, RocketError
+from rocketcore.local import ServerProcess
 from rocketcore.message import KEYS, ReceivedMessage
 
 try:
@@ -40,10 +36,9 @@ except ImportError as error:
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Ledger", "Server", "run"]
+__all__ = ["Ledger", "run"]
 
 QUEUES: Final = 8
-READY_TIMEOUT: Final = 20.0
 DELIVERY_TIMEOUT: Final = 60.0
 SINGLE_SENDS: Final = 1000
 """Messages that are sent one by one, for latencies."""
@@ -118,62 +113,23 @@ class Ledger:
         return f"{text}, out of order {self.misordered:,}"
 
 
-class Server:
-    """A ``rocket … start`` process: up when its JSON ready line has come, ended by SIGTERM, or with this process."""
+@contextlib.contextmanager
+def _server(name: str, *arguments: str, log: Path) -> Iterator[ServerProcess]:
+    """Run a server; an error tells what it logged, as the folder is a temporary one."""
 
-    def __init__(self, name: str, *arguments: str, log: Path) -> None:
-        self.name = name
-        self._log = log
-        started = time.perf_counter()
-        with log.open("wb") as stderr:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "rocketcore.child", "rocketcore.cli.main", *arguments],
-                stdin=subprocess.PIPE,  # which ends with this process, and the server with it
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-            )
-        try:
-            ready = self._ready_line()
-            self.address: str = json.loads(ready)["address"]
-        except BaseException:
-            self._process.kill()
-            self._process.wait()
-            raise
-        self.started_in = time.perf_counter() - started
+    def said() -> str:
+        return log.read_text(errors="replace")[-2000:].strip()
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def _ready_line(self) -> bytes:
-        assert self._process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            line = self._process.stdout.readline() if selector.select(READY_TIMEOUT) else b""
-        if not line:
-            raise RocketError(f"the {self.name} did not start: {self._log_tail()}")
-        return line
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            code = self._process.wait(READY_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
-        if code and error is None:
-            raise RocketError(f"the {self.name} ended with {code}: {self._log_tail()}")
-
-    def _log_tail(self) -> str:
-        return self._log.read_text(errors="replace")[-2000:].strip()
+    try:
+        server = ServerProcess(name, *arguments, "--listen", "127.0.0.1:0", log=log)
+    except RocketError as error:
+        raise RocketError(f"{error}: {said()}") from error
+    try:
+        yield server
+    finally:
+        code = server.end()
+    if code:
+        raise RocketError(f"the {name} ended with {code}: {said()}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,31 +438,13 @@ def run(file: str | Path | None = None) -> int:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rocket-demo-")))
         sample = stack.enter_context(as_file(files("rocketcore") / "sample"))
+        home, store = str(folder / "namesrv"), str(folder / "store")
         namesrv = stack.enter_context(
-            Server(
-                "name server",
-                "namesrv",
-                "start",
-                "--listen",
-                "127.0.0.1:0",
-                "--home",
-                str(folder / "namesrv"),
-                log=folder / "namesrv.log",
-            )
+            _server("name server", "namesrv", "start", "--home", home, log=folder / "namesrv.log")
         )
+        to_namesrv = ("--namesrv", namesrv.address)
         broker = stack.enter_context(
-            Server(
-                "broker",
-                "broker",
-                "start",
-                "--namesrv",
-                namesrv.address,
-                "--listen",
-                "127.0.0.1:0",
-                "--store",
-                str(folder / "store"),
-                log=folder / "broker.log",
-            )
+            _server("broker", "broker", "start", *to_namesrv, "--store", store, log=folder / "broker.log")
         )
         _create_topics(namesrv.address, topics)
         group = Group(namesrv.address, topics)

@@ -16,10 +16,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, Literal, Protocol, Self, TypeVar
+from typing import IO, TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 from rocketcore import addresses
 from rocketcore.errors import ConfigError, RocketError
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from rocketcore.broker.broker import Broker
     from rocketcore.nameserver.server import NameServer
 
-__all__ = ["LocalCluster"]
+__all__ = ["LocalCluster", "ServerProcess"]
 
 T = TypeVar("T")
 FlushMode = Literal["sync", "async"]
@@ -39,18 +40,6 @@ PORT_STEP: Final = 10
 """Apache's brokers take two more ports beside theirs."""
 EXIT_SECONDS: Final = 1.0
 """What a process that has closed its output gets to end."""
-
-
-class _Host(Protocol):
-    """Runs servers somewhere; ``properties`` are RocketMQ's property names."""
-
-    def start_namesrv(self, properties: Mapping[str, str]) -> str: ...
-
-    def start_broker(self, index: int, properties: Mapping[str, str]) -> str: ...
-
-    def stop_broker(self, index: int, *, kill: bool) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class LocalCluster:
@@ -92,7 +81,7 @@ class LocalCluster:
         self._flush = flush or ("async" if store is None else "sync")
         self._properties = dict(properties or {})
         self._temporary: Path | None = None
-        self._host: _Host | None = None
+        self._host: _ThreadHost | _ProcessHost | None = None
         self._namesrv = ""
         self._addresses: list[str] = []
 
@@ -177,12 +166,12 @@ class LocalCluster:
         where = f"namesrv={self._namesrv!r}, brokers={self._addresses}" if self._host else "stopped"
         return f"LocalCluster({where})"
 
-    def _running(self) -> _Host:
+    def _running(self) -> _ThreadHost | _ProcessHost:
         if self._host is None:
             raise ConfigError("the cluster is not running: use it in a with block, or call start()")
         return self._host
 
-    def _running_with(self, index: int) -> _Host:
+    def _running_with(self, index: int) -> _ThreadHost | _ProcessHost:
         if not 0 <= index < self._count:
             raise ConfigError(f"brokers have the numbers 0 to {self._count - 1}, got {index}")
         return self._running()
@@ -213,7 +202,7 @@ def _broker_name(index: int) -> str:
 
 
 class _ThreadHost:
-    """Servers on one background event loop."""
+    """Servers on one background event loop; ``properties`` are RocketMQ's property names."""
 
     def __init__(self) -> None:
         self._namesrv: NameServer | None = None
@@ -323,54 +312,82 @@ class _ProcessHost:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._processes: dict[str, ServerProcess] = {}
 
     def start_namesrv(self, properties: Mapping[str, str]) -> str:
-        return self._start("namesrv", properties)
+        return self._start("namesrv", properties, "namesrv")
 
     def start_broker(self, index: int, properties: Mapping[str, str]) -> str:
         return self._start("broker", properties, _broker_name(index))
 
-    def _start(self, noun: str, properties: Mapping[str, str], name: str | None = None) -> str:
-        name = name or noun
+    def _start(self, noun: str, properties: Mapping[str, str], name: str) -> str:
         if name in self._processes:
-            if self._processes[name].poll() is None:
+            if self._processes[name].is_running:
                 raise ConfigError(f"{name} is running")
-            self._end(name, kill=False)
+            self._processes.pop(name).end()
         file = self._folder / f"{name}.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), "utf-8")
-        log = (self._folder / f"{name}.log").open("ab")
-        with log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "rocketcore.child", "rocketcore.cli.main", noun, "start", "-c", str(file)],
-                stdin=subprocess.PIPE,  # which ends with this process, and the server with it
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
+        process = ServerProcess(name, noun, "start", "-c", str(file), log=self._folder / f"{name}.log")
         self._processes[name] = process
-        ready = _first_line(process.stdout, START_SECONDS)
-        if not ready:
-            try:
-                reason = f"ended with exit code {process.wait(EXIT_SECONDS)}"
-            except subprocess.TimeoutExpired:
-                reason = f"is not ready after {START_SECONDS:g} s"
-            self._end(name, kill=True)
-            raise RocketError(f"{name} {reason}; its log is {log.name}")
-        return str(json.loads(ready)["address"])
+        return process.address
 
     def stop_broker(self, index: int, *, kill: bool) -> None:
         name = _broker_name(index)
         if name not in self._processes:
             raise ConfigError(f"{name} is not running")
-        self._end(name, kill=kill)
+        self._processes.pop(name).end(kill=kill)
 
     def close(self) -> None:
         for name in sorted(self._processes):
-            self._end(name, kill=False)
+            self._processes.pop(name).end()
 
-    def _end(self, name: str, *, kill: bool) -> None:
-        process = self._processes.pop(name)
+
+class ServerProcess:
+    """A server as a user starts it, ``rocket … start``, that answers. It ends with this process, however that ends.
+
+    name    what messages call it
+    log     its standard error is appended there
+    raises  RocketError when it is not ready in time
+    """
+
+    def __init__(self, name: str, *arguments: str, log: Path) -> None:
+        self.name = name
+        began = time.perf_counter()
+        with log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "rocketcore.child", "rocketcore.cli.main", *arguments],
+                stdin=subprocess.PIPE,  # which ends with this process, and the server with it
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        try:
+            ready = _first_line(self._process.stdout, START_SECONDS)
+            if not ready:
+                raise RocketError(f"{name} {self._why_not_ready()}; its log is {log}")
+            self.address = str(json.loads(ready)["address"])
+        except BaseException:
+            self.end(kill=True)
+            raise
+        self.started_in = time.perf_counter() - began
+
+    def _why_not_ready(self) -> str:
+        try:
+            return f"ended with exit code {self._process.wait(EXIT_SECONDS)}"
+        except subprocess.TimeoutExpired:
+            return f"is not ready after {START_SECONDS:g} s"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self, *, kill: bool = False) -> int:
+        """End it, by SIGTERM unless ``kill``, and return its exit code."""
+        process = self._process
         if kill:
             process.kill()
         else:
@@ -383,6 +400,7 @@ class _ProcessHost:
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 stream.close()
+        return process.returncode
 
 
 def _first_line(stream: IO[str] | None, timeout: float) -> str:

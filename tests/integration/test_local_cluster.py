@@ -94,10 +94,10 @@ def test_servers_of_the_demonstration_end_with_it(tmp_path: Path) -> None:
     program = f"""
         import os, signal
         from pathlib import Path
-        from rocketcore.demo import Server
+        from rocketcore.local import ServerProcess
 
         folder = Path({str(tmp_path)!r})
-        server = Server(
+        server = ServerProcess(
             "name server", "namesrv", "start", "--listen", "127.0.0.1:0", "--home", str(folder), log=folder / "log"
         )
         print(server.pid, flush=True)

@@ -75,7 +75,7 @@ def test_a_late_duplicate_is_noticed_after_all_have_come() -> None:
 def test_a_file_that_cannot_be_used_is_told_before_anything_starts(
     name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo, "Server", None)
+    monkeypatch.setattr(demo, "ServerProcess", None)
     (tmp_path / "rows.docx").write_text("")
     with pytest.raises(ConfigError, match=text):
         demo.run(tmp_path / name)
