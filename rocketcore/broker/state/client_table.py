@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from rocketcore.codes import LanguageCode
 from rocketcore.protocol.bodies.heartbeat import (
@@ -30,87 +31,65 @@ class ClientChannel:
     language: LanguageCode | None
     version: int
     last_update: float
-    last_update_millis: int
 
 
 @dataclass(slots=True)
-class ConsumerGroup:
-    """A consumer group with at least one connected client, or that had one a moment ago."""
+class ClientGroup:
+    """A group with at least one connected client, or that had one a moment ago."""
 
     name: str
+    clients: dict[Channel, ClientChannel] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ConsumerGroup(ClientGroup):
+    """A consumer group, with what its newest heartbeat said."""
+
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
     consume_from_where: ConsumeFromWhere | None = None
-    clients: dict[Channel, ClientChannel] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
 
     @property
     def client_ids(self) -> list[str]:
         return list(dict.fromkeys(client.client_id for client in self.clients.values()))
 
-    def find_client(self, client_id: str) -> ClientChannel | None:
-        return next((client for client in self.clients.values() if client.client_id == client_id), None)
+
+GroupT = TypeVar("GroupT", bound=ClientGroup)
 
 
-class ConsumerTable:
-    """Consumer groups by name; ``on_change(group)`` is called when its clients or its topics change."""
+class _GroupTable(Generic[GroupT]):
+    """Groups by name, and by the connections that their clients have."""
 
     def __init__(
-        self, on_change: Callable[[ConsumerGroup], None], *, expire_after: float = 120.0, clock: Clock = SYSTEM_CLOCK
+        self,
+        make: Callable[[str], GroupT],
+        on_change: Callable[[GroupT], object],
+        *,
+        expire_after: float = 120.0,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._make = make
         self._on_change = on_change
         self._expire_after = expire_after
         self._clock = clock
-        self._groups: dict[str, ConsumerGroup] = {}
+        self._groups: dict[str, GroupT] = {}
         self._groups_of_channel: dict[Channel, set[str]] = {}
 
-    def find(self, group: str) -> ConsumerGroup | None:
-        """Return a group that has connected clients, or None."""
-        return self._groups.get(group)
-
-    def groups(self) -> list[ConsumerGroup]:
+    def groups(self) -> list[GroupT]:
         return list(self._groups.values())
 
-    def find_subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        found = self._groups.get(group)
-        return None if found is None else found.subscriptions.get(topic)
-
-    def groups_of(self, topic: str) -> list[str]:
-        """The connected groups that subscribe to a topic."""
-        return [group.name for group in self._groups.values() if topic in group.subscriptions]
-
-    def register(
-        self,
-        channel: Channel,
-        client_id: str,
-        language: LanguageCode | None,
-        version: int,
-        data: ConsumerData,
-        *,
-        keep_subscriptions: bool = False,
-    ) -> bool:
-        """Take in one group of a heartbeat; returns whether the group changed.
-
-        keep_subscriptions  the heartbeat carries none on purpose (``withoutSub``)
-        """
-        group = self._groups.get(data.group_name)
+    def _heard(
+        self, channel: Channel, client_id: str, language: LanguageCode | None, version: int, name: str
+    ) -> tuple[GroupT, bool]:
+        """Take in a client's heartbeat; returns the group, and whether the client is new in it."""
+        group = self._groups.get(name)
         if group is None:
-            group = ConsumerGroup(data.group_name)
-            self._groups[data.group_name] = group
-        group.consume_type = data.consume_type or group.consume_type
-        group.message_model = data.message_model or group.message_model
-        group.consume_from_where = data.consume_from_where or group.consume_from_where
+            group = self._groups[name] = self._make(name)
         known = group.clients.get(channel)
-        changed = known is None or known.client_id != client_id
-        group.clients[channel] = ClientChannel(
-            channel, client_id, language, version, self._clock.monotonic(), self._clock.time_millis()
-        )
-        self._groups_of_channel.setdefault(channel, set()).add(group.name)
-        if not keep_subscriptions:
-            changed |= _adopt(group.subscriptions, data.subscription_data_set)
-        if changed:
-            self._on_change(group)
-        return changed
+        group.clients[channel] = ClientChannel(channel, client_id, language, version, self._clock.monotonic())
+        self._groups_of_channel.setdefault(channel, set()).add(name)
+        return group, known is None or known.client_id != client_id
 
     def unregister(self, channel: Channel, client_id: str, group_name: str) -> None:
         """Take a client out of a group that it leaves."""
@@ -137,7 +116,7 @@ class ConsumerTable:
                 expired += dead
         return expired
 
-    def _remove(self, group: ConsumerGroup, channels: Iterable[Channel]) -> None:
+    def _remove(self, group: GroupT, channels: Iterable[Channel]) -> None:
         for channel in channels:
             del group.clients[channel]
             names = self._groups_of_channel[channel]
@@ -149,61 +128,63 @@ class ConsumerTable:
         self._on_change(group)
 
 
-class ProducerTable:
+class ConsumerTable(_GroupTable[ConsumerGroup]):
+    """Consumer groups by name; ``on_change(group)`` is called when its clients or its topics change."""
+
+    def __init__(
+        self, on_change: Callable[[ConsumerGroup], None], *, expire_after: float = 120.0, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        super().__init__(ConsumerGroup, on_change, expire_after=expire_after, clock=clock)
+
+    def find(self, group: str) -> ConsumerGroup | None:
+        """Return a group that has connected clients, or None."""
+        return self._groups.get(group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The connected groups that subscribe to a topic."""
+        return [group.name for group in self._groups.values() if topic in group.subscriptions]
+
+    def register(
+        self,
+        channel: Channel,
+        client_id: str,
+        language: LanguageCode | None,
+        version: int,
+        data: ConsumerData,
+        *,
+        keep_subscriptions: bool = False,
+    ) -> bool:
+        """Take in one group of a heartbeat; returns whether the group changed.
+
+        keep_subscriptions  the heartbeat carries none on purpose (``withoutSub``)
+        """
+        group, changed = self._heard(channel, client_id, language, version, data.group_name)
+        group.consume_type = data.consume_type or group.consume_type
+        group.message_model = data.message_model or group.message_model
+        group.consume_from_where = data.consume_from_where or group.consume_from_where
+        if not keep_subscriptions:
+            changed |= _adopt(group.subscriptions, data.subscription_data_set)
+        if changed:
+            self._on_change(group)
+        return changed
+
+
+class ProducerTable(_GroupTable[ClientGroup]):
     """Producer groups by name."""
 
     def __init__(self, *, expire_after: float = 120.0, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._expire_after = expire_after
-        self._clock = clock
-        self._groups: dict[str, dict[Channel, ClientChannel]] = {}
-        self._groups_of_channel: dict[Channel, set[str]] = {}
+        super().__init__(ClientGroup, lambda group: None, expire_after=expire_after, clock=clock)
 
     def find(self, group: str) -> list[ClientChannel]:
         """The connected clients of a group."""
-        return list(self._groups.get(group, {}).values())
-
-    def groups(self) -> dict[str, list[ClientChannel]]:
-        return {name: list(clients.values()) for name, clients in self._groups.items()}
+        found = self._groups.get(group)
+        return [] if found is None else list(found.clients.values())
 
     def register(
         self, channel: Channel, client_id: str, language: LanguageCode | None, version: int, group: str
     ) -> None:
         """Take in one group of a heartbeat."""
-        self._groups_of_channel.setdefault(channel, set()).add(group)
-        self._groups.setdefault(group, {})[channel] = ClientChannel(
-            channel, client_id, language, version, self._clock.monotonic(), self._clock.time_millis()
-        )
-
-    def unregister(self, channel: Channel, client_id: str, group: str) -> None:
-        """Take a client out of a group that it leaves."""
-        client = self._groups.get(group, {}).get(channel)
-        if client is not None and client.client_id == client_id:
-            self._remove(group, channel)
-
-    def channel_closed(self, channel: Channel) -> None:
-        """Take everything out that came over a connection."""
-        for group in list(self._groups_of_channel.get(channel, ())):
-            self._remove(group, channel)
-
-    def expire(self) -> list[Channel]:
-        """Take out clients without heartbeat; returns their connections, to be closed by the caller."""
-        limit = self._clock.monotonic() - self._expire_after
-        expired = []
-        for group, clients in list(self._groups.items()):
-            for channel in [channel for channel, client in clients.items() if client.last_update < limit]:
-                self._remove(group, channel)
-                expired.append(channel)
-        return expired
-
-    def _remove(self, group: str, channel: Channel) -> None:
-        clients = self._groups[group]
-        del clients[channel]
-        if not clients:
-            del self._groups[group]
-        names = self._groups_of_channel[channel]
-        names.discard(group)
-        if not names:
-            del self._groups_of_channel[channel]
+        self._heard(channel, client_id, language, version, group)
 
 
 def _adopt(current: dict[str, SubscriptionData], offered: Iterable[SubscriptionData]) -> bool:

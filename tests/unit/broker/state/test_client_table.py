@@ -82,16 +82,18 @@ def test_a_newer_version_replaces_a_subscription_without_being_a_change(table: T
     table.beat(member, "c1", data("T", version=5))
     assert not table.beat(member, "c1", data("T", version=6, expression="a"))
     assert not table.beat(member, "c1", data("T", version=4, expression="b"))
-    found = table.consumers.find_subscription("g", "T")
-    assert found is not None
-    assert found.sub_string == "a"
+    group = table.consumers.find("g")
+    assert group is not None
+    assert group.subscriptions["T"].sub_string == "a"
 
 
 def test_a_heartbeat_without_subscriptions_keeps_them(table: Table) -> None:
     member = channel()
     table.beat(member, "c1", data("T"))
     assert not table.beat(member, "c1", data(), keep=True)
-    assert table.consumers.find_subscription("g", "T") is not None
+    group = table.consumers.find("g")
+    assert group is not None
+    assert list(group.subscriptions) == ["T"]
 
 
 def test_silent_clients_are_given_up(table: Table) -> None:
@@ -118,4 +120,4 @@ def test_producers_come_and_go() -> None:
     clock.advance(121)
     assert producers.expire() == [third]
     assert producers.find("p") == []
-    assert producers.groups() == {}
+    assert producers.groups() == []
