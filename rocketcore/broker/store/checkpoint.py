@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from struct import Struct
 
-from rocketcore.broker.store.segment_file import FileSystem, replace_durably
+from rocketcore.broker.store.segment_file import REPLACE, FileSystem, replace_durably, with_crc, without_crc
 
 __all__ = ["Checkpoint", "Notes", "QueueBounds", "RunMark"]
 
@@ -103,11 +103,6 @@ class Checkpoint:
     def write(self, path: Path, files: FileSystem) -> None:
         replace_durably(path, self.encode(), files)
 
-    @property
-    def min_timestamp(self) -> int:
-        """Store time before which messages are surely in the log and in the queues."""
-        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - 3000)
-
 
 def _begin_offset(data: bytes) -> int:
     """Return where the log begins, -1 where the content of a checkpoint does not say, or not as it was written."""
@@ -145,12 +140,9 @@ class RunMark:
         words = [b"%d" % os.getpid()]
         if self.sealed_from is not None:
             words = self._words(words[0], b"%d" % self.sealed_from)
-        fd = files.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        try:
+        with files.opened(path, REPLACE) as fd:
             files.write(fd, b" ".join(words), 0)
             files.sync(fd)
-        finally:
-            files.close(fd)
         files.sync_folder(path.parent)
 
     @staticmethod
@@ -178,10 +170,7 @@ class QueueBounds:
     def read(cls, path: Path, files: FileSystem) -> QueueBounds | None:
         """Read the file; None where it is missing or damaged."""
         try:
-            digest, _, text = files.read_file(path).partition(b"\n")
-            if int(digest, 16) != zlib.crc32(text):
-                return None
-            values = json.loads(text)
+            values = json.loads(without_crc(files.read_file(path)))
             return cls(
                 begin_offset=values.get("begin", -1),
                 sealed_from=values.get("sealed"),
@@ -205,8 +194,7 @@ class QueueBounds:
             "queues": self.queues,
             "deleted": self.deleted_before,
         }
-        text = json.dumps(values, separators=(",", ":"), sort_keys=True).encode()
-        return f"{zlib.crc32(text):08x}\n".encode() + text
+        return with_crc(json.dumps(values, separators=(",", ":"), sort_keys=True).encode())
 
     def write(self, path: Path, files: FileSystem) -> None:
         replace_durably(path, self.encode(), files)

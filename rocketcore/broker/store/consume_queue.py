@@ -237,11 +237,8 @@ class QueueFiles:
         """Return units of one file, fewer where it ends before them; raises OSError."""
         position = queue_offset * UNIT_SIZE
         within = position % self._file_bytes
-        fd = self._files.open(self._path(queue, position - within), os.O_RDONLY)
-        try:
+        with self._files.opened(self._path(queue, position - within), os.O_RDONLY) as fd:
             data = self._files.read(fd, min(count * UNIT_SIZE, self._file_bytes - within), within)
-        finally:
-            self._files.close(fd)
         return data[: len(data) - len(data) % UNIT_SIZE]
 
     def rewrite(self, units: Units) -> None:
@@ -250,11 +247,8 @@ class QueueFiles:
         first = units.first * UNIT_SIZE // self._file_bytes
         last = (units.end * UNIT_SIZE - 1) // self._file_bytes
         for start in range(first * self._file_bytes, (last + 1) * self._file_bytes, self._file_bytes):
-            fd = self._files.open(self._path(units.queue, start))
-            try:
+            with self._files.opened(self._path(units.queue, start)) as fd:
                 self._files.resize(fd, self._file_bytes)
-            finally:
-                self._files.close(fd)
 
     def write(self, units: Units) -> None:
         """Write units into their files, which are made where missing."""
@@ -308,12 +302,8 @@ class QueueFiles:
         """Make durable what was written since the last call."""
         while self._unsynced:
             path = next(iter(self._unsynced))
-            with contextlib.suppress(FileNotFoundError):
-                fd = self._files.open(path)
-                try:
-                    sync_checked(fd, path, self._files)
-                finally:
-                    self._files.close(fd)
+            with contextlib.suppress(FileNotFoundError), self._files.opened(path) as fd:
+                sync_checked(fd, path, self._files)
             self._unsynced.discard(path)
         while self._unsynced_folders:
             folder = next(iter(self._unsynced_folders))

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from rocketcore._fast.commit_log import COLUMNS, FILLER, FILLER_SIZE, FULL, encode_filler, walk
 from rocketcore._fast.message import CHECKSUM_SIZE, encode_stored, stored_size
-from rocketcore.broker.store.segment_file import FileSystem, Segment, segment_name
+from rocketcore.broker.store.segment_file import REPLACE, FileSystem, Segment, segment_name
 from rocketcore.errors import StoreCorrupted
 from rocketcore.table import Table
 
@@ -58,14 +57,11 @@ def put_aside(root: Path, segment: Segment, begin: int, end: int, files: FileSys
         return
     files.make_folder(path.parent)
     temporary = path.with_name(path.name + ".tmp")
-    fd = files.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
+    with files.opened(temporary, REPLACE) as fd:
         files.resize(fd, end - begin)
         for at in written:
             files.write(fd, _readable(segment, at, min(at + CHUNK_BYTES, end)), at - begin)
         files.sync(fd)
-    finally:
-        files.close(fd)
     files.rename(temporary, path)
     files.sync_folder(path.parent)
     files.sync_folder(root)
@@ -205,10 +201,7 @@ def _resize(root: Path, path: Path, start: int, length: int, size: int, files: F
         longer = Segment(path, start, length, files)
         put_aside(root, longer, size, length, files)
         longer.close()
-    fd = files.open(path)
-    try:
+    with files.opened(path) as fd:
         files.resize(fd, size)
         files.allocate(fd, size)
         files.sync(fd)
-    finally:
-        files.close(fd)

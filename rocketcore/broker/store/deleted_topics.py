@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import json
 import logging
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocketcore.broker.store.segment_file import FileSystem, replace_durably
+from rocketcore.broker.store.segment_file import FileSystem, replace_durably, with_crc, without_crc
 
 __all__ = ["DeletedTopics"]
 
@@ -67,18 +66,15 @@ class DeletedTopics:
     def write(self, table: Mapping[str, int]) -> None:
         """Make a copy of the table durable; on the save thread. Raises OSError."""
         text = json.dumps(dict(table), separators=(",", ":"), sort_keys=True).encode()
-        replace_durably(self._path, f"{zlib.crc32(text):08x}\n".encode() + text, self._files)
+        replace_durably(self._path, with_crc(text), self._files)
 
 
 def _read(path: Path, files: FileSystem) -> dict[str, int]:
     try:
-        digest, _, text = files.read_file(path).partition(b"\n")
-        if int(digest, 16) == zlib.crc32(text):
-            return {str(topic): int(end_offset) for topic, end_offset in json.loads(text).items()}
-        reason = "its checksum is wrong"
+        table = json.loads(without_crc(files.read_file(path)))
+        return {str(topic): int(end_offset) for topic, end_offset in table.items()}
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        reason = str(error)
-    logger.error("table of deleted topics damaged path=%s reason=%s", path, reason)
-    return {}
+        logger.error("table of deleted topics damaged path=%s reason=%s", path, error)
+        return {}

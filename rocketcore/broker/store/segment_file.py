@@ -25,6 +25,7 @@ import logging
 import mmap
 import os
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +34,7 @@ from rocketcore._fast import mapped
 from rocketcore.errors import StoreLocked
 
 __all__ = [
+    "REPLACE",
     "FileSystem",
     "FolderLock",
     "LostWrite",
@@ -43,6 +45,8 @@ __all__ = [
     "segment_name",
     "sync_checked",
     "sync_names",
+    "with_crc",
+    "without_crc",
     "write_checked",
 ]
 
@@ -50,6 +54,9 @@ logger = logging.getLogger(__name__)
 
 NAME_DIGITS = 20
 T = TypeVar("T")
+
+REPLACE = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+"""Flags that make a file, or empty one that is there."""
 
 ZERO_BYTES = 1 << 20
 _ZEROS = bytes(ZERO_BYTES)
@@ -120,6 +127,15 @@ class FileSystem:
         os.close(fd)
         self._take_spare()
 
+    @contextlib.contextmanager
+    def opened(self, path: Path, flags: int = os.O_RDWR) -> Iterator[int]:
+        """Open a file for as long as the block runs."""
+        fd = self.open(path, flags)
+        try:
+            yield fd
+        finally:
+            self.close(fd)
+
     def allocate(self, fd: int, size: int) -> None:
         """Reserve ``size`` bytes on the disk, so that no later write into the file can run out of space."""
         os.posix_fallocate(fd, 0, size)
@@ -146,11 +162,8 @@ class FileSystem:
 
     def read_file(self, path: Path) -> bytes:
         """Return the whole content of a file."""
-        fd = self.open(path, os.O_RDONLY)
-        try:
+        with self.opened(path, os.O_RDONLY) as fd:
             return self.read(fd, os.fstat(fd).st_size, 0)
-        finally:
-            self.close(fd)
 
     def map(self, fd: int, size: int) -> mmap.mmap:
         """Map the first ``size`` bytes for reading. Its pages are read through ``_fast.mapped`` only."""
@@ -191,13 +204,11 @@ class FileSystem:
 
     def sync_folder(self, path: Path) -> None:
         """Make the names in a folder durable."""
-        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        except OSError as error:
-            raise lost_write(error, path) from error
-        finally:
-            self.close(fd)
+        with self.opened(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
+            try:
+                os.fsync(fd)
+            except OSError as error:
+                raise lost_write(error, path) from error
 
 
 class Segment:
@@ -226,12 +237,9 @@ class Segment:
         path = folder / segment_name(start)
         temporary = path.with_name(path.name + ".tmp")
         try:
-            fd = files.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-            try:
+            with files.opened(temporary, REPLACE) as fd:
                 files.allocate(fd, size)
                 sync_checked(fd, path, files)
-            finally:
-                files.close(fd)
             files.rename(temporary, path)
             sync_names(folder, files)
             fd = files.open(path)
@@ -304,14 +312,12 @@ class Segment:
         raises  OSError
         """
         if self._view is None:
-            fd = self._files.open(self.path, os.O_RDONLY)
-            try:
-                self._map = self._files.map(fd, self.size)
-            except OSError as error:
-                error.filename = error.filename or str(self.path)
-                raise
-            finally:
-                self._files.close(fd)
+            with self._files.opened(self.path, os.O_RDONLY) as fd:
+                try:
+                    self._map = self._files.map(fd, self.size)
+                except OSError as error:
+                    error.filename = error.filename or str(self.path)
+                    raise
             self._view = memoryview(self._map)
         return self._view
 
@@ -480,14 +486,24 @@ def write_checked(fd: int, data: bytes | memoryview, position: int, path: Path, 
 def replace_durably(path: Path, data: bytes, files: FileSystem) -> None:
     """Write a small file so that at any crash the path holds the old or the new content, whole."""
     temporary = path.with_name(path.name + ".tmp")
-    fd = files.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
+    with files.opened(temporary, REPLACE) as fd:
         write_checked(fd, data, 0, temporary, files)
         sync_checked(fd, temporary, files)
-    finally:
-        files.close(fd)
     files.rename(temporary, path)
     sync_names(path.parent, files)
+
+
+def with_crc(line: bytes) -> bytes:
+    """Return a small file's content: the CRC-32 of a line, and the line."""
+    return b"%08x\n%b" % (zlib.crc32(line), line)
+
+
+def without_crc(content: bytes) -> bytes:
+    """Return the line of such a content; raises ValueError where its CRC is another."""
+    digest, _, line = content.partition(b"\n")
+    if int(digest, 16) != zlib.crc32(line):
+        raise ValueError("its checksum is wrong")
+    return line
 
 
 def _read_around(files: FileSystem, fd: int, length: int, position: int) -> bytes:
