@@ -1,4 +1,4 @@
-"""Filter expressions: parsed once, asked per message.
+"""Filter expressions, parsed.
 
 A tag expression names tags separated by ``||``; empty or ``*`` takes everything. Brokers compare the 32-bit Java hash
 of a message's tag, so a client compares the tag itself again.
@@ -40,14 +40,6 @@ class TagFilter:
     @property
     def takes_all(self) -> bool:
         return not self.tags
-
-    def matches_code(self, code: int) -> bool:
-        """Whether a message whose tag has this hash may match."""
-        return not self.codes or code in self.codes
-
-    def matches(self, tag: str | None) -> bool:
-        """Whether a message with this tag matches."""
-        return not self.tags or tag in self.tags
 
 
 _ALL: Final = TagFilter(SUBSCRIBE_ALL, frozenset(), ())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rocketcore.codes import AUTO_CREATE_TOPIC, RequestCode, ResponseCode
 from rocketcore.config_file import format_properties, parse_properties
 from rocketcore.errors import ConfigError
-from rocketcore.protocol.bodies.client import ConsumerConnection, ProducerConnection
+from rocketcore.protocol.bodies.client import ConsumerConnection
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketcore.protocol.bodies.route import (
     BrokerMemberGroup,
@@ -34,7 +34,6 @@ from rocketcore.protocol.headers.admin import (
     GetAllTopicConfigResponseHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumeStatsRequestHeader,
-    GetProducerConnectionListRequestHeader,
     GetTopicStatsInfoRequestHeader,
 )
 from rocketcore.protocol.headers.nameserver import (
@@ -79,7 +78,6 @@ __all__ = [
     "groups",
     "list_kv",
     "namesrv_config",
-    "producer_connection",
     "put_kv",
     "register_topic",
     "system_topics_of_broker",
@@ -352,15 +350,6 @@ async def consumer_connection(remoting: Remoting, address: str, group: str, time
         GetConsumerConnectionListRequestHeader(consumer_group=group),
     )  # fmt: skip
     return ConsumerConnection.decode(response.body)
-
-
-async def producer_connection(remoting: Remoting, address: str, group: str, timeout: float) -> ProducerConnection:
-    """Return the producers of a group that one broker sees."""
-    response = await _ask(
-        remoting, address, RequestCode.GET_PRODUCER_CONNECTION_LIST, timeout, f"producers of group {group!r}",
-        GetProducerConnectionListRequestHeader(producer_group=group),
-    )  # fmt: skip
-    return ProducerConnection.decode(response.body)
 
 
 async def consume_stats(

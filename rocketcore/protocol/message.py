@@ -14,15 +14,15 @@ from functools import lru_cache
 from typing import Final
 
 from rocketcore._fast import message as kernel
-from rocketcore._fast.properties import decode_properties, decode_text, encode_properties
+from rocketcore._fast.properties import decode_properties, decode_text
 from rocketcore.addresses import host_text
 from rocketcore.codes import MAX_MESSAGE_BYTES, RETRY_TOPIC_PREFIX, MessageSysFlag
 from rocketcore.errors import DecodeError
-from rocketcore.message import RETRY_TOPIC, UNIQ_KEY, Message, MessageQueue, ReceivedMessage
+from rocketcore.message import RETRY_TOPIC, UNIQ_KEY, MessageQueue, ReceivedMessage
 from rocketcore.protocol.compression import decompress as decompress_body
 from rocketcore.table import Table
 
-__all__ = ["decode_message", "decode_messages", "message_properties"]
+__all__ = ["decode_message", "decode_messages"]
 
 _ROWS: Final = 64
 _COLUMNS: Final = kernel.COLUMNS
@@ -34,11 +34,6 @@ _OPENED: Final = _COMPRESSED | _INNER_BATCH
 """Bits of a message whose body is not simply there."""
 _BATCH_ELEMENT_BYTES: Final = 22
 """Shortest element of a batch."""
-
-
-def message_properties(message: Message) -> bytes:
-    """Return a message's properties as the text that a send header and a batch element carry."""
-    return encode_properties(message.properties)
 
 
 def decode_messages(

@@ -163,7 +163,7 @@ class DelayService:
         self.skipped = 0
         """Messages passed over since the start."""
         self._store = store
-        self._file = file
+        self.file = file
         self._on_put = on_put
         self._is_gone = is_gone
         self._clock = clock
@@ -182,17 +182,13 @@ class DelayService:
         self._stopped = False
         self._task = PeriodicTask("broker-delay", self.deliver_due, TICK_SECONDS)
 
-    @property
-    def file(self) -> JsonFile:
-        return self._file
-
     def load(self) -> None:
         """Read the positions, once the store is loaded, and bring them to where the log says that deliveries are.
 
         A level that the configuration no longer has stays as long as its queue: its messages come when they were to.
         """
         self._loaded_millis, self._loaded = self._clock.time_millis(), self._clock.monotonic()
-        saved = self._file.load(_parse)
+        saved = self.file.load(_parse)
         table: Mapping[int, int] = {}
         self._log_offset = -1
         if saved is not None:
@@ -233,13 +229,13 @@ class DelayService:
         now = self._clock.monotonic()
         if self._is_outdated and now >= self._replace_at:
             try:
-                self._file.save(self.encode_file())
+                self.file.save(self.encode_file())
                 self._is_outdated = False
             except OSError as error:
                 self._replace_at = now + ERROR_SECONDS
                 logger.error(
                     "positions not saved, delayed messages wait for that path=%s again_in=%gs reason=%s",
-                    *(self._file.path, ERROR_SECONDS, error),
+                    *(self.file.path, ERROR_SECONDS, error),
                 )
         return not self._is_outdated
 

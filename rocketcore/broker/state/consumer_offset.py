@@ -24,7 +24,7 @@ class ConsumerOffsets:
     """Offsets by ``topic@group`` and queue id; smaller offsets may be committed, that is how a group goes back."""
 
     def __init__(self, file: JsonFile, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._file = file
+        self.file = file
         self._clock = clock
         self._offsets: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
@@ -33,13 +33,9 @@ class ConsumerOffsets:
         self._dirty = False
         self.data_version = DataVersion()
 
-    @property
-    def file(self) -> JsonFile:
-        return self._file
-
     def load(self) -> None:
         """Read the file; what is missing or malformed counts as never committed."""
-        saved = self._file.load(ConsumerOffsetSerializeWrapper.from_json)
+        saved = self.file.load(ConsumerOffsetSerializeWrapper.from_json)
         if saved is not None:
             self.data_version, self._offsets = saved.data_version, saved.offset_table
 

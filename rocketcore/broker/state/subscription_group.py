@@ -41,7 +41,7 @@ class SubscriptionGroups:
         auto_create: Callable[[], bool],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._file = file
+        self.file = file
         self._on_change = on_change
         self._auto_create = auto_create
         self._clock = clock
@@ -50,17 +50,13 @@ class SubscriptionGroups:
         self.data_version = DataVersion()
 
     @property
-    def file(self) -> JsonFile:
-        return self._file
-
-    @property
     def table(self) -> Mapping[str, SubscriptionGroupConfig]:
         """The live table; treat it as read-only."""
         return self._table
 
     def load(self) -> None:
         """Read the file, then add the groups that every broker has."""
-        saved = self._file.load(SubscriptionGroupWrapper.from_json)
+        saved = self.file.load(SubscriptionGroupWrapper.from_json)
         if saved is not None:
             self.data_version = saved.data_version
             self._table = saved.subscription_group_table

@@ -92,7 +92,7 @@ class TopicConfigs:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._config = config
-        self._file = file
+        self.file = file
         self._on_change = on_change
         self._clock = clock
         self._table: dict[str, TopicConfig] = {}
@@ -101,17 +101,13 @@ class TopicConfigs:
         self.data_version = DataVersion()
 
     @property
-    def file(self) -> JsonFile:
-        return self._file
-
-    @property
     def table(self) -> dict[str, TopicConfig]:
         """The live table; treat it as read-only."""
         return self._table
 
     def load(self) -> None:
         """Read the file, then add the topics that every broker has; nothing is announced."""
-        saved = self._file.load(TopicConfigSerializeWrapper.from_json)
+        saved = self.file.load(TopicConfigSerializeWrapper.from_json)
         if saved is not None:
             self.data_version, self._table = saved.data_version, saved.topic_config_table
         for topic in self._initial_topics():
@@ -194,7 +190,7 @@ class TopicConfigs:
                     count = max(count, self._config.default_topic_queue_nums)
                 logger.warning("topic restored from its queues topic=%s queues=%d", name, count)
                 self.ensure(name, count)
-            elif self._file.is_older and found.read_queue_nums < count:
+            elif self.file.is_older and found.read_queue_nums < count:
                 logger.warning("topic has more queues than its older settings say topic=%s queues=%d", name, count)
                 write_queues = max(count, found.write_queue_nums)
                 self._put(replace(found, read_queue_nums=count, write_queue_nums=write_queues))

@@ -101,7 +101,7 @@ class StoreConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        needed, size = self.max_record_bytes, self.mapped_file_size_commit_log
+        needed, size = self.max_message_size + RECORD_OVERHEAD, self.mapped_file_size_commit_log
         if size < needed:
             raise BadSetting(
                 "mappedFileSizeCommitLog", str(size),
@@ -127,10 +127,6 @@ class StoreConfig:
     def queue_file_bytes(self) -> int:
         """Size of a consume queue file: whole units only, as RocketMQ rounds it."""
         return self.mapped_file_size_consume_queue // UNIT_SIZE * UNIT_SIZE
-
-    @property
-    def max_record_bytes(self) -> int:
-        return self.max_message_size + RECORD_OVERHEAD
 
     @property
     def delay_levels(self) -> tuple[int, ...]:

@@ -457,10 +457,6 @@ class MessageStore:
 
     # ------------------------------------------------------------------ waiting
 
-    def acknowledged(self, end_offset: int) -> bool:
-        """Whether everything before ``end_offset`` counts as stored by the flush mode."""
-        return end_offset <= self._committer.durable_offset
-
     def wait(self, end_offset: int, callback: Callable[[PutStatus], None]) -> None:
         """Call back, on the loop and in order, with PUT_OK when everything before ``end_offset`` is stored.
 

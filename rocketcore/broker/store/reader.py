@@ -145,10 +145,7 @@ class Reader:
             body, count, examined = self._copy(queue, queue_offset, matched, examined)
             found = matched > 0
         if count:
-            behind = visible_end - int.from_bytes(body[28:36], "big")
-            return GetResult(
-                GetStatus.FOUND, queue_offset + examined, low, high, body, count, behind > self._cached_bytes
-            )
+            return GetResult(GetStatus.FOUND, queue_offset + examined, low, high, body, count)
         status = GetStatus.MESSAGE_WAS_REMOVING if found else GetStatus.NO_MATCHED_MESSAGE
         return GetResult(status, queue_offset + examined, low, high)
 

@@ -103,4 +103,3 @@ class GetResult:
     max_offset: int
     body: bytes = b""
     count: int = 0
-    suggest_slave: bool = False

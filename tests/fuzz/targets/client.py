@@ -82,7 +82,6 @@ QUESTIONS: Final[list[Question]] = [
     lambda r: requests.broker_topics(r, "a", 0, 9, 1),
     lambda r: requests.broker_runtime_info(r, "a", 1),
     lambda r: requests.consumer_connection(r, "a", "g", 1),
-    lambda r: requests.producer_connection(r, "a", "g", 1),
     lambda r: requests.consume_stats(r, "a", "g", "T", 1),
     lambda r: requests.groups(r, "a", 1),
 ]

@@ -14,7 +14,7 @@ from rocketcore.addresses import host_field, split
 from rocketcore.codes import MessageSysFlag
 from rocketcore.errors import BadChecksum, BadMagic, DecodeError
 from rocketcore.message import Message, MessageQueue, ReceivedMessage
-from rocketcore.protocol.message import decode_message, decode_messages, message_properties
+from rocketcore.protocol.message import decode_message, decode_messages
 from tests.fixtures.vectors import family, name_of
 
 STORED = [
@@ -208,4 +208,4 @@ def test_an_inner_batch_ends_before_the_next_pull_begins() -> None:
 
 def test_message_properties() -> None:
     message = Message("T", b"x", tag="TagA", keys=["a", "b"], properties={"k": "v"})
-    assert message_properties(message) == b"k\x01v\x02TAGS\x01TagA\x02KEYS\x01a b\x02"
+    assert encode_properties(message.properties) == b"k\x01v\x02TAGS\x01TagA\x02KEYS\x01a b\x02"
