@@ -12,7 +12,8 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from rocketcore import Producer
 
 __all__ = ["Recorder", "bench_codec", "bench_consume", "bench_produce"]
+
+T = TypeVar("T")
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
@@ -182,41 +185,44 @@ class _Budget:
             return granted
 
 
-def _send(producer: Producer, topic: str, body: bytes, batch: int, budget: _Budget, recorder: Recorder) -> None:
+def _timed(
+    budget: _Budget,
+    recorder: Recorder,
+    wanted: int,
+    size: int,
+    prepare: Callable[[int], T],
+    send: Callable[[T], object],
+) -> None:
+    """Send while there is budget, ``wanted`` messages of ``size`` bytes at a time; what is prepared is not timed."""
     from rocketcore import RocketError
 
     clock = time.perf_counter
-    while budget.take(1):
+    while granted := budget.take(wanted):
+        messages = prepare(granted)
         began = clock()
         try:
-            producer.send(topic, body)
-        except RocketError:
-            recorder.failed += 1
-        else:
-            recorder.add(clock() - began, 1, len(body))
-
-
-def _send_oneway(producer: Producer, topic: str, body: bytes, batch: int, budget: _Budget, recorder: Recorder) -> None:
-    clock = time.perf_counter
-    while budget.take(1):
-        began = clock()
-        producer.send_oneway(topic, body)
-        recorder.add(clock() - began, 1, len(body))
-
-
-def _send_batch(producer: Producer, topic: str, body: bytes, batch: int, budget: _Budget, recorder: Recorder) -> None:
-    from rocketcore import Message, RocketError
-
-    clock = time.perf_counter
-    while granted := budget.take(batch):
-        messages = [Message(topic, body) for _ in range(granted)]
-        began = clock()
-        try:
-            producer.send_batch(messages)
+            send(messages)
         except RocketError:
             recorder.failed += granted
         else:
-            recorder.add(clock() - began, granted, granted * len(body))
+            recorder.add(clock() - began, granted, granted * size)
+
+
+def _send(producer: Producer, topic: str, body: bytes, batch: int, budget: _Budget, recorder: Recorder) -> None:
+    _timed(budget, recorder, 1, len(body), lambda granted: body, partial(producer.send, topic))
+
+
+def _send_oneway(producer: Producer, topic: str, body: bytes, batch: int, budget: _Budget, recorder: Recorder) -> None:
+    _timed(budget, recorder, 1, len(body), lambda granted: body, partial(producer.send_oneway, topic))
+
+
+def _send_batch(producer: Producer, topic: str, body: bytes, batch: int, budget: _Budget, recorder: Recorder) -> None:
+    from rocketcore import Message
+
+    def prepare(granted: int) -> list[Message]:
+        return [Message(topic, body) for _ in range(granted)]
+
+    _timed(budget, recorder, batch, len(body), prepare, producer.send_batch)
 
 
 def _send_nowait(producer: Producer, topic: str, body: bytes, batch: int, budget: _Budget, recorder: Recorder) -> None:
@@ -337,7 +343,7 @@ def bench_codec(size: int, batch: int, seconds: float) -> None:
     show_rows(
         rows,
         [
-            Column("case"),
+            "case",
             Column("operations", wide=True),
             Column("operations_per_second", "OPS/S"),
             Column("messages_per_second", "MSGS/S"),

@@ -60,15 +60,8 @@ def list_brokers() -> None:
     ]
     show_rows(
         rows,
-        [
-            Column("broker"),
-            Column("cluster"),
-            Column("broker_id", "ID"),
-            Column("role"),
-            Column("address"),
-            Column("perm"),
-            Column("zone", wide=True),
-        ],
+        ["broker", "cluster", Column("broker_id", "ID"), "role", "address", "perm"],
+        wide=["zone"],
     )
 
 

@@ -22,6 +22,9 @@ __all__ = ["broker_permissions", "broker_row", "describe", "list_clusters", "no_
 
 DRAWINGS: Final = ("dot", "mermaid", "svg")
 
+_BROKER: Final = ("cluster", "broker", Column("broker_id", "ID"), "role", "address", Column("zone", wide=True))
+"""The columns that say which broker a row is about."""
+
 EVERYWHERE: Final = "SELF_TEST_TOPIC"
 """A topic that every broker has, ours and Apache's, and that nobody changes: its route shows who is drained."""
 
@@ -41,7 +44,7 @@ def list_clusters() -> None:
                 "slaves": sum(len(data.broker_addrs.keys() - {MASTER_ID}) for data in members),
             }
         )
-    show_rows(rows, [Column("cluster"), Column("brokers"), Column("masters"), Column("slaves")])
+    show_rows(rows, ["cluster", "brokers", "masters", "slaves"])
 
 
 @command(help="Show the brokers of all clusters, or of one, with version, topics and messages a second.")
@@ -60,10 +63,10 @@ def describe(cluster: str | None) -> None:
     show_rows(
         [broker_row(member, permissions.get(member.broker)) for member in members],
         [
-            *_identity(),
-            Column("state"),
-            Column("version"),
-            Column("topics"),
+            *_BROKER,
+            "state",
+            "version",
+            "topics",
             Column("in_tps", "IN/S"),
             Column("out_tps", "OUT/S"),
             Column("started_at", wide=True),
@@ -77,18 +80,6 @@ def no_cluster(name: str | None) -> CommandFailed:
         "CLUSTER_NOT_EXIST", f"no broker of cluster {name!r} is registered",
         "rocket cluster list shows what there is", exit_code=EXIT_NOT_FOUND,
     )  # fmt: skip
-
-
-def _identity() -> list[Column]:
-    """The columns that say which broker a row is about."""
-    return [
-        Column("cluster"),
-        Column("broker"),
-        Column("broker_id", "ID"),
-        Column("role"),
-        Column("address"),
-        Column("zone", wide=True),
-    ]
 
 
 def broker_permissions(admin: Admin) -> dict[str, int]:
@@ -170,10 +161,6 @@ def topology(form: str | None) -> None:
     else:
         show_rows(
             found.rows(),
-            [
-                *_identity(),
-                Column("registered_at"),
-                Column("missing_at"),
-            ],
+            [*_BROKER, "registered_at", "missing_at"],
             name="broker",
         )

@@ -35,7 +35,7 @@ def get_config(name: str | None, each: bool, diff: bool) -> None:
         if name not in properties:
             raise _no_setting(name)
         properties = {name: properties[name]}
-    show_rows([{"name": key, "value": value} for key, value in properties.items()], [Column("name"), Column("value")])
+    show_rows([{"name": key, "value": value} for key, value in properties.items()], ["name", "value"])
 
 
 def _no_setting(name: str) -> CommandFailed:
@@ -65,7 +65,7 @@ def _compare(admin: Admin, name: str | None, diff: bool) -> None:
     def value_at(address: str) -> Callable[[Mapping[str, str | None]], str | None]:
         return lambda values: values[address]
 
-    show_rows(rows, [Column("name"), Column("differs"),
+    show_rows(rows, ["name", "differs",
                      *(Column("values", address, text=value_at(address)) for address in answers)])  # fmt: skip
     if failures:
         raise PartlyDone("reading the settings", configs, failures)
@@ -126,7 +126,7 @@ def _means(value: str, said: str | None) -> bool:
 def list_kv(namespace: str) -> None:
     with open_admin() as admin:
         table = admin.list_kv(namespace)
-    show_rows([{"key": key, "value": value} for key, value in sorted(table.items())], [Column("key"), Column("value")])
+    show_rows([{"key": key, "value": value} for key, value in sorted(table.items())], ["key", "value"])
 
 
 @command(help="Show one value.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
@@ -29,6 +29,7 @@ __all__ = [
     "end_signals",
     "global_options",
     "log_to_stderr",
+    "named_values",
 ]
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "csv", "name")
@@ -276,6 +277,14 @@ def global_options(group: AnyCommand) -> AnyCommand:
     taken = {name for parameter in group.params for name in parameter.opts}
     group.params.extend(_options(taken))
     return group
+
+
+def named_values(texts: Sequence[str], option: str) -> dict[str, str]:
+    """Return the values of an option that is given as NAME=VALUE, once or more; raises BadParameter."""
+    pairs = [text.partition("=") for text in texts]
+    if any(not name or not separator for name, separator, _ in pairs):
+        raise click.BadParameter("give it as NAME=VALUE", param_hint=option)
+    return {name: value for name, _, value in pairs}
 
 
 class PipeClosed(Exception):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
-from rocketcore.cli.options import command, current
+from rocketcore.cli.options import command, current, named_values
 from rocketcore.cli.render import check_stream_form, counted, discard, progress, show_line, tell
 from rocketcore.cli.times import DURATION, TIME
 from rocketcore.errors import BrokerError
@@ -95,7 +95,7 @@ def produce(
     constants = {
         "tag": tag,
         "keys": list(keys) or None,
-        "properties": _pairs(properties),
+        "properties": named_values(properties, "--property"),
         "message_group": message_group,
         "delay": delay,
         "deliver_at": _moment(at),
@@ -194,13 +194,6 @@ def _envelope(line: bytes) -> dict[str, Any]:
     except (ValueError, binascii.Error) as error:
         raise click.BadParameter(f"{line[:60].decode('utf-8', 'replace')!r}: {error}", param_hint="--jsonl") from None
     return fields
-
-
-def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts]
-    if any(not name or not separator for name, separator, _ in pairs):
-        raise click.BadParameter("give it as NAME=VALUE", param_hint="--property")
-    return {name: value for name, _, value in pairs}
 
 
 def _moment(millis: int | None) -> Any:

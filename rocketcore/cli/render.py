@@ -73,8 +73,17 @@ class Column:
         return self.title or self.key.replace("_", " ").upper()
 
 
-def show_rows(rows: Iterable[Row], columns: Sequence[Column], *, name: str | None = None) -> None:
-    """Print a list of like things; ``name`` is the key that ``-o name`` prints, the first column's by default."""
+def show_rows(
+    rows: Iterable[Row], shown: Sequence[Column | str], *, wide: Sequence[str] = (), name: str | None = None
+) -> None:
+    """Print a list of like things.
+
+    shown  its columns; of one that has nothing special about it the key
+    wide   keys of columns behind them that are left out of plain tables
+    name   key that ``-o name`` prints, the first column's by default
+    """
+    columns = [Column(column) if isinstance(column, str) else column for column in shown]
+    columns += [Column(key, wide=True) for key in wide]
     output = current().output
     name = name or columns[0].key
     if output == "jsonl":

@@ -13,7 +13,7 @@ from rocketcore.cli.cluster import no_cluster
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_ALLOWED, EXIT_NOT_FOUND, CommandFailed
-from rocketcore.cli.options import command
+from rocketcore.cli.options import command, named_values
 from rocketcore.cli.render import Column, cell, counted, progress, show_object, show_rows, timestamp
 from rocketcore.codes import (
     DLQ_TOPIC_PREFIX,
@@ -61,7 +61,7 @@ def list_topics(everything: bool, cluster: str | None, only: str | None) -> None
     everything = everything or only is not None
     rows = [{"topic": name, "kind": "system" if only == "system" else topic_kind(name, own)} for name in names]
     shown = [row for row in rows if everything or row["kind"] == "normal"]
-    show_rows(shown, [Column("topic"), Column("kind", wide=not everything)])
+    show_rows(shown, ["topic", Column("kind", wide=not everything)])
 
 
 def _listed(admin: Admin, only: str) -> list[str]:
@@ -105,12 +105,12 @@ def describe(topic: str) -> None:
             for queue, bounds in stats.items()
         ],
         [
-            Column("broker"),
+            "broker",
             Column("queue_id", "QUEUE"),
             Column("min_offset", "MIN"),
             Column("max_offset", "MAX"),
-            Column("messages"),
-            Column("last_stored_at"),
+            "messages",
+            "last_stored_at",
         ],
         name="queue_id",
     )
@@ -147,7 +147,7 @@ def create(
     attributes: tuple[str, ...],
     if_not_exists: bool,
 ) -> None:
-    named = _named_attributes(attributes)
+    named = named_values(attributes, "--attribute")
     if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
         raise click.UsageError(f"{topic}: brokers make retry and dead-letter topics, when a group needs one")
     with open_admin(calls=3) as admin, _brokers_named():
@@ -188,13 +188,6 @@ def _brokers_named() -> Iterator[None]:
         raise CommandFailed(
             "BROKER_NOT_EXIST", str(error), "rocket broker list shows who is", exit_code=EXIT_NOT_FOUND
         ) from None
-
-
-def _named_attributes(attributes: tuple[str, ...]) -> dict[str, str]:
-    pairs = [attribute.partition("=") for attribute in attributes]
-    if any(not name or not separator for name, separator, _ in pairs):
-        raise click.BadParameter("give it as NAME=VALUE", param_hint="--attribute")
-    return {name: value for name, _, value in pairs}
 
 
 def _configs(admin: Admin, topic: str, cluster: str | None, broker: str | None) -> dict[str, TopicConfig]:
@@ -238,7 +231,7 @@ def update(
         "order": order,
     }
     named = {name: value for name, value in wanted.items() if value is not None}
-    added = _named_attributes(attributes)
+    added = named_values(attributes, "--attribute")
     if not named and not added:
         raise click.UsageError("nothing to change is named")
     with open_admin(calls=3) as admin, _brokers_named():
@@ -255,7 +248,7 @@ def update(
         admin.update_topic({name: replace(config, attributes=added) for name, config in after.items()})
     show_rows(
         [{"topic": topic, "broker": name, **change} for name, change in changes.items()],
-        [Column("broker"), *(Column(key, text=_arrow) for key in _change_keys)],
+        ["broker", *(Column(key, text=_arrow) for key in _change_keys)],
         name="broker",
     )
 
@@ -387,16 +380,7 @@ def route(topic: str) -> None:
         )
     show_rows(
         rows,
-        [
-            Column("cluster"),
-            Column("broker"),
-            Column("master"),
-            Column("slaves"),
-            Column("perm"),
-            Column("read_queues"),
-            Column("write_queues"),
-            Column("zone", wide=True),
-            Column("order_conf", wide=True),
-        ],
+        ["cluster", "broker", "master", "slaves", "perm", "read_queues", "write_queues"],
+        wide=["zone", "order_conf"],
         name="broker",
     )
