@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
@@ -23,17 +23,6 @@ class Totals:
     get_missed: int = 0
     get_messages: int = 0
     get_bytes: int = 0
-
-    def copy(self) -> Totals:
-        return Totals(
-            self.put_messages,
-            self.put_bytes,
-            self.put_failures,
-            self.get_found,
-            self.get_missed,
-            self.get_messages,
-            self.get_bytes,
-        )
 
 
 @dataclass(slots=True)
@@ -77,12 +66,12 @@ class BrokerStats:
     def snapshot(self) -> None:
         """Keep the counters of now; called every ``SNAPSHOT_SECONDS``."""
         self._snapshots.append(
-            _Snapshot(self._clock.monotonic(), self.totals.copy(), self._topic_puts.copy(), self._group_gets.copy())
+            _Snapshot(self._clock.monotonic(), replace(self.totals), self._topic_puts.copy(), self._group_gets.copy())
         )
         today = self._today()
         if today != self._day:
             self._day = today
-            self._midnights = (self._midnights[1], self.totals.copy())
+            self._midnights = (self._midnights[1], replace(self.totals))
 
     @property
     def midnights(self) -> tuple[Totals, Totals]:

@@ -149,11 +149,11 @@ def _done(words: list[str], message: ReceivedMessage) -> bool:
 class _Ending:
     """Closes a consumer after a time, or on Ctrl-C, SIGTERM and SIGHUP, beside the loop over its messages.
 
-    The loop ends after the message in hand, which is settled before the offsets are stored; leaving the context waits
-    for that.
+    The loop ends after the message in hand, which is acknowledged before the offsets are stored; leaving the context
+    waits for that.
 
     asked            the loop is to end
-    message_in_hand  held while a message is shown and settled
+    message_in_hand  held while a message is shown and acknowledged
     """
 
     def __init__(self, consumer: PushConsumer, timeout: float | None) -> None:

@@ -111,7 +111,7 @@ class Topology:
                     yield from ((other, first) for other in others if other.broker_id != MASTER_ID)
 
 
-class _Spelling(NamedTuple):
+class _Syntax(NamedTuple):
     """How a language of drawings writes what there is to draw; each part is a template for ``str.format``."""
 
     label: Callable[[str], str]
@@ -139,7 +139,7 @@ def _mermaid_label(text: str) -> str:
 _MERMAID_SYNTAX = re.compile(r"""["#&<>`%{}$\\]""")
 """Ends a label, or means something inside of one: an entity, HTML, Markdown, a directive, a formula, a line break."""
 
-_DOT: Final = _Spelling(
+_DOT: Final = _Syntax(
     label=_dot_label,
     line_break="\\n",
     head="digraph rocketmq {{\n  node [shape=box];",
@@ -152,7 +152,7 @@ _DOT: Final = _Spelling(
     copies="  {box} -> {other} [style=dashed];",
     foot="}}\n",
 )
-_MERMAID: Final = _Spelling(
+_MERMAID: Final = _Syntax(
     label=_mermaid_label,
     line_break="<br/>",
     head="flowchart BT",
@@ -177,27 +177,27 @@ def mermaid(topology: Topology) -> str:
     return _drawn(topology, _MERMAID)
 
 
-def _drawn(topology: Topology, spelling: _Spelling) -> str:
+def _drawn(topology: Topology, syntax: _Syntax) -> str:
     servers = {address: f"n{number}" for number, address in enumerate(topology.name_servers)}
     boxes = {member: f"b{number}" for number, member in enumerate(topology.members)}
 
     def label(*lines: str) -> str:
-        return spelling.line_break.join(map(spelling.label, lines))
+        return syntax.line_break.join(map(syntax.label, lines))
 
-    lines = [spelling.head.format()]
+    lines = [syntax.head.format()]
     for address, error in topology.name_servers.items():
-        server = spelling.server if error is None else spelling.away
+        server = syntax.server if error is None else syntax.away
         lines.append(server.format(box=servers[address], label=label("name server", address)))
     for number, (cluster, brokers) in enumerate(topology.clusters().items()):
-        lines.append(spelling.cluster.format(number=number, label=label(cluster)))
+        lines.append(syntax.cluster.format(number=number, label=label(cluster)))
         for members in brokers.values():
-            lines += [spelling.broker.format(box=boxes[member], label=label(*member.lines)) for member in members]
-        lines.append(spelling.cluster_end.format())
+            lines += [syntax.broker.format(box=boxes[member], label=label(*member.lines)) for member in members]
+        lines.append(syntax.cluster_end.format())
     for member, known in topology.members.items():
-        lines += [spelling.registered.format(box=boxes[member], other=servers[address]) for address in known]
+        lines += [syntax.registered.format(box=boxes[member], other=servers[address]) for address in known]
     for slave, master in topology.replication():
-        lines.append(spelling.copies.format(box=boxes[slave], other=boxes[master]))
-    return "\n".join([*lines, spelling.foot.format()])
+        lines.append(syntax.copies.format(box=boxes[slave], other=boxes[master]))
+    return "\n".join([*lines, syntax.foot.format()])
 
 
 _HEIGHT: Final = 44

@@ -18,7 +18,7 @@ from rocketcore.printable import printable
 __all__ = ["Missing", "Watch", "require_topics"]
 
 PROBE_SECONDS: Final = 2.0
-"""Between two looks at a cluster from which nothing comes."""
+"""Between two probes of a cluster from which nothing comes."""
 
 
 def require_topics(topics: Sequence[str]) -> None:
@@ -34,8 +34,8 @@ def require_topics(topics: Sequence[str]) -> None:
 class Watch(AbstractContextManager["Watch"]):
     """Asks the brokers of the topics while no message comes; says on stderr when they go away and when they are back.
 
-    ask       one look; raises RocketError where a server does not answer
-    interval  seconds of silence before a look, and between two
+    ask       one probe; raises RocketError where a server does not answer
+    interval  seconds of silence before a probe, and between two
     """
 
     def __init__(self, ask: Callable[[], object], settings: Settings, *, interval: float = PROBE_SECONDS) -> None:
@@ -63,7 +63,7 @@ class Watch(AbstractContextManager["Watch"]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()  # not joined: a look may take as long as its time-out
+        self._ended.set()  # not joined: a probe may take as long as its time-out
 
     def heard(self) -> None:
         """Note that a message came: nobody has to be asked."""
@@ -71,7 +71,7 @@ class Watch(AbstractContextManager["Watch"]):
 
     @property
     def trouble(self) -> RocketError | None:
-        """What the last look failed with; None where the cluster answers, or a message has come since."""
+        """What the last probe failed with; None where the cluster answers, or a message has come since."""
         return None if self._heard else self._trouble
 
     def _run(self) -> None:
@@ -80,9 +80,9 @@ class Watch(AbstractContextManager["Watch"]):
                 self._heard = False
                 self._found(None)
             else:
-                self.look()
+                self.probe()
 
-    def look(self) -> None:
+    def probe(self) -> None:
         """Ask once, and say what has changed."""
         try:
             self._ask()

@@ -134,7 +134,7 @@ class _Level:
         self.arrivals.append((now, end))
         self.next_due = min(self.next_due, now + self.delay)
 
-    def look_at(self, now: float) -> None:
+    def update_due_end(self, now: float) -> None:
         """Bring ``due_end`` up to date."""
         arrivals = self.arrivals
         while arrivals and arrivals[0][0] + self.delay <= now:
@@ -241,7 +241,7 @@ class DelayService:
 
     def _pass_delivered(self, level: _Level) -> bool:
         """Move the cursor past messages that were delivered before; False at the first that was not."""
-        records = self._look_at(level, _MAX_PER_READ)
+        records = self._peek(level, _MAX_PER_READ)
         for record in records:
             if record.queue_offset != level.cursor or not self._came_before(record):
                 return False
@@ -336,7 +336,7 @@ class DelayService:
         if level.next_due > now:
             return
         try:
-            level.look_at(now)
+            level.update_due_end(now)
             level.is_full = False
             while not level.is_full and self._deliver_some(level, now):
                 level.is_full = level.messages_in_flight >= _MAX_IN_FLIGHT
@@ -416,7 +416,7 @@ class DelayService:
                 raise
             raise ValueError(f"the record at {int.from_bytes(found.body[28:36], 'big')}: {error}") from error
 
-    def _look_at(self, level: _Level, count: int) -> list[StoredRecord]:
+    def _peek(self, level: _Level, count: int) -> list[StoredRecord]:
         """Return messages from the cursor on, none where they cannot be read."""
         try:
             return self._records(level, count)[0]
@@ -425,7 +425,7 @@ class DelayService:
 
     def _place_of(self, level: _Level) -> int:
         """Return the physical offset of a level's next message, or the start of the log."""
-        records = self._look_at(level, 1)
+        records = self._peek(level, 1)
         return records[0].physical_offset if records else 0
 
     def _pass_over(self, level: _Level, count: int, reason: str) -> None:

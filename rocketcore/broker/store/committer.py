@@ -4,8 +4,9 @@
 One group is in flight at a time; what is put meanwhile is the next one. Marks of the log, each at or behind the one
 before it: end (appended), written, durable by the flush policy, which is also dispatched: readable.
 
-The first write or fsync that fails latches: the kernel drops the dirty pages and reports success the next time, so a
-second attempt proves nothing. Nothing is written or synced any more, and nothing new is said to be durable.
+The first write or fsync that fails makes the store read-only for good: the kernel drops the dirty pages and reports
+success the next time, so a second attempt proves nothing. Nothing is written or synced any more, and nothing new is
+said to be durable.
 """
 
 from __future__ import annotations
@@ -48,11 +49,16 @@ class _Commit(NamedTuple):
 class Committer:
     """Loop thread only. Built with the store, ``begin_at`` the end that recovery found, started, stopped once.
 
-    on_latch  is told, once, why the store takes no more messages
+    on_failure  is told, once, why the store takes no more messages
     """
 
     def __init__(
-        self, config: StoreConfig, log: CommitLog, dispatcher: Dispatcher, clock: Clock, on_latch: Callable[[str], None]
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        clock: Clock,
+        on_failure: Callable[[str], None],
     ) -> None:
         self.entries: list[Entry] = []
         self.store_timestamp = 0
@@ -63,7 +69,7 @@ class Committer:
         self._log = log
         self._dispatcher = dispatcher
         self._clock = clock
-        self._on_latch = on_latch
+        self._on_failure = on_failure
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._loop: asyncio.AbstractEventLoop | None = None
         self._flusher: DiskThread | None = None
@@ -84,7 +90,7 @@ class Committer:
         self._flusher = DiskThread("rocket-store-flush", loop)
 
     async def drain(self) -> None:
-        """Commit everything that was put; returns at once when the store latched."""
+        """Commit everything that was put; returns at once when the store failed."""
         assert self._flusher is not None, "started"
         while self.read_only_reason is None and (self._in_flight is not None or self._log.position):
             self._commit()
@@ -96,6 +102,11 @@ class Committer:
             await self._flusher.stop()
 
     # ------------------------------------------------------------------ committing
+
+    def next_timestamp(self) -> int:
+        """Now, in milliseconds; the store's time stands still while the wall clock is behind it."""
+        self.store_timestamp = max(self.store_timestamp, self._clock.time_millis())
+        return self.store_timestamp
 
     @property
     def pending_bytes(self) -> int:
@@ -131,7 +142,7 @@ class Committer:
             group.write()
         except Exception as error:
             # What was taken is in nobody's hands any more: nothing behind it may count as stored.
-            self.latch("write", error)
+            self.fail("write", error)
             return
         self._in_flight = None
         self._log.written = group.end_offset
@@ -142,7 +153,7 @@ class Committer:
         """The flush thread is done with the group in flight."""
         commit, self._in_flight = self._in_flight, None
         if error is not None or commit is None:
-            self.latch("write or fsync", error)
+            self.fail("write or fsync", error)
             return
         if self.read_only_reason is not None:
             return
@@ -161,7 +172,7 @@ class Committer:
 
         def done(_result: None, error: BaseException | None) -> None:
             if error is not None:
-                self.latch("write", error)
+                self.fail("write", error)
 
         self._flusher.submit(lambda: self._log.zero_ahead(segment), done)
 
@@ -179,7 +190,7 @@ class Committer:
     async def sync_up_to(self, end_offset: int) -> None:
         """Return when the log before ``end_offset``, which is written, is on disk; the flush thread sees to it.
 
-        raises  OSError when a sync failed, now or before; the store has latched then
+        raises  OSError when a sync failed, now or before; the store is read-only then
         """
         if self._log.synced >= end_offset:
             return
@@ -187,7 +198,7 @@ class Committer:
         try:
             await self._flusher.run(self._log.sync_written)
         except OSError as error:
-            self.latch("fsync", error)
+            self.fail("fsync", error)
             raise
 
     def sync_log(self) -> None:
@@ -197,7 +208,7 @@ class Committer:
 
             def done(_end: int | None, error: BaseException | None) -> None:
                 if error is not None:
-                    self.latch("fsync", error)
+                    self.fail("fsync", error)
 
             self._flusher.submit(self._log.sync_written, done)
 
@@ -227,7 +238,7 @@ class Committer:
         return future
 
     def _decide(self) -> None:
-        """Settle the futures of ``durable`` whose outcome is known now."""
+        """Resolve the futures of ``durable`` whose outcome is known now."""
         undecided, self._undecided = self._undecided, []
         for end_offset, future in undecided:
             if future.done():
@@ -241,7 +252,7 @@ class Committer:
 
     # ------------------------------------------------------------------ failing
 
-    def latch(self, what: str, error: BaseException | None) -> None:
+    def fail(self, what: str, error: BaseException | None) -> None:
         """Stop taking messages for good; reads go on with what was durable before."""
         if self.read_only_reason is not None:
             return
@@ -249,8 +260,8 @@ class Committer:
         self.read_only_reason = (
             f"store read-only: {what} failed in {path}: {error}; check the disk, then restart the broker"
         )
-        logger.critical("store latched reason=%s", self.read_only_reason)
-        self._on_latch(self.read_only_reason)
+        logger.critical("store failed, read-only reason=%s", self.read_only_reason)
+        self._on_failure(self.read_only_reason)
         self.entries.clear()
         while self._waiting:
             _answer(self._waiting.popleft(), PutStatus.SERVICE_NOT_AVAILABLE)

@@ -1,4 +1,4 @@
-"""MessageStore: the only door to the store for the rest of the broker (Java: ``DefaultMessageStore``, 5.5.0).
+"""MessageStore: all that the rest of the broker knows of the store (Java: ``DefaultMessageStore``, 5.5.0).
 
 One writer, the event loop's thread, so nothing here takes a lock. A put lays its record out in the log's write buffer
 and says where it will be; at the end of the loop turn everything that was put in the turn is committed as one group:
@@ -43,7 +43,7 @@ from rocketcore.broker.store.values import GetResult, PutResult, PutRows, PutSta
 from rocketcore.codes import SCHEDULE_TOPIC, TRANSACTION_MASK, BoundaryType
 from rocketcore.errors import StoreFull
 from rocketcore.message import DELAY
-from rocketcore.service import SYSTEM_CLOCK, Clock
+from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 from rocketcore.table import Table
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class MessageStore:
         self._queue_files = QueueFiles(config.root, config.queue_file_bytes, self._files)
         self._queues = QueueTable(self._queue_files)
         self._dispatcher = Dispatcher(on_arrival, self._queues.changed)
-        self._committer = Committer(config, self._log, self._dispatcher, clock, self._latched)
+        self._committer = Committer(config, self._log, self._dispatcher, clock, self._store_failed)
         self._queue_saver = QueueSaver(
             config, self._log, self._queues, self._committer, self._files, clock, self._queues_full
         )
@@ -102,7 +102,7 @@ class MessageStore:
         # What is put behind the properties of a message at most: a missing separator and the checksum.
         self._added_bytes = 1 + (kernel.CHECKSUM_SIZE if self._checksum else 0)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._timers: list[asyncio.TimerHandle] = []
+        self._tasks: list[PeriodicTask] = []
         self._refusal = "the store is not started"
         self._queue_disk_full = ""
         self._results = Table(BATCH_ROWS, kernel.RESULT_COLUMNS)
@@ -142,15 +142,7 @@ class MessageStore:
         # than this, though: after a moment of a clock that was years ahead it would stand still for good.
         latest = self._clock.time_millis() + TIME_AHEAD_MILLIS
         self._committer.begin_at(self.recovery.end_offset, min(self.recovery.store_timestamp, latest))
-        logger.info(
-            "store loaded path=%s clean=%s rebuilt=%s end=%d messages_read=%d damaged_bytes=%d",
-            root,
-            clean,
-            self.recovery.rebuilt,
-            self.recovery.end_offset,
-            self.recovery.messages,
-            self.recovery.damaged_bytes,
-        )
+        logger.info("store loaded path=%s clean=%s %s", root, clean, self.recovery)
         return self.recovery
 
     async def start(self) -> None:
@@ -159,28 +151,21 @@ class MessageStore:
         self._committer.start(self._loop)
         self._queue_saver.start(self._loop)
         self._refusal = ""
-        self._every(self.config.flush_interval_consume_queue, self._queue_saver.save_some)
-        self._every(min(1000, self.config.sync_flush_timeout), self._committer.expire_waiters)
+        rounds = [
+            ("store-save-queues", self._queue_saver.save_some, self.config.flush_interval_consume_queue),
+            ("store-expire", self._committer.expire_waiters, min(1000, self.config.sync_flush_timeout)),
+        ]
         if self.config.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
-            self._every(self.config.flush_interval_commit_log, self._committer.sync_log)
-
-    def _every(self, interval_millis: int, function: Callable[[], None]) -> None:
-        """Run ``function`` on the loop at an interval, from one interval on."""
-        loop = self._loop
-        assert loop is not None, "started"
-        slot = len(self._timers)
-
-        def turn() -> None:
-            self._timers[slot] = loop.call_later(interval_millis / 1000, turn)
-            function()
-
-        self._timers.append(loop.call_later(interval_millis / 1000, turn))
+            rounds.append(("store-sync-log", self._committer.sync_log, self.config.flush_interval_commit_log))
+        self._tasks = [PeriodicTask(name, function, millis / 1000) for name, function, millis in rounds]
+        for task in self._tasks:
+            task.start()
 
     async def stop(self) -> None:
         """Commit what was put, save queues and checkpoint, unlock. A store that failed keeps its ``abort`` mark."""
-        for timer in self._timers:
-            timer.cancel()
         self._refusal = self._refusal or "the store is shutting down"
+        for task in self._tasks:
+            await task.stop()
         try:
             if self._loop is not None:
                 await self._committer.drain()
@@ -225,7 +210,7 @@ class MessageStore:
         queues.reserve(queue_id + 1)
         next_offsets = queues.next_offsets
         queue_offset = int(next_offsets[queue_id]) if queued else 0
-        now = self._next_timestamp()
+        now = self._committer.next_timestamp()
         physical_offset = log.end_offset
         size = kernel.put_stored(
             log.buffer,
@@ -305,7 +290,7 @@ class MessageStore:
         queues.reserve(queue_id + 1)
         next_offsets = queues.next_offsets
         queue_offset = int(next_offsets[queue_id])
-        now = self._next_timestamp()
+        now = self._committer.next_timestamp()
         start, base = log.end_offset, log.base
         written = kernel.put_batch(
             log.buffer,
@@ -360,7 +345,7 @@ class MessageStore:
         queue_count                a row with this queue id or a higher one is for the caller
         """
         log = self._log
-        now = self._next_timestamp()
+        now = self._committer.next_timestamp()
         if self._refusal or self._queue_disk_full:
             return PutRows(PutStatus.SERVICE_NOT_AVAILABLE, 0, log.base, now, log.end_offset, self.refusal)
         if self._is_busy():
@@ -443,17 +428,9 @@ class MessageStore:
 
     def _no_segment(self, error: StoreFull | OSError) -> PutResult:
         if isinstance(error, OSError):
-            self._committer.latch("allocate", error)
+            self._committer.fail("allocate", error)
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
         return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
-
-    def _next_timestamp(self) -> int:
-        """Now, in milliseconds; the store's time stands still while the wall clock is behind it."""
-        now = self._clock.time_millis()
-        committer = self._committer
-        if now > committer.store_timestamp:
-            committer.store_timestamp = now
-        return committer.store_timestamp
 
     # ------------------------------------------------------------------ waiting
 
@@ -469,11 +446,11 @@ class MessageStore:
     def durable(self, end_offset: int) -> asyncio.Future[None]:
         """Return a future that is done when everything before ``end_offset`` is stored, however long the disk takes.
 
-        raises  StoreError, from the future, when the store latched before: what was put may be lost
+        raises  StoreError, from the future, when the store failed before: what was put may be lost
         """
         return self._committer.durable(end_offset)
 
-    def _latched(self, reason: str) -> None:
+    def _store_failed(self, reason: str) -> None:
         self._refusal = reason
 
     def _queues_full(self, reason: str) -> None:

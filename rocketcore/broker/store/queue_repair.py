@@ -1,6 +1,6 @@
 """Repair of a consume queue while the store runs: the units around a damaged one are made again from the log.
 
-A queue is derived, so damage to it costs nothing but a look at the log. How much of the log is settled by the nearest
+A queue is derived, so damage to it costs nothing but a look at the log. How much of the log is decided by the nearest
 units on both sides that lead to the message they should: between those two records lie all messages whose units are in
 doubt. What the log does not hold any more becomes a blank, and the damage in the log is named.
 
@@ -54,7 +54,7 @@ _HEAD = Struct(">iiiiiqq")
 
 
 class Damage(NamedTuple):
-    """What the loop settles before a repair: the units ``start`` to ``saved`` are in the files.
+    """What the loop decides before a repair: the units ``start`` to ``saved`` are in the files.
 
     end_offset  where the first unit that is not in the files leads, or the end of what is in the queues
     log_start   messages of the topic before it belong to no queue: the topic was deleted there, or the log begins there
@@ -92,7 +92,7 @@ class Repair:
         self._rows = Table(ROWS, COLUMNS)
         self._first = 0
         self._units = bytearray()
-        self._pieces = self._look()
+        self._pieces = self._read_pieces()
 
     def step(self) -> bool:
         """Read a piece; returns whether it was the last."""
@@ -112,7 +112,7 @@ class Repair:
             self.lost,
         )
 
-    def _look(self) -> Generator[None]:
+    def _read_pieces(self) -> Generator[None]:
         first, begin = yield from self._sound_before()
         last, end = yield from self._sound_after()
         self._first = first

@@ -1,6 +1,6 @@
 """Saving what is derived: consume queues, and the note of what is on disk (Java: ``FlushConsumeQueueService``).
 
-What a save writes is settled on the loop; the save thread writes it; the loop learns the outcome. Units are written
+What a save writes is decided on the loop; the save thread writes it; the loop learns the outcome. Units are written
 often, so that memory does not hold them, and made durable seldom, together with ``queuebounds`` and ``checkpoint``:
 those bound how much of the log the next start reads.
 
@@ -163,7 +163,7 @@ class QueueSaver:
         """Save the queues as they are now; for the holder of the lock.
 
         thorough  make it durable and note it, if there is anything new
-        returns   what went wrong, dealt with already: refused until it heals, or latched
+        returns   what went wrong, dealt with already: sends are refused until it heals, or for good
         """
         assert self._thread is not None, "started"
         save = self._prepare(thorough=thorough)
@@ -215,7 +215,7 @@ class QueueSaver:
 
     def _failed(self, error: Exception) -> None:
         if not isinstance(error, OSError) or isinstance(error, LostWrite):
-            self._committer.latch("write or fsync of consume queues", error)
+            self._committer.fail("write or fsync of consume queues", error)
             return
         # The units are still in memory, and the log has them anyway.
         if is_full(error):

@@ -1,19 +1,37 @@
 """Start: find the end of the log, bring the consume queues up to it (Java: ``CommitLog.recoverNormally, …Abnormally``).
 
-The log is the truth, the queues follow from it. Two ways lead to them:
+What is believed, in this order:
 
-resume    ``queuebounds`` says up to where log and queues were on disk together. The queues are cut to those bounds,
-          after a look at the last unit of each, and the log is read from there on
-rebuild   no bounds, or queues that do not agree with them, or a file of the log that was mended, or a first one that is
-          gone: all queues are removed and the whole log is read
+notes    ``queuebounds``, ``checkpoint`` and ``abort`` (``checkpoint``), each only with its checksum. They are replaced
+         whole, and only after what they tell of was synced, so a note that is whole was true when it was written. What
+         it says of the log before its ``confirm_offset`` stays true: nothing there is written again.
+records  A record is believed if its checksum is right; one without, of an older store or of Apache's, if its fields add
+         up to its size and its body has its CRC (``check_record`` in ``_fast/record.pxd``). Its place in the log, or a
+         queue offset that is out of all proportion, refuses it too: a body may hold bytes that look like a record.
+queues   Never by themselves: they follow from the log, and are believed as far as a note bounds them and the last unit
+         of each leads to before ``confirm_offset``. So there are two ways:
 
-A byte of the log is cleared only where no sound record lies behind it. Reading stops at the first bytes that are no
-sound record, and what was ever written behind them is searched for the next one. If there is one, the bytes between are
-damage, whatever was known to be on disk: a group is written only after the one before it was synced, so a later record
-shows that they were there. They are named, put aside and bridged (``damage``), and blanks stand in the queues for their
-messages. If there is none, they are taken for the torn tail of the last write: put aside, named, and cleared.
+         resume   The queues are cut to their bounds, and the log is read from ``confirm_offset`` on.
+         rebuild  No bounds, or queues that do not agree with them or with the log, or a file of the log that was
+                  mended, or a first one that is gone: all queues are removed, and before them what the note says of
+                  them; the whole log is read.
 
-Java cuts off what lies behind the first bad record, and reads back from the file that the checkpoint's times name;
+Nothing is cleared that may be a message. Reading stops at the first bytes that are no sound record, and what was ever
+written behind them is searched for the next one:
+
+bridged  There is one, or a note says that the log went on. Then messages lay between: records are written in the order
+         of the log, with SYNC_FLUSH each group only after the one before it was synced. The bytes are copied aside,
+         named and covered by tombstones (``damage``), and blanks stand in the queues for their messages, so that no
+         offset is given twice.
+cut      There is none. Then they are the torn tail of the last write, or the last message, damaged: nothing tells these
+         apart, and with SYNC_FLUSH no one was told of a message in the first. They are copied aside, named, and
+         cleared, because a later scan must not find a stale record that happens to fit behind a new one.
+
+A crash at any point of a start repeats it: notes are outdated before queues are touched, bytes are copied aside before
+they are changed, and ``CommitLog.make_sure`` writes and syncs again what an unclean end may have left in memory only,
+before anything of it is served.
+
+Java cuts off all that lies behind the first bad record, and reads back from the file that the checkpoint's times name;
 ``queuebounds`` says the same to the byte.
 """
 
@@ -78,6 +96,12 @@ class Recovery:
     damaged: list[DamagedRange] = field(default_factory=list)
     torn: list[DamagedRange] = field(default_factory=list)
     rebuilt: bool = False
+
+    def __str__(self) -> str:
+        return (
+            f"rebuilt={self.rebuilt} end={self.end_offset} messages_read={self.messages} "
+            f"damaged_bytes={self.damaged_bytes}"
+        )
 
     @property
     def damaged_bytes(self) -> int:

@@ -21,7 +21,7 @@ def test_each_change_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     said: list[str] = []
     troubles: list[str | None] = []
     for _ in range(6):
-        watch.look()
+        watch.probe()
         said.append(capsys.readouterr().err)
         troubles.append(None if watch.trouble is None else str(watch.trouble)[0])
     assert said == ["", "", "waiting for the cluster: x\n", "", "the cluster answers again\n", ""]
@@ -33,7 +33,7 @@ def test_a_message_after_the_last_look_is_an_answer() -> None:
         raise ConnectError("x")
 
     watch = Watch(ask, Settings(quiet=True))
-    watch.look()
+    watch.probe()
     assert str(watch.trouble) == "x"
     watch.heard()
     assert watch.trouble is None
