@@ -9,35 +9,72 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from rocketcore.admin import requests
+from rocketcore.admin.requests import (
+    BROKER_RUNTIME_INFO,
+    CLUSTER_INFO,
+    CLUSTER_INFO_AND_VERSION,
+    Request,
+    broker_topics,
+    delete_kv,
+    delete_topic_in_namesrv,
+    done,
+    properties_in,
+    property_lines,
+    put_kv,
+    table_in,
+    topic_list,
+)
 from rocketcore.codes import MASTER_ID, RequestCode, Version
 from rocketcore.errors import (
     BrokerError,
     DecodeError,
     PartlyDone,
+    QueryNotFound,
     RemoteProtocolError,
     RequestNotSupported,
     RocketError,
     RouteNotFound,
     TransportError,
 )
-from rocketcore.protocol.bodies.route import BrokerMemberGroup, ClusterInfo, QueueData
-from rocketcore.protocol.bodies.topic import DataVersion, TopicConfig, TopicList
+from rocketcore.protocol.bodies.route import (
+    BrokerMemberGroup,
+    ClusterInfo,
+    GetBrokerMemberGroupResponseBody,
+    QueueData,
+    TopicRouteData,
+)
+from rocketcore.protocol.headers.nameserver import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
+    GetBrokerMemberGroupRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListByNamespaceRequestHeader,
+    GetTopicsByClusterRequestHeader,
+    QueryDataVersionRequestHeader,
+    RegisterTopicRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
 from rocketcore.service import Clock, Deadline
 
 if TYPE_CHECKING:
+    from rocketcore.protocol.bodies.topic import DataVersion, TopicConfig
+    from rocketcore.protocol.command import RemotingCommand
     from rocketcore.transport.client import Remoting
 
-__all__ = ["BrokerStatus", "ClusterAdmin", "Question"]
+__all__ = ["BrokerStatus", "ClusterAdmin", "Question", "no_broker"]
 
 T = TypeVar("T")
 
 Question: TypeAlias = "Callable[[Remoting, str, float], Awaitable[T]]"
-"""A request of ``requests``: connections, address, timeout in seconds → answer."""
+"""A ``Request``, or several with one answer: connections, address, timeout in seconds → answer."""
 
-_TOPICS_PER_PAGE = 2000
+_NAMESRV_CONFIG: Final = Request(RequestCode.GET_NAMESRV_CONFIG, "settings of the name server", properties_in)
+
+_TOPICS_PER_PAGE: Final = 2000
 """Topics that are asked of a broker at once; no 5.x broker sends more."""
 
 
@@ -85,8 +122,10 @@ class ClusterAdmin(ABC):
         A cluster that does not exist has none.
         """
         if cluster is None:
-            return sorted((await self._ask(requests.topic_list)).topic_list)
-        return sorted(await self._ask(lambda r, a, t: requests.topics_of_cluster(r, a, cluster, t)))
+            return await self._listed(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        header = GetTopicsByClusterRequestHeader(cluster=cluster)
+        what = f"list of topics of cluster {cluster!r}"
+        return sorted((await self._ask(topic_list(RequestCode.GET_TOPICS_BY_CLUSTER, what, header))).topic_list)
 
     async def system_topics(self) -> list[str]:
         """Return the topics that no user made, sorted: names of clusters and brokers, and what a broker has for itself.
@@ -94,25 +133,25 @@ class ClusterAdmin(ABC):
         The name server names a broker that it knows, which is asked as well (Java: ``getSystemTopicList``).
         """
         deadline = self._deadline()
-        found = await self._ask(self._listed(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS), deadline)
+        found = await self._ask(topic_list(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS), deadline)
         names = set(found.topic_list)
         if found.broker_addr:
-            names.update(
-                await requests.system_topics_of_broker(self._connections(), found.broker_addr, deadline.remaining())
-            )
+            of_broker = topic_list(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, "system topics of the broker")
+            answer = await of_broker(self._connections(), found.broker_addr, deadline.remaining())
+            names.update(answer.topic_list)
         return sorted(names)
 
     async def unit_topics(self) -> list[str]:
         """Return the topics that belong to a unit, sorted (Java: ``getUnitTopicList``)."""
-        return sorted((await self._ask(self._listed(RequestCode.GET_UNIT_TOPIC_LIST))).topic_list)
+        return await self._listed(RequestCode.GET_UNIT_TOPIC_LIST)
 
     async def unit_sub_topics(self) -> list[str]:
         """Return the topics that a unit subscribes to, sorted (Java: ``getHasUnitSubTopicList``)."""
-        return sorted((await self._ask(self._listed(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST))).topic_list)
+        return await self._listed(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
 
     async def unit_sub_ununit_topics(self) -> list[str]:
         """Return those of them that belong to no unit, sorted (Java: ``getHasUnitSubUnUnitTopicList``)."""
-        return sorted((await self._ask(self._listed(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST))).topic_list)
+        return await self._listed(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
 
     async def delete_topic_in_namesrv(self, topic: str, *, cluster: str | None = None) -> None:
         """Make every name server forget a topic, or its queues on one cluster; no error where there is none.
@@ -122,10 +161,7 @@ class ClusterAdmin(ABC):
 
         raises  PartlyDone where some name servers fail
         """
-        await self._everywhere(
-            f"deletion of topic {topic!r}",
-            lambda r, a, t: requests.delete_topic_in_name_server(r, a, topic, cluster, t),
-        )
+        await self._everywhere(delete_topic_in_namesrv(topic, cluster))
 
     async def register_topic(self, topic: str, queues: Sequence[QueueData]) -> None:
         """Tell every name server of queues that a topic has on registered brokers; the brokers are not asked [5.x].
@@ -134,40 +170,50 @@ class ClusterAdmin(ABC):
                 PartlyDone where some of them fail
         """
 
+        what = f"registration of topic {topic!r}"
+        header = RegisterTopicRequestHeader(topic=topic)
+        body = TopicRouteData(queue_datas=list(queues)).encode()
+        request = Request(RequestCode.REGISTER_TOPIC_IN_NAMESRV, what, done, header, body)
+
         async def register(remoting: Remoting, address: str, timeout: float) -> None:
             deadline = Deadline(timeout, self._clock)
-            info, version = await requests.cluster_info_and_version(remoting, address, timeout)
-            if version < Version.V5_0_0:
-                raise RequestNotSupported(
-                    RequestNotSupported.response_code, "a name server of 4.9 takes no topics of others than brokers",
-                    address, f"registration of topic {topic!r}",
-                )  # fmt: skip
+            info, version = await CLUSTER_INFO_AND_VERSION(remoting, address, timeout)
+            if version < Version.V5_0_0:  # it would not answer
+                refusal = "a name server of 4.9 takes no topics of others than brokers"
+                raise RequestNotSupported(RequestNotSupported.response_code, refusal, address, what)
             # The server says nothing of a broker that it does not know, and leaves out what follows it.
             unknown = sorted({queue.broker_name for queue in queues} - info.broker_addr_table.keys())
             if unknown:
                 raise RouteNotFound(f"{address} does not know {', '.join(unknown)}")
-            await requests.register_topic(remoting, address, topic, list(queues), deadline.remaining())
+            await request(remoting, address, deadline.remaining())
 
-        await self._everywhere(f"registration of topic {topic!r}", register)
+        await self._everywhere(register, what)
 
     # Clusters and brokers
 
     async def cluster_info(self) -> ClusterInfo:
         """Return clusters, their broker names, and the addresses of each (Java: ``examineBrokerClusterInfo``)."""
-        return await self._ask(requests.cluster_info)
+        return await self._ask(CLUSTER_INFO)
 
     async def cluster_infos(self) -> dict[str, ClusterInfo | RocketError]:
         """Return the same as each name server sees it, by its address; the error of one that does not answer."""
-        return await self._each(self._name_servers, requests.cluster_info)
+        return await self._each(self._name_servers, CLUSTER_INFO)
 
     async def broker_member_group(self, cluster: str, broker: str) -> BrokerMemberGroup:
         """Return the addresses under a broker name by id, 0 is the master; none for a name that is not known."""
 
+        def read(answer: RemotingCommand) -> BrokerMemberGroup:
+            found = GetBrokerMemberGroupResponseBody.decode(answer.body).broker_member_group
+            return found or BrokerMemberGroup(cluster, broker)
+
+        header = GetBrokerMemberGroupRequestHeader(cluster_name=cluster, broker_name=broker)
+        request = Request(RequestCode.GET_BROKER_MEMBER_GROUP, f"members of broker {broker!r}", read, header)
+
         async def members(remoting: Remoting, address: str, timeout: float) -> BrokerMemberGroup:
             deadline = Deadline(timeout, self._clock)
-            info, version = await requests.cluster_info_and_version(remoting, address, timeout)
-            if version >= Version.V5_0_0:
-                return await requests.broker_member_group(remoting, address, cluster, broker, deadline.remaining())
+            info, version = await CLUSTER_INFO_AND_VERSION(remoting, address, timeout)
+            if version >= Version.V5_0_0:  # an older one would not answer
+                return await request(remoting, address, deadline.remaining())
             data = info.broker_addr_table.get(broker)
             return BrokerMemberGroup(cluster, broker, {} if data is None else data.broker_addrs)
 
@@ -182,7 +228,7 @@ class ClusterAdmin(ABC):
         raises           RouteNotFound where no such broker is registered
         """
         deadline = self._deadline()
-        info = await self._ask(requests.cluster_info, deadline)
+        info = await self._ask(CLUSTER_INFO, deadline)
         wanted = [
             (data.cluster, name, broker_id, address, data.zone_name)
             for name, data in info.broker_addr_table.items()
@@ -190,7 +236,7 @@ class ClusterAdmin(ABC):
             if broker in (None, name) and (cluster is None or name in info.cluster_addr_table.get(cluster, ()))
         ]
         if not wanted and (broker is not None or cluster is not None):
-            raise _no_broker(broker, cluster)
+            raise no_broker(broker, cluster)
 
         async def ask(
             remoting: Remoting, address: str, timeout: float
@@ -198,11 +244,11 @@ class ClusterAdmin(ABC):
             within = Deadline(timeout, self._clock)
             runtime, count, refusal = None, None, None
             try:
-                runtime = await requests.broker_runtime_info(remoting, address, timeout)
+                runtime = await BROKER_RUNTIME_INFO(remoting, address, timeout)
             except BrokerError as error:
                 refusal = error
             try:
-                topics, total = await requests.broker_topics(remoting, address, 0, 1, within.remaining())
+                topics, total = await broker_topics(0, 1)(remoting, address, within.remaining())
                 count = len(topics) if total is None else total
             except BrokerError as error:
                 refusal = refusal or error
@@ -225,9 +271,8 @@ class ClusterAdmin(ABC):
     async def _topics_of(self, address: str, deadline: Deadline) -> dict[str, TopicConfig]:
         result: dict[str, TopicConfig] = {}
         while True:
-            page, total = await requests.broker_topics(
-                self._connections(), address, len(result), _TOPICS_PER_PAGE, deadline.remaining()
-            )
+            request = broker_topics(len(result), _TOPICS_PER_PAGE)
+            page, total = await request(self._connections(), address, deadline.remaining())
             before = len(result)
             result.update(page)
             if total is None or len(result) >= total or len(result) == before:
@@ -235,15 +280,17 @@ class ClusterAdmin(ABC):
 
     async def broker_runtime_info(self, address: str) -> dict[str, str]:
         """Return counters and state of a broker, by RocketMQ's names (Java: ``fetchBrokerRuntimeStats``)."""
-        return await requests.broker_runtime_info(self._connections(), address, self.timeout)
+        return await BROKER_RUNTIME_INFO(self._connections(), address, self.timeout)
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """Return the settings of a broker."""
-        return await requests.broker_config(self._connections(), address, self.timeout)
+        request = Request(RequestCode.GET_BROKER_CONFIG, "settings of the broker", properties_in)
+        return await request(self._connections(), address, self.timeout)
 
     async def update_broker_config(self, address: str, properties: Mapping[str, str]) -> None:
         """Change settings of a running broker; raises NoPermission for a protected one."""
-        await requests.update_broker_config(self._connections(), address, properties, self.timeout)
+        request = _change_of(RequestCode.UPDATE_BROKER_CONFIG, properties)
+        await request(self._connections(), address, self.timeout)
 
     async def wipe_write_permission(self, broker: str) -> int:
         """Take the write permission from a broker's topics at every name server; return how many topics there are.
@@ -254,10 +301,13 @@ class ClusterAdmin(ABC):
 
         raises  PartlyDone where some name servers fail
         """
-        counts = await self._everywhere(
-            f"wiping the write permission of broker {broker!r}",
-            lambda r, a, t: requests.wipe_write_permission(r, a, broker, t),
+        request = Request(
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+            f"wiping permissions of {broker!r}",
+            lambda answer: answer.header(WipeWritePermOfBrokerResponseHeader).wipe_topic_count,
+            WipeWritePermOfBrokerRequestHeader(broker_name=broker),
         )
+        counts = await self._everywhere(request, f"wiping the write permission of broker {broker!r}")
         return max(counts.values())
 
     async def add_write_permission(self, broker: str) -> int:
@@ -268,10 +318,13 @@ class ClusterAdmin(ABC):
 
         raises  PartlyDone where some name servers fail
         """
-        counts = await self._everywhere(
-            f"adding the write permission of broker {broker!r}",
-            lambda r, a, t: requests.add_write_permission(r, a, broker, t),
+        request = Request(
+            RequestCode.ADD_WRITE_PERM_OF_BROKER,
+            f"adding permissions of {broker!r}",
+            lambda answer: answer.header(AddWritePermOfBrokerResponseHeader).add_topic_count,
+            AddWritePermOfBrokerRequestHeader(broker_name=broker),
         )
+        counts = await self._everywhere(request, f"adding the write permission of broker {broker!r}")
         return max(counts.values())
 
     async def data_versions(
@@ -284,28 +337,37 @@ class ClusterAdmin(ABC):
 
         raises  RouteNotFound for a broker that is not registered
         """
+        from rocketcore.protocol.bodies.topic import DataVersion
+
         deadline = self._deadline()
-        data = (await self._ask(requests.cluster_info, deadline)).broker_addr_table.get(broker)
+        data = (await self._ask(CLUSTER_INFO, deadline)).broker_addr_table.get(broker)
         if data is None or broker_id not in data.broker_addrs:
-            raise _no_broker(broker, None)
-        cluster, broker_address = data.cluster, data.broker_addrs[broker_id]
-        return await self._each(
-            self._name_servers,
-            lambda r, a, t: requests.data_version(r, a, cluster, broker, broker_id, broker_address, t),
-            deadline,
+            raise no_broker(broker, None)
+        request = Request(
+            RequestCode.QUERY_DATA_VERSION,
+            f"data version of broker {broker!r}",
+            lambda answer: DataVersion.decode(answer.body) if answer.body else None,
+            QueryDataVersionRequestHeader(
+                broker_name=broker,
+                broker_addr=data.broker_addrs[broker_id],
+                cluster_name=data.cluster,
+                broker_id=broker_id,
+            ),
+            DataVersion().encode(),
         )
+        return await self._each(self._name_servers, request, deadline)
 
     # Name servers
 
     async def namesrv_config(self, address: str | None = None) -> dict[str, str]:
         """Return the settings of a name server, of the first that answers where none is named."""
         if address is not None:
-            return await requests.namesrv_config(self._connections(), address, self.timeout)
-        return await self._ask(requests.namesrv_config)
+            return await _NAMESRV_CONFIG(self._connections(), address, self.timeout)
+        return await self._ask(_NAMESRV_CONFIG)
 
     async def namesrv_configs(self) -> dict[str, dict[str, str] | RocketError]:
         """Return the settings of each name server by its address; the error of one that does not answer."""
-        return await self._each(self._name_servers, requests.namesrv_config)
+        return await self._each(self._name_servers, _NAMESRV_CONFIG)
 
     async def update_namesrv_config(self, properties: Mapping[str, str]) -> None:
         """Change settings of every name server (Java: ``updateNameServerConfig``).
@@ -314,30 +376,38 @@ class ClusterAdmin(ABC):
 
         raises  NoPermission for a protected setting, PartlyDone where some name servers fail
         """
-        await self._everywhere(
-            f"change of {', '.join(properties)}",
-            lambda r, a, t: requests.update_namesrv_config(r, a, properties, t),
-        )
+        await self._everywhere(_change_of(RequestCode.UPDATE_NAMESRV_CONFIG, properties))
 
     async def get_kv(self, namespace: str, key: str) -> str | None:
         """Return a value of the name servers' key-value table; None where there is none."""
-        return await self._ask(lambda r, a, t: requests.get_kv(r, a, namespace, key, t))
+        request = Request(
+            RequestCode.GET_KV_CONFIG,
+            f"value of {key!r} in {namespace!r}",
+            lambda answer: answer.header(GetKVConfigResponseHeader).value,
+            GetKVConfigRequestHeader(namespace=namespace, key=key),
+        )
+        try:
+            return await self._ask(request)
+        except QueryNotFound:
+            return None
 
     async def list_kv(self, namespace: str) -> dict[str, str]:
         """Return a namespace of that table; raises QueryNotFound where it was never used."""
-        return await self._ask(lambda r, a, t: requests.list_kv(r, a, namespace, t))
+        request = Request(
+            RequestCode.GET_KVLIST_BY_NAMESPACE,
+            f"keys of namespace {namespace!r}",
+            lambda answer: table_in(answer) if answer.body else {},
+            GetKVListByNamespaceRequestHeader(namespace=namespace),
+        )
+        return await self._ask(request)
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
         """Set a value at every name server; raises PartlyDone where some fail."""
-        await self._everywhere(
-            f"setting {key!r} in {namespace!r}", lambda r, a, t: requests.put_kv(r, a, namespace, key, value, t)
-        )
+        await self._everywhere(put_kv(namespace, key, value))
 
     async def delete_kv(self, namespace: str, key: str) -> None:
         """Delete a value at every name server; one that is not there is no error. Raises PartlyDone where some fail."""
-        await self._everywhere(
-            f"deletion of {key!r} in {namespace!r}", lambda r, a, t: requests.delete_kv(r, a, namespace, key, t)
-        )
+        await self._everywhere(delete_kv(namespace, key))
 
     # How it asks
 
@@ -352,9 +422,8 @@ class ClusterAdmin(ABC):
     def _deadline(self) -> Deadline:
         return Deadline(self.timeout, self._clock)
 
-    @staticmethod
-    def _listed(code: RequestCode) -> Question[TopicList]:
-        return lambda remoting, address, timeout: requests.topic_list(remoting, address, timeout, code)
+    async def _listed(self, code: RequestCode) -> list[str]:
+        return sorted((await self._ask(topic_list(code))).topic_list)
 
     async def _ask(self, question: Question[T], deadline: Deadline | None = None) -> T:
         """Ask the name servers in turn until one answers; a refusal is an answer.
@@ -409,28 +478,34 @@ class ClusterAdmin(ABC):
 
     async def _everywhere(
         self,
-        request: str,
         question: Question[T],
+        what: str = "",
         addresses: Iterable[str] | None = None,
         deadline: Deadline | None = None,
     ) -> dict[str, T]:
         """Have every name server, or every server of ``addresses``, make a change.
 
+        what    the change in words, where it is no ``Request`` or has other ones
         raises  PartlyDone where some did; where none did, the refusal of one, or else the failure of its connection
         """
         answers = await self._each(self._name_servers if addresses is None else addresses, question, deadline)
         failed = {address: answer for address, answer in answers.items() if isinstance(answer, RocketError)}
-        done = {address: answer for address, answer in answers.items() if not isinstance(answer, RocketError)}
+        successes = {address: answer for address, answer in answers.items() if not isinstance(answer, RocketError)}
         if not failed:
-            return done
+            return successes
         refusal = next((error for error in failed.values() if not isinstance(error, TransportError)), None)
         reason = refusal or next(iter(failed.values()))
-        if done:
-            raise PartlyDone(request, done, failed) from reason
+        if successes:
+            raise PartlyDone(what or getattr(question, "what", ""), successes, failed) from reason
         raise reason
 
 
-def _no_broker(broker: str | None, cluster: str | None) -> RouteNotFound:
+def _change_of(code: RequestCode, properties: Mapping[str, str]) -> Request[None]:
+    return Request(code, f"change of {', '.join(properties)}", done, body=property_lines(properties))
+
+
+def no_broker(broker: str | None, cluster: str | None, kind: str = "") -> RouteNotFound:
+    """Return the error where no such broker is registered."""
     what = f"broker {broker!r}" if broker is not None else "broker"
     where = f" in cluster {cluster!r}" if cluster is not None else ""
-    return RouteNotFound(f"no {what} is registered{where}")
+    return RouteNotFound(f"no {what}{kind} is registered{where}")

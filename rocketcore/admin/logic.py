@@ -1,7 +1,7 @@
 """AsyncAdmin: the administration of a cluster as coroutines (Java: ``DefaultMQAdminExt``).
 
 It runs on asyncio over a ``RemotingClient``, and on threads inside ``Admin``, over connections whose coroutines never
-wait.
+wait. Bodies that one operation reads are imported there: to make their classes takes longer than most questions.
 """
 
 from __future__ import annotations
@@ -14,12 +14,20 @@ from functools import partial
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from rocketcore.admin import requests
-from rocketcore.admin.cluster import ClusterAdmin
+from rocketcore.admin.cluster import ClusterAdmin, Question, no_broker
+from rocketcore.admin.requests import (
+    CLUSTER_INFO,
+    Request,
+    create_topic,
+    delete_kv,
+    delete_topic_in_namesrv,
+    done,
+    put_kv,
+)
 from rocketcore.client import api
 from rocketcore.client.config import NameServers, name_server_list
 from rocketcore.client.route_table import readable_queues
-from rocketcore.codes import MASTER_ID, ORDER_TOPIC_NAMESPACE, Permission
+from rocketcore.codes import MASTER_ID, ORDER_TOPIC_NAMESPACE, Permission, RequestCode
 from rocketcore.errors import (
     ClientClosed,
     ConfigError,
@@ -34,15 +42,23 @@ from rocketcore.errors import (
 )
 from rocketcore.message import MessageQueue
 from rocketcore.naming import check_group, check_topic
-from rocketcore.protocol.bodies.client import Connection
-from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
-from rocketcore.protocol.bodies.route import ClusterInfo, TopicRouteData
-from rocketcore.protocol.bodies.stats import OffsetWrapper, TopicOffset
-from rocketcore.protocol.bodies.topic import TopicConfig
+from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
+from rocketcore.protocol.headers.admin import (
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicRequestHeader,
+    GetAllSubscriptionGroupRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+)
 from rocketcore.protocol.signing import Signer
 from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline
 
 if TYPE_CHECKING:
+    from rocketcore.protocol.bodies.client import Connection
+    from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
+    from rocketcore.protocol.bodies.stats import OffsetWrapper, TopicOffset
+    from rocketcore.protocol.bodies.topic import TopicConfig
     from rocketcore.protocol.command import RemotingCommand
     from rocketcore.transport.client import Remoting, RemotingClient
     from rocketcore.transport.hooks import RpcHook
@@ -53,6 +69,8 @@ __all__ = ["AsyncAdmin", "CreatedTopic"]
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+K = TypeVar("K", MessageQueue, str)
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +165,16 @@ class AsyncAdmin(ClusterAdmin):
 
     async def topic_route(self, topic: str) -> TopicRouteData:
         """Return which brokers serve a topic; raises TopicNotExist where no broker does."""
-        return await self._route(topic, self._deadline())
+        return await self._route(topic)
 
     async def topic_routes(self, topic: str) -> dict[str, TopicRouteData | RocketError]:
         """Return the same as each name server sees it, by its address; the error of one that does not say."""
-        return await self._routes(topic, self._deadline())
+        return await self._routes(topic)
 
-    async def _route(self, topic: str, deadline: Deadline) -> TopicRouteData:
+    async def _route(self, topic: str, deadline: Deadline | None = None) -> TopicRouteData:
         return await self._ask(lambda r, a, t: api.topic_route(r, a, topic, t), deadline)
 
-    async def _routes(self, topic: str, deadline: Deadline) -> dict[str, TopicRouteData | RocketError]:
+    async def _routes(self, topic: str, deadline: Deadline | None = None) -> dict[str, TopicRouteData | RocketError]:
         return await self._each(self._name_servers, lambda r, a, t: api.topic_route(r, a, topic, t), deadline)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -184,6 +202,8 @@ class AsyncAdmin(ClusterAdmin):
         attributes  5.x topic attributes, for example ``{"message.type": "FIFO"}``
         raises      RouteNotFound without such a broker, BrokerError where all brokers refuse, PartlyDone where some do
         """
+        from rocketcore.protocol.bodies.topic import TopicConfig
+
         check_topic(topic)
         read, write = read_queues or queues, write_queues or queues
         if read < 1 or write < 1:
@@ -199,12 +219,7 @@ class AsyncAdmin(ClusterAdmin):
             order=order,
             attributes=dict(attributes or {}),
         )
-        await self._everywhere(
-            f"creation of topic {topic!r}",
-            lambda r, a, t: requests.create_topic(r, a, config, t),
-            masters.values(),
-            deadline,
-        )
+        await self._everywhere(create_topic(config), addresses=masters.values(), deadline=deadline)
         if order:
             await self._put_order(topic, dict.fromkeys(masters, write), deadline)
         await self._await_route(topic, dict.fromkeys(masters, read), views, deadline)
@@ -248,8 +263,8 @@ class AsyncAdmin(ClusterAdmin):
             raise RouteNotFound(f"no master of {', '.join(missing)} is registered")
         config_of = {masters[name]: config for name, config in changes.items()}
         await self._everywhere(
+            lambda r, a, t: create_topic(config_of[a])(r, a, t),
             f"change of topic {topic!r}",
-            lambda r, a, t: requests.create_topic(r, a, config_of[a], t),
             config_of,
             deadline,
         )
@@ -262,8 +277,8 @@ class AsyncAdmin(ClusterAdmin):
         """Keep at every name server how many queues each broker has for an ordered topic."""
         value = ";".join(f"{name}:{count}" for name, count in sorted(write_queues.items()))
         await self._everywhere(
+            put_kv(ORDER_TOPIC_NAMESPACE, topic, value),
             f"order configuration of topic {topic!r}",
-            lambda r, a, t: requests.put_kv(r, a, ORDER_TOPIC_NAMESPACE, topic, value, t),
             deadline=deadline,
         )
 
@@ -308,76 +323,68 @@ class AsyncAdmin(ClusterAdmin):
         owners = [data for _, data in sorted(every.items()) if cluster in (None, data.cluster)]
         if not owners:
             raise TopicNotExist(TopicNotExist.response_code, f"topic {topic!r} is not in cluster {cluster!r}")
+        header = DeleteTopicRequestHeader(topic=topic)
         await self._everywhere(
-            f"deletion of topic {topic!r}",
-            lambda r, a, t: requests.delete_topic_in_broker(r, a, topic, t),
-            [address for data in owners for address in data.broker_addrs.values()],
-            deadline,
-        )
-        await self._everywhere(
-            f"deletion of topic {topic!r}",
-            lambda r, a, t: requests.delete_topic_in_name_server(r, a, topic, cluster, t),
+            Request(RequestCode.DELETE_TOPIC_IN_BROKER, f"deletion of topic {topic!r}", done, header),
+            addresses=[address for data in owners for address in data.broker_addrs.values()],
             deadline=deadline,
         )
+        await self._everywhere(delete_topic_in_namesrv(topic, cluster), deadline=deadline)
         if cluster is None:
             await self._everywhere(
+                delete_kv(ORDER_TOPIC_NAMESPACE, topic),
                 f"deletion of the order configuration of topic {topic!r}",
-                lambda r, a, t: requests.delete_kv(r, a, ORDER_TOPIC_NAMESPACE, topic, t),
                 deadline=deadline,
             )
         return [data.broker_name for data in owners]
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """Return the bounds of every queue of a topic; one request a broker, all at the same time."""
+        from rocketcore.protocol.bodies.stats import TopicStatsTable
+
         deadline = self._deadline()
         route = await self._route(topic, deadline)
-        addresses = [
-            data.broker_addrs.get(MASTER_ID) or next(iter(data.broker_addrs.values()))
-            for data in route.broker_datas
-            if data.broker_addrs
-        ]
-        result: dict[MessageQueue, TopicOffset] = {}
-        for stats in await self._all(addresses, lambda r, a, t: requests.topic_stats(r, a, topic, t), deadline):
-            result.update(stats.offset_table)
-        return dict(sorted(result.items()))
+        addresses = [_first_address(data) for data in route.broker_datas if data.broker_addrs]
+        request = Request(
+            RequestCode.GET_TOPIC_STATS_INFO,
+            f"offsets of topic {topic!r}",
+            lambda answer: TopicStatsTable.decode(answer.body).offset_table,
+            GetTopicStatsInfoRequestHeader(topic=topic),
+        )
+        return _merged(await self._all(addresses, request, deadline))
 
     # Offsets of queues
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the next message of a queue will get."""
-        deadline = self._deadline()
-        address = await self._address_of(queue, deadline)
-        return await api.max_offset(self._connections(), address, queue, deadline.remaining())
+        return await self._at_broker_of(queue, lambda r, a, t: api.max_offset(r, a, queue, t))
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the first message that a queue still has."""
-        deadline = self._deadline()
-        address = await self._address_of(queue, deadline)
-        return await api.min_offset(self._connections(), address, queue, deadline.remaining())
+        return await self._at_broker_of(queue, lambda r, a, t: api.min_offset(r, a, queue, t))
 
     async def search_offset(self, queue: MessageQueue, timestamp: int | datetime) -> int:
         """Return the offset of the first message stored at a time or later; an int is epoch milliseconds."""
-        deadline = self._deadline()
         millis = round(timestamp.timestamp() * 1000) if isinstance(timestamp, datetime) else timestamp
-        address = await self._address_of(queue, deadline)
-        return await api.search_offset(self._connections(), address, queue, millis, deadline.remaining())
+        return await self._at_broker_of(queue, lambda r, a, t: api.search_offset(r, a, queue, millis, t))
 
     async def earliest_store_time(self, queue: MessageQueue) -> int:
         """Return when the first message of a queue was stored, epoch milliseconds; -1 without one."""
-        deadline = self._deadline()
-        address = await self._address_of(queue, deadline)
-        return await api.earliest_store_time(self._connections(), address, queue, deadline.remaining())
+        return await self._at_broker_of(queue, lambda r, a, t: api.earliest_store_time(r, a, queue, t))
 
     # Groups
 
     async def groups(self) -> dict[str, SubscriptionGroupConfig]:
         """Return the consumer groups that any master knows, by name."""
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
-        result: dict[str, SubscriptionGroupConfig] = {}
-        for known in await self._all(masters.values(), requests.groups, deadline):
-            result.update(known)
-        return dict(sorted(result.items()))
+        from rocketcore.protocol.bodies.group import SubscriptionGroupWrapper
+
+        request = Request(
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            "list of groups",
+            lambda answer: SubscriptionGroupWrapper.decode(answer.body).subscription_group_table,
+            GetAllSubscriptionGroupRequestHeader(group_seq=0),
+        )
+        return _merged(await self._ask_masters(request))
 
     async def create_group(
         self, group: str, *, retry_max_times: int = 16, retry_queues: int = 1, broadcast: bool = True
@@ -386,78 +393,71 @@ class AsyncAdmin(ClusterAdmin):
 
         raises  PartlyDone where some brokers fail
         """
+        from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
+
         check_group(group)
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
         config = SubscriptionGroupConfig(
             group_name=group,
             retry_max_times=retry_max_times,
             retry_queue_nums=retry_queues,
             consume_broadcast_enable=broadcast,
         )
-        await self._everywhere(
-            f"creation of group {group!r}",
-            lambda r, a, t: requests.create_group(r, a, config, t),
-            masters.values(),
-            deadline,
-        )
-        return list(masters)
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        request = Request(code, f"creation of group {group!r}", done, body=config.encode())
+        return await self._change_masters(request)
 
     async def delete_group(self, group: str, *, offsets: bool = True) -> list[str]:
         """Delete a consumer group on every master, its offsets as well unless told otherwise.
 
         raises  PartlyDone where some brokers fail
         """
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
-        await self._everywhere(
-            f"deletion of group {group!r}",
-            lambda r, a, t: requests.delete_group(r, a, group, t, offsets=offsets),
-            masters.values(),
-            deadline,
-        )
-        return list(masters)
+        header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=offsets, remove_offset=offsets)
+        request = Request(RequestCode.DELETE_SUBSCRIPTIONGROUP, f"deletion of group {group!r}", done, header)
+        return await self._change_masters(request)
 
     async def consumer_connections(self, group: str) -> list[Connection]:
         """Return the connected members of a group, each once; empty when there is none."""
+        from rocketcore.protocol.bodies.client import ConsumerConnection
+
+        request = Request(
+            RequestCode.GET_CONSUMER_CONNECTION_LIST,
+            f"members of group {group!r}",
+            lambda answer: ConsumerConnection.decode(answer.body).connection_set,
+            GetConsumerConnectionListRequestHeader(consumer_group=group),
+        )
 
         async def seen(remoting: Remoting, address: str, timeout: float) -> list[Connection]:
             try:
-                return (await requests.consumer_connection(remoting, address, group, timeout)).connection_set
+                return await request(remoting, address, timeout)
             except ConsumerNotOnline:
                 return []
 
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
         members: dict[str, Connection] = {}
-        for connections in await self._all(masters.values(), seen, deadline):
+        for connections in await self._ask_masters(seen):
             members.update((connection.client_id, connection) for connection in connections)
         return list(members.values())
 
     async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
         """Return where a group is in every queue that it has an offset for, in one topic or in all."""
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
-        result: dict[MessageQueue, OffsetWrapper] = {}
-        for stats in await self._all(
-            masters.values(), lambda r, a, t: requests.consume_stats(r, a, group, topic, t), deadline
-        ):
-            result.update(stats.offset_table)
-        return dict(sorted(result.items()))
+        from rocketcore.protocol.bodies.stats import ConsumeStats
+
+        request = Request(
+            RequestCode.GET_CONSUME_STATS,
+            f"offsets of group {group!r}",
+            lambda answer: ConsumeStats.decode(answer.body).offset_table,
+            GetConsumeStatsRequestHeader(consumer_group=group, topic=topic),
+        )
+        return _merged(await self._ask_masters(request))
 
     async def consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return the offset that a group stored for a queue, None without one."""
-        deadline = self._deadline()
-        address = await self._address_of(queue, deadline)
-        return await api.query_consumer_offset(
-            self._connections(), address, group, queue, deadline.remaining(), set_zero_if_not_found=False
+        return await self._at_broker_of(
+            queue, lambda r, a, t: api.query_consumer_offset(r, a, group, queue, t, set_zero_if_not_found=False)
         )
 
     async def update_consumer_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store a group's offset of a queue; members that run overwrite it at their next commit."""
-        deadline = self._deadline()
-        address = await self._address_of(queue, deadline)
-        await api.update_consumer_offset(self._connections(), address, group, queue, offset, deadline.remaining())
+        await self._at_broker_of(queue, lambda r, a, t: api.update_consumer_offset(r, a, group, queue, offset, t))
 
     # How it asks
 
@@ -493,8 +493,8 @@ class AsyncAdmin(ClusterAdmin):
 
     async def _views(self, deadline: Deadline) -> dict[str, ClusterInfo]:
         """Return what each name server knows that answers within half of the time; raises where none does."""
-        patience = Deadline(deadline.remaining() / 2, self._clock)
-        views = await self._each(self._name_servers, requests.cluster_info, patience)
+        half = Deadline(deadline.remaining() / 2, self._clock)
+        views = await self._each(self._name_servers, CLUSTER_INFO, half)
         known = {address: view for address, view in views.items() if not isinstance(view, RocketError)}
         if not known:
             raise next(view for view in views.values() if isinstance(view, RocketError))
@@ -504,12 +504,36 @@ class AsyncAdmin(ClusterAdmin):
         """Return the masters by broker name, of all name servers: one that has just started does not know each yet."""
         return _masters_in((await self._views(deadline)).values())
 
-    async def _address_of(self, queue: MessageQueue, deadline: Deadline) -> str:
+    async def _ask_masters(self, question: Question[T]) -> list[T]:
+        deadline = self._deadline()
+        masters = await self._masters(deadline)
+        return await self._all(masters.values(), question, deadline)
+
+    async def _change_masters(self, request: Request[None]) -> list[str]:
+        """Have every master make a change; return the names of the brokers."""
+        deadline = self._deadline()
+        masters = await self._masters(deadline)
+        await self._everywhere(request, addresses=masters.values(), deadline=deadline)
+        return list(masters)
+
+    async def _at_broker_of(self, queue: MessageQueue, question: Question[T]) -> T:
+        deadline = self._deadline()
         route = await self._route(queue.topic, deadline)
         for data in route.broker_datas:
             if data.broker_name == queue.broker and data.broker_addrs:
-                return data.broker_addrs.get(MASTER_ID) or next(iter(data.broker_addrs.values()))
+                return await question(self._connections(), _first_address(data), deadline.remaining())
         raise RouteNotFound(f"broker {queue.broker!r} does not serve topic {queue.topic!r}")
+
+
+def _merged(tables: Iterable[Mapping[K, V]]) -> dict[K, V]:
+    """Return the tables of several servers as one, sorted by key; a later one's value takes the place of an earlier."""
+    merged = {key: value for table in tables for key, value in table.items()}
+    return {key: merged[key] for key in sorted(merged)}
+
+
+def _first_address(data: BrokerData) -> str:
+    """Return the address of a master, or where there is none that of a slave."""
+    return data.broker_addrs.get(MASTER_ID) or next(iter(data.broker_addrs.values()))
 
 
 def _masters_in(views: Iterable[ClusterInfo], cluster: str | None = None, broker: str | None = None) -> dict[str, str]:
@@ -530,7 +554,5 @@ def _masters_in(views: Iterable[ClusterInfo], cluster: str | None = None, broker
     if not any(info.broker_addr_table for info in views):
         raise NoBrokerRegistered("no broker is registered")
     if not masters:
-        what = f"broker {broker!r}" if broker is not None else "broker"
-        where = f" in cluster {cluster!r}" if cluster is not None else ""
-        raise RouteNotFound(f"no {what} with a master is registered{where}")
+        raise no_broker(broker, cluster, " with a master")
     return dict(sorted(masters.items()))

@@ -2,7 +2,8 @@
 
 Each takes the connections (``Remoting``), the address and the timeout in seconds, and returns a plain value. An answer
 whose code is not a success raises its ``BrokerError`` with what was asked and where; codes that are an outcome rather
-than a failure (nothing to pull, no offset yet) are values.
+than a failure (nothing to pull, no offset yet) are values. Bodies that only consumers need are imported where they are
+used, so that commands start without them.
 
 RocketMQ 5.5.0: ``MQClientAPIImpl``.
 """
@@ -12,18 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import DecodeError
 from rocketcore.message import MessageQueue, SendResult, SendStatus
-from rocketcore.protocol.bodies.client import (
-    GetConsumerListByGroupResponseBody,
-    LockBatchRequestBody,
-    LockBatchResponseBody,
-    UnlockBatchRequestBody,
-)
-from rocketcore.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData, SubscriptionData
 from rocketcore.protocol.bodies.route import ClusterInfo, TopicRouteData
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import (
@@ -52,6 +46,9 @@ from rocketcore.protocol.headers.message import (
 )
 from rocketcore.protocol.headers.nameserver import GetRouteInfoRequestHeader
 from rocketcore.transport.client import Remoting
+
+if TYPE_CHECKING:
+    from rocketcore.protocol.bodies.heartbeat import HeartbeatData, SubscriptionData
 
 __all__ = [
     "SEND_STATUSES",
@@ -145,6 +142,8 @@ async def check_client_config(
     remoting: Remoting, address: str, client_id: str, group: str, subscription: SubscriptionData, timeout: float
 ) -> None:
     """Ask a broker whether it can serve a subscription's filter; raises what it refuses."""
+    from rocketcore.protocol.bodies.heartbeat import CheckClientRequestBody
+
     body = CheckClientRequestBody(client_id=client_id, group=group, subscription_data=subscription)
     request = RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
     await _ask(remoting, address, request, timeout, f"subscription of group {group!r} to topic {subscription.topic!r}")
@@ -286,6 +285,8 @@ async def earliest_store_time(remoting: Remoting, address: str, queue: MessageQu
 
 async def consumer_ids(remoting: Remoting, address: str, group: str, timeout: float) -> list[str]:
     """Return the client ids of a group's members that a broker knows."""
+    from rocketcore.protocol.bodies.client import GetConsumerListByGroupResponseBody
+
     request = RemotingCommand.request(
         RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequestHeader(consumer_group=group)
     )
@@ -297,6 +298,8 @@ async def lock_queues(
     remoting: Remoting, address: str, group: str, client_id: str, queues: Iterable[MessageQueue], timeout: float
 ) -> set[MessageQueue]:
     """Ask a broker for the locks of queues; return those that this client holds now."""
+    from rocketcore.protocol.bodies.client import LockBatchRequestBody, LockBatchResponseBody
+
     body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues)).encode()
     request = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body)
     response = await _ask(remoting, address, request, timeout, f"queue locks of group {group!r}")
@@ -307,6 +310,8 @@ async def unlock_queues(
     remoting: Remoting, address: str, group: str, client_id: str, queues: Iterable[MessageQueue], timeout: float
 ) -> None:
     """Give the locks of queues back."""
+    from rocketcore.protocol.bodies.client import UnlockBatchRequestBody
+
     body = UnlockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues)).encode()
     request = RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body)
     await _ask(remoting, address, request, timeout, f"unlock of queues of group {group!r}")

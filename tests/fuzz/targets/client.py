@@ -15,16 +15,18 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from rocketcore.admin import requests
+from rocketcore.admin.client import ThreadAdmin
+from rocketcore.admin.logic import AsyncAdmin
 from rocketcore.client import api
 from rocketcore.client.route_table import RouteTable
 from rocketcore.client.serving import serve_broker_requests
-from rocketcore.codes import RequestCode
+from rocketcore.codes import RequestCode, Version
 from rocketcore.errors import DecodeError, RocketError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol import command
 from rocketcore.protocol.bodies.client import CMResult, ProcessQueueInfo, ResetOffsetBody
 from rocketcore.protocol.bodies.heartbeat import ConsumeType, HeartbeatData, SubscriptionData
-from rocketcore.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.protocol.headers.message import (
@@ -58,6 +60,37 @@ SEND = SendMessageRequestHeaderV2(
 )  # fmt: skip
 
 Question = Callable[[Any], Coroutine[Any, Any, Any]]
+BROKER = BrokerData("c", "b", {0: "h:1"})
+KNOWN: Final = {
+    RequestCode.GET_BROKER_CLUSTER_INFO: ClusterInfo({"b": BROKER}, {"c": ["b"]}).encode(),
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: TopicRouteData([QueueData("b", 4, 4, 6)], [BROKER]).encode(),
+}
+"""Answers to what an operation of administration asks before its own question: there is one broker."""
+
+
+class Knowing:
+    """Connections over which the whereabouts of the broker are told, and all else is answered by others."""
+
+    def __init__(self, remoting: Any) -> None:
+        self.remoting = remoting
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        if command.code not in KNOWN:
+            answer: RemotingCommand = await self.remoting.invoke(address, command, timeout)
+            return answer
+        answer = RemotingCommand.response(command, body=KNOWN[RequestCode(command.code)])
+        answer.version = Version.V5_5_0
+        return answer
+
+
+def administration(operation: Callable[[AsyncAdmin], Coroutine[Any, Any, Any]]) -> Question:
+    def ask(remoting: Any) -> Coroutine[Any, Any, Any]:
+        knowing: Any = Knowing(remoting)
+        return operation(ThreadAdmin("a:1", remoting=knowing))
+
+    return ask
+
+
 QUESTIONS: Final[list[Question]] = [
     lambda r: api.topic_route(r, "a", "T", 1),
     lambda r: api.pull_message(r, "a", PULL, 1),
@@ -70,20 +103,21 @@ QUESTIONS: Final[list[Question]] = [
     lambda r: api.consumer_ids(r, "a", "g", 1),
     lambda r: api.lock_queues(r, "a", "g", "c", [QUEUE], 1),
     lambda r: api.query_message(r, "a", QUERY, 1),
-    lambda r: requests.topic_list(r, "a", 1),
-    lambda r: requests.cluster_info_and_version(r, "a", 1),
-    lambda r: requests.broker_member_group(r, "a", "c", "b", 1),
-    lambda r: requests.data_version(r, "a", "c", "b", 0, "h:1", 1),
-    lambda r: requests.get_kv(r, "a", "n", "k", 1),
-    lambda r: requests.list_kv(r, "a", "n", 1),
-    lambda r: requests.namesrv_config(r, "a", 1),
-    lambda r: requests.wipe_write_permission(r, "a", "b", 1),
-    lambda r: requests.topic_stats(r, "a", "T", 1),
-    lambda r: requests.broker_topics(r, "a", 0, 9, 1),
-    lambda r: requests.broker_runtime_info(r, "a", 1),
-    lambda r: requests.consumer_connection(r, "a", "g", 1),
-    lambda r: requests.consume_stats(r, "a", "g", "T", 1),
-    lambda r: requests.groups(r, "a", 1),
+    lambda r: requests.topic_list(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)(r, "a", 1),
+    lambda r: requests.CLUSTER_INFO_AND_VERSION(r, "a", 1),
+    administration(lambda admin: admin.broker_member_group("c", "b")),
+    administration(lambda admin: admin.data_versions("b")),
+    administration(lambda admin: admin.get_kv("n", "k")),
+    administration(lambda admin: admin.list_kv("n")),
+    administration(lambda admin: admin.namesrv_config()),
+    administration(lambda admin: admin.wipe_write_permission("b")),
+    administration(lambda admin: admin.topic_stats("T")),
+    lambda r: requests.broker_topics(0, 9)(r, "a", 1),
+    administration(lambda admin: admin.broker_runtime_info("h:1")),
+    administration(lambda admin: admin.consumer_connections("g")),
+    administration(lambda admin: admin.broker_config("h:1")),
+    administration(lambda admin: admin.consume_stats("g", "T")),
+    administration(lambda admin: admin.groups()),
 ]
 
 
