@@ -297,8 +297,11 @@ class ApacheCluster:
         return Server(name, f"127.0.0.1:{port}", command, log)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="peers.py", description="Apache RocketMQ for tests and benchmarks")
+def command_line() -> argparse.ArgumentParser:
+    """What ``python -m tests.peers`` takes."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.peers", description="Apache RocketMQ for tests and benchmarks"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("install", help="fetch the jars, compile the driver").add_argument("version")
     for name, purpose in (
@@ -318,11 +321,14 @@ def main() -> int:
         if name == "cluster":
             command.add_argument("--brokers", type=int, default=1)
             command.add_argument("--slaves", type=int, default=0)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> int:
     try:
-        return run(options)
+        return run(command_line().parse_args())
     except PeerError as error:
-        print(f"peers.py: {error}", file=sys.stderr)
+        print(f"peers: {error}", file=sys.stderr)
         return 1
 
 
@@ -351,7 +357,3 @@ def run(options: argparse.Namespace) -> int:
             print(json.dumps(running | {"folder": str(folder)}), flush=True)
             signal.pause()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

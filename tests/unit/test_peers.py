@@ -1,7 +1,9 @@
-"""Where Apache's brokers store messages beside our tests and benchmarks."""
+"""Apache's servers beside our tests and benchmarks: where they store messages, and the commands of their page."""
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,3 +55,13 @@ def test_without_memory_the_disk_has_to_do(tmp_path: Path, monkeypatch: pytest.M
     use(monkeypatch, used=86, free=14)
     monkeypatch.setattr(apache, "MEMORY", tmp_path / "no such folder")
     assert apache.room(tmp_path) == tmp_path
+
+
+def test_commands_of_the_page() -> None:
+    page = (Path(apache.__file__).parent / "README.md").read_text()
+    lines = re.findall(r"^python -m tests\.peers (.*)", page, re.MULTILINE)
+    assert len(lines) == 4
+    commands = [apache.command_line().parse_args(shlex.split(line, comments=True)).command for line in lines]
+    assert commands == ["install", "namesrv", "cluster", "mqadmin"]
+    (names,) = re.findall(r"from tests\.peers\.apache import (.*)", page)
+    assert set(names.split(", ")) <= set(apache.__all__)
