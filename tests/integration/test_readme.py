@@ -1,24 +1,47 @@
-"""The examples of README.md as they are written there, all but those of Spark, against a cluster of our own."""
+"""The examples of README.md as they are written there and in their order, against clusters of our own."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import rocketcore as rmq
 from rocketcore.cli.main import run as run_rocket
 from rocketcore.local import LocalCluster
+from tests.fixtures.processes import RocketProcess
 from tests.integration.test_api_snippets import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.timeout(60)
 
-PAGE = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(?:python)?\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+EXAMPLES = (
+    "make setup", "make demo", "A week of earthquakes", "rocket up", "rocket topic create", "for message in consumer:",
+    "producer.send_nowait(", "@consumer.subscribe(", "rmq.PullConsumer(", "rmq.LocalCluster(", "rmq.read_arrow(",
+    "spark.read.",
+)  # fmt: skip
+"""What only this one of the blocks has, in the order of the page and of the tests below."""
+
+
+def example(part: str) -> str:
+    """Return the block that has this part."""
+    [block] = [block for block in BLOCKS if part in block]
+    return str(block)
+
+
+def commands(part: str) -> list[list[str]]:
+    return [shlex.split(line, comments=True) for line in example(part).splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -32,39 +55,54 @@ def shop() -> Iterator[str]:
         yield running.namesrv
 
 
-def example(beginning: str) -> str:
-    """Return the block of Python that begins so."""
-    [block] = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if beginning in block]
-    return str(block)
+def test_every_example_is_here_in_the_order_of_the_page() -> None:
+    assert list(map(example, EXAMPLES)) == BLOCKS
+    texts = re.sub(r"^```.*?^```$", "", PAGE, flags=re.DOTALL | re.MULTILINE)
+    verbs = set(re.findall(r"`(make [a-z-]+)`", texts))
+    assert len(verbs) > 5
+    for target in [*verbs, "make setup", "make demo", "make test"]:
+        assert re.search(rf"^{target.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), target
 
 
-def test_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    [block] = re.findall(r"```\n(rocket up .*?)```", PAGE, re.DOTALL)
-    first, *lines = block.splitlines()
-    assert shlex.split(first, comments=True) == ["rocket", "up", "--store", "data"]
-    with LocalCluster() as cluster:
-        monkeypatch.setenv("ROCKET_NAMESRV", cluster.namesrv)
-        for line in lines:
-            assert run_rocket(shlex.split(line, comments=True)[1:]) == 0, line
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("orders broker-a/")
-    assert last.endswith('  tag=created  keys=order-1  {"id": 1}')
+def test_set_up() -> None:
+    setup, activate = commands("make setup")
+    planned = subprocess.run(["make", "-n", "-B", *setup[1:]], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert " -m venv .venv\n" in planned.stdout, "where the second line finds what it needs"
+    assert activate == [".", ".venv/bin/activate"]
+    assert commands("make demo") == [["make", "demo"], ["make", "test"]]
+    assert all(line.split("  ")[0] in (ROOT / "rocketcore" / "demo.py").read_text() for line in example("A week of"))
 
 
-def test_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A cluster as a process, its first topic and message, the first program, and all of it there after a restart."""
     monkeypatch.chdir(tmp_path)
-    run(example("rmq.LocalCluster("), "")
-    with LocalCluster(store="data") as cluster, rmq.Admin(cluster.namesrv) as admin:
-        assert sum(bounds.max_offset for bounds in admin.topic_stats("orders").values()) == 1
-        with rmq.PullConsumer(cluster.namesrv, group="audit", start_from="first") as consumer:
-            consumer.subscribe("orders")
-            [message] = consumer.poll(20.0)
-            assert message.json() == {"id": 0}, "the example of consuming reads JSON"
+    [start] = commands("rocket up")
+    assert start == ["rocket", "up", "--store", "data"]
+    *lines, tail = commands("rocket topic create")
+    cluster = RocketProcess(*start[1:], "--port", "0", "-o", "json", log=tmp_path / "log")
+    monkeypatch.setenv("ROCKET_NAMESRV", cluster.address)
+    try:
+        for line in [*lines, tail]:
+            assert run_rocket(line[1:]) == 0, line
+        *_, last = capsys.readouterr().out.splitlines()
+        assert last.startswith("orders broker-a/")
+        assert last.endswith('  tag=created  keys=order-1  {"id": 1}')
+        sent, *received = run(example("for message in consumer:"), cluster.address, lines=3)
+        assert sent.startswith("SendStatus.SEND_OK ")
+        assert sorted(received) == ["created ('order-1',) {'id': 1}", "created ('order-2',) {'id': 2}"]
+    finally:
+        assert cluster.stop() == 0
+    cluster = RocketProcess(*start[1:], "--port", "0", "-o", "json", log=tmp_path / "log")
+    monkeypatch.setenv("ROCKET_NAMESRV", cluster.address)
+    try:
+        assert run_rocket(tail[1:]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 2
+    finally:
+        assert cluster.stop() == 0
 
 
 def test_send(shop: str) -> None:
-    [line] = run(example("producer.send_nowait("), shop)
-    assert line.startswith("SendStatus.SEND_OK ")
+    run(example("producer.send_nowait("), shop, rmq=rmq)
     with rmq.Admin(shop) as admin:
         assert sum(bounds.max_offset for bounds in admin.topic_stats("metrics").values()) == 100_500
         assert sorted(bounds.max_offset for bounds in admin.topic_stats("order-events").values()) == [0, 0, 0, 3]
@@ -77,7 +115,7 @@ def test_handlers(shop: str) -> None:
     runner.start()
     with rmq.Admin(shop) as admin:
         for _ in range(2000):
-            if any(admin.consumer_offset("billing", queue) for queue in admin.queues("orders")):
+            if any(admin.consumer_offset("invoices", queue) for queue in admin.queues("orders")):
                 break
             threading.Event().wait(0.01)
         else:
@@ -87,23 +125,43 @@ def test_handlers(shop: str) -> None:
     assert not runner.is_alive()
 
 
-def test_iterate(shop: str) -> None:
-    with rmq.Producer(shop, group="shop") as producer:
-        producer.send("orders", b'{"id": 7}', tag="paid", keys="order-7")
-    lines = run(example("for message in consumer:"), shop, lines=1, rmq=rmq)
-    assert "paid ('order-7',) {'id': 7}" in lines
-
-
-def test_pull_and_columns(shop: str) -> None:
-    import pyarrow as pa
-
+def test_pull(shop: str) -> None:
     archived: list[rmq.ReceivedMessage] = []
     run(example("rmq.PullConsumer("), shop, rmq=rmq, archive=archived.extend)
     assert b'{"id": 1}' in {message.body for message in archived}
+
+
+def test_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(example("rmq.LocalCluster("), "")
+    with LocalCluster(store="data") as cluster, rmq.Admin(cluster.namesrv) as admin:
+        assert sum(bounds.max_offset for bounds in admin.topic_stats("orders").values()) == 1
+        with rmq.PullConsumer(cluster.namesrv, group="audit", start_from="first") as consumer:
+            consumer.subscribe("orders")
+            [message] = consumer.poll(20.0)
+            assert message.json() == {"id": 0}, "the first program reads JSON"
+
+
+def test_columns(shop: str) -> None:
+    import pyarrow as pa
+
     batch = pa.RecordBatch.from_pydict({"payload": [b"x"], "id": ["1"], "kind": ["a"]})
     names: dict[str, Any] = {"rmq": rmq, "record_batch": batch}
-    with rmq.Producer(shop, group="shop") as names["producer"]:
-        exec(example("rmq.read_arrow(").replace("127.0.0.1:9876", shop), names)
-    assert names["table"].num_rows == len(archived)
     with rmq.Admin(shop) as admin:
-        assert sum(bounds.max_offset for bounds in admin.topic_stats("orders").values()) == len(archived) + 1
+        before = sum(bounds.max_offset for bounds in admin.topic_stats("orders").values())
+        with rmq.Producer(shop, group="shop") as names["producer"]:
+            exec(example("rmq.read_arrow(").replace("127.0.0.1:9876", shop), names)
+        assert names["table"].num_rows == before
+        assert sum(bounds.max_offset for bounds in admin.topic_stats("orders").values()) == before + 1
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_spark(shop: str, spark: SparkSession) -> None:
+    printed = run(example("spark.read."), shop, spark=spark)
+    assert any("created" in line for line in printed)
+    with rmq.Admin(shop) as admin:
+        copied, orders = (
+            sum(bounds.max_offset for bounds in admin.topic_stats(topic).values()) for topic in ("copies", "orders")
+        )
+    assert copied == orders > 0
