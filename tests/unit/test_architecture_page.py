@@ -46,6 +46,29 @@ def test_names_beside_files_are_in_them() -> None:
         assert re.search(rf"\b{name.split('.')[-1]}\b", path.read_text()), f"{name} is not in {file}"
 
 
+def last_columns(heading: str) -> list[tuple[str, str]]:
+    """Return the file and the name at the end of each row of the table below a heading."""
+    section = PAGE[PAGE.index(f"## {heading}") :].split("\n## ")[0]
+    rows = [row for row in section.splitlines() if row.startswith("| ") and "`" in row]
+    found = [re.search(r"\| `([\w/.]+)` \| `(\w+)` \|$", row) for row in rows]
+    assert None not in found, rows
+    return [(match[1], match[2]) for match in found if match is not None]
+
+
+WHERE, WORDS = last_columns("Where would I change"), last_columns("Glossary")
+
+
+def test_tables_of_names() -> None:
+    assert len(WHERE) == 10
+    assert 20 < len(WORDS) <= 30
+
+
+@pytest.mark.parametrize(("file", "name"), [*WHERE, *WORDS], ids=[name for _, name in [*WHERE, *WORDS]])
+def test_names_of_the_tables_are_defined_where_they_say(file: str, name: str) -> None:
+    source = (PACKAGE / file).read_text()
+    assert re.search(rf"\b(?:class|def|enum|struct) {name}\b|^{name}\b", source, re.MULTILINE)
+
+
 def codes(text: str) -> set[int]:
     found: set[int] = set()
     for first, last in re.findall(r"(\d+)(?:–(\d+))?", text):
