@@ -12,13 +12,14 @@ import signal
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Coroutine, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, StartFrom
+from rocketcore.client.blocking import blocking, on_loop
+from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers
 from rocketcore.client.consume_service import MessageHandler
+from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.process import close_forgotten, watch
 from rocketcore.client.pull import Polled
 from rocketcore.client.pull import PullConsumer as AsyncPullConsumer
@@ -27,7 +28,7 @@ from rocketcore.client.runtime import LoopThread
 from rocketcore.client.sync_producer import Producer
 from rocketcore.client.trouble import Gaps
 from rocketcore.errors import ClientClosed, ForkedClient, RocketError
-from rocketcore.message import MessageQueue, ReceivedMessage
+from rocketcore.message import ReceivedMessage
 from rocketcore.service import wait_or_signal
 
 __all__ = ["Producer", "PullConsumer", "PushConsumer", "Subscription"]
@@ -92,6 +93,9 @@ class _Hosted:
         if self._closed:
             raise ClientClosed("the consumer is closed")
 
+    def _logic(self) -> AsyncPushConsumer | AsyncPullConsumer:
+        return self._hosted
+
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the consumer on its loop."""
         try:
@@ -119,22 +123,8 @@ class _Hosted:
             with contextlib.suppress(RuntimeError):
                 self._thread.loop.call_soon_threadsafe(functools.partial(function, *arguments))
 
-    @staticmethod
-    async def _call(function: Callable[..., T], *arguments: object) -> T:
-        """Call a function that belongs to the loop; for ``_run``."""
-        return function(*arguments)
-
-    def start(self) -> None:
-        """Join the group and begin to pull; a second call does nothing."""
-        self._run(self._hosted.start())
-
-    def wait_ready(self, timeout: float = 10.0) -> None:
-        """Wait until this member has its share of the queues of every topic that it is subscribed to.
-
-        raises  ConfigError without a subscription; what a broker refuses; RequestTimeout after ``timeout`` seconds,
-                which says what is missing
-        """
-        self._run(self._hosted.wait_ready(timeout))
+    start = blocking(GroupConsumer.start)
+    wait_ready = blocking(GroupConsumer.wait_ready)
 
     def close(self) -> None:
         """Finish what is being handled, store the offsets, leave the group; a second call does nothing."""
@@ -218,18 +208,14 @@ class PushConsumer(_Hosted):
         if self._thread is None:
             self._consumer.set_handler(topic, handler)
         else:
-            self._run(self._call(self._consumer.set_handler, topic, handler))
+            self._set_handler_on_loop(topic, handler)
 
-    def unsubscribe(self, topic: str) -> None:
-        """End a subscription; the queues of the topic are given up."""
-        self._run(self._consumer.unsubscribe(topic))
-
-    def queues(self, *, include_retry: bool = False) -> list[MessageQueue]:
-        """Return the queues of subscribed topics that this consumer reads now, sorted.
-
-        include_retry  also those of the group's own retry topic
-        """
-        return self._run(self._call(functools.partial(self._consumer.queues, include_retry=include_retry)))
+    _set_handler_on_loop = on_loop(AsyncPushConsumer.set_handler)
+    _tell_refusals = on_loop(AsyncPushConsumer.tell_refusals)
+    unsubscribe = blocking(AsyncPushConsumer.unsubscribe)
+    queues = on_loop(AsyncPushConsumer.queues)
+    pause = on_loop(AsyncPushConsumer.pause)
+    resume = on_loop(AsyncPushConsumer.resume)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Yield the messages of topics without a handler, until ``close()`` or Ctrl-C."""
@@ -266,7 +252,7 @@ class PushConsumer(_Hosted):
         self._consumer.check_handlers()
         with _SignalsSet(self._ended):
             try:
-                self._run(self._call(self._consumer.tell_refusals, refused))
+                self._tell_refusals(refused)
                 self.start()
             except ClientClosed:
                 if not self._ended.is_set():
@@ -292,14 +278,6 @@ class PushConsumer(_Hosted):
             self._closer.start()
         else:
             super().close()
-
-    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Stop pulling, from some queues or from all."""
-        self._run(self._call(self._consumer.pause, queues))
-
-    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Go on pulling."""
-        self._run(self._call(self._consumer.resume, queues))
 
 
 class _SignalsSet:
@@ -335,21 +313,17 @@ class PullConsumer(_Hosted):
         self._consumer = AsyncPullConsumer(namesrv, config=config, **options)
         super().__init__(self._consumer)
 
-    def subscribe(self, topic: str, *, tag: str | None = None, sql: str | None = None) -> None:
-        """Read this member's share of a topic; ``tag`` and ``sql`` as ``PushConsumer.subscribe``."""
-        self._run(self._consumer.subscribe(topic, tag=tag, sql=sql))
-
-    def unsubscribe(self, topic: str) -> None:
-        """End a subscription; the queues of the topic are given up."""
-        self._run(self._consumer.unsubscribe(topic))
-
-    def assign(self, queues: Iterable[MessageQueue], *, tag: str | None = None, sql: str | None = None) -> None:
-        """Read these queues and no others, whoever else reads them; each call replaces the one before."""
-        self._run(self._consumer.assign(queues, tag=tag, sql=sql))
-
-    def assignment(self) -> list[MessageQueue]:
-        """Return the queues that this consumer reads now."""
-        return self._run(self._call(self._consumer.assignment))
+    subscribe = blocking(AsyncPullConsumer.subscribe)
+    unsubscribe = blocking(AsyncPullConsumer.unsubscribe)
+    assign = blocking(AsyncPullConsumer.assign)
+    assignment = on_loop(AsyncPullConsumer.assignment)
+    seek = blocking(AsyncPullConsumer.seek)
+    position = on_loop(AsyncPullConsumer.position)
+    committed = blocking(AsyncPullConsumer.committed)
+    offset_for_timestamp = blocking(AsyncPullConsumer.offset_for_timestamp)
+    commit = blocking(AsyncPullConsumer.commit)
+    pause = on_loop(AsyncPullConsumer.pause)
+    resume = on_loop(AsyncPullConsumer.resume)
 
     def poll(self, timeout: float = 5.0, *, max_messages: int | None = None) -> list[ReceivedMessage]:
         """Return messages, waiting for the first at most ``timeout`` seconds; an empty list when none came.
@@ -365,38 +339,3 @@ class PullConsumer(_Hosted):
             # a Ctrl-C while, or just after, the loop took messages: nobody has seen them
             self._call_later(self._consumer.put_back, polled)
             raise
-
-    def seek(self, queue: MessageQueue, offset: int | StartFrom) -> None:
-        """Go on reading a queue at an offset, a time, ``"first"`` or ``"last"``.
-
-        raises  ConfigError for a queue that this consumer does not read, and for an offset that the queue does not have
-        """
-        self._run(self._consumer.seek(queue, offset))
-
-    def position(self, queue: MessageQueue) -> int:
-        """Return the offset of the message of a queue that a poll would return next."""
-        return self._run(self._call(self._consumer.position, queue))
-
-    def committed(self, queue: MessageQueue) -> int | None:
-        """Return the offset that the group has stored for a queue, None without one."""
-        return self._run(self._consumer.committed(queue))
-
-    def offset_for_timestamp(self, queue: MessageQueue, time: datetime) -> int:
-        """Return the offset of the first message of a queue that was stored at a time or later."""
-        return self._run(self._consumer.offset_for_timestamp(queue, time))
-
-    def commit(self, offsets: Mapping[MessageQueue, int] | ReceivedMessage | None = None) -> None:
-        """Store how far the group is: what polls have returned, or as far as ``offsets`` says.
-
-        offsets  of each queue the offset of the next message to read; or the last message of a queue that is done
-        raises   ConfigError for anything else
-        """
-        self._run(self._consumer.commit(offsets))
-
-    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Have polls leave some queues out, or all; nothing is fetched from them."""
-        self._run(self._call(self._consumer.pause, queues))
-
-    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Have polls return messages of these queues again."""
-        self._run(self._call(self._consumer.resume, queues))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -18,7 +19,7 @@ def test_a_block_that_is_not_entered_leaves_no_thread(
     consumer = kind(group="never-entered")
 
     def start() -> None:
-        consumer._run(consumer._call(int))
+        consumer._run(asyncio.sleep(0))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(consumer, "start", start)

@@ -1,0 +1,53 @@
+"""Methods of the blocking clients, made of those that they run: the same arguments and the same documentation.
+
+``send = blocking(Sender.send)`` in a class is a method that runs the coroutine to its end. Type checkers and ``help()``
+see the arguments of the coroutine, its overloads too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+__all__ = ["BlockingMethods", "blocking", "on_loop"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class BlockingMethods(Protocol):
+    """What a class needs for methods that are made here."""
+
+    def _logic(self) -> Any:
+        """Return the object whose methods are called."""
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of that object to its end."""
+
+
+def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method that runs the coroutine method of this name, a subclass's own too, to its end."""
+    name = method.__name__
+
+    def call(self: BlockingMethods, /, *arguments: P.args, **options: P.kwargs) -> T:
+        coroutine: Coroutine[Any, Any, T] = getattr(self._logic(), name)(*arguments, **options)
+        return self._run(coroutine)
+
+    functools.update_wrapper(call, method)
+    return call
+
+
+def on_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method that has the loop call the plain method of this name: what it touches belongs to the loop."""
+    name = method.__name__
+
+    def call(self: BlockingMethods, /, *arguments: P.args, **options: P.kwargs) -> T:
+        async def on_loop() -> T:
+            result: T = getattr(self._logic(), name)(*arguments, **options)
+            return result
+
+        return self._run(on_loop())
+
+    functools.update_wrapper(call, method)
+    return call
