@@ -13,8 +13,8 @@ from typing import Literal
 
 from rocketcore.client.config import ClientConfig, NameServers, name_server_list
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.producer import Producer, ProducerLogic
 from rocketcore.client.runtime import THREADS
+from rocketcore.client.sender import Sender
 from rocketcore.errors import ConfigError
 from rocketcore.filter import SUBSCRIBE_ALL
 from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
@@ -28,7 +28,7 @@ except ImportError as error:
 
 from rocketcore.client.arrow_batches import DEFAULT_COLUMNS
 from rocketcore.client.arrow_ranges import find_range
-from rocketcore.client.arrow_reader import QueueReader, ReadSettings
+from rocketcore.client.arrow_reader import RangeReader, ReadSettings
 from rocketcore.client.arrow_sender import BATCH_BYTES, RecordBatchSender, SendSettings, SendSummary
 
 __all__ = ["SendSummary", "read_arrow", "send_arrow"]
@@ -77,7 +77,7 @@ async def _read(
     portions = [(await find_range(instance, queue, start, end, settings.timeout))[0] for queue in route.subscribe]
     batches: list[pa.RecordBatch] = []
     for portion in portions:
-        reader = QueueReader(instance, portion, settings, concurrent=False)
+        reader = RangeReader(instance, portion, settings)
         while answers := await reader.next_answers():
             batches += reader.decode(answers)
         batches += reader.decode(())
@@ -85,7 +85,7 @@ async def _read(
 
 
 async def send_arrow(
-    producer: ProducerLogic,
+    producer: Sender,
     topic: str,
     record_batch: pa.RecordBatch | pa.Table,
     *,
@@ -121,7 +121,7 @@ async def send_arrow(
         delivery_timeout=config.timeout * (1 + config.retries),
         batch_bytes=min(BATCH_BYTES, config.max_message_bytes),
     )
-    sender = RecordBatchSender(producer, settings, concurrent=isinstance(producer, Producer))
+    sender = RecordBatchSender(producer, settings)
     batches = [record_batch] if isinstance(record_batch, pa.RecordBatch) else record_batch.to_batches()
     try:
         for batch in batches:

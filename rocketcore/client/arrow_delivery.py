@@ -7,19 +7,16 @@ One that belongs to a queue waits for that queue's broker to come back.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from rocketcore.client import api
-from rocketcore.client.arrow_retries import Retries, refresh
-from rocketcore.client.producer import ProducerLogic
+from rocketcore.client.attempts import Retries, until_answered
+from rocketcore.client.sender import Sender
 from rocketcore.errors import BrokerError, NoPermission, RequestTimeout, RocketError, TopicNotExist, TransportError
-from rocketcore.message import MessageQueue, SendStatus
+from rocketcore.message import MessageQueue, SendResult, SendStatus
 
 __all__ = ["Delivery", "SendSummary"]
-
-logger = logging.getLogger(__name__)
 
 _REFUSALS = (NoPermission, TopicNotExist)
 """Answers that another broker may not share; when all have given one, waiting longer changes nothing."""
@@ -42,25 +39,23 @@ class Delivery:
 
     timeout           seconds for one attempt
     delivery_timeout  seconds for one body, from its first attempt
-    max_in_flight     bodies under way; 1 on a blocking transport (``concurrent=False``)
+    max_in_flight     bodies under way; 1 where nothing goes on by itself
     """
 
     def __init__(
         self,
-        logic: ProducerLogic,
+        sender: Sender,
         summary: SendSummary,
         *,
         timeout: float,
         delivery_timeout: float,
         max_in_flight: int,
-        concurrent: bool,
     ) -> None:
-        self._logic = logic
+        self._sender = sender
         self._summary = summary
         self._timeout = timeout
         self._delivery_timeout = delivery_timeout
         self._max_in_flight = max_in_flight
-        self._concurrent = concurrent
         self._in_flight: dict[MessageQueue, asyncio.Task[None]] = {}
         self._silent: set[str] = set()  # brokers that did not answer in time
 
@@ -70,7 +65,7 @@ class Delivery:
         queue   None: any of the topic
         raises  what an earlier body failed with
         """
-        if not self._concurrent:
+        if not self._sender.instance.runtime.concurrent:
             await self._deliver(topic, queue, queue or await self._free_queue(topic), body)
             return
         while len(self._in_flight) >= self._max_in_flight:
@@ -108,9 +103,9 @@ class Delivery:
 
         avoid  number of the broker that just failed; where there is no other, it is asked again
         """
-        publisher = await self._logic.publisher(topic, self._timeout)
+        publisher = await self._sender.publisher(topic, self._timeout)
         for _ in publisher.targets:
-            target = self._logic.target(publisher, None, None, avoid) or self._logic.target(publisher, None, None)
+            target = self._sender.target(publisher, None, None, avoid) or self._sender.target(publisher, None, None)
             assert target is not None, "without brokers to avoid there is always one"
             queue = target.queue
             if queue not in self._in_flight:
@@ -119,30 +114,28 @@ class Delivery:
 
     async def _deliver(self, topic: str, owner: MessageQueue | None, queue: MessageQueue, body: bytes) -> None:
         """Send one body, first to ``queue``, until it is stored; without an ``owner`` retries go to other queues."""
-        logic = self._logic
-        retries = Retries(self._delivery_timeout, logic.instance.clock)
+        sender = self._sender
+        retries = Retries(self._delivery_timeout, sender.instance.clock)
         refusals = 0
-        while True:
-            try:
-                if retries.count and owner is None:
-                    queue = await self._free_queue(topic, self._broker_of(topic, queue))
-                timeout = retries.attempt_timeout(self._timeout)
-                await self._await_sign_of_life(queue, timeout)
-                result = await logic.send_encoded_batch(topic, None, queue, body, (), timeout)
-                break
-            except RocketError as error:
-                if isinstance(error, RequestTimeout):
-                    self._silent.add(queue.broker)
-                refusals = refusals + 1 if isinstance(error, _REFUSALS) else 0
-                # A queue that was in the route comes back to it with its broker.
-                pause = retries.pause_after(error, final=refusals > self._brokers(topic))
-                attempts = retries.count
-                logger.info("batch is sent again topic=%s queue=%s attempt=%d error=%s", topic, queue, attempts, error)
-                wants_route = error.refresh_route
-            if retries.count > 1 or owner is not None:  # another broker can be tried at once, but only once
-                await logic.instance.runtime.pause(pause)
-            if wants_route:
-                await refresh(logic.instance, topic, self._timeout)
+
+        async def send(limit: float) -> SendResult:
+            nonlocal queue
+            if retries.count and owner is None:
+                queue = await self._free_queue(topic, self._broker_of(topic, queue))
+            await self._await_sign_of_life(queue, limit)
+            return await sender.send_encoded_batch(topic, None, queue, body, (), limit)
+
+        def final(error: RocketError) -> bool:
+            nonlocal refusals
+            if isinstance(error, RequestTimeout):
+                self._silent.add(queue.broker)
+            refusals = refusals + 1 if isinstance(error, _REFUSALS) else 0
+            return refusals > self._brokers(topic)
+
+        # A queue that was in the route comes back to it with its broker.
+        result = await until_answered(
+            sender.instance, topic, retries, self._timeout, send, final, elsewhere=owner is None
+        )
         self._summary.batches += 1
         self._summary.retries += retries.count
         self._summary.not_safe += result.status is not SendStatus.SEND_OK
@@ -155,7 +148,7 @@ class Delivery:
         """
         if queue.broker not in self._silent:
             return
-        instance = self._logic.instance
+        instance = self._sender.instance
         address, _ = instance.routes.subscribe_address(queue.broker)
         try:
             await api.max_offset(instance.remoting, address, queue, timeout)
@@ -166,11 +159,11 @@ class Delivery:
         self._silent.discard(queue.broker)
 
     def _brokers(self, topic: str) -> int:
-        publisher = self._logic.find_publisher(topic)
+        publisher = self._sender.find_publisher(topic)
         return len({target.broker_number for target in publisher.targets}) if publisher is not None else 1
 
     def _broker_of(self, topic: str, queue: MessageQueue) -> Collection[int]:
         """Return the number of a queue's broker, none where the route has lost the queue."""
-        publisher = self._logic.find_publisher(topic)
+        publisher = self._sender.find_publisher(topic)
         target = publisher.by_queue.get(queue) if publisher is not None else None
         return () if target is None else (target.broker_number,)

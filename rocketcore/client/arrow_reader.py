@@ -3,7 +3,7 @@
 A range ``[start, end)`` of a queue is pulled to its own end, whatever arrives meanwhile. Consume-queue offsets are
 dense, so that without a filter a range of n offsets holds n messages, and anything else is a gap.
 
-Pulling (``QueueReader``) and decoding (``decode``) are apart: where there is a loop, it pulls the next answers while
+Pulling (``RangeReader``) and decoding (``decode``) are apart: where there is a loop, it pulls the next answers while
 another thread decodes these.
 """
 
@@ -23,7 +23,7 @@ from rocketcore.client import api
 from rocketcore.client.api import PullResult, PullStatus
 from rocketcore.client.arrow_batches import DEFAULT_COLUMNS, BatchBuilder, schema_of
 from rocketcore.client.arrow_ranges import QueueRange, offsets_of
-from rocketcore.client.arrow_retries import Retries, refresh, refuses
+from rocketcore.client.attempts import Retries, refuses, until_answered
 from rocketcore.client.instance import ClientInstance
 from rocketcore.codes import MASTER_ID, PullSysFlag
 from rocketcore.errors import ConfigError, OffsetOutOfRange, RocketError
@@ -32,7 +32,7 @@ from rocketcore.message import MessageQueue
 from rocketcore.printable import printable
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 
-__all__ = ["QueueReader", "ReadSettings", "probe"]
+__all__ = ["RangeReader", "ReadSettings", "probe"]
 
 logger = logging.getLogger(__name__)
 
@@ -120,15 +120,13 @@ async def probe(
     await api.pull_message(instance.remoting, address, settings.request(queue, offset, 1), timeout)
 
 
-class QueueReader:
+class RangeReader:
     """Pulls one range of a queue; belongs to one event loop, or to one thread.
 
-    ``concurrent=False`` is for a blocking transport; otherwise the next answers are on their way while some are used.
+    On a loop the next answers are on their way while some are used.
     """
 
-    def __init__(
-        self, instance: ClientInstance, portion: QueueRange, settings: ReadSettings, *, concurrent: bool = True
-    ) -> None:
+    def __init__(self, instance: ClientInstance, portion: QueueRange, settings: ReadSettings) -> None:
         self._instance = instance
         self._queue = portion.queue
         self._offset, self._end = portion.start, portion.end
@@ -141,7 +139,6 @@ class QueueReader:
         self._asked_slave = False
         self._standstill: Retries | None = None
         self._pause: float | None = None
-        self._concurrent = concurrent
         self._pending: asyncio.Task[list[Answer]] | None = None
 
     async def next_answers(self) -> list[Answer]:
@@ -152,7 +149,7 @@ class QueueReader:
         """
         pending, self._pending = self._pending, None
         answers = await (pending or self._gather())
-        if self._concurrent and self._offset < self._end:
+        if self._instance.runtime.concurrent and self._offset < self._end:
             self._pending = asyncio.ensure_future(self._gather())
             await asyncio.sleep(0)  # the request leaves before the answers are handed over
         return answers
@@ -177,7 +174,7 @@ class QueueReader:
     async def open(self) -> None:
         """Ask for the route if it is not known; a failure is left to the first pull, which has more time."""
         if self._instance.routes.find(self._queue.topic) is None:
-            await refresh(self._instance, self._queue.topic, self._settings.timeout)
+            await self._instance.try_refresh(self._queue.topic, timeout=self._settings.timeout)
 
     async def close(self) -> None:
         """Give up what is under way."""
@@ -205,23 +202,21 @@ class QueueReader:
         if self._pause is not None:
             await instance.runtime.pause(self._pause)
         header = settings.request(queue, self._offset, self._end - self._offset)
-        retries = Retries(settings.fetch_timeout, instance.clock)
         refusals = 0
-        while True:
-            try:
-                address, broker_id = instance.routes.subscribe_address(queue.broker, self._broker_id)
-                self._asked_slave = broker_id != MASTER_ID
-                timeout = retries.attempt_timeout(settings.timeout)
-                return await api.pull_message(instance.remoting, address, header, timeout)
-            except RocketError as error:
-                refusals = refusals + 1 if refuses(error) else 0
-                pause = retries.pause_after(error, final=refusals >= REFUSALS)
-                logger.info("pull is repeated queue=%s error=%s", queue, error)
-                self._broker_id = MASTER_ID
-                wants_route = error.refresh_route
-            await instance.runtime.pause(pause)
-            if wants_route:
-                await refresh(instance, queue.topic, settings.timeout)
+
+        async def pull(limit: float) -> PullResult:
+            address, broker_id = instance.routes.subscribe_address(queue.broker, self._broker_id)
+            self._asked_slave = broker_id != MASTER_ID
+            return await api.pull_message(instance.remoting, address, header, limit)
+
+        def final(error: RocketError) -> bool:
+            nonlocal refusals
+            self._broker_id = MASTER_ID
+            refusals = refusals + 1 if refuses(error) else 0
+            return refusals >= REFUSALS
+
+        retries = Retries(settings.fetch_timeout, instance.clock)
+        return await until_answered(instance, queue.topic, retries, settings.timeout, pull, final)
 
     def _advance(self, result: PullResult) -> None:
         """Move to where an answer says; raises or logs what is missing, but for the messages of an answer."""

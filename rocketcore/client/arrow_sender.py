@@ -22,9 +22,9 @@ from rocketcore._fast.columns import BatchEncoder
 from rocketcore._fast.properties import encode_properties
 from rocketcore.client.arrow_columns import Codes, Columns, Rows, codes_of, message_columns, refuse_rows, taken
 from rocketcore.client.arrow_delivery import Delivery, SendSummary
-from rocketcore.client.arrow_retries import Retries
-from rocketcore.client.producer import ProducerLogic
+from rocketcore.client.attempts import Retries, until_answered
 from rocketcore.client.selectors import find_selector
+from rocketcore.client.sender import Sender
 from rocketcore.codes import MAX_MESSAGE_BYTES
 from rocketcore.errors import ConfigError, MessageIllegal, RocketError, RouteNotFound
 from rocketcore.message import MessageQueue
@@ -65,14 +65,11 @@ class SendSettings:
 
 
 class RecordBatchSender:
-    """Sends the rows of record batches in the order they come; belongs to one event loop, or to one thread.
+    """Sends the rows of record batches in the order they come; belongs to one event loop, or to one thread."""
 
-    ``concurrent=False`` is for a blocking transport: each request is answered before the next is sent.
-    """
-
-    def __init__(self, logic: ProducerLogic, settings: SendSettings, *, concurrent: bool = True) -> None:
+    def __init__(self, sender: Sender, settings: SendSettings) -> None:
         self.summary = SendSummary()
-        self._logic = logic
+        self._sender = sender
         self._settings = settings
         self._encoder = BatchEncoder(
             write_id=settings.write_id,
@@ -82,14 +79,13 @@ class RecordBatchSender:
         )
         # As long as the longest request that a broker takes; a row that does not fit into it is refused.
         self._buffer = bytearray(MAX_MESSAGE_BYTES)
-        self._select = find_selector(logic.config.selector)
+        self._select = find_selector(sender.config.selector)
         self._delivery = Delivery(
-            logic,
+            sender,
             self.summary,
             timeout=settings.timeout,
             delivery_timeout=settings.delivery_timeout,
             max_in_flight=settings.max_in_flight,
-            concurrent=concurrent,
         )
         self.pinned: dict[str, Sequence[MessageQueue]] = dict(settings.queues)
         """The queues that keys are spread over, by topic."""
@@ -128,19 +124,25 @@ class RecordBatchSender:
 
         raises  MessageIllegal for the row of another topic that does not exist
         """
-        settings, instance = self._settings, self._logic.instance
+        settings, instance = self._settings, self._sender.instance
         if settings.create_topics or topic in self._known_topics:
             return
+
+        def unknown(error: RocketError) -> bool:
+            return isinstance(error, RouteNotFound) and not error.retriable and topic != settings.topic
+
+        async def ask(limit: float) -> None:
+            await instance.refresh_topic(topic, timeout=limit)
+
         retries = Retries(settings.delivery_timeout, instance.clock)
-        while topic not in self._known_topics:
-            try:
-                await instance.refresh_topic(topic, timeout=settings.timeout)
-                self._known_topics.add(topic)
-            except RocketError as error:
-                if isinstance(error, RouteNotFound) and not error.retriable and topic != settings.topic:
-                    row = self.summary.rows + (0 if rows is None else int(rows[0]))
-                    raise MessageIllegal(f"row {row}: topic {topic!r} does not exist ({error})") from error
-                await instance.runtime.pause(retries.pause_after(error))
+        try:
+            await until_answered(instance, topic, retries, settings.timeout, ask, unknown)
+        except RouteNotFound as error:
+            if not unknown(error):
+                raise
+            row = self.summary.rows + (0 if rows is None else int(rows[0]))
+            raise MessageIllegal(f"row {row}: topic {topic!r} does not exist ({error})") from error
+        self._known_topics.add(topic)
 
     def _by_topic(self, columns: Columns) -> Iterator[tuple[str, Rows]]:
         """Split by the column topic; every topic is checked as one that may be sent to."""
@@ -182,7 +184,7 @@ class RecordBatchSender:
         """Return queues, and for each row which of them its key belongs to, -1 without a key."""
         queues = self.pinned.get(topic)
         if queues is None:
-            publisher = await self._logic.publisher(topic, self._settings.timeout)
+            publisher = await self._sender.publisher(topic, self._settings.timeout)
             queues = self.pinned[topic] = [target.queue for target in publisher.targets]
         groups = keys.dictionary_encode()
         # One Python text per different key, not per row.
@@ -193,7 +195,7 @@ class RecordBatchSender:
         self, topic: str, brokers: pa.Array, queue_ids: pa.Array, rows: Rows
     ) -> tuple[Sequence[MessageQueue], Codes]:
         """Return the queues that rows name, and for each row which of them, -1 where it names none."""
-        publisher = await self._logic.publisher(topic, self._settings.timeout)
+        publisher = await self._sender.publisher(topic, self._settings.timeout)
         encoded = brokers.dictionary_encode()
         names = encoded.dictionary.to_pylist()
         numbers = queue_ids.fill_null(-1).to_numpy(zero_copy_only=False)

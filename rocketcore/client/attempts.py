@@ -1,25 +1,53 @@
-"""Attempts: what a send has tried, whether it is tried again, and what its caller is told in the end.
+"""Attempts: whether what failed is tried again, when, and what its caller is told in the end.
 
-One policy for ``send``, ``send_batch`` and ``send_nowait``: a failed attempt is followed at once by one at a broker
-that has not failed yet; when all have, by a pause that grows, and then all may be asked again. An attempt at which
-nothing can have been sent costs nothing but time; any other uses up one of the retries.
+Sends (``Attempts``): a failed attempt is followed at once by one at a broker that has not failed yet; when all have, by
+a pause that grows, and then all may be asked again. An attempt at which nothing can have been sent costs nothing but
+time; any other uses up one of the retries, where these are counted.
+
+Anything else, and the bodies that Arrow sends, which have all of their time (``Retries``): a pause that grows after
+each failure. A route that may be old is asked for again in both cases.
 
 RocketMQ 5.5.0: ``DefaultMQProducerImpl.sendDefaultImpl``, which makes no pause and counts every attempt.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
+from rocketcore.client.instance import ClientInstance
+from rocketcore.client.route_table import TopicRoute
 from rocketcore.client.send_command import SendTarget
-from rocketcore.errors import BrokerError, ConnectError, Overloaded, RequestTimeout, RocketError, TransportError
-from rocketcore.service import Backoff
+from rocketcore.errors import (
+    BrokerError,
+    ConnectError,
+    FlowControl,
+    GoAway,
+    NoBrokerRegistered,
+    Overloaded,
+    RequestTimeout,
+    RocketError,
+    RouteNotFound,
+    ServiceNotAvailable,
+    SystemBusy,
+    TransportError,
+)
+from rocketcore.service import Backoff, Clock, Deadline
 
-__all__ = ["Attempts"]
+__all__ = ["Attempts", "Retries", "newest_route", "refuses", "until_answered"]
+
+logger = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
+"""Seconds of the first pause between sends, and what the pauses grow to; twice that between other questions."""
+
 _NOTHING_SENT: Final = (ConnectError, Overloaded)
+_BUSY: Final = (SystemBusy, ServiceNotAvailable, FlowControl, GoAway)
+"""Refusals that end by themselves."""
+
+T = TypeVar("T")
 
 
 class Attempts:
@@ -65,11 +93,6 @@ class Attempts:
         self.avoid.clear()
         return self._pauses.next()
 
-    @property
-    def refresh_route(self) -> bool:
-        """Whether the last failure may be due to an old route."""
-        return self._failure is not None and self._failure.refresh_route
-
     def error(self, timeout: float) -> RocketError:
         """Return the last failure as the caller reads it: topic, attempts, broker and address.
 
@@ -93,3 +116,101 @@ class Attempts:
         if error is not failure:
             error.__cause__ = failure
         return error
+
+
+class Retries:
+    """The failed attempts at one thing that is tried until its time is over.
+
+    timeout  seconds for all of them
+    level    of the log line that the first one writes
+    count    those that were followed by another
+    """
+
+    __slots__ = ("_deadline", "_pauses", "count", "level")
+
+    def __init__(self, timeout: float, clock: Clock, *, level: int = logging.INFO) -> None:
+        self.level = level
+        self._deadline = Deadline(timeout, clock)
+        self._pauses = Backoff(2 * FIRST_PAUSE, 2 * LONGEST_PAUSE)
+        self.count = 0
+
+    def attempt_timeout(self, timeout: float) -> float:
+        """Return the seconds that the next attempt has, of those that it would like."""
+        return min(timeout, max(2 * FIRST_PAUSE, self._deadline.remaining()))
+
+    def next_pause(self) -> float | None:
+        """Return how long to wait before the next attempt, None where there is no time for one."""
+        pause = self._pauses.next()
+        if pause >= self._deadline.remaining():
+            return None
+        self.count += 1
+        return pause
+
+    def pause_after(self, error: RocketError, *, final: bool = False) -> float:
+        """Return how long to wait before the next attempt.
+
+        final   whether waiting changes nothing, whatever the error is
+        raises  the error, where there is no further attempt
+        """
+        # A broker that has left the route comes back to it.
+        if final or not (error.retriable or isinstance(error, RouteNotFound)):
+            raise error
+        pause = self.next_pause()
+        if pause is not None:
+            return pause
+        if self.count and isinstance(error, TransportError):
+            attempts = f"{self.count + 1} attempts within {self._deadline.timeout:g} s"
+            raise type(error)(f"{error} ({attempts})") from error
+        raise error
+
+
+def refuses(error: RocketError) -> bool:
+    """Say whether an error is a broker's answer that will not change by itself."""
+    return isinstance(error, BrokerError) and not isinstance(error, _BUSY)
+
+
+async def until_answered(
+    instance: ClientInstance,
+    topic: str,
+    retries: Retries,
+    timeout: float,
+    ask: Callable[[float], Awaitable[T]],
+    final: Callable[[RocketError], bool] = refuses,
+    *,
+    elsewhere: bool = False,
+) -> T:
+    """Return the answer to a question about a topic, which is asked again while brokers are away.
+
+    timeout    seconds for one request
+    ask        gets the seconds that a request has
+    final      says of an error that waiting changes nothing
+    elsewhere  whether the second attempt is at another broker, and so needs no pause
+    """
+    while True:
+        try:
+            return await ask(retries.attempt_timeout(timeout))
+        except RocketError as error:
+            pause = retries.pause_after(error, final=final(error))
+            level = retries.level if retries.count == 1 else logging.INFO
+            logger.log(level, "asked again topic=%s attempt=%d error=%s", topic, retries.count, error)
+            wants_route = error.refresh_route
+        if retries.count > 1 or not elsewhere:
+            await instance.runtime.pause(pause)
+        if wants_route:
+            await instance.try_refresh(topic, timeout=timeout)
+
+
+async def newest_route(instance: ClientInstance, topic: str, timeout: float, retries: Retries) -> TopicRoute:
+    """Return the route that a topic has now, a kept connection may know an older one; wait while there is no broker.
+
+    raises  RouteNotFound for a topic that does not exist; TransportError when no name server answers, whose address may
+            be wrong: nothing of the cluster was seen yet
+    """
+
+    async def ask(limit: float) -> TopicRoute:
+        await instance.refresh_topic(topic, timeout=limit)
+        return await instance.route(topic, timeout=limit)
+
+    return await until_answered(
+        instance, topic, retries, timeout, ask, lambda error: not isinstance(error, NoBrokerRegistered)
+    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from typing import Final
 
 from rocketcore._fast.message import encode_batch
 from rocketcore.client.attempts import Attempts
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.future import Batch
+from rocketcore.client.outgoing import Outgoing, outgoing_batch
 from rocketcore.client.send_command import SendTarget
 from rocketcore.client.sender import Sender
 from rocketcore.errors import RocketError
@@ -18,17 +17,14 @@ from rocketcore.service import Clock
 
 __all__ = ["Delivery"]
 
-logger = logging.getLogger(__name__)
-
-BATCH_PROPERTIES: Final = "WAIT\x01true\x02"
 _LEAST_TIMEOUT: Final = 0.001
 
 
 class Delivery:
     """Makes attempts with batches, and judges what becomes of them; on the loop."""
 
-    def __init__(self, logic: Sender, config: ProducerConfig, clock: Clock) -> None:
-        self._logic = logic
+    def __init__(self, sender: Sender, config: ProducerConfig, clock: Clock) -> None:
+        self._sender = sender
         self._config = config
         self._clock = clock
 
@@ -36,22 +32,16 @@ class Delivery:
         """Send a batch once; raises what the transport or the broker says against it."""
         if batch.request is None:
             batch.request = await self._encode(batch)
-        body, properties, msg_id, sys_flag, flag = batch.request
         timeout = min(self._config.timeout, max(batch.end - self._clock.monotonic(), _LEAST_TIMEOUT))
-        return await self._logic.attempt(
-            target, body, properties, msg_id, timeout, sys_flag=sys_flag, flag=flag, batch=batch.count > 1
-        )
+        return await self._sender.attempt(target, batch.request, timeout)
 
-    async def _encode(self, batch: Batch) -> tuple[bytes, str, str, int, int]:
-        """Return body, properties, message ids, system flag and flag of a batch's request."""
+    async def _encode(self, batch: Batch) -> Outgoing:
         if batch.count > 1:
-            _, bodies, properties, flags, *_ = map(list, zip(*batch.items, strict=True))
-            return encode_batch(bodies, properties, flags), BATCH_PROPERTIES, batch.ids(), 0, 0
+            futures, bodies, properties, flags, *_ = map(list, zip(*batch.items, strict=True))
+            return outgoing_batch(encode_batch(bodies, properties, flags), [future.msg_id for future in futures])
         [(future, body, text, flag, *_)] = batch.items
-        sys_flag = 0
-        if len(body) >= self._config.compress_over_bytes:
-            body, sys_flag = await self._logic.packed(body)
-        return body, text.decode(), future.msg_id, sys_flag, flag
+        outgoing = Outgoing(body, text.decode(), future.msg_id, 0, flag)
+        return await self._sender.compressed(outgoing) if len(body) >= self._config.compress_over_bytes else outgoing
 
     def _attempts(self, batch: Batch) -> Attempts:
         if batch.attempts is None:
@@ -72,22 +62,7 @@ class Delivery:
         """Return what a failed attempt means for its batch: the outcome, or None when it may be sent again now."""
         if not isinstance(error, RocketError):
             return error
-        attempts = self._attempts(batch)
-        logger.debug("send failed topic=%s address=%s error=%s", batch.topic, target.address, error)
-        again = attempts.failed(target, error)
-        if again and attempts.refresh_route and self._clock.monotonic() < batch.end:
-            await self._logic.refresh_route(batch.topic, batch.end - self._clock.monotonic())
-        if again and self._all_failed(batch, attempts):
-            pause = attempts.pause()
-            again = self._clock.monotonic() + pause < batch.end
-            if again:
-                await asyncio.sleep(pause)
-        if again and self._clock.monotonic() < batch.end:
+        attempts, fixed = self._attempts(batch), isinstance(batch.key, MessageQueue)
+        if await self._sender.another_follows(attempts, target, error, batch.end, fixed=fixed):
             return None
         return batch.result or attempts.error(self._config.delivery_timeout)
-
-    def _all_failed(self, batch: Batch, attempts: Attempts) -> bool:
-        publisher = self._logic.find_publisher(batch.topic)
-        if publisher is None or isinstance(batch.key, MessageQueue):
-            return True
-        return all(target.broker_number in attempts.avoid for target in publisher.targets)

@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeAlias
 
 from rocketcore.client.attempts import Attempts
+from rocketcore.client.outgoing import Outgoing
 from rocketcore.client.send_command import SendTarget
 from rocketcore.client.warning import warn
 from rocketcore.errors import ClientClosed, ConfigError, ForkedClient, RequestTimeout, RocketError, SendsFailed
@@ -115,7 +116,7 @@ class Batch:
     noted        of its bytes those that have been counted
     end          monotonic seconds by which the outcome is known
     attempts     those that failed; None before the first one did
-    request      what attempts send; None before the first one
+    request      what attempts carry; None before the first one
     done         whether the outcome is known; any thread may look, and then at the outcome
     """
 
@@ -167,16 +168,12 @@ class Batch:
         self.noted = 0
         self.done = False
         self.attempts: Attempts | None = None
-        self.request: tuple[bytes, str, str, int, int] | None = None
+        self.request: Outgoing | None = None
         self.is_under_way = False
         self.result: SendResult | None = None
         self.message_ids: list[str] = []
         self.error: BaseException | None = None
         self.looked: set[int] = set()
-
-    def ids(self) -> str:
-        """Return the ids of the messages as a request has them."""
-        return ",".join([item[0].msg_id for item in self.items])
 
     def unseen(self) -> int:
         """Return of how many messages no one knows yet that they failed."""

@@ -589,13 +589,6 @@ class GroupConsumer:
         if refusal is not None:
             self.refused(queue, refusal)
 
-    async def refresh_route(self, topic: str) -> None:
-        """Ask for a topic's route; a failure leaves the known one."""
-        try:
-            await self.instance.refresh_topic(topic)
-        except RocketError as error:
-            logger.debug("route not refreshed topic=%s error=%s", topic, error)
-
     def settle(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
         """Take the verdict on a message; messages of a pull consumer have none."""
         raise ConfigError("messages of a PullConsumer are not acknowledged one by one: call commit()")

@@ -195,6 +195,13 @@ class ClientInstance:
                 self._consumer.route_changed(topic)
         return changed
 
+    async def try_refresh(self, topic: str, *, default_queue_nums: int = 0, timeout: float | None = None) -> None:
+        """Ask for the newest route of a topic; a failure leaves the known one."""
+        try:
+            await self.refresh_topic(topic, default_queue_nums=default_queue_nums, timeout=timeout)
+        except RocketError as error:
+            logger.debug("route not refreshed topic=%s error=%s", topic, error)
+
     async def _ask_route(self, topic: str, timeout: float) -> TopicRouteData:
         try:
             return await self._name_servers.ask(

@@ -8,13 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import Final, Required, TypeAlias, TypedDict
+from typing import Final, NamedTuple, Required, TypeAlias, TypedDict
 
 from rocketcore.codes import MAX_PROPERTIES_BYTES, RETRY_TOPIC_PREFIX
 from rocketcore.errors import ConfigError, MessageIllegal
+from rocketcore.ids import new_uniq_key
 from rocketcore.message import DELAY, TIMER_DELAY_MS, TIMER_DELIVER_MS, Message
 
-__all__ = ["ArrowColumns", "Body", "MessageOptions", "batch_list", "can_be_batched", "make_message", "property_text"]
+__all__ = [
+    "ArrowColumns",
+    "Body",
+    "MessageOptions",
+    "Outgoing",
+    "batch_list",
+    "can_be_batched",
+    "make_message",
+    "outgoing_batch",
+    "outgoing_message",
+    "property_text",
+]
 
 _UNBATCHABLE: Final = frozenset((DELAY, TIMER_DELAY_MS, TIMER_DELIVER_MS))
 
@@ -62,6 +74,28 @@ def make_message(call: str, topic: str | Message, body: Body | None, options: Me
     if body is None and isinstance(topic, str):
         raise ConfigError(f"message to {topic!r}: the body is missing")
     return Message(topic, body, **options)
+
+
+class Outgoing(NamedTuple):
+    """What a send request carries, whichever queue it goes to: one message, or the body of a batch."""
+
+    body: bytes
+    properties: str
+    msg_id: str
+    sys_flag: int = 0
+    flag: int = 0
+    batch: bool = False
+
+
+def outgoing_message(message: Message) -> Outgoing:
+    """Give a message its id and its property string."""
+    msg_id = new_uniq_key()
+    return Outgoing(message.body, property_text(message, msg_id), msg_id, 0, message.flag)
+
+
+def outgoing_batch(body: bytes, ids: Iterable[str]) -> Outgoing:
+    """Return the body of a batch (wire specification §5.1) to send; the messages in it have properties of their own."""
+    return Outgoing(body, "WAIT\x01true\x02", ",".join(ids), batch=True)
 
 
 def property_text(message: Message, msg_id: str) -> str:

@@ -1,261 +1,43 @@
-"""Producer: choose a queue, send, and try another broker when that fails, all within one deadline.
+"""The asyncio producer, public as ``rocketcore.aio.Producer``: a ``Sender`` and what goes on by itself on its loop.
 
-``ProducerLogic`` is the logic for both worlds; ``Producer`` (public as ``rocketcore.aio.Producer``) adds what lives on
-an event loop. The blocking ``rocketcore.Producer`` is in ``rocketcore.client.sync_producer``.
+The blocking ``rocketcore.Producer`` is in ``rocketcore.client.sync_producer``.
 
-RocketMQ 5.5.0: ``DefaultMQProducer``, ``DefaultMQProducerImpl.sendDefaultImpl``.
+RocketMQ 5.5.0: ``DefaultMQProducer``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import logging
 import warnings
-from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, Unpack, overload
 
-from rocketcore._fast.message import encode_batch
 from rocketcore.client.accumulator import Accumulator
-from rocketcore.client.attempts import Attempts
 from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, producer_config
 from rocketcore.client.future import SendFuture
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, batch_list, make_message, property_text
+from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, make_message
 from rocketcore.client.publisher import TopicPublisher
-from rocketcore.client.runtime import ASYNCIO, Runtime
+from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.sender import Sender
-from rocketcore.errors import ClientClosed, ConfigError, MessageIllegal, RocketError, SendsFailed
-from rocketcore.ids import new_uniq_key
-from rocketcore.message import Message, MessageQueue, SendResult, SendStatus
-from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
-from rocketcore.transport.client import Remoting, RemotingClient
+from rocketcore.errors import ClientClosed, SendsFailed
+from rocketcore.message import Message, MessageQueue
+from rocketcore.service import PeriodicTask
+from rocketcore.transport.client import RemotingClient
 
 if TYPE_CHECKING:
     import pyarrow
 
     from rocketcore.client.arrow_sender import SendSummary
 
-__all__ = ["Producer", "ProducerLogic"]
+__all__ = ["Producer"]
 
 logger = logging.getLogger(__name__)
 
 
-class ProducerLogic(Sender):
-    """Sending, in whichever world ``instance`` lives."""
-
-    def __init__(self, config: ProducerConfig, instance: ClientInstance, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(config, instance, clock)
-        self._closed = False
-        instance.register_producer(config.group)
-
-    def beside(self, remoting: Remoting, runtime: Runtime) -> ProducerLogic:
-        """Return the same producer over other connections: one identity, one table of routes and of brokers' faults."""
-        other = copy.copy(self)
-        other._remoting = remoting
-        other._runtime = runtime
-        return other
-
-    def refuse(self) -> None:
-        """Send nothing any more."""
-        self._closed = True
-
-    @overload
-    async def send(
-        self, topic: Message, *, queue: MessageQueue | None = None, timeout: float | None = None
-    ) -> SendResult: ...
-
-    @overload
-    async def send(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        queue: MessageQueue | None = None,
-        timeout: float | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> SendResult: ...
-
-    async def send(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        timeout: float | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> SendResult:
-        """Send a message and wait until the broker has stored it (Java: ``send``).
-
-        topic, body  a topic and a body, with the options of ``Message``; or a ``Message`` alone
-        queue        the queue to send to; without it and without ``message_group`` the queues take turns
-        timeout      seconds for the whole call, retries included; default: the producer's
-        returns      SendResult; its status can be other than SEND_OK: stored, but not yet as safely as asked
-        raises       MessageIllegal, RouteNotFound, TransportError (RequestTimeout), the broker's refusal (BrokerError)
-        """
-        return await self.send_message(make_message("send", topic, body, options), queue, timeout)
-
-    @overload
-    async def send_oneway(self, topic: Message, *, queue: MessageQueue | None = None) -> None: ...
-
-    @overload
-    async def send_oneway(
-        self, topic: str, body: Body, *, queue: MessageQueue | None = None, **options: Unpack[MessageOptions]
-    ) -> None: ...
-
-    async def send_oneway(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> None:
-        """Send a message without waiting for an answer; it may be lost, and no one will know."""
-        await self.send_oneway_message(make_message("send_oneway", topic, body, options), queue)
-
-    async def send_message(
-        self, message: Message, queue: MessageQueue | None = None, timeout: float | None = None
-    ) -> SendResult:
-        """Send a message and wait until the broker has stored it."""
-        self.check(message)
-        msg_id = new_uniq_key()
-        properties = property_text(message, msg_id)
-        content, sys_flag = message.body, 0
-        if len(content) >= self.config.compress_over_bytes:
-            content, sys_flag = await self.packed(content)
-        return await self._send(
-            message.topic,
-            message.message_group,
-            queue,
-            timeout,
-            content,
-            properties,
-            msg_id,
-            sys_flag=sys_flag,
-            flag=message.flag,
-        )
-
-    async def send_batch(
-        self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: float | None = None
-    ) -> SendResult:
-        """Send messages of one topic as one batch: one queue, consecutive offsets, stored together or not at all.
-
-        returns  SendResult: ``offset`` is that of the first message, ``msg_id`` joins the ids by commas
-        raises   MessageIllegal for an empty batch, mixed topics, delayed messages, or too many bytes in all
-        """
-        batch = batch_list(messages)
-        for message in batch:
-            self.check(message)
-        topic, message_group = batch[0].topic, batch[0].message_group
-        ids = [new_uniq_key() for _ in batch]
-        encoded = encode_batch(
-            [message.body for message in batch],
-            [property_text(message, msg_id).encode() for message, msg_id in zip(batch, ids, strict=True)],
-            [message.flag for message in batch],
-        )
-        return await self.send_encoded_batch(topic, message_group, queue, encoded, ids, timeout)
-
-    async def send_encoded_batch(
-        self,
-        topic: str,
-        message_group: str | None,
-        queue: MessageQueue | None,
-        body: bytes,
-        ids: Sequence[str],
-        timeout: float | None = None,
-    ) -> SendResult:
-        """Send a batch body (wire specification §5.1) whose messages have the given ids."""
-        if len(body) > self.config.max_message_bytes:
-            raise MessageIllegal(f"a batch of {len(body)} bytes, {self.config.max_message_bytes} are allowed")
-        return await self._send(
-            topic, message_group, queue, timeout, body, "WAIT\x01true\x02", ",".join(ids), batch=True
-        )
-
-    async def send_oneway_message(self, message: Message, queue: MessageQueue | None = None) -> None:
-        """Send a message without waiting for an answer."""
-        self.check(message)
-        if self._closed:
-            raise ClientClosed("the producer is closed")
-        properties = property_text(message, new_uniq_key())
-        content, sys_flag = message.body, 0
-        if len(content) >= self.config.compress_over_bytes:
-            content, sys_flag = await self.packed(content)
-        publisher = await self.publisher(message.topic)
-        target = self.target(publisher, message.message_group, queue)
-        assert target is not None, "no broker is avoided"
-        request = target.request(
-            content, properties, self._clock.time_millis(), sys_flag=sys_flag, flag=message.flag, oneway=True
-        )
-        await self._remoting.invoke_oneway(target.address, request, self.config.timeout)
-
-    async def _send(
-        self,
-        topic: str,
-        message_group: str | None,
-        queue: MessageQueue | None,
-        timeout: float | None,
-        body: bytes,
-        properties: str,
-        msg_id: str,
-        *,
-        sys_flag: int = 0,
-        flag: int = 0,
-        batch: bool = False,
-    ) -> SendResult:
-        """Try brokers until one stores the message, the attempts are used up, or the time is."""
-        if self._closed:
-            raise ClientClosed("the producer is closed")
-        monotonic = self._clock.monotonic
-        if timeout is None:
-            timeout = self.config.timeout
-        elif not isinstance(timeout, (int, float)) or not timeout > 0:
-            raise ConfigError(f"timeout is seconds above 0, got {timeout!r}")
-        end = monotonic() + timeout
-        attempts: Attempts | None = None
-        result: SendResult | None = None
-        while True:
-            publisher = self._publishers.find(topic)
-            if publisher is None:
-                publisher = await self.publisher(topic, end - monotonic())
-            target = self.target(publisher, message_group, queue, () if attempts is None else attempts.avoid)
-            if target is None:
-                assert attempts is not None, "without an attempt no broker is avoided"
-                pause = attempts.pause()
-                if monotonic() + pause >= end:
-                    break
-                await self._runtime.pause(pause)
-                continue
-            try:
-                result = await self.attempt(
-                    target, body, properties, msg_id, end - monotonic(), sys_flag=sys_flag, flag=flag, batch=batch
-                )
-            except RocketError as error:
-                attempts = attempts or self._attempts(topic, fixed=message_group is not None or queue is not None)
-                logger.debug("send failed topic=%s address=%s error=%s", topic, target.address, error)
-                if not attempts.failed(target, error):
-                    break
-                if attempts.refresh_route and monotonic() < end:
-                    await self.refresh_route(topic, end - monotonic())
-            else:
-                if result.status is SendStatus.SEND_OK or not self.config.retry_another_broker_when_not_store_ok:
-                    return result
-                attempts = attempts or self._attempts(topic, fixed=message_group is not None or queue is not None)
-                if not attempts.not_safe(target):
-                    break
-            if monotonic() >= end:
-                break
-        if result is not None:
-            return result
-        raise attempts.error(timeout)
-
-    def _attempts(self, topic: str, *, fixed: bool) -> Attempts:
-        return Attempts(topic, 0 if fixed else self.config.retries)
-
-
-class Producer(ProducerLogic):
+class Producer(Sender):
     """Sends messages on an event loop (Java: ``DefaultMQProducer``).
 
     Use it as ``async with``, or just send: it starts on first use; ``close()`` sends what ``send_nowait`` took, leaves

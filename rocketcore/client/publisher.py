@@ -5,7 +5,6 @@ RocketMQ 5.5.0: ``TopicPublishInfo``, ``MQFaultStrategy.selectOneMessageQueue``.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Sequence
 
@@ -21,8 +20,6 @@ from rocketcore.message import MessageQueue
 from rocketcore.service import Clock, Deadline
 
 __all__ = ["Publishers", "TopicPublisher"]
-
-logger = logging.getLogger(__name__)
 
 
 class TopicPublisher:
@@ -89,12 +86,9 @@ class Publishers:
 
     async def refresh(self, topic: str, timeout: float) -> None:
         """Ask for a topic's route again; where no one answers, the known one stays."""
-        try:
-            await self.instance.refresh_topic(
-                topic, default_queue_nums=self._config.default_topic_queue_nums, timeout=timeout / 2
-            )
-        except RocketError as error:
-            logger.debug("route not refreshed topic=%s error=%s", topic, error)
+        await self.instance.try_refresh(
+            topic, default_queue_nums=self._config.default_topic_queue_nums, timeout=timeout / 2
+        )
 
     def _targets(self, route: TopicRoute) -> list[SendTarget]:
         addresses = self.instance.routes
@@ -134,7 +128,7 @@ class Publishers:
         avoid  numbers of brokers that failed; full  addresses of brokers that have enough to do
         """
         targets, rotation = publisher.targets, publisher.rotation
-        target = targets[self._fault.select(rotation, -1)]
+        target = targets[self._fault.select(rotation, -1) if self.timing else rotation.next()]
         if not avoid and not full:
             return target
         for _ in range(publisher.brokers):

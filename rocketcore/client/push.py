@@ -387,7 +387,7 @@ class PushConsumer(GroupConsumer):
         retries = self.instance.routes.find(self.retry_topic)
         if retries is None or message.queue.broker not in {queue.broker for queue in retries.subscribe}:
             # The broker will deliver the message from a queue that we do not read yet.
-            await self.refresh_route(self.retry_topic)
+            await self.instance.try_refresh(self.retry_topic)
 
     @property
     def _max_reconsume_times(self) -> int:

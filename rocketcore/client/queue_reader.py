@@ -117,7 +117,7 @@ class QueueReader:
                 delay = PULL_DELAY_ON_ERROR
                 self._broker_id = MASTER_ID
                 if error.refresh_route:
-                    await consumer.refresh_route(window.queue.topic)
+                    await consumer.instance.try_refresh(window.queue.topic)
             except Exception:
                 logger.exception("pull failed group=%s queue=%s", consumer.group, window.queue)
                 delay = PULL_DELAY_ON_ERROR

@@ -53,7 +53,12 @@ class Lock(Protocol):
 
 
 class Runtime(Protocol):
-    """How to exclude others, where to compute for long, and how to wait."""
+    """How to exclude others, where to compute for long, and how to wait.
+
+    concurrent  whether several requests can be under way: tasks go on while their maker does something else
+    """
+
+    concurrent: bool
 
     def lock(self) -> Lock:
         """Return a new lock."""
@@ -88,6 +93,8 @@ class _LoopLock:
 class AsyncioRuntime:
     """Coroutines on an event loop."""
 
+    concurrent = True
+
     def lock(self) -> Lock:
         return _LoopLock()
 
@@ -120,6 +127,8 @@ class _ThreadLock:
 
 class ThreadRuntime:
     """Coroutines that never wait, each on the thread that called."""
+
+    concurrent = False
 
     def lock(self) -> Lock:
         return _ThreadLock()

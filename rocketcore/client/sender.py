@@ -1,32 +1,54 @@
-"""Sender: what every kind of send is made of, whether one waits for its answer or an accumulator sends it.
+"""Sender: everything that sending a message needs but the world it runs in.
 
-RocketMQ 5.5.0: ``DefaultMQProducerImpl.sendKernelImpl``, ``MQClientAPIImpl.processSendResponse``.
+It checks a message, finds a queue, and tries brokers until one has stored it, all within one deadline (``send``,
+``send_batch``); the accumulator of ``send_nowait`` and the Arrow path use the parts.
+
+RocketMQ 5.5.0: ``DefaultMQProducerImpl``, ``MQClientAPIImpl.processSendResponse``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final
+import copy
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, Unpack, overload
 
+from rocketcore._fast.message import encode_batch
 from rocketcore.client.api import SEND_STATUSES
+from rocketcore.client.attempts import Attempts
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.instance import ClientInstance
+from rocketcore.client.outgoing import (
+    Body,
+    MessageOptions,
+    Outgoing,
+    batch_list,
+    make_message,
+    outgoing_batch,
+    outgoing_message,
+    property_text,
+)
 from rocketcore.client.publisher import Publishers, TopicPublisher
+from rocketcore.client.runtime import Runtime
 from rocketcore.client.send_command import SendTarget
 from rocketcore.codes import ResponseCode
-from rocketcore.errors import DecodeError, RocketError
+from rocketcore.errors import ClientClosed, ConfigError, DecodeError, MessageIllegal, RocketError
+from rocketcore.ids import new_uniq_key
 from rocketcore.message import INT32_MAX, INT32_MIN, Message, MessageQueue, SendResult, SendStatus
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.compression import CompressionType, compress
 from rocketcore.service import SYSTEM_CLOCK, Clock
+from rocketcore.transport.client import Remoting
 
 __all__ = ["Sender"]
+
+logger = logging.getLogger(__name__)
 
 _OFFLOAD_BYTES: Final = 64 * 1024
 
 
 class Sender:
-    """Checks a message, finds where it goes, and makes one attempt, in whichever world ``instance`` lives.
+    """Sends messages, in whichever world ``instance`` lives.
 
     ``check``, ``find_publisher`` and ``target`` are for any thread.
     """
@@ -40,6 +62,193 @@ class Sender:
         self._runtime = instance.runtime
         self._compression = CompressionType[config.compression.upper()]
         self._checked_topics: set[str] = set()
+        self._closed = False
+        instance.register_producer(config.group)
+
+    def beside(self, remoting: Remoting, runtime: Runtime) -> Sender:
+        """Return the same sender over other connections: one identity, one table of routes and of brokers' faults."""
+        other = copy.copy(self)
+        other._remoting = remoting
+        other._runtime = runtime
+        return other
+
+    def refuse(self) -> None:
+        """Send nothing any more."""
+        self._closed = True
+
+    @overload
+    async def send(
+        self, topic: Message, *, queue: MessageQueue | None = None, timeout: float | None = None
+    ) -> SendResult: ...
+
+    @overload
+    async def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> SendResult: ...
+
+    async def send(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> SendResult:
+        """Send a message and wait until the broker has stored it (Java: ``send``).
+
+        topic, body  a topic and a body, with the options of ``Message``; or a ``Message`` alone
+        queue        the queue to send to; without it and without ``message_group`` the queues take turns
+        timeout      seconds for the whole call, retries included; default: the producer's
+        returns      SendResult; its status can be other than SEND_OK: stored, but not yet as safely as asked
+        raises       MessageIllegal, RouteNotFound, TransportError (RequestTimeout), the broker's refusal (BrokerError)
+        """
+        message = make_message("send", topic, body, options)
+        self.check(message)
+        outgoing = outgoing_message(message)
+        if len(outgoing.body) >= self.config.compress_over_bytes:
+            outgoing = await self.compressed(outgoing)
+        return await self._send(message.topic, message.message_group, queue, outgoing, timeout)
+
+    @overload
+    async def send_oneway(self, topic: Message, *, queue: MessageQueue | None = None) -> None: ...
+
+    @overload
+    async def send_oneway(
+        self, topic: str, body: Body, *, queue: MessageQueue | None = None, **options: Unpack[MessageOptions]
+    ) -> None: ...
+
+    async def send_oneway(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> None:
+        """Send a message without waiting for an answer; it may be lost, and no one will know."""
+        message = make_message("send_oneway", topic, body, options)
+        self.check(message)
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+        outgoing = outgoing_message(message)
+        if len(outgoing.body) >= self.config.compress_over_bytes:
+            outgoing = await self.compressed(outgoing)
+        publisher = await self.publisher(message.topic)
+        target = self.target(publisher, message.message_group, queue)
+        assert target is not None, "no broker is avoided"
+        request = target.request(outgoing, self._clock.time_millis(), oneway=True)
+        await self._remoting.invoke_oneway(target.address, request, self.config.timeout)
+
+    async def send_batch(
+        self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: float | None = None
+    ) -> SendResult:
+        """Send messages of one topic as one batch: one queue, consecutive offsets, stored together or not at all.
+
+        returns  SendResult: ``offset`` is that of the first message, ``msg_id`` joins the ids by commas
+        raises   MessageIllegal for an empty batch, mixed topics, delayed messages, or too many bytes in all
+        """
+        batch = batch_list(messages)
+        for message in batch:
+            self.check(message)
+        topic, message_group = batch[0].topic, batch[0].message_group
+        ids = [new_uniq_key() for _ in batch]
+        encoded = encode_batch(
+            [message.body for message in batch],
+            [property_text(message, msg_id).encode() for message, msg_id in zip(batch, ids, strict=True)],
+            [message.flag for message in batch],
+        )
+        return await self.send_encoded_batch(topic, message_group, queue, encoded, ids, timeout)
+
+    async def send_encoded_batch(
+        self,
+        topic: str,
+        message_group: str | None,
+        queue: MessageQueue | None,
+        body: bytes,
+        ids: Sequence[str],
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send a batch body (wire specification §5.1) whose messages have the given ids."""
+        if len(body) > self.config.max_message_bytes:
+            raise MessageIllegal(f"a batch of {len(body)} bytes, {self.config.max_message_bytes} are allowed")
+        return await self._send(topic, message_group, queue, outgoing_batch(body, ids), timeout)
+
+    async def _send(
+        self,
+        topic: str,
+        message_group: str | None,
+        queue: MessageQueue | None,
+        outgoing: Outgoing,
+        timeout: float | None,
+    ) -> SendResult:
+        """Try brokers until one stores the message, the attempts are used up, or the time is."""
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+        monotonic = self._clock.monotonic
+        if timeout is None:
+            timeout = self.config.timeout
+        elif not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise ConfigError(f"timeout is seconds above 0, got {timeout!r}")
+        end = monotonic() + timeout
+        attempts: Attempts | None = None
+        result: SendResult | None = None
+        while True:
+            publisher = self._publishers.find(topic)
+            if publisher is None:
+                publisher = await self.publisher(topic, end - monotonic())
+            target = self.target(publisher, message_group, queue, () if attempts is None else attempts.avoid)
+            if target is None:  # a new route has none but those that failed
+                assert attempts is not None, "without an attempt no broker is avoided"
+                attempts.avoid.clear()
+                continue
+            failure: RocketError | None = None
+            try:
+                result = await self.attempt(target, outgoing, end - monotonic())
+                if result.status is SendStatus.SEND_OK or not self.config.retry_another_broker_when_not_store_ok:
+                    return result
+            except RocketError as error:
+                failure = error
+            fixed = message_group is not None or queue is not None
+            attempts = attempts or Attempts(topic, 0 if fixed else self.config.retries)
+            if not await self.another_follows(attempts, target, failure, end, fixed=fixed):
+                break
+        if result is not None:
+            return result
+        raise attempts.error(timeout)
+
+    async def another_follows(
+        self, attempts: Attempts, target: SendTarget, error: RocketError | None, end: float, *, fixed: bool
+    ) -> bool:
+        """Say whether another attempt may follow one that failed; where it may, it is time for it now.
+
+        error  None: the broker has the message, but not as safely as asked
+        end    monotonic seconds
+        fixed  whether the message belongs to one queue
+        """
+        topic, monotonic = target.queue.topic, self._clock.monotonic
+        if error is None:
+            again = attempts.not_safe(target)
+        else:
+            logger.debug("send failed topic=%s address=%s error=%s", topic, target.address, error)
+            again = attempts.failed(target, error)
+            if again and error.refresh_route and monotonic() < end:
+                await self.refresh_route(topic, end - monotonic())
+        publisher = self.find_publisher(topic)
+        if again and (
+            fixed or publisher is None or all(each.broker_number in attempts.avoid for each in publisher.targets)
+        ):
+            pause = attempts.pause()
+            again = monotonic() + pause < end
+            if again:
+                await self._runtime.pause(pause)
+        return again and monotonic() < end
 
     async def publisher(self, topic: str, timeout: float | None = None) -> TopicPublisher:
         """Return the publisher of a topic's newest route; raises RouteNotFound without a writable queue."""
@@ -71,14 +280,14 @@ class Sender:
             message.check(self.config.max_message_bytes)
             self._checked_topics.add(topic)
 
-    async def packed(self, body: bytes) -> tuple[bytes, int]:
-        """Return the body to send and its system flag: compressed, if that makes it shorter."""
-        kind, level = self._compression, self.config.compression_level
+    async def compressed(self, outgoing: Outgoing) -> Outgoing:
+        """Return what is sent with a compressed body, if that is shorter."""
+        body, kind, level = outgoing.body, self._compression, self.config.compression_level
         if len(body) < _OFFLOAD_BYTES:
             short = compress(body, kind, level)
         else:
             short = await self._runtime.offload(compress, body, kind, level)
-        return (short, kind.sys_flag) if len(short) < len(body) else (body, 0)
+        return outgoing._replace(body=short, sys_flag=kind.sys_flag) if len(short) < len(body) else outgoing
 
     def target(
         self,
@@ -97,25 +306,14 @@ class Sender:
         target = self._publishers.fixed_target(publisher, message_group, queue)
         return None if target.broker_number in avoid or target.address in full else target
 
-    async def attempt(
-        self,
-        target: SendTarget,
-        body: bytes,
-        properties: str,
-        msg_id: str,
-        timeout: float,
-        *,
-        sys_flag: int = 0,
-        flag: int = 0,
-        batch: bool = False,
-    ) -> SendResult:
+    async def attempt(self, target: SendTarget, outgoing: Outgoing, timeout: float) -> SendResult:
         """Send once; raises what the transport or the broker says against it."""
         clock, publishers = self._clock, self._publishers
-        request = target.request(body, properties, clock.time_millis(), sys_flag=sys_flag, flag=flag, batch=batch)
+        request = target.request(outgoing, clock.time_millis())
         started = clock.monotonic() if publishers.timing else 0.0
         try:
             response = await self._remoting.invoke(target.address, request, timeout)
-            result = send_result(response, target, msg_id)
+            result = send_result(response, target, outgoing.msg_id)
         except RocketError as error:
             publishers.failed(target, error)
             raise

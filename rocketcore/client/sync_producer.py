@@ -1,6 +1,6 @@
 """The blocking producer: same names as in ``rocketcore.aio``, no logic of its own.
 
-It runs the coroutines of ``ProducerLogic`` on the calling thread, over connections that block; one daemon thread sends
+It runs the coroutines of ``Sender`` on the calling thread, over connections that block; one daemon thread sends
 heartbeats and refreshes routes. ``send_nowait`` needs something that goes on by itself: an event loop on a daemon
 thread, with connections of its own but the same identity, routes and table of faults.
 
@@ -13,20 +13,20 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from rocketcore.client.accumulator import Accumulator
+from rocketcore.client.blocking import blocking
 from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, producer_config
 from rocketcore.client.future import SendFuture
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, make_message
 from rocketcore.client.process import close_forgotten, watch
-from rocketcore.client.producer import ProducerLogic
 from rocketcore.client.runtime import LOOP_BESIDE_THREADS, THREADS, LoopThread
+from rocketcore.client.sender import Sender
 from rocketcore.errors import ClientClosed, ConfigError, SendsFailed
-from rocketcore.message import Message, MessageQueue, SendResult
+from rocketcore.message import Message, MessageQueue
 from rocketcore.service import PeriodicThread
 from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
 from rocketcore.transport.client import RemotingClient
@@ -51,7 +51,7 @@ class _Workings:
         self.closed = False
         self.nowait: _Nowait | None = None
         self._remoting = BlockingRemotingClient(name="producer", **config.remoting)
-        self.logic = ProducerLogic(config, ClientInstance(config, BlockingChannelAdapter(self._remoting), THREADS))
+        self.logic = Sender(config, ClientInstance(config, BlockingChannelAdapter(self._remoting), THREADS))
         interval = min(config.route_interval, config.heartbeat_interval)
         self._housekeeping = PeriodicThread(
             "producer-housekeeping", self._keep_house, interval, initial_delay=HOUSEKEEPING_DELAY
@@ -108,7 +108,7 @@ class _Workings:
 class _Nowait:
     """What sends the messages of ``send_nowait``: an accumulator on a loop, and connections of that loop."""
 
-    def __init__(self, config: ProducerConfig, logic: ProducerLogic) -> None:
+    def __init__(self, config: ProducerConfig, logic: Sender) -> None:
         self._thread = LoopThread("producer-nowait")
         try:
             self._remoting, self.accumulator = self._thread.run(self._open(config, logic))
@@ -117,7 +117,7 @@ class _Nowait:
             raise
 
     @staticmethod
-    async def _open(config: ProducerConfig, logic: ProducerLogic) -> tuple[RemotingClient, Accumulator]:
+    async def _open(config: ProducerConfig, logic: Sender) -> tuple[RemotingClient, Accumulator]:
         remoting = RemotingClient(name="producer-nowait", **config.remoting)
         return remoting, Accumulator(logic.beside(remoting, LOOP_BESIDE_THREADS), config)
 
@@ -195,75 +195,17 @@ class Producer:
         """Begin heartbeats and route refresh; a second call does nothing."""
         self._workings.start()
 
-    def _logic(self) -> ProducerLogic:
+    _run = staticmethod(run_sync)
+
+    def _logic(self) -> Sender:
         workings = self._workings
         if not workings.started:
             workings.start()
         return workings.logic
 
-    @overload
-    def send(
-        self, topic: Message, *, queue: MessageQueue | None = None, timeout: float | None = None
-    ) -> SendResult: ...
-
-    @overload
-    def send(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        queue: MessageQueue | None = None,
-        timeout: float | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> SendResult: ...
-
-    def send(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        timeout: float | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> SendResult:
-        """Send a message and wait until the broker has stored it (Java: ``send``).
-
-        topic, body  a topic and a body, with the options of ``Message``; or a ``Message`` alone
-        queue        the queue to send to; without it and without ``message_group`` the queues take turns
-        timeout      seconds for the whole call, retries included; default: the producer's
-        returns      SendResult; its status can be other than SEND_OK: stored, but not yet as safely as asked
-        raises       MessageIllegal, RouteNotFound, TransportError (RequestTimeout), the broker's refusal (BrokerError)
-        """
-        return run_sync(self._logic().send_message(make_message("send", topic, body, options), queue, timeout))
-
-    @overload
-    def send_oneway(self, topic: Message, *, queue: MessageQueue | None = None) -> None: ...
-
-    @overload
-    def send_oneway(
-        self, topic: str, body: Body, *, queue: MessageQueue | None = None, **options: Unpack[MessageOptions]
-    ) -> None: ...
-
-    def send_oneway(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> None:
-        """Send a message without waiting for an answer; it may be lost, and no one will know."""
-        run_sync(self._logic().send_oneway_message(make_message("send_oneway", topic, body, options), queue))
-
-    def send_batch(
-        self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: float | None = None
-    ) -> SendResult:
-        """Send messages of one topic as one batch: one queue, consecutive offsets, stored together or not at all.
-
-        returns  SendResult: ``offset`` is that of the first message, ``msg_id`` joins the ids by commas
-        raises   as ``send``; MessageIllegal for what cannot be one batch
-        """
-        return run_sync(self._logic().send_batch(messages, queue=queue, timeout=timeout))
+    send = blocking(Sender.send)
+    send_oneway = blocking(Sender.send_oneway)
+    send_batch = blocking(Sender.send_batch)
 
     def send_arrow(
         self, topic: str, record_batch: pyarrow.RecordBatch | pyarrow.Table, **columns: Unpack[ArrowColumns]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from rocketcore.client.arrow_ranges import Position, QueueRange
     from rocketcore.client.arrow_reader import ReadSettings
-    from rocketcore.client.arrow_retries import Retries
+    from rocketcore.client.attempts import Retries
     from rocketcore.client.instance import ClientInstance
     from rocketcore.transport.client import Remoting
 
@@ -102,11 +102,11 @@ class RocketMQReader(DataSourceReader):
                 yield from self._read(portion)
 
     def _read(self, portion: QueueRange) -> Iterator[RecordBatch]:
-        from rocketcore.client.arrow_reader import QueueReader
+        from rocketcore.client.arrow_reader import RangeReader
         from rocketcore.spark.connection import connect
 
         connection = connect(self._options)
-        reader = QueueReader(connection.instance, portion, self._settings())
+        reader = RangeReader(connection.instance, portion, self._settings())
         try:
             connection.run(reader.open())
             # Decoded on this thread: the connections' thread pulls meanwhile.
@@ -197,9 +197,10 @@ def clamp_range(wanted: QueueRange, held: QueueRange, *, fail_on_data_loss: bool
 
 async def _plan(instance: ClientInstance, options: SourceOptions, settings: ReadSettings) -> list[QueueRange]:
     from rocketcore.client.arrow_ranges import find_range
-    from rocketcore.client.arrow_retries import Retries, until_answered
+    from rocketcore.client.attempts import Retries, until_answered
 
-    retries = Retries(options.fetch_timeout, instance.clock)
+    # Who waits for a plan sees nothing else.
+    retries = Retries(options.fetch_timeout, instance.clock, level=logging.WARNING)
     queues = await _queues(instance, options, retries)
     for name, offsets in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
         if not isinstance(offsets, str) and (strangers := sorted(set(offsets) - set(queues))):
@@ -229,7 +230,7 @@ async def _check_pulls(
 ) -> None:
     """Pull once from each broker as the tasks will; raises ConfigError naming the option that it does not take."""
     from rocketcore.client.arrow_reader import probe
-    from rocketcore.client.arrow_retries import until_answered
+    from rocketcore.client.attempts import until_answered
 
     for queue in {queue.broker: queue for queue in queues}.values():
         try:
@@ -279,7 +280,7 @@ async def _queues(instance: ClientInstance, options: SourceOptions, retries: Ret
 
 async def _readable(instance: ClientInstance, topic: str, timeout: float, retries: Retries) -> tuple[MessageQueue, ...]:
     """Return a topic's queues by its route of now."""
-    from rocketcore.client.arrow_retries import newest_route
+    from rocketcore.client.attempts import newest_route
 
     return (await newest_route(instance, topic, timeout, retries)).subscribe
 

@@ -54,7 +54,7 @@ def plan_queues(options: SinkOptions) -> Queues:
 
     raises  ConfigError when the topic of the options does not exist, and is not to be created
     """
-    from rocketcore.client.arrow_retries import Retries, newest_route
+    from rocketcore.client.attempts import Retries, newest_route
     from rocketcore.spark.connection import connect
 
     if options.topic is None:
@@ -62,7 +62,7 @@ def plan_queues(options: SinkOptions) -> Queues:
     connection = connect(options)
     ordered = options.queue_selector == "hash"
     try:
-        retries = Retries(options.delivery_timeout, connection.instance.clock)
+        retries = Retries(options.delivery_timeout, connection.instance.clock, level=logging.WARNING)
         route = connection.run(newest_route(connection.instance, options.topic, options.request_timeout, retries))
     except NoBrokerRegistered as error:
         raise ConfigError(f"option topic: {error}") from None
@@ -126,7 +126,7 @@ class RocketMQWriter(DataSourceArrowWriter):
     def _sender(self, connection: Connection, partition: int) -> RecordBatchSender:
         from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings
         from rocketcore.client.config import ProducerConfig
-        from rocketcore.client.producer import ProducerLogic
+        from rocketcore.client.sender import Sender
 
         options = self._options
         config = ProducerConfig(
@@ -152,7 +152,7 @@ class RocketMQWriter(DataSourceArrowWriter):
             timeout=options.send_timeout,
             delivery_timeout=options.delivery_timeout,
         )
-        return RecordBatchSender(ProducerLogic(config, connection.instance), settings)
+        return RecordBatchSender(Sender(config, connection.instance), settings)
 
     def _renamed(self, batch: RecordBatch) -> RecordBatch:
         """Return a record batch with the columns that a message has, under the names that they have there."""

@@ -234,7 +234,7 @@ def test_a_write_is_planned_once_a_broker_is_back(tmp_path: Path) -> None:
             admin.create_topic("T", queues=1)
         cluster.stop_broker()
         start = threading.Thread(target=cluster.start_broker)
-        with at_log("rocketcore.client.arrow_retries", "no broker is registered", start.start):
+        with at_log("rocketcore.client.attempts", "no broker is registered", start.start):
             planned(options_for(cluster, "T")).write(iter([batch(0, 10)]))
         start.join(30)
         cluster.stop_broker()

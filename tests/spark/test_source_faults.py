@@ -19,7 +19,7 @@ from rocketcore.admin.client import Admin
 from rocketcore.client import api
 from rocketcore.client.api import PullResult, PullStatus
 from rocketcore.client.arrow_ranges import QueueRange
-from rocketcore.client.arrow_reader import QueueReader, ReadSettings
+from rocketcore.client.arrow_reader import RangeReader, ReadSettings
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.runtime import THREADS
 from rocketcore.errors import ConfigError, OffsetOutOfRange, RequestTimeout, TransportError
@@ -94,7 +94,7 @@ def test_a_read_is_planned_once_a_broker_answers(cluster: LocalCluster, make_top
         moves.clear()
         address_map = f'{{"{address_of}": "{address}"}}'
         source = reader(cluster, topic, brokerAddressMap=address_map, requestTimeoutMs="200")
-        with at_log("rocketcore.client.arrow_retries", "no answer within", moves.set):
+        with at_log("rocketcore.client.attempts", "no answer within", moves.set):
             found = [int(body) for batch in batches(source) for body in batch["body"].to_pylist()]
         assert sorted(found) == list(range(100))
         moves.clear()
@@ -110,7 +110,7 @@ def test_a_read_is_planned_once_a_broker_is_back(tmp_path: Path) -> None:
         fill(cluster, "T", ["a", "b"])
         cluster.stop_broker()
         start = threading.Thread(target=cluster.start_broker)
-        with at_log("rocketcore.client.arrow_retries", "no broker is registered", start.start):
+        with at_log("rocketcore.client.attempts", "no broker is registered", start.start):
             source = reader(cluster, "T", requestTimeoutMs="5001")  # a connection of its own, that knows no route
             assert sum(batch.num_rows for batch in batches(source)) == 2
         start.join(30)
@@ -156,7 +156,7 @@ def test_a_slave_that_lags_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(api, "pull_message", pull_message)
     instance = SimpleNamespace(routes=Routes(), remoting=None, clock=ManualClock(), runtime=THREADS)
-    pulls = QueueReader(cast(ClientInstance, instance), QueueRange(queue, 0, 10), ReadSettings(), concurrent=False)
+    pulls = RangeReader(cast(ClientInstance, instance), QueueRange(queue, 0, 10), ReadSettings(), concurrent=False)
     answers = run_sync(pulls.next_answers())
     assert [(answer.begin, answer.end) for answer in answers] == [(0, 8), (8, 10)]
     assert asked == [("master", 0), ("slave", 8), ("master", 8)]
@@ -193,7 +193,7 @@ def test_a_queue_that_its_broker_is_at_is_waited_for(
     monkeypatch.setattr(api, "pull_message", pull_message)
     settings = ReadSettings(fail_on_data_loss=False)
     portion = QueueRange(MessageQueue("T", "broker-a", 0), 0, 10)
-    pulls = QueueReader(cast(ClientInstance, instance), portion, settings, concurrent=False)
+    pulls = RangeReader(cast(ClientInstance, instance), portion, settings, concurrent=False)
     with caplog.at_level("WARNING"):
         answers = run_sync(pulls.next_answers())
     late = silent_seconds > settings.fetch_timeout

@@ -16,8 +16,8 @@ from rocketcore.client.accumulator import Accumulator
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.future import SendFuture
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.producer import ProducerLogic
 from rocketcore.client.runtime import ASYNCIO
+from rocketcore.client.sender import Sender
 from rocketcore.codes import RequestCode
 from rocketcore.errors import (
     ClientClosed,
@@ -56,21 +56,21 @@ class Gate(FakeRemoting):
         return await super().invoke(address, command, timeout)
 
 
-Body = Callable[[Gate, ProducerLogic, Accumulator], Awaitable[None]]
+Body = Callable[[Gate, Sender, Accumulator], Awaitable[None]]
 
 
 def run(body: Body, *, make: Callable[[], Gate] | None = None, **settings: Any) -> None:
     async def main() -> None:
         config = ProducerConfig(**{"linger": 0.001, **settings})
         remoting = (make or Gate)()
-        logic = ProducerLogic(config, ClientInstance(config, remoting, ASYNCIO))
+        logic = Sender(config, ClientInstance(config, remoting, ASYNCIO))
         async with asyncio.timeout(10):
             await body(remoting, logic, Accumulator(logic, config))
 
     asyncio.run(main())
 
 
-async def append(accumulator: Accumulator, logic: ProducerLogic, message: Message) -> SendFuture:
+async def append(accumulator: Accumulator, logic: Sender, message: Message) -> SendFuture:
     future = accumulator.append(message)
     assert future is not None
     return future
@@ -83,7 +83,7 @@ def sizes(remoting: Gate) -> list[tuple[str, int, int]]:
 
 
 def test_messages_of_a_topic_leave_as_one_batch_with_their_own_results() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.serve = lambda address, request: batch_answer(request, 3)
         remoting.open.set()
         futures = [await append(accumulator, logic, Message("T", f"m{i}")) for i in range(3)]
@@ -106,7 +106,7 @@ def batch_answer(request: RemotingCommand, count: int) -> Outcome:
 
 
 def test_topics_and_queues_do_not_share_a_batch() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         for message in (
             Message("T", b"1"),
@@ -122,7 +122,7 @@ def test_topics_and_queues_do_not_share_a_batch() -> None:
 
 
 def test_a_full_batch_does_not_linger() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         futures = [await append(accumulator, logic, Message("T", b"x")) for _ in range(4)]
         await asyncio.gather(*futures)
@@ -132,7 +132,7 @@ def test_a_full_batch_does_not_linger() -> None:
 
 
 def test_bytes_bound_a_batch() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         for _ in range(10):
             await append(accumulator, logic, Message("T", b"x" * 400))
@@ -144,7 +144,7 @@ def test_bytes_bound_a_batch() -> None:
 
 
 def test_batches_of_one_queue_leave_one_after_the_other() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         await logic.publisher("T")
         for i in range(12):
             await append(accumulator, logic, Message("T", f"{i:02}", message_group="g"))
@@ -163,7 +163,7 @@ def test_batches_of_one_queue_leave_one_after_the_other() -> None:
 
 
 def test_batches_of_a_topic_leave_side_by_side_up_to_a_limit() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         for _ in range(20):
             await append(accumulator, logic, Message("T", b"x"))
         await asyncio.sleep(0.02)
@@ -176,7 +176,7 @@ def test_batches_of_a_topic_leave_side_by_side_up_to_a_limit() -> None:
 
 
 def test_a_full_buffer_refuses_until_an_answer_came() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         accepted = 0
         while accumulator.append(Message("T", b"x" * 300)) is not None:
             accepted += 1
@@ -192,7 +192,7 @@ def test_a_full_buffer_refuses_until_an_answer_came() -> None:
 
 
 def test_a_delayed_message_leaves_alone() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         await append(accumulator, logic, Message("T", b"x"))
         await append(accumulator, logic, Message("T", b"later", delay_level=3))
@@ -204,7 +204,7 @@ def test_a_delayed_message_leaves_alone() -> None:
 
 
 def test_a_refusal_reaches_every_future_of_the_batch() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.serve = lambda address, request: RemotingCommand.response(request, 13, "illegal")
         remoting.open.set()
         futures = [await append(accumulator, logic, Message("T", b"x")) for _ in range(2)]
@@ -217,7 +217,7 @@ def test_a_refusal_reaches_every_future_of_the_batch() -> None:
 
 
 def test_result_must_not_block_the_loop() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         future = await append(accumulator, logic, Message("T", b"x"))
         with pytest.raises(ConfigError, match="await"):
             future.result()
@@ -229,7 +229,7 @@ def test_result_must_not_block_the_loop() -> None:
 
 
 def test_callbacks_run_once_whenever_they_are_added() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         called: list[str] = []
         future = await append(accumulator, logic, Message("T", b"x"))
         future.add_done_callback(lambda done: called.append(done.msg_id))
@@ -242,7 +242,7 @@ def test_callbacks_run_once_whenever_they_are_added() -> None:
 
 
 def test_threads_append_wait_for_room_and_for_results() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         futures: list[SendFuture] = []
 
         def work() -> None:
@@ -266,7 +266,7 @@ def test_threads_append_wait_for_room_and_for_results() -> None:
 
 
 def test_a_thread_waits_at_most_its_timeout() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         future = await append(accumulator, logic, Message("T", b"x"))
         with pytest.raises(RequestTimeout):
             await asyncio.to_thread(future.result, 0.01)
@@ -277,7 +277,7 @@ def test_a_thread_waits_at_most_its_timeout() -> None:
 
 
 def test_close_sends_what_waits_and_refuses_more() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         future = await append(accumulator, logic, Message("T", b"x"))
         await accumulator.close()
@@ -289,7 +289,7 @@ def test_close_sends_what_waits_and_refuses_more() -> None:
 
 
 def test_a_given_queue_is_kept() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         queue = MessageQueue("T", "a", 2)
         future = accumulator.append(Message("T", b"x"), queue)
@@ -337,7 +337,7 @@ class SilentAlone(Silent):
 
 
 def test_a_failure_of_any_kind_is_the_outcome() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         def broken(*_: object, **__: object) -> bytes:
             raise OverflowError("too large")
 
@@ -356,7 +356,7 @@ def test_a_failure_of_any_kind_is_the_outcome() -> None:
 
 @pytest.mark.parametrize("stop", [SystemExit(3), KeyboardInterrupt()])
 def test_a_hook_or_selector_that_ends_the_program_ends_no_other_send(stop: BaseException) -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         outcomes: list[BaseException | None] = [stop, None]
 
@@ -376,7 +376,7 @@ def test_a_hook_or_selector_that_ends_the_program_ends_no_other_send(stop: BaseE
 
 
 def test_a_broker_that_is_silent_holds_up_no_other() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         await logic.publisher("T")
         to_silent, to_other = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
         stuck = []
@@ -401,7 +401,7 @@ def test_a_broker_that_is_silent_holds_up_no_other() -> None:
 
 
 def test_a_message_whose_broker_is_silent_is_sent_to_another() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         futures = [await append(accumulator, logic, Message("T", b"x")) for _ in range(4)]
         assert {(await future).queue.broker for future in futures} == {"b"}
 
@@ -413,7 +413,7 @@ def refused(address: str, request: RemotingCommand) -> Outcome:
 
 
 def test_a_broker_that_comes_back_in_time_gets_what_was_sent_meanwhile() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         attempts = 0
 
@@ -433,7 +433,7 @@ def test_a_broker_that_comes_back_in_time_gets_what_was_sent_meanwhile() -> None
 
 
 def test_what_fails_is_told_once_by_whoever_asks_first(caplog: pytest.LogCaptureFixture) -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         remoting.serve = refused
         said = r"send to topic 'T': \d+ attempts?: a \(a:1\) Connection refused"
@@ -455,7 +455,7 @@ def test_what_fails_is_told_once_by_whoever_asks_first(caplog: pytest.LogCapture
 
 
 def test_time_is_counted_from_the_append() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         await logic.publisher("T")
         messages = [Message("T", f"{i}", message_group="g") for i in range(20)]
         futures = [await append(accumulator, logic, message) for message in messages]
@@ -470,7 +470,7 @@ def test_time_is_counted_from_the_append() -> None:
 
 
 def test_a_topic_without_a_route_fails_in_time() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         with pytest.raises(RouteNotFound, match="'Nowhere'"):
             await (await append(accumulator, logic, Message("Nowhere", b"x")))
@@ -483,7 +483,7 @@ def test_a_topic_without_a_route_fails_in_time() -> None:
 
 
 def test_messages_keep_their_order_while_their_queue_is_not_known() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         futures = [await append(accumulator, logic, Message("T", f"{i:02}", message_group="g")) for i in range(3)]
         await asyncio.sleep(0)
@@ -500,7 +500,7 @@ def test_messages_keep_their_order_while_their_queue_is_not_known() -> None:
 
 
 def test_a_queue_that_is_away_for_a_while_gets_its_messages() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         remoting.routes["T"] = route("a", "b")
         await logic.publisher("T")
@@ -514,7 +514,7 @@ def test_a_queue_that_is_away_for_a_while_gets_its_messages() -> None:
 
 
 def test_a_message_alone_does_not_linger() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         for _ in range(3):
             assert (await (await append(accumulator, logic, Message("T", b"x")))).offset == 7
@@ -523,7 +523,7 @@ def test_a_message_alone_does_not_linger() -> None:
 
 
 def test_messages_behind_others_leave_together_when_those_are_answered() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         first = await append(accumulator, logic, Message("T", b"x"))
         await remoting.begun.wait()
         others = [await append(accumulator, logic, Message("T", b"y")) for _ in range(10)]
@@ -537,7 +537,7 @@ def test_messages_behind_others_leave_together_when_those_are_answered() -> None
 
 
 def test_a_future_is_asked_as_others_are() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         futures = [await append(accumulator, logic, Message("T", b"x")) for _ in range(2)]
         assert [futures[0].cancel(), futures[0].cancelled(), futures[0].running()] == [False, False, True]
         views = [future.to_future() for future in futures]
@@ -553,7 +553,7 @@ def test_a_future_is_asked_as_others_are() -> None:
 
 
 def test_each_who_asks_gets_an_error_of_his_own() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         remoting.serve = lambda address, request: RemotingCommand.response(request, 13, "illegal")
         futures = [await append(accumulator, logic, Message("T", b"x")) for _ in range(2)]
@@ -573,7 +573,7 @@ def test_each_who_asks_gets_an_error_of_his_own() -> None:
 
 
 def test_a_callback_may_send_though_the_buffer_is_full_and_never_without_end() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         refused: list[Exception] = []
         again: list[SendFuture] = []
 
@@ -600,7 +600,7 @@ def test_a_callback_may_send_though_the_buffer_is_full_and_never_without_end() -
 
 
 def test_a_callback_that_exits_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         called: list[int] = []
         futures = [await append(accumulator, logic, Message("T", b"x")) for _ in range(3)]
         futures[0].add_done_callback(lambda done: sys.exit(3))
@@ -615,7 +615,7 @@ def test_a_callback_that_exits_ends_nothing(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_close_waits_no_longer_than_it_may() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         futures = [await append(accumulator, logic, Message("T", b"x")) for _ in range(30)]
         with pytest.raises(SendsFailed, match="30 messages"):
             await accumulator.close(0.02)
@@ -626,7 +626,7 @@ def test_close_waits_no_longer_than_it_may() -> None:
 
 
 def test_threads_that_wait_for_room_end_with_the_producer_or_the_time() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         def fill() -> Exception | None:
             try:
                 while True:
@@ -647,7 +647,7 @@ def test_threads_that_wait_for_room_end_with_the_producer_or_the_time() -> None:
     ("name", "value"), [("flag", 2**40), ("flag", "a"), ("body", 5), ("properties", {"p": "\ud800"})]
 )
 def test_a_message_that_cannot_be_sent_is_refused_before_it_joins_a_batch(name: str, value: object) -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         good = [await append(accumulator, logic, Message("T", b"x")) for _ in range(3)]
         bad = Message("T", b"x")
@@ -674,7 +674,7 @@ class Turns(Gate):
 
 
 def test_a_queue_that_gave_up_once_has_its_turn_again() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         assert isinstance(remoting, Turns)
         await logic.publisher("T")
 
@@ -700,7 +700,7 @@ def test_a_queue_that_gave_up_once_has_its_turn_again() -> None:
 
 
 def test_a_silent_broker_does_not_take_the_whole_buffer() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         await logic.publisher("T")
         to_silent, to_other = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
         stuck = []
@@ -726,7 +726,7 @@ def test_a_topic_whose_broker_is_silent_leaves_room_for_others() -> None:
             super().__init__()
             self.routes = {"T": route("a"), "U": route("a"), "V": route("b")}
 
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         for topic in ("T", "U"):
             while accumulator.append(Message(topic, b"x" * 300)) is not None:
                 pass

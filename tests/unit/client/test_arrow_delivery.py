@@ -24,10 +24,12 @@ class Logic:
     def __init__(self, *outcomes: RocketError | None) -> None:
         self.outcomes = list(outcomes)
         self.sent: list[MessageQueue] = []
-        self.instance = SimpleNamespace(clock=SYSTEM_CLOCK, runtime=self, refresh_topic=self.pause)
+        self.instance = SimpleNamespace(clock=SYSTEM_CLOCK, runtime=self, try_refresh=self.pause)
         targets = [SimpleNamespace(queue=queue, broker_number=ord(queue.broker)) for queue in QUEUES]
         self._publisher = SimpleNamespace(targets=targets, by_queue=dict(zip(QUEUES, targets, strict=True)))
         self._turn = -1
+
+    concurrent = True
 
     async def pause(self, *_: Any, **__: Any) -> None:
         """No time passes."""
@@ -56,12 +58,11 @@ class Logic:
 
 def delivery(logic: Logic, summary: SendSummary | None = None) -> Delivery:
     return Delivery(
-        logic,
+        logic,  # type: ignore[arg-type]
         summary or SendSummary(),
         timeout=1.0,
         delivery_timeout=120.0,
         max_in_flight=4,
-        concurrent=True,  # type: ignore[arg-type]
     )
 
 

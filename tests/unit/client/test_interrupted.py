@@ -14,8 +14,8 @@ from rocketcore.client.accumulator import Accumulator
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.future import SendFuture
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.producer import ProducerLogic
 from rocketcore.client.runtime import ASYNCIO, LoopThread
+from rocketcore.client.sender import Sender
 from rocketcore.codes import RequestCode
 from rocketcore.errors import ClientClosed
 from rocketcore.ids import UniqKeys
@@ -52,7 +52,7 @@ class Hosted:
         self._thread = thread
         self._count = 0
         config = ProducerConfig(linger=0.001, delivery_timeout=WAIT)
-        self._logic = ProducerLogic(config, ClientInstance(config, self.remoting, ASYNCIO))
+        self._logic = Sender(config, ClientInstance(config, self.remoting, ASYNCIO))
         self._accumulator = thread.run(self._make(config))
 
     async def _make(self, config: ProducerConfig) -> Accumulator:

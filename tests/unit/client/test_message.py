@@ -9,16 +9,16 @@ import pytest
 
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.producer import ProducerLogic
 from rocketcore.client.runtime import THREADS
+from rocketcore.client.sender import Sender
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import Message
 from rocketcore.transport.blocking.client import run_sync
 from tests.unit.client.fakes import FakeRemoting, route
 
 
-def logic(remoting: FakeRemoting) -> ProducerLogic:
-    return ProducerLogic(ProducerConfig(), ClientInstance(ProducerConfig(), remoting, THREADS))
+def logic(remoting: FakeRemoting) -> Sender:
+    return Sender(ProducerConfig(), ClientInstance(ProducerConfig(), remoting, THREADS))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from rocketcore.client.config import ClientConfig, ProducerConfig
 from rocketcore.client.instance import HOLD_SECONDS, ClientInstance
 from rocketcore.client.name_servers import NameServerList
-from rocketcore.client.producer import ProducerLogic
+from rocketcore.client.sender import Sender
 from rocketcore.codes import AUTO_CREATE_TOPIC, RequestCode, ResponseCode
 from rocketcore.errors import (
     BrokerSystemError,
@@ -111,10 +111,10 @@ def brokers(instance: ClientInstance, topic: str = "T") -> list[str]:
     return sorted({queue.broker for queue in found.publish})
 
 
-def producer(network: Network, runtime: ManualRuntime) -> ProducerLogic:
+def producer(network: Network, runtime: ManualRuntime) -> Sender:
     config = ProducerConfig(namesrv=tuple(network.name_servers))
     instance = ClientInstance(config, network, runtime, clock=network.clock, rng=InOrder(1))
-    return ProducerLogic(config, instance, network.clock)
+    return Sender(config, instance, network.clock)
 
 
 FULL = {"T": route("a", "b", "c")}

@@ -10,7 +10,7 @@ import pytest
 
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.producer import ProducerLogic
+from rocketcore.client.sender import Sender
 from rocketcore.codes import AUTO_CREATE_TOPIC, RequestCode, ResponseCode
 from rocketcore.errors import (
     BrokerError,
@@ -36,10 +36,10 @@ ONE = {"T": route("a")}
 TWO = {"T": route("a", "b")}
 
 
-def producer(remoting: FakeRemoting, config: ProducerConfig | None = None) -> ProducerLogic:
+def producer(remoting: FakeRemoting, config: ProducerConfig | None = None) -> Sender:
     config = config or ProducerConfig(group="pg")
     runtime = ManualRuntime(remoting.clock)
-    return ProducerLogic(config, ClientInstance(config, remoting, runtime, clock=remoting.clock), remoting.clock)
+    return Sender(config, ClientInstance(config, remoting, runtime, clock=remoting.clock), remoting.clock)
 
 
 def failing(*outcomes: Callable[[RemotingCommand], Outcome]) -> Callable[[str, RemotingCommand], Outcome]:

@@ -9,8 +9,8 @@ import pytest
 from rocketcore.client.accumulator import Accumulator
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.producer import ProducerLogic
 from rocketcore.client.runtime import ASYNCIO
+from rocketcore.client.sender import Sender
 from rocketcore.codes import RequestCode
 from rocketcore.errors import ClientClosed, ConnectError, ForkedClient, RequestTimeout, SendsFailed
 from rocketcore.message import Message
@@ -29,7 +29,7 @@ class NoNewRoute(Gate):
 
 
 def test_a_failure_between_two_attempts_is_the_outcome() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         remoting.serve = no_connection
         future = await append(accumulator, logic, Message("T", b"x", message_group="g"))
@@ -47,7 +47,7 @@ def no_connection(address: str, request: RemotingCommand) -> Outcome:
 
 
 def test_a_batch_that_is_nowhere_fails_in_time() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         lost = await append(accumulator, logic, Message("T", b"x"))
         accumulator._take_in()
         accumulator._open.clear()
@@ -59,7 +59,7 @@ def test_a_batch_that_is_nowhere_fails_in_time() -> None:
 
 
 def test_what_a_broker_may_have_is_not_said_to_be_unsent() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         futures = [await append(accumulator, logic, Message("T", b"x", message_group="g")) for _ in range(2)]
         await remoting.begun.wait()
         with pytest.raises(SendsFailed):
@@ -72,7 +72,7 @@ def test_what_a_broker_may_have_is_not_said_to_be_unsent() -> None:
 
 
 def test_a_failed_future_keeps_no_body() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         def broken(*_: object, **__: object) -> bytes:
             try:
                 raise KeyError("inner")
@@ -92,7 +92,7 @@ def test_a_failed_future_keeps_no_body() -> None:
 
 
 def test_a_waiter_whose_loop_has_ended_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         future = await append(accumulator, logic, Message("T", b"x"))
 
         async def give_up() -> None:
@@ -112,7 +112,7 @@ def test_a_callback_ends_the_thread_that_it_is_called_on(stop: type[BaseExceptio
     def end(_: object) -> None:
         raise stop
 
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         future = await append(accumulator, logic, Message("T", b"x"))
         await future
@@ -132,7 +132,7 @@ def test_a_callback_ends_the_thread_that_it_is_called_on(stop: type[BaseExceptio
 
 
 def test_a_child_is_told_that_its_parent_sends(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         future = await append(accumulator, logic, Message("T", b"x"))
         with monkeypatch.context() as patch:
             patch.setattr("os.getpid", lambda: -1)
@@ -158,7 +158,7 @@ def test_a_selector_that_exits_ends_no_other_send(end: type[BaseException]) -> N
             raise end
         return 0
 
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         remoting.open.set()
         bad = await append(accumulator, logic, Message("T", b"x", message_group="bad"))  # the route is not known yet
         good = await append(accumulator, logic, Message("T", b"x", message_group="good"))
@@ -172,7 +172,7 @@ def test_a_selector_that_exits_ends_no_other_send(end: type[BaseException]) -> N
 
 
 def test_a_queue_of_a_wrong_type_is_refused_at_once() -> None:
-    async def body(remoting: Gate, logic: ProducerLogic, accumulator: Accumulator) -> None:
+    async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
         with pytest.raises(TypeError, match="queue is a MessageQueue, got str"):
             accumulator.append(Message("T", b"x"), "T")  # type: ignore[arg-type]
         await accumulator.flush()
@@ -183,7 +183,7 @@ def test_a_queue_of_a_wrong_type_is_refused_at_once() -> None:
 def test_a_loop_that_has_ended_is_told_as_such() -> None:
     async def make() -> Accumulator:
         config = ProducerConfig()
-        return Accumulator(ProducerLogic(config, ClientInstance(config, Gate(), ASYNCIO)), config)
+        return Accumulator(Sender(config, ClientInstance(config, Gate(), ASYNCIO)), config)
 
     accumulator = asyncio.run(make())
     for _ in range(2):
