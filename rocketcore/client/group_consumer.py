@@ -21,7 +21,6 @@ from rocketcore.client.config import ConsumerConfig, StartFrom
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.offset_store import (
     LocalOffsetStore,
-    OffsetStore,
     RemoteOffsetStore,
     find_offset,
     local_offset_path,
@@ -31,30 +30,20 @@ from rocketcore.client.queue_reader import QueueReader
 from rocketcore.client.rebalance import Rebalancer
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import serve_broker_requests
-from rocketcore.client.trouble import Gaps, Troubles, find_filter_refusal
-from rocketcore.codes import RETRY_TOPIC_PREFIX, PullSysFlag
+from rocketcore.client.subscriber import JOIN_PATIENCE, Subscriber
+from rocketcore.client.trouble import find_filter_refusal
+from rocketcore.codes import RETRY_TOPIC_PREFIX
 from rocketcore.errors import (
     BrokerError,
-    BrokerSystemError,
     ClientClosed,
     ClientError,
     ConfigError,
-    GroupNotExist,
-    NoPermission,
     RequestTimeout,
     RocketError,
-    SubscriptionParseFailed,
     TransportError,
 )
-from rocketcore.filter import SQL92, TAG
-from rocketcore.message import MessageQueue, ReceivedMessage
-from rocketcore.naming import check_topic
-from rocketcore.protocol.bodies.client import CMResult, ProcessQueueInfo
+from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies.heartbeat import (
-    ConsumeFromWhere,
-    ConsumerData,
-    ConsumeType,
-    MessageModel,
     SubscriptionData,
 )
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, PeriodicTask
@@ -66,57 +55,28 @@ logger = logging.getLogger(__name__)
 
 UNBALANCED_INTERVAL: Final = 1.0
 FIRST_REFRESH: Final = 1.0
-JOIN_PATIENCE: Final = 5.0
-"""Seconds that a broker may take to know a member of a group."""
 LOCK_PATIENCE: Final = 60.0
 STORE_FIRST_TIMEOUT: Final = 1.0
 """What a broker that hangs may delay a rebalance by."""
 RETRY_TOPIC_PATIENCE: Final = 60.0
-_REFUSALS: Final = (SubscriptionParseFailed, NoPermission, GroupNotExist)
-"""Answers to a pull that waiting does not change: somebody has to."""
 BROADCAST_INSTANCE_NAME: Final = "DEFAULT"
 
-_START_FROM: Final = {
-    "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-    "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-}
 
-
-class GroupConsumer:
+class GroupConsumer(Subscriber):
     """A member of a consumer group, on one event loop."""
 
-    consume_type = ConsumeType.CONSUME_PASSIVELY
-    pull_flags = int(PullSysFlag.SUSPEND)
-
     def __init__(self, config: ConsumerConfig, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.config = config
-        self.group = config.group
-        self.clock = clock
-        self._subscriptions: dict[str, SubscriptionData] = {}
+        super().__init__(config, clock)
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._tasks: list[PeriodicTask] = []
         self._backoff = Backoff(UNBALANCED_INTERVAL, max(UNBALANCED_INTERVAL, config.rebalance_interval))
         self._next_try: asyncio.TimerHandle | None = None
-        self._started = False
-        self._closed = False
         self._ended = asyncio.Event()
-        self._news = asyncio.Event()
-        """Set when who waits for this consumer may have something to see."""
-        self._troubles = Troubles(config.group)
-        self.gaps = Gaps(config.group)
-        self._refusals: dict[object, RocketError] = {}
-        """What brokers refuse whatever we wait: by queue, or by topic for a filter that was asked about."""
         self._store_first = False
         self._shared: set[str] = set()
         """Topics whose share of queues this member has had."""
-        self.started_at = 0
 
     # Life
-
-    @property
-    def client_id(self) -> str:
-        """The name under which brokers know this consumer; after it started."""
-        return self.instance.client_id
 
     async def __aenter__(self) -> Self:
         try:
@@ -146,7 +106,7 @@ class GroupConsumer:
         name = BROADCAST_INSTANCE_NAME if config.broadcast else ""
         self.instance = ClientInstance(config, self._remoting, ASYNCIO, instance_name=name)
         self.instance.register_consumer(self)
-        self.offsets: OffsetStore = (
+        self.offsets = (
             LocalOffsetStore(local_offset_path(config.offset_store_path, self.client_id, self.group))
             if config.broadcast
             else RemoteOffsetStore(self.instance, self.group)
@@ -234,16 +194,6 @@ class GroupConsumer:
         if not self._readers and not self.topics() and not self._closed:
             raise ConfigError(f"the consumer of group {self.group!r} has no subscription: it would receive nothing")
 
-    def refused(self, what: object, error: RocketError) -> None:
-        """Take notice that a broker refuses what waiting does not change: who waits for messages gets the error."""
-        self._refusals[what] = error
-        self._news.set()
-
-    def raise_refusal(self) -> None:
-        """Raise what a broker refuses at the moment."""
-        for error in self._refusals.values():
-            raise error.with_traceback(None)
-
     async def close(self) -> None:
         """Finish what is being handled, store the offsets, leave the group; a second call waits for the first."""
         if self._closed:
@@ -292,25 +242,7 @@ class GroupConsumer:
     async def _release(self, queues: list[MessageQueue]) -> None:
         """Give back what was held for queues that are no longer ours."""
 
-    # Subscriptions
-
-    def add_subscription(self, topic: str, tag: str | None, sql: str | None) -> bool:
-        """Note a subscription; return whether it is new or changed.
-
-        raises  ConfigError for a tag and an SQL expression at once, MessageIllegal for a bad topic name
-        """
-        check_topic(topic)
-        if tag is not None and sql is not None:
-            raise ConfigError("give tag or sql, not both")
-        if self._closed:
-            raise ClientClosed("the consumer is closed")
-        expression, kind = (sql, SQL92) if sql is not None else (tag, TAG)
-        known = self._subscriptions.get(topic)
-        subscription = SubscriptionData.build(topic, expression, kind, self.clock.time_millis())
-        if known is not None and known.sub_string == subscription.sub_string and known.expression_type == kind:
-            return False
-        self._subscriptions[topic] = subscription
-        return True
+    # Subscribing
 
     async def _subscribe(self, topic: str, tag: str | None, sql: str | None) -> None:
         before = self._subscriptions.get(topic)
@@ -336,45 +268,6 @@ class GroupConsumer:
             await self.instance.heartbeat()
             await self._rebalance()
 
-    def topics(self) -> set[str]:
-        """Return the topics that this consumer reads, the group's retry topic among them."""
-        topics = set(self._subscriptions)
-        if topics and self._has_retry_topic():
-            topics.add(self.retry_topic)
-        return topics
-
-    @property
-    def retry_topic(self) -> str:
-        """The topic that the group's failed messages come back by."""
-        return RETRY_TOPIC_PREFIX + self.group
-
-    def _has_retry_topic(self) -> bool:
-        return False
-
-    def find_subscription(self, topic: str) -> SubscriptionData | None:
-        """Return the subscription by which a topic is read, the retry topic's as well."""
-        if topic == self.retry_topic:
-            return SubscriptionData.build(topic, sub_version=self.started_at)
-        return self._subscriptions.get(topic)
-
-    def consumer_data(self) -> ConsumerData:
-        """Return this consumer's part of the heartbeat."""
-        return ConsumerData(
-            group_name=self.group,
-            consume_type=self.consume_type,
-            message_model=MessageModel.BROADCASTING if self.config.broadcast else MessageModel.CLUSTERING,
-            consume_from_where=(
-                ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
-                if isinstance(self.config.start_from, datetime)
-                else _START_FROM[self.config.start_from]
-            ),
-            subscription_data_set=[
-                subscription
-                for topic in sorted(self.topics())
-                if (subscription := self.find_subscription(topic)) is not None
-            ],
-        )
-
     # Owning queues
 
     def route_changed(self, topic: str) -> None:
@@ -387,7 +280,6 @@ class GroupConsumer:
             self._rebalance_task.wake()
 
     def group_changed(self) -> None:
-        """Look again who owns which queue, now, after what is done has been stored: the next owner will ask for it."""
         self._store_first = True
         self.wake_rebalance()
 
@@ -481,7 +373,7 @@ class GroupConsumer:
 
     def own(self, queue: MessageQueue, offset: int) -> QueueReader:
         """Take a queue and begin to pull at an offset."""
-        reader = QueueReader(self, ProcessQueue(queue, offset, self.clock))
+        reader = QueueReader(self, ProcessQueue(queue, offset, self.clock, self.config))
         self._readers[queue] = reader
         reader.start()
         return reader
@@ -490,7 +382,6 @@ class GroupConsumer:
         await asyncio.gather(*[task for reader in readers if (task := reader.drop())], return_exceptions=True)
 
     async def reset(self, offsets: dict[MessageQueue, int]) -> None:
-        """Go on at other offsets in queues that are owned; messages from before do not count any more."""
         async with self._rebalance_lock:
             owned = {queue: offset for queue, offset in offsets.items() if queue in self._readers}
             await self._stop_pulling([self._readers[queue] for queue in owned])
@@ -498,7 +389,6 @@ class GroupConsumer:
                 paused = self._readers[queue].window.paused
                 self.offsets.update(queue, offset, reset=True)
                 self.own(queue, offset).window.paused = paused
-                self._readers[queue].check_room()
             await self.offsets.persist(owned)
 
     def queues(self, *, include_retry: bool = False) -> list[MessageQueue]:
@@ -510,20 +400,7 @@ class GroupConsumer:
         return sorted(queue for queue in self._readers if queue.topic != own)
 
     def windows(self) -> list[ProcessQueue]:
-        """Return the windows of all owned queues."""
         return [reader.window for reader in self._readers.values()]
-
-    def process_queue_info(self, window: ProcessQueue) -> ProcessQueueInfo:
-        """Return what an administrator is shown of an owned queue."""
-        return window.info()
-
-    async def consume_directly(self, message: ReceivedMessage) -> tuple[CMResult, str | None]:
-        """Consume one message now, because an administrator asked; a consumer without handlers cannot."""
-        return CMResult.CR_THROW_EXCEPTION, "this consumer has no handlers"
-
-    def subscriptions(self) -> list[SubscriptionData]:
-        """Return the subscriptions, the retry topic's among them."""
-        return self.consumer_data().subscription_data_set
 
     # Offsets
 
@@ -568,30 +445,3 @@ class GroupConsumer:
         if reader is None:
             raise ConfigError(f"{queue} is not among the queues of this consumer")
         return reader
-
-    # What readers ask of their consumer
-
-    def pulled(self, queue: MessageQueue) -> None:
-        """Called when a pull was answered that had failed before."""
-        self._refusals.pop(queue, None)
-        self._troubles.over(f"topic={queue.topic} broker={queue.broker}")
-        self._news.set()
-
-    async def pull_failed(self, queue: MessageQueue, error: RocketError) -> None:
-        """Called when a pull failed: what waiting does not change is for who waits for messages."""
-        patience = JOIN_PATIENCE if isinstance(error, TransportError) else 0.0
-        self._troubles.note(f"topic={queue.topic} broker={queue.broker}", error, self.clock, patience=patience)
-        if isinstance(error, BrokerSystemError):  # which is also how brokers refuse a kind of filter
-            subscription = self.find_subscription(queue.topic)
-            refusal = await find_filter_refusal(self.instance, self.group, subscription) if subscription else None
-        else:
-            refusal = error if isinstance(error, _REFUSALS) else None
-        if refusal is not None:
-            self.refused(queue, refusal)
-
-    def settle(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
-        """Take the verdict on a message; messages of a pull consumer have none."""
-        raise ConfigError("messages of a PullConsumer are not acknowledged one by one: call commit()")
-
-    def arrived(self, reader: QueueReader) -> None:
-        """Called after each pull."""

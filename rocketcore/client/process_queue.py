@@ -10,9 +10,11 @@ RocketMQ 5.5.0: ``ProcessQueue``.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from rocketcore.client.config import ConsumerConfig
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.protocol.bodies.client import ProcessQueueInfo
 from rocketcore.service import SYSTEM_CLOCK, Clock
@@ -25,9 +27,11 @@ class ProcessQueue:
 
     __slots__ = (
         "_clock",
+        "_config",
         "_handed",
         "_last",
         "_messages",
+        "_paused",
         "_returning",
         "_waiting",
         "cached_bytes",
@@ -37,13 +41,22 @@ class ProcessQueue:
         "leaving",
         "max_offset",
         "next_offset",
-        "paused",
         "queue",
+        "room",
         "suspended",
     )
 
-    def __init__(self, queue: MessageQueue, next_offset: int, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        queue: MessageQueue,
+        next_offset: int,
+        clock: Clock = SYSTEM_CLOCK,
+        config: ConsumerConfig | None = None,
+    ) -> None:
         self.queue = queue
+        self.room = asyncio.Event()
+        """Set while the next pull may begin: ``config`` bounds what is here in messages, bytes and offsets."""
+        self.room.set()
         self.next_offset = next_offset
         """Where the next pull begins."""
         self.max_offset = next_offset
@@ -51,13 +64,14 @@ class ProcessQueue:
         self.leaving = False
         """Being given up: what is worked on is finished, nothing else is handed out."""
         self.dropped = False
-        self.paused = False
+        self._paused = False
         self.cached_bytes = 0
         self.last_pull = clock.monotonic()
         self.last_lock: float | None = None
         self.suspended = False
         """A message of it failed and is tried again in a moment: nothing is handed out until then."""
         self._clock = clock
+        self._config = config or ConsumerConfig()
         self._last = -1
         self._messages: dict[int, ReceivedMessage] = {}
         self._waiting: deque[ReceivedMessage] = deque()
@@ -77,6 +91,29 @@ class ProcessQueue:
                 self._last = message.offset
         self.next_offset = next_offset
         self.max_offset = max(self.max_offset, next_offset)
+        self._check_room()
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is pulled, nor handed out."""
+        return self._paused
+
+    @paused.setter
+    def paused(self, paused: bool) -> None:
+        self._paused = paused
+        self._check_room()
+
+    def _check_room(self) -> None:
+        config = self._config
+        if (
+            self._paused
+            or len(self._messages) >= config.pull_threshold_for_queue
+            or self.cached_bytes >= config.pull_threshold_bytes_for_queue
+            or self.span > config.consume_concurrently_max_span
+        ):
+            self.room.clear()
+        else:
+            self.room.set()
 
     def take(self, limit: int) -> list[ReceivedMessage]:
         """Return up to ``limit`` messages that no one works on, and note that someone does from now."""
@@ -104,6 +141,8 @@ class ProcessQueue:
             return False
         self._handed.pop(message.offset, None)
         self.cached_bytes -= len(message.body)
+        if not self.room.is_set():
+            self._check_room()
         return True
 
     def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
@@ -111,6 +150,7 @@ class ProcessQueue:
         self._messages = {message.offset: message for message in messages} | self._messages
         self._waiting.extendleft(reversed(messages))
         self.cached_bytes += sum(len(message.body) for message in messages)
+        self._check_room()
 
     def is_returning(self, message: ReceivedMessage) -> bool:
         """Say whether a message is on its way back to the broker."""
@@ -139,6 +179,7 @@ class ProcessQueue:
         self._handed.clear()
         self._returning.clear()
         self.cached_bytes = 0
+        self._check_room()
 
     @property
     def commit_offset(self) -> int:

@@ -18,7 +18,6 @@ from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServer
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.offset_store import find_offset
 from rocketcore.client.process_queue import ProcessQueue
-from rocketcore.client.queue_reader import QueueReader
 from rocketcore.codes import PullSysFlag
 from rocketcore.errors import ClientClosed, ConfigError
 from rocketcore.message import MessageQueue, ReceivedMessage
@@ -108,8 +107,8 @@ class PullConsumer(GroupConsumer):
 
     # Messages
 
-    def arrived(self, reader: QueueReader) -> None:
-        if reader.window.waiting_count:
+    def arrived(self, window: ProcessQueue) -> None:
+        if window.waiting_count:
             self._news.set()
 
     async def poll(self, timeout: float = 5.0, *, max_messages: int | None = None) -> list[ReceivedMessage]:
@@ -152,8 +151,7 @@ class PullConsumer(GroupConsumer):
             if reader is not None and reader.window is window:
                 window.put_back(messages)
                 self._polled[window.queue] = messages[0].offset
-                reader.check_room()
-                self.arrived(reader)
+                self.arrived(window)
         polled.windows.clear()
 
     def _take(self, limit: int, polled: Polled) -> list[ReceivedMessage]:
@@ -164,7 +162,6 @@ class PullConsumer(GroupConsumer):
             taken = reader.window.take(limit - len(messages))
             for message in taken:
                 reader.window.remove(message)
-            reader.check_room()
             polled.windows.append((reader.window, taken))
             messages += taken
             # the next poll begins with another queue
@@ -193,7 +190,6 @@ class PullConsumer(GroupConsumer):
             reader = self.reader_of(queue)
             await self._stop_pulling([reader])
             self.own(queue, start).window.paused = reader.window.paused
-            self._readers[queue].check_room()
             self._polled.pop(queue, None)
 
     def position(self, queue: MessageQueue) -> int:

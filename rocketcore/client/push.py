@@ -101,8 +101,9 @@ class PushConsumer(GroupConsumer):
         """Joins the topics that a decorator was given for, unless someone awaits that first."""
         self._locking = asyncio.Lock()
         """Held while locks are renewed or given back: a renewal on its way would take one again that was given back."""
-        self._settled_queue: MessageQueue | None = None
-        self._settled_reader: QueueReader | None = None
+        self._last_queue: MessageQueue | None = None
+        self._last_window: ProcessQueue | None = None
+        """Of the last message that had a result."""
 
     # Subscribing
 
@@ -279,8 +280,8 @@ class PushConsumer(GroupConsumer):
 
     # Flow
 
-    def arrived(self, reader: QueueReader) -> None:
-        self._service.arrived(reader.window)
+    def arrived(self, window: ProcessQueue) -> None:
+        self._service.arrived(window)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Stop pulling, from some queues or from all."""
@@ -301,37 +302,31 @@ class PushConsumer(GroupConsumer):
     def _settle(self, verdict: Verdict) -> None:
         message, result, delay = verdict
         # Verdicts come in runs of one queue, and hashing a queue costs as much as all the rest here.
-        reader = self._settled_reader
-        if reader is None or message.queue is not self._settled_queue or reader.window.dropped:
+        window = self._last_window
+        if window is None or message.queue is not self._last_queue or window.dropped:
             reader = self._readers.get(message.queue)
-            self._settled_queue, self._settled_reader = message.queue, reader
-        if reader is None or not reader.window.holds(message) or reader.window.is_returning(message):
+            window = None if reader is None else reader.window
+            self._last_queue, self._last_window = message.queue, window
+        if window is None or not window.holds(message) or window.is_returning(message):
             return  # settled before, or the queue is not ours any more
         if result is ConsumeResult.SUCCESS:
-            self._remove(reader, message)
+            window.remove(message)
         elif self.config.broadcast:
             logger.warning("broadcast message dropped msg_id=%s queue=%s", message.msg_id, message.queue)
-            self._remove(reader, message)
+            window.remove(message)
         elif self.config.ordered:
-            self._suspend(reader, message, delay)
+            self._suspend(window, message, delay)
         else:
-            self._return(reader, message, 0 if delay is None else delay_level_of(delay))
+            self._return(window, message, 0 if delay is None else delay_level_of(delay))
 
-    def _remove(self, reader: QueueReader, message: ReceivedMessage) -> None:
-        window = reader.window
-        window.remove(message)
-        if not reader.room.is_set():
-            reader.check_room()
-
-    def _suspend(self, reader: QueueReader, message: ReceivedMessage, delay: float | None) -> None:
+    def _suspend(self, window: ProcessQueue, message: ReceivedMessage, delay: float | None) -> None:
         """Try an ordered message again in place, or give it up to the DLQ."""
         limit = self.config.max_reconsume_times
         if 0 <= limit <= message.reconsume_times:
-            self._return(reader, message, 0)
+            self._return(window, message, 0)
             return
         object.__setattr__(message, "reconsume_times", message.reconsume_times + 1)
         seconds = min(SUSPEND_MAX, max(SUSPEND_MIN, self.config.suspend_time if delay is None else delay))
-        window = reader.window
         window.give_back([message])
         window.suspended = True
         asyncio.get_running_loop().call_later(seconds, self._resume, window)
@@ -344,15 +339,15 @@ class PushConsumer(GroupConsumer):
         window.give_back([message])
         self._service.arrived(window)
 
-    def _return(self, reader: QueueReader, message: ReceivedMessage, delay_level: int) -> None:
-        reader.window.set_returning(message, True)
+    def _return(self, window: ProcessQueue, message: ReceivedMessage, delay_level: int) -> None:
+        window.set_returning(message, True)
         task = asyncio.get_running_loop().create_task(
-            self._send_back(reader, message, delay_level), name=f"consumer-retry-{message.msg_id}"
+            self._send_back(window, message, delay_level), name=f"consumer-retry-{message.msg_id}"
         )
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
 
-    async def _send_back(self, reader: QueueReader, message: ReceivedMessage, delay_level: int) -> None:
+    async def _send_back(self, window: ProcessQueue, message: ReceivedMessage, delay_level: int) -> None:
         """Give a message back to its broker, else send it to the retry topic, else try again here."""
         try:
             if self.config.ordered:
@@ -365,11 +360,11 @@ class PushConsumer(GroupConsumer):
                 await self._send_to_retry_topic(message, _FIRST_RETRY_LEVEL + message.reconsume_times)
             except RocketError as second:
                 logger.warning("message kept, it cannot be sent back msg_id=%s error=%s", message.msg_id, second)
-                reader.window.set_returning(message, False)
-                asyncio.get_running_loop().call_later(RETRY_LOCALLY_AFTER, self._again, reader.window, message)
+                window.set_returning(message, False)
+                asyncio.get_running_loop().call_later(RETRY_LOCALLY_AFTER, self._again, window, message)
                 return
-        reader.window.set_returning(message, False)
-        self._remove(reader, message)
+        window.set_returning(message, False)
+        window.remove(message)
         self._service.feed()
 
     async def _send_message_back(self, message: ReceivedMessage, delay_level: int) -> None:
@@ -429,15 +424,14 @@ class PushConsumer(GroupConsumer):
         """Send back what someone has been working on for too long: who took it may have forgotten it."""
         if self.config.ordered or self.config.broadcast:
             return
-        for reader in list(self._readers.values()):
-            window = reader.window
+        for window in self.windows():
             late = [m for m in window.expired(self.config.consume_timeout) if not window.is_returning(m)]
             if late:
                 self._service.abandon(late)
             for message in late:
                 if window.holds(message) and not window.is_returning(message):
                     logger.warning("message not settled in time msg_id=%s queue=%s", message.msg_id, message.queue)
-                    self._return(reader, message, EXPIRED_DELAY_LEVEL)
+                    self._return(window, message, EXPIRED_DELAY_LEVEL)
 
     # Locks of an ordered consumer
 

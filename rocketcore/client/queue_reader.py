@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketcore.client import api
 from rocketcore.client.api import PullResult, PullStatus
 from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.client.subscriber import Subscriber
 from rocketcore.client.warning import warn
 from rocketcore.codes import MASTER_ID, PullSysFlag
 from rocketcore.errors import (
@@ -30,9 +31,6 @@ from rocketcore.protocol.bodies.heartbeat import SubscriptionData
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.protocol.message import decode_messages
 
-if TYPE_CHECKING:
-    from rocketcore.client.group_consumer import GroupConsumer
-
 __all__ = ["QueueReader"]
 
 logger = logging.getLogger(__name__)
@@ -45,13 +43,10 @@ REQUEST_MARGIN: Final = 15.0
 class QueueReader:
     """One owned queue: its window of messages and the task that pulls into it."""
 
-    __slots__ = ("_at_end", "_broker_id", "_consumer", "_failing", "_task", "room", "window")
+    __slots__ = ("_at_end", "_broker_id", "_consumer", "_failing", "_task", "window")
 
-    def __init__(self, consumer: GroupConsumer, window: ProcessQueue) -> None:
+    def __init__(self, consumer: Subscriber, window: ProcessQueue) -> None:
         self.window = window
-        self.room = asyncio.Event()
-        """Set while the next pull may begin."""
-        self.room.set()
         self._consumer = consumer
         self._broker_id = MASTER_ID
         self._at_end = False
@@ -76,31 +71,16 @@ class QueueReader:
         if self.window.paused == paused:
             return
         self.window.paused = paused
-        self.check_room()
         if paused and self._task is not None:
             # a pull that the broker holds would still bring messages
             self._task.cancel()
             self.start()
-        self._consumer.arrived(self)
-
-    def check_room(self) -> None:
-        """Let the queue's pull go on, or stop it: a window is bounded in messages, bytes and offsets."""
-        window, config = self.window, self._consumer.config
-        full = (
-            window.paused
-            or len(window) >= config.pull_threshold_for_queue
-            or window.cached_bytes >= config.pull_threshold_bytes_for_queue
-            or window.span > config.consume_concurrently_max_span
-        )
-        if full:
-            self.room.clear()
-        else:
-            self.room.set()
+        self._consumer.arrived(self.window)
 
     async def _run(self) -> None:
         consumer, window = self._consumer, self.window
         while not window.dropped:
-            await self.room.wait()
+            await window.room.wait()
             delay = 0.0
             try:
                 delay = await self._pull()
@@ -169,8 +149,7 @@ class QueueReader:
         if subscription is None or subscription.takes_all:
             consumer.gaps.find(queue, window.next_offset, messages, next_offset)
         window.put(messages, next_offset)
-        self.check_room()
-        consumer.arrived(self)
+        consumer.arrived(window)
         if may_hold and next_offset == begun and window.last_pull - asked_at < PULL_DELAY_ON_FLOW_CONTROL:
             return PULL_DELAY_ON_FLOW_CONTROL  # a broker that holds no pull would be asked thousands of times a second
         return 0.0
@@ -232,4 +211,4 @@ class QueueReader:
         warn(logger, text, what, consumer.group, window.queue, begun, moved)
         if moved < begun:
             await consumer.offsets.persist([window.queue])
-        consumer.arrived(self)
+        consumer.arrived(window)

@@ -6,8 +6,8 @@ RocketMQ 5.5.0: ``ClientRemotingProcessor``.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from rocketcore.client.subscriber import Subscriber
 from rocketcore.codes import CURRENT_VERSION, FRAME_MAX_BYTES, RequestCode, ResponseCode, Version
 from rocketcore.errors import DecodeError
 from rocketcore.message import MessageQueue
@@ -33,15 +33,12 @@ from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.routes import Route
 
-if TYPE_CHECKING:
-    from rocketcore.client.group_consumer import GroupConsumer
-
 __all__ = ["serve_broker_requests"]
 
 logger = logging.getLogger(__name__)
 
 
-def serve_broker_requests(remoting: RemotingClient, consumer: GroupConsumer) -> None:
+def serve_broker_requests(remoting: RemotingClient, consumer: Subscriber) -> None:
     """Register the answers of a consumer with its connections."""
     code, served = RequestCode, _Served(consumer, remoting)
     remoting.add_routes(
@@ -69,7 +66,7 @@ def serve_broker_requests(remoting: RemotingClient, consumer: GroupConsumer) -> 
 class _Served:
     """The handlers of one consumer; a broker is obeyed about its own queues and the consumer's own subscriptions."""
 
-    def __init__(self, consumer: GroupConsumer, remoting: RemotingClient) -> None:
+    def __init__(self, consumer: Subscriber, remoting: RemotingClient) -> None:
         self._consumer = consumer
         self._remoting = remoting
 
@@ -166,7 +163,7 @@ def _reset_table(request: RemotingCommand) -> dict[MessageQueue, int]:
         return {MessageQueue(entry.topic, entry.broker_name, entry.queue_id): entry.offset for entry in entries}
 
 
-def _running_info(consumer: GroupConsumer) -> ConsumerRunningInfo:
+def _running_info(consumer: Subscriber) -> ConsumerRunningInfo:
     config = consumer.config
     return ConsumerRunningInfo(
         properties={

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from rocketcore.client.group_consumer import JOIN_PATIENCE, GroupConsumer
+from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.pull import PullConsumer
 from rocketcore.client.push import PushConsumer
+from rocketcore.client.subscriber import JOIN_PATIENCE
 from rocketcore.client.trouble import TELL_EVERY, Troubles
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import (

@@ -1,0 +1,204 @@
+"""Subscriber: a consumer as those see it that it is made of, its queues' readers and what answers brokers.
+
+What it is subscribed to, what brokers refuse it and what keeps it from receiving is here; joining the group, owning
+queues and leaving are a ``GroupConsumer``'s part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Final
+
+from rocketcore.client.config import ConsumerConfig
+from rocketcore.client.instance import ClientInstance
+from rocketcore.client.offset_store import OffsetStore
+from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.client.trouble import Gaps, Troubles, find_filter_refusal
+from rocketcore.codes import RETRY_TOPIC_PREFIX, PullSysFlag
+from rocketcore.errors import (
+    BrokerSystemError,
+    ClientClosed,
+    ConfigError,
+    GroupNotExist,
+    NoPermission,
+    RocketError,
+    SubscriptionParseFailed,
+    TransportError,
+)
+from rocketcore.filter import SQL92, TAG
+from rocketcore.message import MessageQueue, ReceivedMessage
+from rocketcore.naming import check_topic
+from rocketcore.protocol.bodies.client import CMResult, ProcessQueueInfo
+from rocketcore.protocol.bodies.heartbeat import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+from rocketcore.service import Clock
+
+__all__ = ["Subscriber"]
+
+JOIN_PATIENCE: Final = 5.0
+"""Seconds that a broker may take to know a member of a group."""
+_REFUSALS: Final = (SubscriptionParseFailed, NoPermission, GroupNotExist)
+"""Answers to a pull that waiting does not change: somebody has to."""
+
+_START_FROM: Final = {
+    "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+}
+
+
+class Subscriber:
+    """The subscriptions of a member of a consumer group, and what it lacks at the moment.
+
+    instance, offsets  there when it has started
+    """
+
+    consume_type = ConsumeType.CONSUME_PASSIVELY
+    pull_flags = int(PullSysFlag.SUSPEND)
+    instance: ClientInstance
+    offsets: OffsetStore
+
+    def __init__(self, config: ConsumerConfig, clock: Clock) -> None:
+        self.config = config
+        self.group = config.group
+        self.clock = clock
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._started = False
+        self._closed = False
+        self._news = asyncio.Event()
+        """Set when who waits for this consumer may have something to see."""
+        self._troubles = Troubles(config.group)
+        self.gaps = Gaps(config.group)
+        self._refusals: dict[object, RocketError] = {}
+        """What brokers refuse whatever we wait: by queue, or by topic for a filter that was asked about."""
+        self.started_at = 0
+
+    @property
+    def client_id(self) -> str:
+        """The name under which brokers know this consumer; after it started."""
+        return self.instance.client_id
+
+    # Subscriptions
+
+    def add_subscription(self, topic: str, tag: str | None, sql: str | None) -> bool:
+        """Note a subscription; return whether it is new or changed.
+
+        raises  ConfigError for a tag and an SQL expression at once, MessageIllegal for a bad topic name
+        """
+        check_topic(topic)
+        if tag is not None and sql is not None:
+            raise ConfigError("give tag or sql, not both")
+        if self._closed:
+            raise ClientClosed("the consumer is closed")
+        expression, kind = (sql, SQL92) if sql is not None else (tag, TAG)
+        known = self._subscriptions.get(topic)
+        subscription = SubscriptionData.build(topic, expression, kind, self.clock.time_millis())
+        if known is not None and known.sub_string == subscription.sub_string and known.expression_type == kind:
+            return False
+        self._subscriptions[topic] = subscription
+        return True
+
+    def topics(self) -> set[str]:
+        """Return the topics that this consumer reads, the group's retry topic among them."""
+        topics = set(self._subscriptions)
+        if topics and self._has_retry_topic():
+            topics.add(self.retry_topic)
+        return topics
+
+    @property
+    def retry_topic(self) -> str:
+        """The topic that the group's failed messages come back by."""
+        return RETRY_TOPIC_PREFIX + self.group
+
+    def _has_retry_topic(self) -> bool:
+        return False
+
+    def find_subscription(self, topic: str) -> SubscriptionData | None:
+        """Return the subscription by which a topic is read, the retry topic's as well."""
+        if topic == self.retry_topic:
+            return SubscriptionData.build(topic, sub_version=self.started_at)
+        return self._subscriptions.get(topic)
+
+    def consumer_data(self) -> ConsumerData:
+        """Return this consumer's part of the heartbeat."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=self.consume_type,
+            message_model=MessageModel.BROADCASTING if self.config.broadcast else MessageModel.CLUSTERING,
+            consume_from_where=(
+                ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+                if isinstance(self.config.start_from, datetime)
+                else _START_FROM[self.config.start_from]
+            ),
+            subscription_data_set=[
+                subscription
+                for topic in sorted(self.topics())
+                if (subscription := self.find_subscription(topic)) is not None
+            ],
+        )
+
+    def refused(self, what: object, error: RocketError) -> None:
+        """Take notice that a broker refuses what waiting does not change: who waits for messages gets the error."""
+        self._refusals[what] = error
+        self._news.set()
+
+    def raise_refusal(self) -> None:
+        """Raise what a broker refuses at the moment."""
+        for error in self._refusals.values():
+            raise error.with_traceback(None)
+
+    # What readers ask of their consumer
+
+    def pulled(self, queue: MessageQueue) -> None:
+        """Called when a pull was answered that had failed before."""
+        self._refusals.pop(queue, None)
+        self._troubles.over(f"topic={queue.topic} broker={queue.broker}")
+        self._news.set()
+
+    async def pull_failed(self, queue: MessageQueue, error: RocketError) -> None:
+        """Called when a pull failed: what waiting does not change is for who waits for messages."""
+        patience = JOIN_PATIENCE if isinstance(error, TransportError) else 0.0
+        self._troubles.note(f"topic={queue.topic} broker={queue.broker}", error, self.clock, patience=patience)
+        if isinstance(error, BrokerSystemError):  # which is also how brokers refuse a kind of filter
+            subscription = self.find_subscription(queue.topic)
+            refusal = await find_filter_refusal(self.instance, self.group, subscription) if subscription else None
+        else:
+            refusal = error if isinstance(error, _REFUSALS) else None
+        if refusal is not None:
+            self.refused(queue, refusal)
+
+    def settle(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
+        """Take the verdict on a message; messages of a pull consumer have none."""
+        raise ConfigError("messages of a PullConsumer are not acknowledged one by one: call commit()")
+
+    def arrived(self, window: ProcessQueue) -> None:
+        """Called when a queue has messages that no one works on, and after each pull."""
+
+    # What brokers ask
+
+    def group_changed(self) -> None:
+        """Look again who owns which queue, now, after what is done has been stored: the next owner will ask for it."""
+
+    async def reset(self, offsets: dict[MessageQueue, int]) -> None:
+        """Go on at other offsets in queues that are owned; messages from before do not count any more."""
+
+    def windows(self) -> list[ProcessQueue]:
+        """Return the windows of all owned queues."""
+        raise NotImplementedError
+
+    def process_queue_info(self, window: ProcessQueue) -> ProcessQueueInfo:
+        """Return what an administrator is shown of an owned queue."""
+        return window.info()
+
+    async def consume_directly(self, message: ReceivedMessage) -> tuple[CMResult, str | None]:
+        """Consume one message now, because an administrator asked; a consumer without handlers cannot."""
+        return CMResult.CR_THROW_EXCEPTION, "this consumer has no handlers"
+
+    def subscriptions(self) -> list[SubscriptionData]:
+        """Return the subscriptions, the retry topic's among them."""
+        return self.consumer_data().subscription_data_set
