@@ -372,6 +372,27 @@ class ReceivedMessage:
         )
 
 
+def hand_out(
+    messages: Iterable[ReceivedMessage],
+    take_result: Callable[[ReceivedMessage, ConsumeResult, float | None], Any],
+    offset_delta: int = 0,
+) -> None:
+    """Tie messages that nobody has seen yet to the consumer that pulled them.
+
+    take_result   gets what ``ack()`` and ``retry()`` say
+    offset_delta  of the queue of a static topic: what its broker's offsets lack
+    """
+    for message in messages:
+        object.__setattr__(message, "_settle", take_result)
+        if offset_delta:
+            object.__setattr__(message, "offset", message.offset + offset_delta)
+
+
+def count_redelivery(message: ReceivedMessage) -> None:
+    """Count one more try of an ordered message, which stays where it is instead of going back to its broker."""
+    object.__setattr__(message, "reconsume_times", message.reconsume_times + 1)
+
+
 def _unpickled(values: dict[str, Any]) -> ReceivedMessage:
     return ReceivedMessage(**{**values, "properties": MappingProxyType(values["properties"])})
 

@@ -25,10 +25,10 @@ from collections import deque
 from collections.abc import Collection, Coroutine, Iterable
 from typing import Any, Final
 
+from rocketcore.client.backlog import Backlog, InFlight
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.delivery import Delivery
 from rocketcore.client.future import Batch, Failures, Item, Place, SendFuture
-from rocketcore.client.lane import Lane, Windows
 from rocketcore.client.outgoing import can_be_batched, property_text
 from rocketcore.client.publisher import TopicPublisher
 from rocketcore.client.send_command import SendTarget
@@ -46,8 +46,8 @@ MESSAGE_OVERHEAD_BYTES: Final = 22
 OVER_LIMIT: Final = 2
 """A callback, which must not wait, may fill the buffer to so many times its limit."""
 
-FIRST_LOOK_UP_PAUSE: Final = 0.1
-LONGEST_LOOK_UP_PAUSE: Final = 1.0
+FIRST_ROUTE_PAUSE: Final = 0.1
+LONGEST_ROUTE_PAUSE: Final = 1.0
 _SLICE_SECONDS: Final = 0.5
 FREE_SHARE: Final = 0.75
 """How much of the room that others have not taken one destination may take."""
@@ -70,13 +70,13 @@ class Accumulator:
         """What ``_coming`` has, or had: threads that add at once may miscount it until the loop looks."""
         self._gates: deque[threading.Lock] = deque()
         """What threads wait at for room."""
-        self._called = -1
+        self._called_for = -1
         """The number of the loop's look that someone has called for."""
         self._unplaced = self._new_batch("", None, "")
         self._batch_bytes, self._batch_count = config.batch_bytes, config.batch_count
         self._free_bytes = round(config.buffer_bytes * FREE_SHARE)
         # What follows belongs to the loop; others only look.
-        self._looks = 0
+        self._passes = 0
         """How often the loop has looked at ``_coming``."""
         self._open: dict[str | MessageQueue, Batch] = {}
         self._new: list[str | MessageQueue] = []
@@ -84,15 +84,15 @@ class Accumulator:
         self._ready: list[Batch] = []
         self._unrouted: set[str] = set()
         """Topics of which a message waits to learn its queue; what follows it must not overtake it."""
-        self._unsettled: dict[Batch, None] = {}
+        self._pending: dict[Batch, None] = {}
         self._bytes = 0
         self._taken: dict[str, int] = {}
         """Of ``_bytes``, what each destination has."""
         self._taking = False
         self._closed = False
         self._ended = False
-        self._lanes: dict[str | MessageQueue | tuple[str], Lane] = {}
-        self._windows = Windows()
+        self._backlogs: dict[str | MessageQueue | tuple[str], Backlog] = {}
+        self._in_flight = InFlight()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self._linger: asyncio.TimerHandle | None = None
@@ -125,7 +125,7 @@ class Accumulator:
         try:
             self._coming_bytes += size
             self._coming.append((future, body, properties, message.flag, size, topic, place))
-            if self._called != self._looks:
+            if self._called_for != self._passes:
                 batch = self._open.get(topic) if place is None else None
                 if (
                     batch is None
@@ -211,12 +211,12 @@ class Accumulator:
     def _wake(self) -> None:
         """Have the loop look soon; once for any number of calls until it does."""
         # A number and no flag: where the loop looks between the two steps, the next caller calls once more.
-        if self._called != (look := self._looks):
+        if self._called_for != (look := self._passes):
             try:
                 self._loop.call_soon_threadsafe(self._pump)
             except RuntimeError:
                 raise ClientClosed("the producer is closed: its loop has ended") from None
-            self._called = look
+            self._called_for = look
 
     def _refuse_late(self) -> None:
         """Refuse what came when nobody looks any more."""
@@ -225,7 +225,7 @@ class Accumulator:
                 item = self._coming.popleft()
                 batch = item[0]._batch = self._new_batch(item[5], None, item[5])
                 batch.items.append(item)
-                batch.settle(batch.closed())
+                batch.finish(batch.closed())
         raise ClientClosed("the producer is closed")
 
     def _let_in(self) -> None:
@@ -292,7 +292,7 @@ class Accumulator:
         if key is None or place.alone:
             batch = self._new_batch(topic, key, destination)
             batch.group, batch.queue = place.group, place.queue
-            self._unsettled[batch] = None
+            self._pending[batch] = None
             self._ready.append(batch)
             return batch
         found = self._open.get(key)
@@ -306,7 +306,7 @@ class Accumulator:
         if full is not None:
             self._seal(full)
         batch = self._open[key] = self._new_batch(topic, key, destination)
-        self._unsettled[batch] = None
+        self._pending[batch] = None
         self._new.append(key)
         return batch
 
@@ -322,7 +322,7 @@ class Accumulator:
 
     def _pump(self) -> None:
         """Start what is ready or has nothing to wait for; arm the timers for the rest."""
-        self._looks += 1
+        self._passes += 1
         self._take_in()
         if self._gates:
             self._seal_all()
@@ -332,8 +332,8 @@ class Accumulator:
         ready, self._ready = self._ready, []
         if self._open and self._linger is None:
             self._linger = self._loop.call_later(self._config.linger, self._linger_over)
-        if self._unsettled and self._expiry is None:
-            self._arm_expiry(next(iter(self._unsettled)))
+        if self._pending and self._expiry is None:
+            self._arm_expiry(next(iter(self._pending)))
         for batch in ready:
             self._enter(batch)
         if self._coming:  # of one who saw a batch open that has left meanwhile
@@ -354,104 +354,104 @@ class Accumulator:
 
     def _is_idle(self, key: str | MessageQueue) -> bool:
         """Say whether a broker of an open batch has nothing of ours to do, so that waiting for more gains nothing."""
-        lane = self._lanes.get(key)
-        if lane is not None and (lane.waiting or (lane.queue is not None and lane.under_way)):
+        backlog = self._backlogs.get(key)
+        if backlog is not None and (backlog.waiting or (backlog.queue is not None and backlog.under_way)):
             return False
         if isinstance(key, str):
             publisher = self._logic.find_publisher(key)
-            return publisher is None or any(map(self._windows.idle, publisher.addresses))
+            return publisher is None or any(map(self._in_flight.idle, publisher.addresses))
         publisher = self._logic.find_publisher(key.topic)
         target = publisher.by_queue.get(key) if publisher is not None else None
-        return target is None or self._windows.idle(target.address)
+        return target is None or self._in_flight.idle(target.address)
 
     def _enter(self, batch: Batch) -> None:
-        """Put a sealed batch into its lane."""
+        """Put a sealed batch into its backlog."""
         key = (batch.topic,) if batch.key is None else batch.key
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = Lane(batch.topic, batch.key)
-        lane.waiting.append(batch)
-        self._advance(lane)
+        backlog = self._backlogs.get(key)
+        if backlog is None:
+            backlog = self._backlogs[key] = Backlog(batch.topic, batch.key)
+        backlog.waiting.append(batch)
+        self._advance(backlog)
 
-    def _advance(self, lane: Lane) -> None:
-        """Start batches of a lane as long as it may, and there is room at a broker."""
-        while lane.waiting and lane.looking is None and not (lane.queue is not None and lane.under_way):
-            publisher = self._logic.find_publisher(lane.topic)
-            if publisher is None or (lane.queue is not None and lane.queue not in publisher.by_queue):
-                lane.looking = self._task(self._look_up(lane))
+    def _advance(self, backlog: Backlog) -> None:
+        """Start batches of a backlog as long as it may, and there is room at a broker."""
+        while backlog.waiting and backlog.lookup is None and not (backlog.queue is not None and backlog.under_way):
+            publisher = self._logic.find_publisher(backlog.topic)
+            if publisher is None or (backlog.queue is not None and backlog.queue not in publisher.by_queue):
+                backlog.lookup = self._task(self._find_route(backlog))
                 return
-            if lane.key is None:
-                self._give_queue(publisher, lane.waiting.popleft())
+            if backlog.key is None:
+                self._give_queue(publisher, backlog.waiting.popleft())
                 continue
-            batch = lane.waiting[0]
-            avoid = () if batch.attempts is None or lane.queue is not None else batch.attempts.avoid
-            target = self._logic.target(publisher, None, lane.queue, avoid, self._windows.full)
+            batch = backlog.waiting[0]
+            avoid = () if batch.attempts is None or backlog.queue is not None else batch.attempts.avoid
+            target = self._logic.target(publisher, None, backlog.queue, avoid, self._in_flight.full)
             if target is None:
                 wanted: Collection[str] = publisher.addresses
-                if lane.queue is not None:
-                    wanted = (publisher.by_queue[lane.queue].address,)
-                if self._windows.wait(lane, wanted):
+                if backlog.queue is not None:
+                    wanted = (publisher.by_queue[backlog.queue].address,)
+                if self._in_flight.wait(backlog, wanted):
                     return
                 # No broker is full: a new route has none but those that failed.
                 assert batch.attempts is not None, "a queue is left out because of its broker's window or failures"
                 batch.attempts.avoid.clear()
                 continue
-            lane.waiting.popleft()
+            backlog.waiting.popleft()
             batch.is_under_way = True
-            lane.under_way += 1
-            self._windows.enter(target.address)
-            self._task(self._send(lane, batch, target))
-        self._drop_if_done(lane)
+            backlog.under_way += 1
+            self._in_flight.enter(target.address)
+            self._task(self._send(backlog, batch, target))
+        self._drop_if_done(backlog)
 
-    def _drop_if_done(self, lane: Lane) -> None:
-        key = (lane.topic,) if lane.key is None else lane.key
-        if lane.waiting or lane.under_way or lane.looking is not None or self._lanes.get(key) is not lane:
+    def _drop_if_done(self, backlog: Backlog) -> None:
+        key = (backlog.topic,) if backlog.key is None else backlog.key
+        if backlog.waiting or backlog.under_way or backlog.lookup is not None or self._backlogs.get(key) is not backlog:
             return
-        del self._lanes[key]
-        if lane.key is None:
-            self._unrouted.discard(lane.topic)
+        del self._backlogs[key]
+        if backlog.key is None:
+            self._unrouted.discard(backlog.topic)
 
     def _give_queue(self, publisher: TopicPublisher, batch: Batch) -> None:
-        """Move a batch to the lane of its queue, now that the topic's queues are known."""
+        """Move a batch to the backlog of its queue, now that the topic's queues are known."""
         try:
             target = self._logic.target(publisher, batch.group, batch.queue)
         except BaseException as error:  # a selector may be anyone's, and must not end the loop
-            self._settle(batch, error)
+            self._finish(batch, error)
             return
         assert target is not None, "no broker is avoided"
         batch.key = target.queue
         self._enter(batch)
 
-    async def _look_up(self, lane: Lane) -> None:
-        """Ask for the topic's route until the lane's batches have somewhere to go, or none of them has time left."""
-        pauses = Backoff(FIRST_LOOK_UP_PAUSE, LONGEST_LOOK_UP_PAUSE)
+    async def _find_route(self, backlog: Backlog) -> None:
+        """Ask for the topic's route until the backlog's batches have somewhere to go, or none of them has time left."""
+        pauses = Backoff(FIRST_ROUTE_PAUSE, LONGEST_ROUTE_PAUSE)
         logic, timeout = self._logic, self._config.timeout
         try:
-            while lane.waiting:
+            while backlog.waiting:
                 try:
-                    if logic.find_publisher(lane.topic) is None:
-                        await logic.publisher(lane.topic, timeout)
+                    if logic.find_publisher(backlog.topic) is None:
+                        await logic.publisher(backlog.topic, timeout)
                     else:
-                        await logic.refresh_route(lane.topic, timeout)
+                        await logic.refresh_route(backlog.topic, timeout)
                 except RocketError as error:
                     if not error.retriable:
                         raise
-                    lane.failure = error
-                publisher = logic.find_publisher(lane.topic)
-                if publisher is not None and (lane.queue is None or lane.queue in publisher.by_queue):
+                    backlog.failure = error
+                publisher = logic.find_publisher(backlog.topic)
+                if publisher is not None and (backlog.queue is None or backlog.queue in publisher.by_queue):
                     break
                 await asyncio.sleep(pauses.next())
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            lane.looking = None
-            while lane.waiting:
-                self._settle(lane.waiting.popleft(), error)
-        lane.looking = None
-        self._advance(lane)
+            backlog.lookup = None
+            while backlog.waiting:
+                self._finish(backlog.waiting.popleft(), error)
+        backlog.lookup = None
+        self._advance(backlog)
 
-    async def _send(self, lane: Lane, batch: Batch, target: SendTarget) -> None:
-        """Make an attempt with a batch that has its part of the broker's window; then settle it, or send it again."""
+    async def _send(self, backlog: Backlog, batch: Batch, target: SendTarget) -> None:
+        """Make an attempt with a batch; then finish it, or send it again."""
         outcome: SendResult | BaseException | None = None
         try:
             try:
@@ -463,42 +463,42 @@ class Accumulator:
             else:
                 outcome = result
         except asyncio.CancelledError:
-            self._settle(batch, batch.closed())
+            self._finish(batch, batch.closed())
             raise
         except BaseException as error:
             try:
                 outcome = await self._delivery.after(batch, target, error)
             except asyncio.CancelledError:
-                self._settle(batch, error)
+                self._finish(batch, error)
                 raise
             except BaseException as failure:  # of a hook, while the route was asked for
                 outcome = failure
-        lane.under_way -= 1
+        backlog.under_way -= 1
         if outcome is None:
             batch.is_under_way = False
-            lane.waiting.appendleft(batch)
+            backlog.waiting.appendleft(batch)
         else:
-            self._settle(batch, outcome)
-        self._advance(lane)
-        if self._windows.idle(target.address) and (self._open or self._coming):
+            self._finish(batch, outcome)
+        self._advance(backlog)
+        if self._in_flight.idle(target.address) and (self._open or self._coming):
             self._take_in()
             self._seal_idle(list(self._open))
             self._pump()
 
     def _leave(self, address: str) -> None:
         """Give back a part of a broker's window, and let the next one have it."""
-        self._windows.leave(address)
-        while (lane := self._windows.next_lane(address)) is not None:
-            self._advance(lane)
+        self._in_flight.leave(address)
+        while (backlog := self._in_flight.next_backlog(address)) is not None:
+            self._advance(backlog)
 
-    def _settle(self, batch: Batch, outcome: SendResult | BaseException) -> None:
+    def _finish(self, batch: Batch, outcome: SendResult | BaseException) -> None:
         # Room first: callbacks may send.
         self._note(batch, 0)
         if self._gates:
             self._let_in()
-        batch.settle(outcome)
-        del self._unsettled[batch]
-        if not self._unsettled and self._expiry is not None:
+        batch.finish(outcome)
+        del self._pending[batch]
+        if not self._pending and self._expiry is not None:
             # A loop holds what its timers call, also a producer that no one else refers to.
             self._expiry.cancel()
             self._expiry = None
@@ -516,17 +516,17 @@ class Accumulator:
         """Fail the batches that have waited for too long; those under way end by their own time-out."""
         self._expiry = None
         now = self._clock.monotonic()
-        batches = list(self._unsettled)
+        batches = list(self._pending)
         to_come = {*self._ready, *self._open.values()}
         for batch in batches:
             if batch.end > now or batch.is_under_way or batch in to_come:
                 continue
-            lane = self._lanes.get((batch.topic,) if batch.key is None else batch.key)
-            if lane is not None and batch in lane.waiting:  # a Ctrl-C may have kept it from its lane
-                lane.waiting.remove(batch)
-                self._drop_if_done(lane)
-            failure = None if lane is None else lane.failure
-            self._settle(batch, batch.too_late(self._config.delivery_timeout, failure))
+            backlog = self._backlogs.get((batch.topic,) if batch.key is None else batch.key)
+            if backlog is not None and batch in backlog.waiting:  # a Ctrl-C may have kept it from its backlog
+                backlog.waiting.remove(batch)
+                self._drop_if_done(backlog)
+            failure = None if backlog is None else backlog.failure
+            self._finish(batch, batch.too_late(self._config.delivery_timeout, failure))
         following = next((batch for batch in batches if batch.end > now), None)
         if following is not None:
             self._arm_expiry(following)
@@ -545,18 +545,18 @@ class Accumulator:
         self._waiters.append(waiter)
         await waiter
 
-    async def settle_so_far(self) -> None:
+    async def drain(self) -> None:
         """Wait for the outcome of all that was appended before."""
         self._take_in()
         self._seal_all()
         self._wake()
-        for batch in list(self._unsettled):
-            while batch in self._unsettled:
+        for batch in list(self._pending):
+            while batch in self._pending:
                 await self._next_change()
 
     async def flush(self) -> None:
         """Wait for the outcome of all that was appended before; raises SendsFailed for failures that no one knows."""
-        await self.settle_so_far()
+        await self.drain()
         self.tell()
 
     def tell(self) -> None:
@@ -569,8 +569,8 @@ class Accumulator:
         self._let_in()
         try:
             async with asyncio.timeout(timeout):
-                while self._coming or self._unsettled:  # who was about to append when we closed has done so
-                    await self.settle_so_far()
+                while self._coming or self._pending:  # who was about to append when we closed has done so
+                    await self.drain()
         except TimeoutError:
             pass
         finally:
@@ -586,15 +586,15 @@ class Accumulator:
         self._take_in()
         self._seal_all()
         waiting, self._ready = self._ready, []
-        for lane in self._lanes.values():
-            waiting += lane.waiting
-            lane.waiting.clear()
+        for backlog in self._backlogs.values():
+            waiting += backlog.waiting
+            backlog.waiting.clear()
         for batch in waiting:
-            self._settle(batch, batch.closed())
+            self._finish(batch, batch.closed())
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for batch in list(self._unsettled):  # its task was cancelled before it began
-            self._settle(batch, batch.closed())
+        for batch in list(self._pending):  # its task was cancelled before it began
+            self._finish(batch, batch.closed())

@@ -74,10 +74,10 @@ async def _read(
     settings: ReadSettings,
 ) -> pa.Table:
     route = await instance.route(topic)
-    portions = [(await find_range(instance, queue, start, end, settings.timeout))[0] for queue in route.subscribe]
+    ranges = [(await find_range(instance, queue, start, end, settings.timeout))[0] for queue in route.subscribe]
     batches: list[pa.RecordBatch] = []
-    for portion in portions:
-        reader = RangeReader(instance, portion, settings)
+    for queue_range in ranges:
+        reader = RangeReader(instance, queue_range, settings)
         while answers := await reader.next_answers():
             batches += reader.decode(answers)
         batches += reader.decode(())

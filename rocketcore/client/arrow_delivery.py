@@ -69,17 +69,17 @@ class Delivery:
             await self._deliver(topic, queue, queue or await self._free_queue(topic), body)
             return
         while len(self._in_flight) >= self._max_in_flight:
-            await self._settle()
+            await self._await_answer()
         first = queue or await self._free_queue(topic)
         while first in self._in_flight:
-            await self._settle()
+            await self._await_answer()
         self._in_flight[first] = asyncio.ensure_future(self._deliver(topic, queue, first, body))
         await asyncio.sleep(0)  # the request leaves now, not when the next batch has been encoded
 
     async def finish(self) -> None:
         """Wait until everything is acknowledged; raises what a body failed with."""
         while self._in_flight:
-            await self._settle()
+            await self._await_answer()
 
     async def abandon(self) -> None:
         """Give up what is under way."""
@@ -89,7 +89,7 @@ class Delivery:
         if tasks:  # without a loop, gather() would fail even for nothing
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _settle(self) -> None:
+    async def _await_answer(self) -> None:
         """Wait for an answer; raises what a body failed with, after the others are given up."""
         done, _ = await asyncio.wait(self._in_flight.values(), return_when=asyncio.FIRST_COMPLETED)
         self._in_flight = {queue: task for queue, task in self._in_flight.items() if task not in done}

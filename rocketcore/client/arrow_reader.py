@@ -126,14 +126,14 @@ class RangeReader:
     On a loop the next answers are on their way while some are used.
     """
 
-    def __init__(self, instance: ClientInstance, portion: QueueRange, settings: ReadSettings) -> None:
+    def __init__(self, instance: ClientInstance, queue_range: QueueRange, settings: ReadSettings) -> None:
         self._instance = instance
-        self._queue = portion.queue
-        self._offset, self._end = portion.start, portion.end
+        self._queue = queue_range.queue
+        self._offset, self._end = queue_range.start, queue_range.end
         self._settings = settings
         self._takes_all = settings.takes_all
         self._builder = BatchBuilder(
-            portion.queue.broker, settings.columns, parse_tags(settings.tags).tags, settings.batch_bytes
+            queue_range.queue.broker, settings.columns, parse_tags(settings.tags).tags, settings.batch_bytes
         )
         self._broker_id = MASTER_ID
         self._asked_slave = False

@@ -1,4 +1,4 @@
-"""ConsumeService: messages from the queues to those who handle them, and their verdicts back.
+"""ConsumeService: messages from the queues to those who handle them, and their results back.
 
 Plain functions run on threads, coroutine functions on the loop; ``capacity`` bounds how many of each run at once. A
 thread gets several messages at a time when the handler is quick, so that a hand-over costs less than the work, and one
@@ -27,14 +27,14 @@ from rocketcore.errors import ConfigError
 from rocketcore.message import ConsumeResult, ReceivedMessage, RetryLater
 from rocketcore.protocol.bodies.client import CMResult
 
-__all__ = ["ConsumeService", "MessageHandler", "Verdict", "check_handler"]
+__all__ = ["ConsumeService", "HandlerResult", "MessageHandler", "check_handler"]
 
 logger = logging.getLogger(__name__)
 
 MessageHandler: TypeAlias = Callable[[ReceivedMessage], ConsumeResult | Awaitable[ConsumeResult | None] | None]
 """Returns None or a ConsumeResult, or an awaitable of that; raises to have the message again."""
 
-Verdict: TypeAlias = tuple[ReceivedMessage, ConsumeResult, float | None]
+HandlerResult: TypeAlias = tuple[ReceivedMessage, ConsumeResult, float | None]
 """A message, what its handler said, and the delay it asked for."""
 
 CHUNK_SECONDS: Final = 0.001
@@ -65,25 +65,25 @@ class _Handler:
         self.on_loop = _returns_coroutine(function)
         self._warned = False
 
-    def verdict(self, message: ReceivedMessage, result: object) -> Verdict:
+    def result_of(self, message: ReceivedMessage, returned: object) -> HandlerResult:
         """Return what a result means; one that is none of a handler's is a failure, as null is in Java."""
-        if result is None:
+        if returned is None:
             return message, ConsumeResult.SUCCESS, None
-        if isinstance(result, ConsumeResult):
-            return message, result, None
+        if isinstance(returned, ConsumeResult):
+            return message, returned, None
         if not self._warned:
             self._warned = True  # it will return the like for every message
             logger.error(
                 "a handler returns None or a ConsumeResult, this one returned %s: its messages are retried"
                 " topic=%s handler=%r",
-                type(result).__name__,
+                type(returned).__name__,
                 message.topic,
                 self.function,
             )
         return message, ConsumeResult.RETRY, None
 
 
-def _failure(message: ReceivedMessage, error: BaseException) -> Verdict:
+def _failure(message: ReceivedMessage, error: BaseException) -> HandlerResult:
     if isinstance(error, RetryLater):
         return message, ConsumeResult.RETRY, error.delay
     logger.log(
@@ -102,13 +102,13 @@ def _failure(message: ReceivedMessage, error: BaseException) -> Verdict:
 class _Job:
     """Messages of one queue that a handler is given together, and what it has said of them so far."""
 
-    __slots__ = ("abandoned", "begun", "handler", "messages", "owner", "replaced", "verdicts")
+    __slots__ = ("abandoned", "begun", "handler", "messages", "process_queue", "replaced", "results")
 
-    def __init__(self, handler: _Handler, owner: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+    def __init__(self, handler: _Handler, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         self.handler = handler
-        self.owner = owner
+        self.process_queue = process_queue
         self.messages = messages
-        self.verdicts: list[Verdict] = []
+        self.results: list[HandlerResult] = []
         self.begun = False
         self.abandoned = False
         """The messages are given to someone else: the handler does not count any more, it may never return."""
@@ -129,7 +129,7 @@ class _Workers:
         capacity: int,
         loop: asyncio.AbstractEventLoop,
         report: Callable[[_Job, float], None],
-        finish: Callable[[_Handler, ReceivedMessage, Awaitable[object]], Coroutine[Any, Any, Verdict]],
+        finish: Callable[[_Handler, ReceivedMessage, Awaitable[object]], Coroutine[Any, Any, HandlerResult]],
     ) -> None:
         self._name = name
         self._capacity = capacity
@@ -183,23 +183,23 @@ class _Workers:
             began = time.perf_counter()
             job.begun = True
             for message in job.messages:
-                if job.owner.dropped or job.abandoned:
+                if job.process_queue.dropped or job.abandoned:
                     break
                 try:
                     result = job.handler.function(message)
                 except BaseException as error:  # sys.exit() too: it would end this thread, and nobody would know
-                    job.verdicts.append(_failure(message, error))
+                    job.results.append(_failure(message, error))
                     continue
                 if result is None:
-                    job.verdicts.append((message, ConsumeResult.SUCCESS, None))
+                    job.results.append((message, ConsumeResult.SUCCESS, None))
                 elif not inspect.isawaitable(result):
-                    job.verdicts.append(job.handler.verdict(message, result))
-                elif (verdict := self._awaited(job.handler, message, result)) is not None:
-                    job.verdicts.append(verdict)
+                    job.results.append(job.handler.result_of(message, result))
+                elif (awaited := self._awaited(job.handler, message, result)) is not None:
+                    job.results.append(awaited)
             self._report(job, (time.perf_counter() - began) / len(job.messages))
         self._threads.discard(threading.current_thread())
 
-    def _awaited(self, handler: _Handler, message: ReceivedMessage, result: Awaitable[object]) -> Verdict | None:
+    def _awaited(self, handler: _Handler, message: ReceivedMessage, result: Awaitable[object]) -> HandlerResult | None:
         """Have the loop await what a plain call returned, and wait for it here; None when the loop ends before it."""
         coroutine = self._finish(handler, message, result)
         try:
@@ -214,13 +214,13 @@ async def _call(handler: _Handler, message: ReceivedMessage) -> object:
     return await handler.function(message)
 
 
-async def _outcome(handler: _Handler, message: ReceivedMessage, result: Awaitable[object]) -> Verdict:
-    """Await what a handler returned, and return the verdict; what would end the loop is a failure of the handler.
+async def _outcome(handler: _Handler, message: ReceivedMessage, result: Awaitable[object]) -> HandlerResult:
+    """Await what a handler returned, and return what it means; what would end the loop is a failure of the handler.
 
     raises  CancelledError where this task is cancelled, KeyboardInterrupt of a Ctrl-C
     """
     try:
-        return handler.verdict(message, await result)
+        return handler.result_of(message, await result)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
@@ -233,34 +233,34 @@ async def _outcome(handler: _Handler, message: ReceivedMessage, result: Awaitabl
 
 
 class ConsumeService:
-    """Hands messages out and collects verdicts; all methods but the settling of messages belong to the loop.
+    """Hands messages out and collects results; all methods but the settling of messages belong to the loop.
 
-    settle      called on the loop with each verdict
-    consumable  whether messages of a queue may be handed out now
-    check       raises what keeps messages from ever coming, before someone waits for them
+    process_result  called on the loop with what became of each message
+    consumable      whether messages of a queue may be handed out now
+    check           raises what keeps messages from ever coming, before someone waits for them
     """
 
     def __init__(
         self,
         group: str,
         capacity: int,
-        settle: Callable[[Verdict], None],
+        process_result: Callable[[HandlerResult], None],
         *,
         ordered: bool,
-        consumable: Callable[[ProcessQueue], bool] = lambda owner: True,
+        consumable: Callable[[ProcessQueue], bool] = lambda process_queue: True,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._capacity = capacity
-        self._settle = settle
+        self._process_result = process_result
         self._ordered = ordered
         self._consumable = consumable
         self._check = check
         self._handlers: dict[str, _Handler] = {}
         self._workers = _Workers(f"consumer-{group}", capacity, self._loop, self._report, self._finish)
         self._ready: dict[ProcessQueue, None] = {}
-        self._reports: deque[tuple[_Job, float] | Verdict] = deque()
+        self._reports: deque[tuple[_Job, float] | HandlerResult] = deque()
         self._planned = False
         self._jobs: set[_Job] = set()
         """What handlers have been given and have not reported."""
@@ -280,10 +280,10 @@ class ConsumeService:
             self._handlers[topic] = _Handler(handler)
         self.feed()
 
-    def arrived(self, owner: ProcessQueue) -> None:
+    def arrived(self, process_queue: ProcessQueue) -> None:
         """Note that a queue has messages that no one works on."""
-        if owner.waiting_count and not owner.dropped:
-            self._ready[owner] = None
+        if process_queue.waiting_count and not process_queue.dropped:
+            self._ready[process_queue] = None
             self.feed()
 
     def feed(self) -> None:
@@ -299,19 +299,19 @@ class ConsumeService:
         # One chunk of each queue in turn: a queue that always has more must not take every place.
         turn = deque(self._ready)
         while turn:
-            owner = turn.popleft()
-            if self._available(owner):
-                topic = owner.peek_topic()
+            process_queue = turn.popleft()
+            if self._available(process_queue):
+                topic = process_queue.peek_topic()
                 handler = self._handlers.get(topic)
                 if handler is None or not self._has_place(handler):
                     continue
-                self._hand_out(handler, owner, topic)
-                del self._ready[owner]
-                if owner.waiting_count:
-                    self._ready[owner] = None
-                    turn.append(owner)
-            elif not owner.waiting_count or owner.dropped:
-                del self._ready[owner]
+                self._hand_out(handler, process_queue, topic)
+                del self._ready[process_queue]
+                if process_queue.waiting_count:
+                    self._ready[process_queue] = None
+                    turn.append(process_queue)
+            elif not process_queue.waiting_count or process_queue.dropped:
+                del self._ready[process_queue]
 
     def _has_place(self, handler: _Handler) -> bool:
         if handler.on_loop:
@@ -319,22 +319,22 @@ class ConsumeService:
         # a chunk waits for each thread, so that none has to wait for the loop
         return self._on_threads < (self._capacity if self._ordered else self._capacity * CHUNKS_PER_HANDLER)
 
-    def _available(self, owner: ProcessQueue) -> bool:
-        if owner.dropped or not owner.waiting_count or not self._consumable(owner):
+    def _available(self, process_queue: ProcessQueue) -> bool:
+        if process_queue.dropped or not process_queue.waiting_count or not self._consumable(process_queue):
             return False
-        return not self._ordered or not owner.handed_count
+        return not self._ordered or not process_queue.handed_count
 
-    def _hand_out(self, handler: _Handler, owner: ProcessQueue, topic: str) -> None:
+    def _hand_out(self, handler: _Handler, process_queue: ProcessQueue, topic: str) -> None:
         if handler.on_loop:
-            job = _Job(handler, owner, owner.take(1))
+            job = _Job(handler, process_queue, process_queue.take(1))
             self._on_loop += 1
             task = self._loop.create_task(self._run_coroutine(job))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
             # a retry queue mixes the topics of its group, and they may have different handlers
-            single = self._ordered or owner.queue.topic != topic
-            job = _Job(handler, owner, owner.take(1 if single else self.chunk_size(topic)))
+            single = self._ordered or process_queue.queue.topic != topic
+            job = _Job(handler, process_queue, process_queue.take(1 if single else self.chunk_size(topic)))
             self._on_threads += 1
             self._workers.submit(job)
         self._jobs.add(job)
@@ -348,16 +348,16 @@ class ConsumeService:
         job.begun = True
         [message] = job.messages
         try:
-            job.verdicts.append(await _outcome(job.handler, message, _call(job.handler, message)))
+            job.results.append(await _outcome(job.handler, message, _call(job.handler, message)))
         finally:
             self._jobs.discard(job)
             if not job.abandoned:
                 self._on_loop -= 1
             self._progress.set()
-        self._settle(job.verdicts[0])
+        self._process_result(job.results[0])
         self.feed()
 
-    async def _finish(self, handler: _Handler, message: ReceivedMessage, result: Awaitable[object]) -> Verdict:
+    async def _finish(self, handler: _Handler, message: ReceivedMessage, result: Awaitable[object]) -> HandlerResult:
         """Await what a handler on a thread returned, as a task that counts as a handler."""
         task = asyncio.current_task()
         assert task is not None
@@ -374,8 +374,8 @@ class ConsumeService:
         for job in [job for job in self._jobs if not given_up.isdisjoint(map(id, job.messages))]:
             self._jobs.discard(job)
             job.abandoned = True
-            for verdict in list(job.verdicts):
-                self._settle(verdict)
+            for result in list(job.results):
+                self._process_result(result)
             if job.handler.on_loop:
                 self._on_loop -= 1
             elif job.begun:
@@ -402,13 +402,13 @@ class ConsumeService:
                 result = await result
         except (Exception, SystemExit) as error:  # an exit would end the loop
             return CMResult.CR_THROW_EXCEPTION, f"{type(error).__name__}: {error}"
-        _, verdict, _ = handler.verdict(message, result)
-        return (CMResult.CR_SUCCESS if verdict is ConsumeResult.SUCCESS else CMResult.CR_LATER), None
+        _, consumed, _ = handler.result_of(message, result)
+        return (CMResult.CR_SUCCESS if consumed is ConsumeResult.SUCCESS else CMResult.CR_LATER), None
 
-    def settled(self, message: ReceivedMessage, result: ConsumeResult, delay: float | None) -> None:
-        """Take the verdict on a message that was handed out; any thread."""
+    def take_result(self, message: ReceivedMessage, result: ConsumeResult, delay: float | None) -> None:
+        """Take what became of a message that was handed out; any thread."""
         if threading.get_ident() == self._loop_thread:
-            self._settle((message, result, delay))
+            self._process_result((message, result, delay))
             self._progress.set()
             self.feed()
         else:
@@ -417,14 +417,14 @@ class ConsumeService:
     def _report(self, job: _Job, seconds: float) -> None:
         self._enqueue((job, seconds))
 
-    def _enqueue(self, report: tuple[_Job, float] | Verdict) -> None:
+    def _enqueue(self, report: tuple[_Job, float] | HandlerResult) -> None:
         self._reports.append(report)
         if not self._planned:
             self._planned = True
             try:
                 self._loop.call_soon_threadsafe(self._collect)
             except RuntimeError:  # the loop has ended: the consumer is closed, and the message will come again
-                logger.debug("verdict after close")
+                logger.debug("result after close")
 
     def _collect(self) -> None:
         self._planned = False
@@ -433,7 +433,7 @@ class ConsumeService:
             if len(report) == 2:
                 self._ended(*report)
             else:
-                self._settle(report)
+                self._process_result(report)
         self._progress.set()
         self.feed()
 
@@ -444,21 +444,21 @@ class ConsumeService:
             self._workers.take_back()
         else:
             self._on_threads -= 1
-        for verdict in job.verdicts:
-            self._settle(verdict)
-        if job.verdicts:
-            topic = job.verdicts[0][0].topic
+        for result in job.results:
+            self._process_result(result)
+        if job.results:
+            topic = job.results[0][0].topic
             before = self._handler_seconds.get(topic, seconds)
             self._handler_seconds[topic] = 0.8 * before + 0.2 * seconds
 
     # Iteration
 
     def _find_for_iteration(self) -> ProcessQueue | None:
-        for owner in list(self._ready):
-            if owner.dropped:
-                del self._ready[owner]
-            elif self._available(owner) and owner.peek_topic() not in self._handlers:
-                return owner
+        for process_queue in list(self._ready):
+            if process_queue.dropped:
+                del self._ready[process_queue]
+            elif self._available(process_queue) and process_queue.peek_topic() not in self._handlers:
+                return process_queue
         return None
 
     def _wake_one(self) -> None:
@@ -474,13 +474,13 @@ class ConsumeService:
         raises  what ``check`` raises
         """
         while not self._stopped:
-            owner = self._find_for_iteration()
-            if owner is not None:
-                taken = owner.take(1 if self._ordered else limit)
+            process_queue = self._find_for_iteration()
+            if process_queue is not None:
+                taken = process_queue.take(1 if self._ordered else limit)
                 # the next call begins with another queue
-                del self._ready[owner]
-                if owner.waiting_count:
-                    self._ready[owner] = None
+                del self._ready[process_queue]
+                if process_queue.waiting_count:
+                    self._ready[process_queue] = None
                 self._wake_one()
                 return taken
             self._check()
@@ -505,7 +505,7 @@ class ConsumeService:
             self._wake_one()
 
     async def progress(self) -> None:
-        """Wait until another verdict has been taken."""
+        """Wait until another result has been taken."""
         self._progress.clear()
         await self._progress.wait()
 

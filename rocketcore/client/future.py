@@ -110,7 +110,7 @@ Item: TypeAlias = "tuple[SendFuture, bytes, bytes, int, int, str, Place | None]"
 class Batch:
     """Messages that leave together, and what became of them; it belongs to the loop that sends them.
 
-    key          the lane that the batch belongs to: its topic, its queue, or None while that is not known
+    key          the backlog that the batch belongs to: its topic, its queue, or None while that is not known
     items        the messages; none after the outcome
     destination  whose part of the buffer its bytes count against
     noted        of its bytes those that have been counted
@@ -201,7 +201,7 @@ class Batch:
         if os.getpid() != self.pid:
             raise ForkedClient("the message is sent by the parent process, which alone learns what becomes of it")
 
-    def settle(self, outcome: SendResult | BaseException) -> None:
+    def finish(self, outcome: SendResult | BaseException) -> None:
         """Note the outcome and wake all who wait for it."""
         if isinstance(outcome, BaseException):
             logger.debug("send_nowait failed topic=%s", self.topic, exc_info=outcome)
@@ -306,7 +306,7 @@ class SendFuture:
     def _when_done(self, call: Callable[[], None]) -> None:
         callbacks = self._callbacks
         callbacks.append(call)
-        # settle() may have emptied the list just before
+        # finish() may have emptied the list just before
         if self._batch.done:
             try:
                 callbacks.remove(call)
@@ -341,14 +341,14 @@ class SendFuture:
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()
 
-        def settle(done: SendFuture) -> None:
+        def pass_on(done: SendFuture) -> None:
             error = done.exception()
             if error is not None:
                 future.set_exception(error)
             else:
                 future.set_result(done.result())
 
-        self.add_done_callback(settle)
+        self.add_done_callback(pass_on)
         return future
 
     def _wait(self, timeout: float | None) -> None:

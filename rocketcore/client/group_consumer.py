@@ -25,13 +25,13 @@ from rocketcore.client.offset_store import (
     find_offset,
     local_offset_path,
 )
+from rocketcore.client.problems import find_filter_refusal
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
 from rocketcore.client.rebalance import Rebalancer
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import serve_broker_requests
-from rocketcore.client.subscriber import JOIN_PATIENCE, Subscriber
-from rocketcore.client.trouble import find_filter_refusal
+from rocketcore.client.subscriber import JOIN_GRACE, Subscriber
 from rocketcore.codes import RETRY_TOPIC_PREFIX
 from rocketcore.errors import (
     BrokerError,
@@ -55,10 +55,10 @@ logger = logging.getLogger(__name__)
 
 UNBALANCED_INTERVAL: Final = 1.0
 FIRST_REFRESH: Final = 1.0
-LOCK_PATIENCE: Final = 60.0
+LOCK_GRACE: Final = 60.0
 STORE_FIRST_TIMEOUT: Final = 1.0
 """What a broker that hangs may delay a rebalance by."""
-RETRY_TOPIC_PATIENCE: Final = 60.0
+RETRY_TOPIC_GRACE: Final = 60.0
 BROADCAST_INSTANCE_NAME: Final = "DEFAULT"
 
 
@@ -151,8 +151,8 @@ class GroupConsumer(Subscriber):
                 await self.instance.route(topic)
             except RocketError as error:
                 # brokers make the retry topic when they first hear of the group, and register it in their time
-                patience = RETRY_TOPIC_PATIENCE if topic == self.retry_topic else 0.0
-                self._troubles.note(f"topic={topic}", error, self.clock, patience=patience)
+                grace = RETRY_TOPIC_GRACE if topic == self.retry_topic else 0.0
+                self._problems.note(f"topic={topic}", error, self.clock, grace=grace)
                 if isinstance(error, TransportError):
                     break  # all name servers failed: the other topics would only wait for the same
 
@@ -178,7 +178,7 @@ class GroupConsumer(Subscriber):
                     self.raise_refusal()
                     await self._wait_for_news()
         except TimeoutError:
-            why = f": {self._troubles}" if self._troubles else ""
+            why = f": {self._problems}" if self._problems else ""
             raise RequestTimeout(
                 f"the consumer of group {self.group!r} is not ready after {timeout:g} s{why}"
             ) from None
@@ -263,7 +263,7 @@ class GroupConsumer(Subscriber):
         """End a subscription; the queues of the topic are given up."""
         self._shared.discard(topic)
         self._refusals.pop(topic, None)
-        self._troubles.over(f"topic={topic}")
+        self._problems.over(f"topic={topic}")
         if self._subscriptions.pop(topic, None) is not None and self._started:
             await self.instance.heartbeat()
             await self._rebalance()
@@ -302,13 +302,13 @@ class GroupConsumer(Subscriber):
                 share = await self._rebalancer.share(topic) if known else None
                 if share is None:
                     balanced = False
-                    if known and (trouble := self._rebalancer.trouble) is not None:
-                        self._troubles.note(f"topic={topic}", trouble, self.clock, patience=JOIN_PATIENCE)
+                    if known and (problem := self._rebalancer.problem) is not None:
+                        self._problems.note(f"topic={topic}", problem, self.clock, grace=JOIN_GRACE)
                     continue
                 taken, complete = await self._take_share(topic, share)
                 if complete:
                     self._shared.add(topic)
-                    self._troubles.over(f"topic={topic}")
+                    self._problems.over(f"topic={topic}")
                 changed = changed or taken
                 balanced = balanced and complete
             gone = [queue for queue in self._readers if queue.topic not in topics]
@@ -341,7 +341,7 @@ class GroupConsumer(Subscriber):
             error = ClientError(
                 f"{len(new) - len(allowed)} queues are locked by other members, or not to be locked now"
             )
-            self._troubles.note(f"topic={topic}", error, self.clock, patience=LOCK_PATIENCE)
+            self._problems.note(f"topic={topic}", error, self.clock, grace=LOCK_GRACE)
         taken = 0
         for queue in new:
             if queue not in allowed:
@@ -349,7 +349,7 @@ class GroupConsumer(Subscriber):
             try:
                 offset = await self.first_offset(queue)
             except RocketError as error:
-                self._troubles.note(f"topic={topic}", error, self.clock)
+                self._problems.note(f"topic={topic}", error, self.clock)
                 continue
             self.own(queue, offset)
             taken += 1
@@ -386,9 +386,9 @@ class GroupConsumer(Subscriber):
             owned = {queue: offset for queue, offset in offsets.items() if queue in self._readers}
             await self._stop_pulling([self._readers[queue] for queue in owned])
             for queue, offset in owned.items():
-                paused = self._readers[queue].window.paused
+                paused = self._readers[queue].process_queue.paused
                 self.offsets.update(queue, offset, reset=True)
-                self.own(queue, offset).window.paused = paused
+                self.own(queue, offset).process_queue.paused = paused
             await self.offsets.persist(owned)
 
     def queues(self, *, include_retry: bool = False) -> list[MessageQueue]:
@@ -399,8 +399,8 @@ class GroupConsumer(Subscriber):
         own = self.retry_topic if self._has_retry_topic() and not include_retry else None
         return sorted(queue for queue in self._readers if queue.topic != own)
 
-    def windows(self) -> list[ProcessQueue]:
-        return [reader.window for reader in self._readers.values()]
+    def process_queues(self) -> list[ProcessQueue]:
+        return [reader.process_queue for reader in self._readers.values()]
 
     # Offsets
 
@@ -421,7 +421,7 @@ class GroupConsumer(Subscriber):
     def note_offsets(self, queues: Iterable[MessageQueue]) -> None:
         """Tell the offset store how far the given queues are done."""
         for queue in queues:
-            self.offsets.update(queue, self._readers[queue].window.commit_offset)
+            self.offsets.update(queue, self._readers[queue].process_queue.commit_offset)
 
     async def _persist(self, queues: Iterable[MessageQueue]) -> None:
         queues = list(queues)

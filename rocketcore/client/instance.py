@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 HEARTBEAT_TIMEOUT = 3.0
 SILENT_BROKER_SECONDS = 10.0
-"""How long a broker that did not answer a heartbeat is not greeted; the next heartbeat to all asks it all the same."""
+"""How long a broker that did not answer a heartbeat is not sent one; the next heartbeat to all asks it all the same."""
 PROBE_TIMEOUT = 0.5
 HOLD_SECONDS = 40.0
 """How long a broker that answers stays in a route whose name servers do not name it any more. A name server that has
@@ -323,9 +323,9 @@ class ClientInstance:
             return
         self.broker_versions.clear()
         self._silent_until.clear()
-        await self.greet()
+        await self.send_missing_heartbeats()
 
-    async def greet(self) -> None:
+    async def send_missing_heartbeats(self) -> None:
         """Send a heartbeat to the brokers that have not had one yet, or whose last one failed.
 
         Each topic's rebalance begins with this, and one that hangs would hold up every one of them.

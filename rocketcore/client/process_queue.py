@@ -1,4 +1,4 @@
-"""The in-flight window of one queue: messages that were pulled and are not settled yet.
+"""Messages of one queue that were pulled and are not done yet.
 
 Messages enter in the order of their offsets and leave in any order. The offset to commit is that of the first message
 still here, or one past the last that ever was: a commit never runs ahead of a message that is not done.
@@ -23,7 +23,7 @@ __all__ = ["ProcessQueue"]
 
 
 class ProcessQueue:
-    """Messages of one queue between pull and settlement."""
+    """Messages of one queue between their pull and their consume result."""
 
     __slots__ = (
         "_clock",
@@ -136,7 +136,7 @@ class ProcessQueue:
                 self._waiting.appendleft(message)
 
     def remove(self, message: ReceivedMessage) -> bool:
-        """Settle a message; False when it is not here (settled before, or the queue was reset)."""
+        """Take out a message that is done; False when it is not here (done before, or the queue was reset)."""
         if self._messages.pop(message.offset, None) is None:
             return False
         self._handed.pop(message.offset, None)
@@ -164,7 +164,7 @@ class ProcessQueue:
             self._returning.discard(message.offset)
 
     def holds(self, message: ReceivedMessage) -> bool:
-        """Say whether a message is here, unsettled."""
+        """Say whether a message is here, not done yet."""
         return self._messages.get(message.offset) is message
 
     def expired(self, timeout: float) -> list[ReceivedMessage]:

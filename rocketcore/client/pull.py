@@ -1,8 +1,8 @@
 """PullConsumer: the application asks for messages when it wants them, and says when they are done.
 
-Messages are fetched ahead in the background, a bounded window per queue. ``poll`` takes from the windows; ``commit``
-stores how far the polls have come. The queues are the group's share of the subscribed topics, or those that ``assign``
-names.
+Messages are fetched ahead in the background, into a bounded process queue for each queue. ``poll`` takes from those;
+``commit`` stores how far the polls have come. The queues are the group's share of the subscribed topics, or those that
+``assign`` names.
 
 RocketMQ 5.5.0: ``DefaultLitePullConsumer``.
 """
@@ -28,12 +28,12 @@ __all__ = ["PullConsumer"]
 
 
 class Polled:
-    """What one poll took out of which windows, until its caller has it."""
+    """What one poll took out of which process queues, until its caller has it."""
 
-    __slots__ = ("windows",)
+    __slots__ = ("process_queues",)
 
     def __init__(self) -> None:
-        self.windows: list[tuple[ProcessQueue, list[ReceivedMessage]]] = []
+        self.process_queues: list[tuple[ProcessQueue, list[ReceivedMessage]]] = []
 
 
 class PullConsumer(GroupConsumer):
@@ -107,8 +107,8 @@ class PullConsumer(GroupConsumer):
 
     # Messages
 
-    def arrived(self, window: ProcessQueue) -> None:
-        if window.waiting_count:
+    def arrived(self, process_queue: ProcessQueue) -> None:
+        if process_queue.waiting_count:
             self._news.set()
 
     async def poll(self, timeout: float = 5.0, *, max_messages: int | None = None) -> list[ReceivedMessage]:
@@ -146,23 +146,23 @@ class PullConsumer(GroupConsumer):
 
     def put_back(self, polled: Polled) -> None:
         """Have later polls return again what one took and could not hand over."""
-        for window, messages in polled.windows:
-            reader = self._readers.get(window.queue)
-            if reader is not None and reader.window is window:
-                window.put_back(messages)
-                self._polled[window.queue] = messages[0].offset
-                self.arrived(window)
-        polled.windows.clear()
+        for process_queue, messages in polled.process_queues:
+            reader = self._readers.get(process_queue.queue)
+            if reader is not None and reader.process_queue is process_queue:
+                process_queue.put_back(messages)
+                self._polled[process_queue.queue] = messages[0].offset
+                self.arrived(process_queue)
+        polled.process_queues.clear()
 
     def _take(self, limit: int, polled: Polled) -> list[ReceivedMessage]:
         messages: list[ReceivedMessage] = []
         for queue, reader in list(self._readers.items()):
-            if reader.window.paused or not reader.window.waiting_count:
+            if reader.process_queue.paused or not reader.process_queue.waiting_count:
                 continue
-            taken = reader.window.take(limit - len(messages))
+            taken = reader.process_queue.take(limit - len(messages))
             for message in taken:
-                reader.window.remove(message)
-            polled.windows.append((reader.window, taken))
+                reader.process_queue.remove(message)
+            polled.process_queues.append((reader.process_queue, taken))
             messages += taken
             # the next poll begins with another queue
             self._readers[queue] = self._readers.pop(queue)
@@ -189,12 +189,12 @@ class PullConsumer(GroupConsumer):
         async with self._rebalance_lock:
             reader = self.reader_of(queue)
             await self._stop_pulling([reader])
-            self.own(queue, start).window.paused = reader.window.paused
+            self.own(queue, start).process_queue.paused = reader.process_queue.paused
             self._polled.pop(queue, None)
 
     def position(self, queue: MessageQueue) -> int:
         """Return the offset of the message of a queue that a poll would return next."""
-        return self.reader_of(queue).window.commit_offset
+        return self.reader_of(queue).process_queue.commit_offset
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that the group has stored for a queue, None without one."""
@@ -220,7 +220,7 @@ class PullConsumer(GroupConsumer):
             _check_offsets(offsets)
         await self.start()
         if offsets is None:
-            offsets = {queue: reader.window.commit_offset for queue, reader in self._readers.items()}
+            offsets = {queue: reader.process_queue.commit_offset for queue, reader in self._readers.items()}
         for queue, offset in offsets.items():
             self.offsets.update(queue, offset, reset=True)
         await self.offsets.persist(offsets)

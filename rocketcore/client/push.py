@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, Unpack
 
 from rocketcore.client import api
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, consumer_config
-from rocketcore.client.consume_service import ConsumeService, MessageHandler, Verdict, check_handler
+from rocketcore.client.consume_service import ConsumeService, HandlerResult, MessageHandler, check_handler
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
@@ -34,6 +34,7 @@ from rocketcore.message import (
     ConsumeResult,
     MessageQueue,
     ReceivedMessage,
+    count_redelivery,
     delay_level_of,
 )
 from rocketcore.protocol.bodies.client import CMResult, ProcessQueueInfo
@@ -102,7 +103,7 @@ class PushConsumer(GroupConsumer):
         self._locking = asyncio.Lock()
         """Held while locks are renewed or given back: a renewal on its way would take one again that was given back."""
         self._last_queue: MessageQueue | None = None
-        self._last_window: ProcessQueue | None = None
+        self._last_process_queue: ProcessQueue | None = None
         """Of the last message that had a result."""
 
     # Subscribing
@@ -166,7 +167,7 @@ class PushConsumer(GroupConsumer):
             self._service = ConsumeService(
                 self.group,
                 self.config.threads,
-                self._settle,
+                self._process_result,
                 ordered=self.config.ordered,
                 consumable=self._consumable,
                 check=self.raise_refusal,
@@ -267,12 +268,12 @@ class PushConsumer(GroupConsumer):
         """Have messages that were taken, and that nobody has looked at, handed out again."""
         for message in reversed(list(messages)):
             if self.still_owned(message):
-                self._again(self._readers[message.queue].window, message)
+                self._again(self._readers[message.queue].process_queue, message)
 
     def still_owned(self, message: ReceivedMessage) -> bool:
         """Say whether a message that was taken is still ours to work on."""
         reader = self._readers.get(message.queue)
-        return reader is not None and reader.window.holds(message)
+        return reader is not None and reader.process_queue.holds(message)
 
     def called_by_handler(self) -> bool:
         """Say whether the calling thread is running one of this consumer's handlers."""
@@ -280,8 +281,8 @@ class PushConsumer(GroupConsumer):
 
     # Flow
 
-    def arrived(self, window: ProcessQueue) -> None:
-        self._service.arrived(window)
+    def arrived(self, process_queue: ProcessQueue) -> None:
+        self._service.arrived(process_queue)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Stop pulling, from some queues or from all."""
@@ -293,61 +294,62 @@ class PushConsumer(GroupConsumer):
 
     # Settling
 
-    def settle(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
-        """Take the verdict on a message; any thread."""
+    def take_result(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
+        """Take what became of a message; any thread."""
         if not isinstance(result, ConsumeResult):
             raise ConfigError(f"a message is settled with a ConsumeResult, got {result!r}")
-        self._service.settled(message, result, delay)
+        self._service.take_result(message, result, delay)
 
-    def _settle(self, verdict: Verdict) -> None:
-        message, result, delay = verdict
+    def _process_result(self, handled: HandlerResult) -> None:
+        message, result, delay = handled
         # Verdicts come in runs of one queue, and hashing a queue costs as much as all the rest here.
-        window = self._last_window
-        if window is None or message.queue is not self._last_queue or window.dropped:
+        process_queue = self._last_process_queue
+        if process_queue is None or message.queue is not self._last_queue or process_queue.dropped:
             reader = self._readers.get(message.queue)
-            window = None if reader is None else reader.window
-            self._last_queue, self._last_window = message.queue, window
-        if window is None or not window.holds(message) or window.is_returning(message):
+            process_queue = None if reader is None else reader.process_queue
+            self._last_queue, self._last_process_queue = message.queue, process_queue
+        if process_queue is None or not process_queue.holds(message) or process_queue.is_returning(message):
             return  # settled before, or the queue is not ours any more
         if result is ConsumeResult.SUCCESS:
-            window.remove(message)
+            process_queue.remove(message)
         elif self.config.broadcast:
             logger.warning("broadcast message dropped msg_id=%s queue=%s", message.msg_id, message.queue)
-            window.remove(message)
+            process_queue.remove(message)
         elif self.config.ordered:
-            self._suspend(window, message, delay)
+            self._suspend(process_queue, message, delay)
         else:
-            self._return(window, message, 0 if delay is None else delay_level_of(delay))
+            self._return(process_queue, message, 0 if delay is None else delay_level_of(delay))
 
-    def _suspend(self, window: ProcessQueue, message: ReceivedMessage, delay: float | None) -> None:
+    def _suspend(self, process_queue: ProcessQueue, message: ReceivedMessage, delay: float | None) -> None:
         """Try an ordered message again in place, or give it up to the DLQ."""
         limit = self.config.max_reconsume_times
         if 0 <= limit <= message.reconsume_times:
-            self._return(window, message, 0)
+            self._return(process_queue, message, 0)
             return
-        object.__setattr__(message, "reconsume_times", message.reconsume_times + 1)
+        count_redelivery(message)
         seconds = min(SUSPEND_MAX, max(SUSPEND_MIN, self.config.suspend_time if delay is None else delay))
-        window.give_back([message])
-        window.suspended = True
-        asyncio.get_running_loop().call_later(seconds, self._resume, window)
+        process_queue.give_back([message])
+        process_queue.suspended = True
+        asyncio.get_running_loop().call_later(seconds, self._resume, process_queue)
 
-    def _resume(self, window: ProcessQueue) -> None:
-        window.suspended = False  # whatever the clock says: a loop's timers may be a little early, and come once
-        self._service.arrived(window)
+    def _resume(self, process_queue: ProcessQueue) -> None:
+        # Whatever the clock says: a loop's timers may be a little early, and come once.
+        process_queue.suspended = False
+        self._service.arrived(process_queue)
 
-    def _again(self, window: ProcessQueue, message: ReceivedMessage) -> None:
-        window.give_back([message])
-        self._service.arrived(window)
+    def _again(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        process_queue.give_back([message])
+        self._service.arrived(process_queue)
 
-    def _return(self, window: ProcessQueue, message: ReceivedMessage, delay_level: int) -> None:
-        window.set_returning(message, True)
+    def _return(self, process_queue: ProcessQueue, message: ReceivedMessage, delay_level: int) -> None:
+        process_queue.set_returning(message, True)
         task = asyncio.get_running_loop().create_task(
-            self._send_back(window, message, delay_level), name=f"consumer-retry-{message.msg_id}"
+            self._send_back(process_queue, message, delay_level), name=f"consumer-retry-{message.msg_id}"
         )
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
 
-    async def _send_back(self, window: ProcessQueue, message: ReceivedMessage, delay_level: int) -> None:
+    async def _send_back(self, process_queue: ProcessQueue, message: ReceivedMessage, delay_level: int) -> None:
         """Give a message back to its broker, else send it to the retry topic, else try again here."""
         try:
             if self.config.ordered:
@@ -360,11 +362,11 @@ class PushConsumer(GroupConsumer):
                 await self._send_to_retry_topic(message, _FIRST_RETRY_LEVEL + message.reconsume_times)
             except RocketError as second:
                 logger.warning("message kept, it cannot be sent back msg_id=%s error=%s", message.msg_id, second)
-                window.set_returning(message, False)
-                asyncio.get_running_loop().call_later(RETRY_LOCALLY_AFTER, self._again, window, message)
+                process_queue.set_returning(message, False)
+                asyncio.get_running_loop().call_later(RETRY_LOCALLY_AFTER, self._again, process_queue, message)
                 return
-        window.set_returning(message, False)
-        window.remove(message)
+        process_queue.set_returning(message, False)
+        process_queue.remove(message)
         self._service.feed()
 
     async def _send_message_back(self, message: ReceivedMessage, delay_level: int) -> None:
@@ -424,23 +426,23 @@ class PushConsumer(GroupConsumer):
         """Send back what someone has been working on for too long: who took it may have forgotten it."""
         if self.config.ordered or self.config.broadcast:
             return
-        for window in self.windows():
-            late = [m for m in window.expired(self.config.consume_timeout) if not window.is_returning(m)]
+        for process_queue in self.process_queues():
+            late = [m for m in process_queue.expired(self.config.consume_timeout) if not process_queue.is_returning(m)]
             if late:
                 self._service.abandon(late)
             for message in late:
-                if window.holds(message) and not window.is_returning(message):
+                if process_queue.holds(message) and not process_queue.is_returning(message):
                     logger.warning("message not settled in time msg_id=%s queue=%s", message.msg_id, message.queue)
-                    self._return(window, message, EXPIRED_DELAY_LEVEL)
+                    self._return(process_queue, message, EXPIRED_DELAY_LEVEL)
 
     # Locks of an ordered consumer
 
-    def _consumable(self, window: ProcessQueue) -> bool:
-        if window.paused or window.leaving or window.suspended:
+    def _consumable(self, process_queue: ProcessQueue) -> bool:
+        if process_queue.paused or process_queue.leaving or process_queue.suspended:
             return False
         if not self.config.ordered:
             return True
-        return window.last_lock is not None and self.clock.monotonic() - window.last_lock < LOCK_EXPIRES
+        return process_queue.last_lock is not None and self.clock.monotonic() - process_queue.last_lock < LOCK_EXPIRES
 
     async def _acquire(self, queues: list[MessageQueue]) -> set[MessageQueue]:
         if not self.config.ordered:
@@ -479,38 +481,39 @@ class PushConsumer(GroupConsumer):
     def own(self, queue: MessageQueue, offset: int) -> QueueReader:
         reader = super().own(queue, offset)
         if self.config.ordered:
-            reader.window.last_lock = self.clock.monotonic()
+            reader.process_queue.last_lock = self.clock.monotonic()
         return reader
 
     async def _renew_locks(self) -> None:
         async with self._locking:
             # Not those that are taken meanwhile: they have locks of their own.
-            readers = {queue: reader for queue, reader in self._readers.items() if not reader.window.leaving}
+            readers = {queue: reader for queue, reader in self._readers.items() if not reader.process_queue.leaving}
             answers = await self._lock(readers)
         now = self.clock.monotonic()
         for queue, locked in answers.items():  # without an answer the lock is ours until it expires
-            window = readers[queue].window
-            window.last_lock = now if locked else None
+            process_queue = readers[queue].process_queue
+            process_queue.last_lock = now if locked else None
             if locked:
-                self._service.arrived(window)
+                self._service.arrived(process_queue)
 
     async def _give_up(self, queues: list[MessageQueue]) -> None:
-        windows = [self._readers[queue].window for queue in queues] if self.config.ordered else []
+        process_queues = [self._readers[queue].process_queue for queue in queues] if self.config.ordered else []
         try:
-            for window in windows:
-                window.leaving = True
-            await self._wait_until_idle(windows)
+            for process_queue in process_queues:
+                process_queue.leaving = True
+            await self._wait_until_idle(process_queues)
             await super()._give_up(queues)
         finally:
-            for window in windows:
-                window.leaving = False
-                self._service.arrived(window)  # a queue that was not dropped, because this was cancelled, goes on
+            for process_queue in process_queues:
+                process_queue.leaving = False
+                # A queue that was not dropped, because this was cancelled, goes on.
+                self._service.arrived(process_queue)
 
-    async def _wait_until_idle(self, windows: list[ProcessQueue]) -> None:
+    async def _wait_until_idle(self, process_queues: list[ProcessQueue]) -> None:
         """Wait for the handlers of queues that we give up: the next owner must not begin while ours still works."""
         try:
             async with asyncio.timeout(self.config.close_timeout):
-                while any(window.handed_count for window in windows):
+                while any(process_queue.handed_count for process_queue in process_queues):
                     await self._service.progress()
         except TimeoutError:
             logger.warning("queues given up while handlers still run group=%s", self.group)
@@ -529,8 +532,8 @@ class PushConsumer(GroupConsumer):
             return CMResult.CR_THROW_EXCEPTION, f"topic {message.topic} has no handler"
         return await self._service.run_once(handler, message)
 
-    def process_queue_info(self, window: ProcessQueue) -> ProcessQueueInfo:
-        info = super().process_queue_info(window)
+    def process_queue_info(self, process_queue: ProcessQueue) -> ProcessQueueInfo:
+        info = super().process_queue_info(process_queue)
         if not self.config.ordered:
             return info
-        return replace(info, locked=self._consumable(window))
+        return replace(info, locked=self._consumable(process_queue))

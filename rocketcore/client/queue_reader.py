@@ -1,4 +1,4 @@
-"""QueueReader: pulls one queue into its window, as long as there is room.
+"""QueueReader: pulls one queue into its process queue, as long as there is room.
 
 One pull is outstanding at a time. A broker holds a pull that finds nothing (long polling), so an idle queue costs one
 request every 15 seconds. What happens to the messages is the consumer's part.
@@ -26,7 +26,7 @@ from rocketcore.errors import (
     SubscriptionNotLatest,
 )
 from rocketcore.filter import TAG
-from rocketcore.message import ReceivedMessage
+from rocketcore.message import ReceivedMessage, hand_out
 from rocketcore.protocol.bodies.heartbeat import SubscriptionData
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.protocol.message import decode_messages
@@ -41,12 +41,12 @@ REQUEST_MARGIN: Final = 15.0
 
 
 class QueueReader:
-    """One owned queue: its window of messages and the task that pulls into it."""
+    """One owned queue: its process queue and the task that pulls into it."""
 
-    __slots__ = ("_at_end", "_broker_id", "_consumer", "_failing", "_task", "window")
+    __slots__ = ("_at_end", "_broker_id", "_consumer", "_failing", "_task", "process_queue")
 
-    def __init__(self, consumer: Subscriber, window: ProcessQueue) -> None:
-        self.window = window
+    def __init__(self, consumer: Subscriber, process_queue: ProcessQueue) -> None:
+        self.process_queue = process_queue
         self._consumer = consumer
         self._broker_id = MASTER_ID
         self._at_end = False
@@ -56,31 +56,31 @@ class QueueReader:
 
     def start(self) -> None:
         """Begin to pull."""
-        name = f"consumer-pull-{self.window.queue.topic}"
+        name = f"consumer-pull-{self.process_queue.queue.topic}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
     def drop(self) -> asyncio.Task[None] | None:
         """Stop pulling for good; return the task that ends, if there is one."""
-        self.window.dropped = True
+        self.process_queue.dropped = True
         if self._task is not None:
             self._task.cancel()
         return self._task
 
     def set_paused(self, paused: bool) -> None:
         """Stop or resume pulling, and handing out what is here."""
-        if self.window.paused == paused:
+        if self.process_queue.paused == paused:
             return
-        self.window.paused = paused
+        self.process_queue.paused = paused
         if paused and self._task is not None:
             # a pull that the broker holds would still bring messages
             self._task.cancel()
             self.start()
-        self._consumer.arrived(self.window)
+        self._consumer.arrived(self.process_queue)
 
     async def _run(self) -> None:
-        consumer, window = self._consumer, self.window
-        while not window.dropped:
-            await window.room.wait()
+        consumer, process_queue = self._consumer, self.process_queue
+        while not process_queue.dropped:
+            await process_queue.room.wait()
             delay = 0.0
             try:
                 delay = await self._pull()
@@ -91,23 +91,24 @@ class QueueReader:
                 await consumer.instance.heartbeat()
                 delay = PULL_DELAY_ON_ERROR
             except RocketError as error:
-                logger.info("pull failed group=%s queue=%s error=%s", consumer.group, window.queue, error)
+                logger.info("pull failed group=%s queue=%s error=%s", consumer.group, process_queue.queue, error)
                 self._failing = True
-                await consumer.pull_failed(window.queue, error)
+                await consumer.pull_failed(process_queue.queue, error)
                 delay = PULL_DELAY_ON_ERROR
                 self._broker_id = MASTER_ID
                 if error.refresh_route:
-                    await consumer.instance.try_refresh(window.queue.topic)
+                    await consumer.instance.try_refresh(process_queue.queue.topic)
             except Exception:
-                logger.exception("pull failed group=%s queue=%s", consumer.group, window.queue)
+                logger.exception("pull failed group=%s queue=%s", consumer.group, process_queue.queue)
                 delay = PULL_DELAY_ON_ERROR
             if delay:
                 await asyncio.sleep(delay)
 
     async def _pull(self) -> float:
         """Pull once; return how long to wait before the next time."""
-        consumer, config, window = self._consumer, self._consumer.config, self.window
-        queue, begun, may_hold, asked_at = window.queue, window.next_offset, self._at_end, consumer.clock.monotonic()
+        consumer, config, process_queue = self._consumer, self._consumer.config, self.process_queue
+        queue, begun, may_hold = process_queue.queue, process_queue.next_offset, self._at_end
+        asked_at = consumer.clock.monotonic()
         subscription = consumer.find_subscription(queue.topic)
         address, _ = consumer.instance.routes.subscribe_address(queue.broker, self._broker_id)
         with_subscription = bool(consumer.pull_flags & PullSysFlag.SUBSCRIPTION) and subscription is not None
@@ -127,15 +128,15 @@ class QueueReader:
         )
         timeout = config.pull_timeout + REQUEST_MARGIN
         result = await api.pull_message(consumer.instance.remoting, address, header, timeout)
-        window.last_pull = consumer.clock.monotonic()
+        process_queue.last_pull = consumer.clock.monotonic()
         if self._failing:
             self._failing = False
             consumer.pulled(queue)
         self._broker_id = result.suggest_which_broker_id
         # Where files of a queue are deleted, Apache names the next file with PULL_NOT_FOUND; but a pull that it may
         # hold is answered only when it looks at all that it holds, each 5 seconds, and so for each file.
-        self._at_end = result.next_begin_offset in (window.next_offset, result.max_offset)
-        if window.dropped:
+        self._at_end = result.next_begin_offset in (process_queue.next_offset, result.max_offset)
+        if process_queue.dropped:
             return 0.0
         if result.status is PullStatus.OFFSET_ILLEGAL:
             if result.next_begin_offset == begun:  # a reset to where we are, or a broker that does not know its queue
@@ -147,25 +148,25 @@ class QueueReader:
         if result.status is PullStatus.FOUND:
             messages, next_offset = self._wanted(result, subscription)
         if subscription is None or subscription.takes_all:
-            consumer.gaps.find(queue, window.next_offset, messages, next_offset)
-        window.put(messages, next_offset)
-        consumer.arrived(window)
-        if may_hold and next_offset == begun and window.last_pull - asked_at < PULL_DELAY_ON_FLOW_CONTROL:
+            consumer.gaps.find(queue, process_queue.next_offset, messages, next_offset)
+        process_queue.put(messages, next_offset)
+        consumer.arrived(process_queue)
+        if may_hold and next_offset == begun and process_queue.last_pull - asked_at < PULL_DELAY_ON_FLOW_CONTROL:
             return PULL_DELAY_ON_FLOW_CONTROL  # a broker that holds no pull would be asked thousands of times a second
         return 0.0
 
     def _wanted(self, result: PullResult, subscription: SubscriptionData | None) -> tuple[list[ReceivedMessage], int]:
         """Return the messages of a pull that the subscription asks for, and where the next pull begins.
 
-        A broker compares hashes of tags only. An answer whose bodies inflate to more than the window has room for is
-        taken up to there; the rest is pulled again.
+        A broker compares hashes of tags only. An answer whose bodies inflate to more than there is room for is taken up
+        to there; the rest is pulled again.
         """
-        window = self.window
-        room = self._consumer.config.pull_threshold_bytes_for_queue - window.cached_bytes
+        process_queue = self.process_queue
+        room = self._consumer.config.pull_threshold_bytes_for_queue - process_queue.cached_bytes
         last: list[ReceivedMessage] = []
         messages = decode_messages(
             result.body,
-            window.queue.broker,
+            process_queue.queue.broker,
             max_inflated_bytes=room,
             end_offset=result.next_begin_offset - result.offset_delta,
             stopped=last.append,
@@ -177,11 +178,7 @@ class QueueReader:
         if subscription is not None and subscription.expression_type == TAG and subscription.tags_set:
             tags = subscription.tags_set
             messages = [message for message in messages if message.tag in tags]
-        settle = self._consumer.settle
-        for message in messages:
-            object.__setattr__(message, "_settle", settle)
-            if result.offset_delta:
-                object.__setattr__(message, "offset", message.offset + result.offset_delta)
+        hand_out(messages, self._consumer.take_result, result.offset_delta)
         return messages, next_offset
 
     def _unreadable(self, message: ReceivedMessage, error: DecodeError) -> None:
@@ -197,18 +194,18 @@ class QueueReader:
         What was pulled before is ours to hand out, though the broker has deleted it. Behind a queue's end it has the
         offsets of messages that are still to come: it does not count then.
         """
-        consumer, window = self._consumer, self.window
-        begun, moved = window.next_offset, result.next_begin_offset
+        consumer, process_queue = self._consumer, self.process_queue
+        begun, moved = process_queue.next_offset, result.next_begin_offset
         if moved >= begun:
             what = f"{moved - begun} offsets were deleted unread"
-            window.put([], moved)
+            process_queue.put([], moved)
         else:
             what = "the queue ends before what was read of it"
-            window.clear()
-            window.next_offset = window.max_offset = moved
-            consumer.offsets.update(window.queue, moved, reset=True)
+            process_queue.clear()
+            process_queue.next_offset = process_queue.max_offset = moved
+            consumer.offsets.update(process_queue.queue, moved, reset=True)
         text = "offset moved, %s group=%s queue=%s from=%d to=%d"
-        warn(logger, text, what, consumer.group, window.queue, begun, moved)
+        warn(logger, text, what, consumer.group, process_queue.queue, begun, moved)
         if moved < begun:
-            await consumer.offsets.persist([window.queue])
-        consumer.arrived(window)
+            await consumer.offsets.persist([process_queue.queue])
+        consumer.arrived(process_queue)

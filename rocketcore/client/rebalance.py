@@ -32,26 +32,26 @@ class Rebalancer:
         self._group = group
         self._allocate = allocate
         self._broadcast = broadcast
-        self.trouble: RocketError | None = None
+        self.problem: RocketError | None = None
         """Why the last question had no answer."""
 
     async def share(self, topic: str) -> list[MessageQueue] | None:
         """Return the queues of a topic that this consumer owns now.
 
-        returns  None when that cannot be told: the route or the members of the group are not known, ``trouble`` says
+        returns  None when that cannot be told: the route or the members of the group are not known, ``problem`` says
                  why; what the consumer has, it keeps
         """
         try:
             route = await self._instance.route(topic)
             if self._broadcast:
                 return list(route.subscribe)
-            await self._instance.greet()  # a broker names only members that it has heard of
+            await self._instance.send_missing_heartbeats()  # a broker names only members that it has heard of
             address, members = await self._members(topic, MEMBERS_TIMEOUT)
         except RocketError as error:
-            self.trouble = error
+            self.problem = error
             return None
         if self._instance.client_id not in members:
-            self.trouble = ClientError(f"the broker at {address} does not count this consumer among its group")
+            self.problem = ClientError(f"the broker at {address} does not count this consumer among its group")
             return None
         return self._allocate(self._instance.client_id, sorted_queues(route.subscribe), sorted_ids(members))
 

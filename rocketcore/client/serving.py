@@ -101,9 +101,9 @@ class _Served:
         if header.group != self._consumer.group:
             return self._unknown_group(request, header.group)
         table = {
-            window.queue: window.commit_offset
-            for window in self._consumer.windows()
-            if window.queue.topic == header.topic
+            process_queue.queue: process_queue.commit_offset
+            for process_queue in self._consumer.process_queues()
+            if process_queue.queue.topic == header.topic
         }
         return RemotingCommand.response(request, body=GetConsumerStatusBody(message_queue_table=table).encode())
 
@@ -175,6 +175,9 @@ def _running_info(consumer: Subscriber) -> ConsumerRunningInfo:
             "PROP_THREADPOOL_CORE_SIZE": str(config.threads),
         },
         subscription_set=consumer.subscriptions(),
-        mq_table={window.queue: consumer.process_queue_info(window) for window in consumer.windows()},
+        mq_table={
+            process_queue.queue: consumer.process_queue_info(process_queue)
+            for process_queue in consumer.process_queues()
+        },
         status_table={subscription.topic: ConsumeStatus() for subscription in consumer.subscriptions()},
     )

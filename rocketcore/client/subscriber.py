@@ -13,8 +13,8 @@ from typing import Final
 from rocketcore.client.config import ConsumerConfig
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.offset_store import OffsetStore
+from rocketcore.client.problems import Gaps, Problems, find_filter_refusal
 from rocketcore.client.process_queue import ProcessQueue
-from rocketcore.client.trouble import Gaps, Troubles, find_filter_refusal
 from rocketcore.codes import RETRY_TOPIC_PREFIX, PullSysFlag
 from rocketcore.errors import (
     BrokerSystemError,
@@ -41,7 +41,7 @@ from rocketcore.service import Clock
 
 __all__ = ["Subscriber"]
 
-JOIN_PATIENCE: Final = 5.0
+JOIN_GRACE: Final = 5.0
 """Seconds that a broker may take to know a member of a group."""
 _REFUSALS: Final = (SubscriptionParseFailed, NoPermission, GroupNotExist)
 """Answers to a pull that waiting does not change: somebody has to."""
@@ -72,7 +72,7 @@ class Subscriber:
         self._closed = False
         self._news = asyncio.Event()
         """Set when who waits for this consumer may have something to see."""
-        self._troubles = Troubles(config.group)
+        self._problems = Problems(config.group)
         self.gaps = Gaps(config.group)
         self._refusals: dict[object, RocketError] = {}
         """What brokers refuse whatever we wait: by queue, or by topic for a filter that was asked about."""
@@ -157,13 +157,13 @@ class Subscriber:
     def pulled(self, queue: MessageQueue) -> None:
         """Called when a pull was answered that had failed before."""
         self._refusals.pop(queue, None)
-        self._troubles.over(f"topic={queue.topic} broker={queue.broker}")
+        self._problems.over(f"topic={queue.topic} broker={queue.broker}")
         self._news.set()
 
     async def pull_failed(self, queue: MessageQueue, error: RocketError) -> None:
         """Called when a pull failed: what waiting does not change is for who waits for messages."""
-        patience = JOIN_PATIENCE if isinstance(error, TransportError) else 0.0
-        self._troubles.note(f"topic={queue.topic} broker={queue.broker}", error, self.clock, patience=patience)
+        grace = JOIN_GRACE if isinstance(error, TransportError) else 0.0
+        self._problems.note(f"topic={queue.topic} broker={queue.broker}", error, self.clock, grace=grace)
         if isinstance(error, BrokerSystemError):  # which is also how brokers refuse a kind of filter
             subscription = self.find_subscription(queue.topic)
             refusal = await find_filter_refusal(self.instance, self.group, subscription) if subscription else None
@@ -172,11 +172,11 @@ class Subscriber:
         if refusal is not None:
             self.refused(queue, refusal)
 
-    def settle(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
-        """Take the verdict on a message; messages of a pull consumer have none."""
+    def take_result(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
+        """Take what became of a message; messages of a pull consumer have no result of their own."""
         raise ConfigError("messages of a PullConsumer are not acknowledged one by one: call commit()")
 
-    def arrived(self, window: ProcessQueue) -> None:
+    def arrived(self, process_queue: ProcessQueue) -> None:
         """Called when a queue has messages that no one works on, and after each pull."""
 
     # What brokers ask
@@ -187,13 +187,13 @@ class Subscriber:
     async def reset(self, offsets: dict[MessageQueue, int]) -> None:
         """Go on at other offsets in queues that are owned; messages from before do not count any more."""
 
-    def windows(self) -> list[ProcessQueue]:
-        """Return the windows of all owned queues."""
+    def process_queues(self) -> list[ProcessQueue]:
+        """Return the process queues of all owned queues."""
         raise NotImplementedError
 
-    def process_queue_info(self, window: ProcessQueue) -> ProcessQueueInfo:
+    def process_queue_info(self, process_queue: ProcessQueue) -> ProcessQueueInfo:
         """Return what an administrator is shown of an owned queue."""
-        return window.info()
+        return process_queue.info()
 
     async def consume_directly(self, message: ReceivedMessage) -> tuple[CMResult, str | None]:
         """Consume one message now, because an administrator asked; a consumer without handlers cannot."""

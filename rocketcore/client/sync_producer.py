@@ -54,7 +54,7 @@ class _Workings:
         self.logic = Sender(config, ClientInstance(config, BlockingChannelAdapter(self._remoting), THREADS))
         interval = min(config.route_interval, config.heartbeat_interval)
         self._housekeeping = PeriodicThread(
-            "producer-housekeeping", self._keep_house, interval, initial_delay=HOUSEKEEPING_DELAY
+            "producer-housekeeping", self._refresh_and_heartbeat, interval, initial_delay=HOUSEKEEPING_DELAY
         )
 
     def start(self) -> None:
@@ -78,7 +78,7 @@ class _Workings:
                     self.nowait = nowait
             return self.nowait
 
-    def _keep_house(self) -> float | None:
+    def _refresh_and_heartbeat(self) -> float | None:
         sooner = run_sync(self.logic.instance.refresh())
         run_sync(self.logic.instance.heartbeat())
         return sooner
@@ -127,7 +127,7 @@ class _Nowait:
         return self._thread.is_current
 
     def flush(self) -> None:
-        self._thread.run(self.accumulator.settle_so_far())
+        self._thread.run(self.accumulator.drain())
         self.accumulator.tell()
 
     def close(self, timeout: float | None) -> None:

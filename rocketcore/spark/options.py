@@ -253,7 +253,7 @@ class ConnectionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions(ConnectionOptions):
-    """What is read, from where to where, and in what portions."""
+    """What is read, from where to where, and in parts of which size."""
 
     topics: tuple[str, ...] = option("topic", _topics, "topics, joined by commas", default=(), aliases=("subscribe",))
     topic_pattern: str | None = option("subscribePattern", _pattern, "regular expression of topic names")

@@ -53,9 +53,9 @@ _NOT_MATCHED = (SYSTEM_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
 class RangePartition(InputPartition):
     """What one task reads, range after range."""
 
-    def __init__(self, portions: tuple[QueueRange, ...]) -> None:
-        super().__init__(tuple((portion.queue, portion.start, portion.end) for portion in portions))
-        self.portions = portions
+    def __init__(self, ranges: tuple[QueueRange, ...]) -> None:
+        super().__init__(tuple((queue_range.queue, queue_range.start, queue_range.end) for queue_range in ranges))
+        self.ranges = ranges
 
 
 class RocketMQReader(DataSourceReader):
@@ -85,28 +85,28 @@ class RocketMQReader(DataSourceReader):
             ranges = connection.run(_plan(connection.instance, options, self._settings()))
         except RocketError as error:
             raise error.with_traceback(None) from None  # Spark prints every frame; the last line is what counts
-        portions = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
-        if len(portions) > len(ranges) and sum(map(len, portions)) < _FEW_MESSAGES * len(portions):
+        parts = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+        if len(parts) > len(ranges) and sum(map(len, parts)) < _FEW_MESSAGES * len(parts):
             logger.warning(
                 "%d tasks of some %d messages each: a task costs some 30 ms, give a smaller minPartitions",
-                len(portions),
-                sum(map(len, portions)) // len(portions),
+                len(parts),
+                sum(map(len, parts)) // len(parts),
             )
         # Spark reads an empty list as one partition of None, which read() takes as nothing to do.
-        return [RangePartition(group) for group in join_ranges(portions, options.max_partitions)]
+        return [RangePartition(group) for group in join_ranges(parts, options.max_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the messages of the ranges of a task."""
         if isinstance(partition, RangePartition):
-            for portion in partition.portions:
-                yield from self._read(portion)
+            for queue_range in partition.ranges:
+                yield from self._read(queue_range)
 
-    def _read(self, portion: QueueRange) -> Iterator[RecordBatch]:
+    def _read(self, queue_range: QueueRange) -> Iterator[RecordBatch]:
         from rocketcore.client.arrow_reader import RangeReader
         from rocketcore.spark.connection import connect
 
         connection = connect(self._options)
-        reader = RangeReader(connection.instance, portion, self._settings())
+        reader = RangeReader(connection.instance, queue_range, self._settings())
         try:
             connection.run(reader.open())
             # Decoded on this thread: the connections' thread pulls meanwhile.
@@ -151,29 +151,29 @@ def split_ranges(ranges: Iterable[QueueRange], min_partitions: int | None, max_r
     The longest range is cut first, in equal parts; an empty one is left out. Fewer messages than ``min_partitions``
     make one task each.
     """
-    filled = [portion for portion in ranges if len(portion)]
-    counts = [max(1, -(-len(portion) // max_records)) if max_records else 1 for portion in filled]
+    filled = [queue_range for queue_range in ranges if len(queue_range)]
+    counts = [max(1, -(-len(queue_range) // max_records)) if max_records else 1 for queue_range in filled]
     wanted = min(min_partitions or 1, sum(map(len, filled)))
     while sum(counts) < wanted:
         largest = max(range(len(filled)), key=lambda index: len(filled[index]) / counts[index])
         counts[largest] += 1
     parts = []
-    for portion, count in zip(filled, counts, strict=True):
-        edges = [portion.start + len(portion) * index // count for index in range(count + 1)]
-        parts += [replace(portion, start=start, end=end) for start, end in pairwise(edges) if start < end]
+    for queue_range, count in zip(filled, counts, strict=True):
+        edges = [queue_range.start + len(queue_range) * index // count for index in range(count + 1)]
+        parts += [replace(queue_range, start=start, end=end) for start, end in pairwise(edges) if start < end]
     return parts
 
 
 def join_ranges(ranges: list[QueueRange], most: int | None) -> list[tuple[QueueRange, ...]]:
     """Give each task one range, or put neighbours together until there are at most so many tasks of about one size."""
     if most is None or len(ranges) <= most:
-        return [(portion,) for portion in ranges]
+        return [(queue_range,) for queue_range in ranges]
     groups: list[list[QueueRange]] = [[] for _ in range(most)]
     total, seen = sum(map(len, ranges)), 0
-    for portion in ranges:
+    for queue_range in ranges:
         # The middle of a range says which part of the whole it belongs to.
-        groups[(2 * seen + len(portion)) * most // (2 * total)].append(portion)
-        seen += len(portion)
+        groups[(2 * seen + len(queue_range)) * most // (2 * total)].append(queue_range)
+        seen += len(queue_range)
     return [tuple(group) for group in groups if group]
 
 

@@ -440,7 +440,7 @@ def test_flow_control_bounds_what_is_in_memory(
             await consumer.subscribe(topic)
             seen = 0
             async for message in consumer:
-                assert max(len(window) for window in consumer.windows()) < 40 + 32
+                assert max(len(process_queue) for process_queue in consumer.process_queues()) < 40 + 32
                 message.ack()
                 seen += 1
                 if seen == 500:

@@ -16,23 +16,23 @@ from rocketcore.spark.reader import clamp_range, split_ranges
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-def portion(start: int, end: int, queue_id: int = 0) -> QueueRange:
+def queue_range(start: int, end: int, queue_id: int = 0) -> QueueRange:
     return QueueRange(MessageQueue("T", "broker-a", queue_id), start, end)
 
 
 def test_a_range_is_one_task_and_an_empty_one_is_none() -> None:
-    assert split_ranges([portion(5, 9), portion(3, 3, 1)], None, None) == [portion(5, 9)]
+    assert split_ranges([queue_range(5, 9), queue_range(3, 3, 1)], None, None) == [queue_range(5, 9)]
 
 
 def test_max_records() -> None:
-    assert split_ranges([portion(0, 10)], None, 4) == [portion(0, 3), portion(3, 6), portion(6, 10)]
+    assert split_ranges([queue_range(0, 10)], None, 4) == [queue_range(0, 3), queue_range(3, 6), queue_range(6, 10)]
 
 
 def test_min_partitions_cuts_the_longest_first() -> None:
-    assert split_ranges([portion(0, 2), portion(0, 100, 1)], 3, None) == [
-        portion(0, 2),
-        portion(0, 50, 1),
-        portion(50, 100, 1),
+    assert split_ranges([queue_range(0, 2), queue_range(0, 100, 1)], 3, None) == [
+        queue_range(0, 2),
+        queue_range(0, 50, 1),
+        queue_range(50, 100, 1),
     ]
 
 
@@ -45,7 +45,7 @@ ranges = st.lists(
 def test_every_offset_is_in_exactly_one_task(
     edges: list[tuple[int, int]], min_partitions: int | None, max_records: int | None
 ) -> None:
-    whole = [portion(start, end, number) for number, (start, end) in enumerate(edges)]
+    whole = [queue_range(start, end, number) for number, (start, end) in enumerate(edges)]
     parts = split_ranges(whole, min_partitions, max_records)
     expected = [(part.queue, offset) for part in whole for offset in range(part.start, part.end)]
     assert [(part.queue, offset) for part in parts for offset in range(part.start, part.end)] == expected
@@ -57,23 +57,23 @@ def test_every_offset_is_in_exactly_one_task(
 
 
 def test_a_range_within_the_queue_is_left_alone() -> None:
-    assert clamp_range(portion(3, 7), portion(3, 9), fail_on_data_loss=True) == portion(3, 7)
+    assert clamp_range(queue_range(3, 7), queue_range(3, 9), fail_on_data_loss=True) == queue_range(3, 7)
 
 
 @pytest.mark.parametrize(
     ("wanted", "left", "reason"),
     [
-        (portion(0, 7), portion(3, 7), "starts at 0, the queue at 3"),
-        (portion(4, 12), portion(4, 9), "ends at 12, the queue at 9"),
-        (portion(0, 2), portion(3, 3), "starts at 0, the queue at 3"),
-        (portion(20, 30), portion(9, 9), "ends at 30, the queue at 9"),
-        (portion(20, 9), portion(9, 9), "starts at 20, the queue ends at 9"),
+        (queue_range(0, 7), queue_range(3, 7), "starts at 0, the queue at 3"),
+        (queue_range(4, 12), queue_range(4, 9), "ends at 12, the queue at 9"),
+        (queue_range(0, 2), queue_range(3, 3), "starts at 0, the queue at 3"),
+        (queue_range(20, 30), queue_range(9, 9), "ends at 30, the queue at 9"),
+        (queue_range(20, 9), queue_range(9, 9), "starts at 20, the queue ends at 9"),
     ],
 )
 def test_a_range_beyond_the_queue_is_data_loss(
     wanted: QueueRange, left: QueueRange, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    held = portion(3, 9)
+    held = queue_range(3, 9)
     with pytest.raises(OffsetOutOfRange, match=reason):
         clamp_range(wanted, held, fail_on_data_loss=True)
     with caplog.at_level(logging.WARNING):

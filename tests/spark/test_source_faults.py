@@ -192,8 +192,8 @@ def test_a_queue_that_its_broker_is_at_is_waited_for(
 
     monkeypatch.setattr(api, "pull_message", pull_message)
     settings = ReadSettings(fail_on_data_loss=False)
-    portion = QueueRange(MessageQueue("T", "broker-a", 0), 0, 10)
-    pulls = RangeReader(cast(ClientInstance, instance), portion, settings, concurrent=False)
+    queue_range = QueueRange(MessageQueue("T", "broker-a", 0), 0, 10)
+    pulls = RangeReader(cast(ClientInstance, instance), queue_range, settings)
     with caplog.at_level("WARNING"):
         answers = run_sync(pulls.next_answers())
     late = silent_seconds > settings.fetch_timeout
@@ -233,7 +233,7 @@ def test_several_ranges_in_a_task(cluster: LocalCluster, make_topic: MakeTopic) 
     found = []
     for partition in partitions:
         assert isinstance(partition, RangePartition)
-        assert len(partition.portions) > 1
+        assert len(partition.ranges) > 1
         for batch in source.read(partition):
             found += [int(body) for body in batch["body"].to_pylist()]
     assert sorted(found) == list(range(400))

@@ -150,11 +150,11 @@ class Consumer:
     def find_subscription(self, topic: str) -> SubscriptionData:
         return SubscriptionData.build("T", "a")
 
-    def windows(self) -> list[Any]:
+    def process_queues(self) -> list[Any]:
         return [SimpleNamespace(queue=QUEUE, commit_offset=3)]
 
-    def process_queue_info(self, window: Any) -> ProcessQueueInfo:
-        return ProcessQueueInfo(commit_offset=window.commit_offset)
+    def process_queue_info(self, process_queue: Any) -> ProcessQueueInfo:
+        return ProcessQueueInfo(commit_offset=process_queue.commit_offset)
 
     def subscriptions(self) -> list[SubscriptionData]:
         return [SubscriptionData.build("T", "a")]

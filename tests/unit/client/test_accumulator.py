@@ -464,7 +464,7 @@ def test_time_is_counted_from_the_append() -> None:
         assert all(isinstance(future.exception(), RequestTimeout) for future in futures)
         assert "what was sent before has not been answered" in str(futures[-1].exception())
         assert remoting.most_under_way == 1  # it is not answered: the others never have their turn
-        assert len(accumulator._unsettled) == accumulator._bytes == 0
+        assert len(accumulator._pending) == accumulator._bytes == 0
 
     run(body, make=SilentAlone, batch_count=1, delivery_timeout=0.1)
 
@@ -477,7 +477,7 @@ def test_a_topic_without_a_route_fails_in_time() -> None:
         with pytest.raises(RouteNotFound, match="'Nowhere'"):
             await (await append(accumulator, logic, Message("Nowhere", b"x", message_group="g")))
         assert accumulator._unrouted == set()
-        assert accumulator._lanes == {}
+        assert accumulator._backlogs == {}
 
     run(body)
 
@@ -694,7 +694,7 @@ def test_a_queue_that_gave_up_once_has_its_turn_again() -> None:
         assert {(await future).queue.broker for future in (*stuck, again)} == {"a"}
         assert {type(future.exception()) for future in (late, behind)} == {RequestTimeout}
         await accumulator.flush()
-        assert accumulator._lanes == {}
+        assert accumulator._backlogs == {}
 
     run(body, make=Turns, batch_count=1, delivery_timeout=0.1)
 

@@ -1,4 +1,4 @@
-"""Handing messages out and collecting verdicts."""
+"""Handing messages out and collecting results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rocketcore.client.consume_service import CHUNK_MAX, ConsumeService, Verdict
+from rocketcore.client.consume_service import CHUNK_MAX, ConsumeService, HandlerResult
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.errors import ConfigError
 from rocketcore.message import ConsumeResult, MessageQueue, ReceivedMessage, RetryLater
@@ -22,40 +22,43 @@ from rocketcore.protocol.bodies.client import CMResult
 
 
 class Harness:
-    """A service over one or more windows; a verdict settles its message as a push consumer would."""
+    """A service over one or more process queues; a result takes its message out as a push consumer would."""
 
     def __init__(self, *, capacity: int = 4, ordered: bool = False, queues: int = 1) -> None:
-        self.windows = [ProcessQueue(MessageQueue("T", "b", number), 0) for number in range(queues)]
-        self.verdicts: list[Verdict] = []
+        self.process_queues = [ProcessQueue(MessageQueue("T", "b", number), 0) for number in range(queues)]
+        self.results: list[HandlerResult] = []
         self.changed = asyncio.Event()
         self.allowed = True
         self.service = ConsumeService(
-            "G", capacity, self.settle, ordered=ordered, consumable=lambda window: self.allowed
+            "G", capacity, self.process_result, ordered=ordered, consumable=lambda process_queue: self.allowed
         )
 
-    def settle(self, verdict: Verdict) -> None:
-        message = verdict[0]
-        self.windows[message.queue.queue_id].remove(message)
-        self.verdicts.append(verdict)
+    def process_result(self, result: HandlerResult) -> None:
+        message = result[0]
+        self.process_queues[message.queue.queue_id].remove(message)
+        self.results.append(result)
         self.changed.set()
 
     def fill(self, count: int, queue_id: int = 0, topic: str = "T") -> None:
-        window = self.windows[queue_id]
-        start = window.next_offset
+        process_queue = self.process_queues[queue_id]
+        start = process_queue.next_offset
         messages = [
             ReceivedMessage(
-                topic, f"{offset}".encode(), window.queue, offset, f"{offset}", f"{offset}", _settle=self.settled
+                topic,
+                f"{offset}".encode(),
+                process_queue.queue,
+                offset,
+                f"{offset}",
+                f"{offset}",
+                _settle=self.service.take_result,
             )
             for offset in range(start, start + count)
         ]
-        window.put(messages, start + count)
-        self.service.arrived(window)
-
-    def settled(self, message: ReceivedMessage, result: ConsumeResult, delay: float | None) -> None:
-        self.service.settled(message, result, delay)
+        process_queue.put(messages, start + count)
+        self.service.arrived(process_queue)
 
     async def wait(self, count: int) -> None:
-        while len(self.verdicts) < count:
+        while len(self.results) < count:
             self.changed.clear()
             await self.changed.wait()
 
@@ -90,7 +93,7 @@ def test_functions_run_on_threads_coroutines_on_the_loop() -> None:
     run(body)
 
 
-def test_what_a_handler_returns_or_raises_is_the_verdict(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_handler_returns_or_raises_is_the_result(caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         harness = Harness()
 
@@ -108,7 +111,7 @@ def test_what_a_handler_returns_or_raises_is_the_verdict(caplog: pytest.LogCaptu
         harness.service.set_handler("T", handle)
         harness.fill(4)
         await harness.wait(4)
-        assert {verdict[0].text(): verdict[1:] for verdict in harness.verdicts} == {
+        assert {result[0].text(): result[1:] for result in harness.results} == {
             "0": (ConsumeResult.SUCCESS, None),
             "1": (ConsumeResult.RETRY, None),
             "2": (ConsumeResult.RETRY, 7),
@@ -138,7 +141,7 @@ def test_a_handler_that_wants_to_end_more_than_itself_ends_no_worker(
         harness.service.set_handler("T", handle_on_loop if on_loop else handle)
         harness.fill(20)
         await harness.wait(20)
-        retried = {int(message.text()) for message, result, _ in harness.verdicts if result is ConsumeResult.RETRY}
+        retried = {int(message.text()) for message, result, _ in harness.results if result is ConsumeResult.RETRY}
         assert retried == set(range(5))
         assert await harness.service.drain(5)
         await harness.service.stop()
@@ -220,7 +223,7 @@ def test_what_a_handler_returns_is_awaited_however_it_is_declared(declare: Calla
         await harness.wait(10)
         assert sorted(handled) == [f"{i}" for i in range(10)]
         assert most <= 2
-        failed = {message.text(): delay for message, result, delay in harness.verdicts if result is ConsumeResult.RETRY}
+        failed = {message.text(): delay for message, result, delay in harness.results if result is ConsumeResult.RETRY}
         assert failed == {"1": 3, "2": None, "3": None}
         assert await harness.service.drain(5)
         await harness.service.stop()
@@ -245,7 +248,7 @@ def test_any_other_result_is_a_failure_told_once(
         harness.service.set_handler("T", handle_on_loop if on_loop else handle)
         harness.fill(10)
         await harness.wait(10)
-        assert {verdict[1] for verdict in harness.verdicts} == {ConsumeResult.RETRY}
+        assert {result[1] for result in harness.results} == {ConsumeResult.RETRY}
         await harness.service.stop()
 
     run(body)
@@ -265,14 +268,14 @@ def test_a_delay_that_is_none_is_refused_where_it_is_given() -> None:
         harness.service.set_handler("T", handle)
         harness.fill(10)
         await harness.wait(10)
-        assert {verdict[1:] for verdict in harness.verdicts} == {(ConsumeResult.RETRY, None)}
+        assert {result[1:] for result in harness.results} == {(ConsumeResult.RETRY, None)}
         harness.service.set_handler("T", None)
         harness.fill(2)
         first, second = await harness.service.take(2)
         with pytest.raises(ConfigError, match="seconds or a timedelta, got str"):
             first.retry(wrong)
         second.retry(timedelta(seconds=3))
-        assert harness.verdicts[-1][2] == 3
+        assert harness.results[-1][2] == 3
         await harness.service.stop()
 
     run(body)
@@ -291,21 +294,21 @@ def test_handlers_that_never_return_are_replaced_and_what_they_did_before_counts
         harness.service.set_handler("T", handle)
         for _ in range(40):  # until it is known to be quick
             harness.fill(1)
-            await harness.wait(harness.windows[0].next_offset)
+            await harness.wait(harness.process_queues[0].next_offset)
         assert harness.service.chunk_size("T") > 3
-        window, done = harness.windows[0], len(harness.verdicts)
+        process_queue, done = harness.process_queues[0], len(harness.results)
         messages = [
-            ReceivedMessage("T", text, window.queue, window.next_offset + i, "", "")
+            ReceivedMessage("T", text, process_queue.queue, process_queue.next_offset + i, "", "")
             for i, text in enumerate((b"before", b"hang", b"after"))
         ]
-        window.put(messages, window.next_offset + 3)
-        harness.service.arrived(window)
+        process_queue.put(messages, process_queue.next_offset + 3)
+        harness.service.arrived(process_queue)
         await asyncio.to_thread(hang.wait)
         harness.service.abandon(messages)
-        assert [message.text() for message, *_ in harness.verdicts[done:]] == ["before"]
+        assert [message.text() for message, *_ in harness.results[done:]] == ["before"]
         harness.fill(20)
         await harness.wait(done + 21)
-        assert {message.text() for message, *_ in harness.verdicts}.isdisjoint({"hang", "after"})
+        assert {message.text() for message, *_ in harness.results}.isdisjoint({"hang", "after"})
         assert await harness.service.drain(5), "one that never returns is not waited for"
         release.set()
         await harness.wait(done + 22)
@@ -398,7 +401,7 @@ def test_in_order_one_message_of_a_queue_is_out_at_a_time() -> None:
         for queue_id in (0, 1):
             harness.fill(20, queue_id)
         await harness.wait(40)
-        assert all(verdict[1] is ConsumeResult.SUCCESS for verdict in harness.verdicts)
+        assert all(result[1] is ConsumeResult.SUCCESS for result in harness.results)
         assert handled == {queue_id: [f"{i}" for i in range(20)] for queue_id in (0, 1)}
         await harness.service.stop()
 
@@ -412,9 +415,9 @@ def test_a_queue_that_may_not_be_worked_on_is_left_alone() -> None:
         harness.service.set_handler("T", lambda message: None)
         harness.fill(3)
         await asyncio.sleep(0.02)
-        assert not harness.verdicts
+        assert not harness.results
         harness.allowed = True
-        harness.service.arrived(harness.windows[0])
+        harness.service.arrived(harness.process_queues[0])
         await harness.wait(3)
         await harness.service.stop()
 
@@ -438,7 +441,7 @@ def test_messages_without_a_handler_wait_for_iteration_queues_in_turn() -> None:
         for messages in taken:
             for message in messages:
                 message.ack()
-        assert len(harness.verdicts) == 8
+        assert len(harness.results) == 8
         last = asyncio.create_task(harness.service.take(1))
         await asyncio.sleep(0)
         harness.service.stop_feeding()
@@ -459,7 +462,7 @@ def test_a_handler_that_comes_late_gets_what_waits() -> None:
     run(body)
 
 
-def test_verdicts_of_other_threads_arrive_on_the_loop() -> None:
+def test_results_of_other_threads_arrive_on_the_loop() -> None:
     async def body() -> None:
         harness = Harness()
         harness.fill(50)
@@ -522,7 +525,7 @@ def test_messages_of_a_queue_that_was_given_up_are_not_handled() -> None:
         harness.service.set_handler("T", handle)
         harness.fill(10)
         await asyncio.sleep(0.02)
-        harness.windows[0].dropped = True
+        harness.process_queues[0].dropped = True
         release.set()
         assert await harness.service.drain(5)
         assert handled == ["0"]

@@ -143,7 +143,7 @@ def test_who_joins_others_begins_where_they_are_when_they_have_been_told(others:
         broker.members = [*others, consumer.client_id]
         await consumer.subscribe("T", handler=lambda message: None)
         assert consumer.queues()
-        assert {consumer._readers[queue].window.commit_offset for queue in consumer.queues()} == {begins}
+        assert {consumer._readers[queue].process_queue.commit_offset for queue in consumer.queues()} == {begins}
         assert bool(runtime.pauses) == bool(others)
         await consumer.close()
 
@@ -307,7 +307,7 @@ def test_what_an_administrator_is_shown() -> None:
             header = GetConsumerRunningInfoRequestHeader(consumer_group="other", client_id="x")
             answer = served(Channel(), ask(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
             assert (answer.code, "other" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
-            assert reader.window.next_offset == 17
+            assert reader.process_queue.next_offset == 17
         finally:
             await consumer.close()
 
@@ -327,16 +327,16 @@ def test_an_offset_reset_moves_the_owned_queues() -> None:
             for stranger in ("", "c:1"):
                 request = ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, table)
                 await served(Channel(stranger), request)
-            assert not before.window.dropped, "a broker says nothing about the queues of another"
+            assert not before.process_queue.dropped, "a broker says nothing about the queues of another"
             await served(Channel(), ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, table))
-            assert {window.queue: window.next_offset for window in consumer.windows()} == {queue: 5, other: 20}
-            assert before.window.dropped
-            assert not kept.window.dropped
+            assert {each.queue: each.next_offset for each in consumer.process_queues()} == {queue: 5, other: 20}
+            assert before.process_queue.dropped
+            assert not kept.process_queue.dropped
             cpp = b'{"offsetTable":[{"brokerName":"a","offset":7,"queueId":0,"topic":"T"}]}'
             request = ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, cpp)
             request.language = LanguageCode.CPP
             await served(Channel(), request)
-            assert {window.queue: window.next_offset for window in consumer.windows()} == {queue: 7, other: 20}
+            assert {each.queue: each.next_offset for each in consumer.process_queues()} == {queue: 7, other: 20}
         finally:
             await consumer.close()
 
@@ -358,7 +358,11 @@ def test_a_queue_taken_while_locks_are_renewed_keeps_its_own(monkeypatch: pytest
 
             monkeypatch.setattr(consumer, "_lock", lock)
             await consumer._renew_locks()
-            held = {window.queue for window in consumer.windows() if window.last_lock is not None}
+            held = {
+                process_queue.queue
+                for process_queue in consumer.process_queues()
+                if process_queue.last_lock is not None
+            }
             assert held == {renewed, taken}
         finally:
             await consumer.close()
@@ -435,9 +439,9 @@ class InOrder:
     async def __aenter__(self) -> InOrder:
         self.consumer.subscribe("T", handler=self._handle)
         await start_with(self.consumer, self.brokers)
-        self.window = self.consumer.own(self.queue, 0).window
-        self.window.put([ReceivedMessage("T", b"", self.queue, offset, "id", "id") for offset in range(2)], 2)
-        self.consumer._service.arrived(self.window)
+        self.process_queue = self.consumer.own(self.queue, 0).process_queue
+        self.process_queue.put([ReceivedMessage("T", b"", self.queue, offset, "id", "id") for offset in range(2)], 2)
+        self.consumer._service.arrived(self.process_queue)
         await self._begun.wait()
         return self
 
@@ -483,7 +487,7 @@ def test_a_queue_that_is_kept_after_all_goes_on() -> None:
             leaving.cancel()
             await asyncio.wait([leaving])
             busy.go_on.set()
-            while len(busy.window):
+            while len(busy.process_queue):
                 await busy.consumer._service.progress()
             assert busy.handled == [0, 1]
 
@@ -526,14 +530,18 @@ def test_a_renewal_without_an_answer_takes_no_lock_away_before_its_time() -> Non
         brokers.may_lock.set()
         await start_with(consumer, brokers)
         try:
-            silent, well = (consumer.own(MessageQueue("T", name, 0), 0).window for name in "ab")
-            gone = consumer.own(MessageQueue("T", "gone", 0), 0).window
+            silent, well = (consumer.own(MessageQueue("T", name, 0), 0).process_queue for name in "ab")
+            gone = consumer.own(MessageQueue("T", "gone", 0), 0).process_queue
             brokers.silent.add("a:1")
             clock.advance(LOCK_INTERVAL)
             await consumer._renew_locks()
-            assert [consumer._consumable(window) for window in (silent, gone, well)] == [True, True, True]
+            assert [consumer._consumable(process_queue) for process_queue in (silent, gone, well)] == [True, True, True]
             clock.advance(LOCK_EXPIRES - LOCK_INTERVAL)
-            assert [consumer._consumable(window) for window in (silent, gone, well)] == [False, False, True]
+            assert [consumer._consumable(process_queue) for process_queue in (silent, gone, well)] == [
+                False,
+                False,
+                True,
+            ]
             brokers.locks.unlock("G", [well.queue], consumer.client_id)
             brokers.locks.lock("G", [well.queue], "another")
             await consumer._renew_locks()
@@ -564,9 +572,9 @@ def test_a_failed_message_comes_again_though_the_timer_is_a_little_early() -> No
         await start_with(consumer, LockingBrokers("a"))
         try:
             queue = MessageQueue("T", "a", 0)
-            window = consumer.own(queue, 0).window
-            window.put([ReceivedMessage("T", b"", queue, offset, "id", "id") for offset in range(2)], 2)
-            consumer._service.arrived(window)
+            process_queue = consumer.own(queue, 0).process_queue
+            process_queue.put([ReceivedMessage("T", b"", queue, offset, "id", "id") for offset in range(2)], 2)
+            consumer._service.arrived(process_queue)
             await both.wait()
             assert handled == [0, 0, 1]
         finally:
@@ -603,8 +611,8 @@ def test_what_is_done_is_stored_before_a_changed_group_shares_out_again() -> Non
         brokers = LockingBrokers("a")
         await start_with(consumer, brokers)
         try:
-            window = consumer.own(MessageQueue("T", "a", 0), 17).window
-            window.put([], 40)
+            process_queue = consumer.own(MessageQueue("T", "a", 0), 17).process_queue
+            process_queue.put([], 40)
             header = NotifyConsumerIdsChangedRequestHeader(consumer_group="G")
             served = answering(consumer)
             brokers.asked.clear()

@@ -1,4 +1,4 @@
-"""The window of one queue."""
+"""The process_queue of one queue."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def message(offset: int, body: bytes = b"12345") -> ReceivedMessage:
     return ReceivedMessage("T", body, QUEUE, offset, f"id-{offset}", f"offset-id-{offset}")
 
 
-def window(*offsets: int, start: int = 0, next_offset: int | None = None) -> ProcessQueue:
+def process_queue(*offsets: int, start: int = 0, next_offset: int | None = None) -> ProcessQueue:
     result = ProcessQueue(QUEUE, start, ManualClock())
     result.put([message(offset) for offset in offsets], offsets[-1] + 1 if next_offset is None else next_offset)
     return result
 
 
 def test_the_commit_offset_waits_for_the_first_unsettled_message() -> None:
-    queue = window(5, 6, 7, start=5)
+    queue = process_queue(5, 6, 7, start=5)
     first, second, third = queue.take(10)
     assert queue.remove(second)
     assert queue.commit_offset == 5
@@ -34,7 +34,7 @@ def test_the_commit_offset_waits_for_the_first_unsettled_message() -> None:
 
 
 def test_offsets_that_hold_nothing_for_us_are_passed_over() -> None:
-    queue = window(5, start=3, next_offset=40)
+    queue = process_queue(5, start=3, next_offset=40)
     assert (queue.commit_offset, queue.next_offset, queue.span) == (5, 40, 0)
     queue.remove(queue.take(1)[0])
     assert queue.commit_offset == 40
@@ -47,20 +47,20 @@ def test_an_empty_window_commits_where_it_began() -> None:
 
 
 def test_bytes_and_span_are_counted() -> None:
-    queue = window(10, 11, 19)
+    queue = process_queue(10, 11, 19)
     assert (len(queue), queue.cached_bytes, queue.span) == (3, 15, 9)
     queue.remove(queue.take(1)[0])
     assert (len(queue), queue.cached_bytes, queue.span) == (2, 10, 8)
 
 
 def test_a_message_that_comes_twice_is_kept_once() -> None:
-    queue = window(1, 2)
+    queue = process_queue(1, 2)
     queue.put([message(2), message(3)], 4)
     assert [each.offset for each in queue.take(10)] == [1, 2, 3]
 
 
 def test_what_is_given_back_is_taken_next_in_order() -> None:
-    queue = window(1, 2, 3, 4)
+    queue = process_queue(1, 2, 3, 4)
     taken = queue.take(3)
     queue.give_back(taken[:2])
     assert [each.offset for each in queue.take(10)] == [1, 2, 4]
@@ -79,7 +79,7 @@ def test_expired_is_what_someone_has_worked_on_for_too_long() -> None:
 
 
 def test_after_clear_a_verdict_on_an_old_message_does_not_count() -> None:
-    queue = window(1, 2)
+    queue = process_queue(1, 2)
     [first, _] = queue.take(2)
     queue.clear()
     assert not queue.holds(first)
@@ -89,7 +89,7 @@ def test_after_clear_a_verdict_on_an_old_message_does_not_count() -> None:
 
 def test_any_order_of_settlement_never_commits_past_an_open_message() -> None:
     rng = random.Random(7)
-    queue = window(*range(100, 200), start=100)
+    queue = process_queue(*range(100, 200), start=100)
     open_messages = queue.take(100)
     rng.shuffle(open_messages)
     while open_messages:

@@ -87,13 +87,13 @@ def stored(*offsets: int, body: bytes = b"x", sys_flag: int = 0) -> bytes:
 
 
 async def pull(consumer: PullConsumer | PushConsumer, broker: Broker, offset: int) -> Any:
-    """Give a consumer a queue to read from an offset, and return its window when the broker has said all."""
+    """Give a consumer a queue to read from an offset, and return its process queue when the broker has said all."""
     await consumer.start()
     consumer.instance.remoting = broker
     consumer.instance.routes.update("T", broker.routes["T"], inherited=False)
-    window = consumer.own(QUEUE, offset).window
+    process_queue = consumer.own(QUEUE, offset).process_queue
     await broker.held.wait()
-    return window
+    return process_queue
 
 
 @pytest.fixture
@@ -137,9 +137,9 @@ def test_where_a_reader_goes_on_after_an_answer(
 ) -> None:
     async def body() -> None:
         consumer, broker = PullConsumer(group="G"), Broker(*answers)
-        window = await pull(consumer, broker, 5)
+        process_queue = await pull(consumer, broker, 5)
         assert broker.pulled_at == pulled_at
-        assert window.commit_offset == commit_offset
+        assert process_queue.commit_offset == commit_offset
         assert broker.committed == committed
         await consumer.close()
 
@@ -166,8 +166,8 @@ def test_a_broker_that_gets_a_reader_nowhere_is_not_asked_without_a_pause(
     async def body() -> None:
         consumer, broker = PullConsumer(group="G"), Broker(*[(code, 5, b"")] * 100)
         consumer.clock = ManualClock()  # each answer comes at once
-        window = await pull(consumer, broker, 5)
-        assert (window.commit_offset, broker.committed) == (5, [])
+        process_queue = await pull(consumer, broker, 5)
+        assert (process_queue.commit_offset, broker.committed) == (5, [])
         await consumer.close()
 
     run(body)
@@ -244,7 +244,7 @@ def test_an_answer_that_inflates_beyond_the_window_is_taken_as_far_as_there_is_r
         reader = consumer.own(QUEUE, 0)
         seen: list[ReceivedMessage] = []
         while len(seen) < 6:
-            assert reader.window.cached_bytes < 3500
+            assert reader.process_queue.cached_bytes < 3500
             seen += await consumer.poll(5.0)
         assert [message.offset for message in seen] == list(range(6))
         assert {message.body for message in seen} == {bytes(1000)}

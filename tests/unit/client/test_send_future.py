@@ -37,7 +37,7 @@ def test_a_failure_between_two_attempts_is_the_outcome() -> None:
         with pytest.raises(ValueError, match="a hook"):
             await future
         await accumulator.flush()
-        assert not accumulator._lanes
+        assert not accumulator._backlogs
 
     run(body, make=NoNewRoute)
 
@@ -53,7 +53,7 @@ def test_a_batch_that_is_nowhere_fails_in_time() -> None:
         accumulator._open.clear()
         with pytest.raises(RequestTimeout, match="not sent within"):
             await lost
-        assert not accumulator._unsettled
+        assert not accumulator._pending
 
     run(body, delivery_timeout=0.1)
 

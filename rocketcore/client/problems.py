@@ -19,11 +19,11 @@ from rocketcore.printable import printable
 from rocketcore.protocol.bodies.heartbeat import SubscriptionData
 from rocketcore.service import Clock
 
-__all__ = ["Gaps", "Troubles", "find_filter_refusal"]
+__all__ = ["Gaps", "Problems", "find_filter_refusal"]
 
 logger = logging.getLogger(__name__)
 
-TELL_EVERY: Final = 60.0
+WARN_INTERVAL: Final = 60.0
 
 
 class Gaps:
@@ -60,7 +60,7 @@ class Gaps:
             self.note(queue, begin, end)
 
 
-class Troubles:
+class Problems:
     """What a consumer of a group lacks at the moment, by what it is for (``topic=…``), and since when."""
 
     def __init__(self, group: str) -> None:
@@ -69,15 +69,15 @@ class Troubles:
         self._told: dict[str, float] = {}
         self._errors: dict[str, RocketError] = {}
 
-    def note(self, what: str, error: RocketError, clock: Clock, *, patience: float = 0.0) -> None:
+    def note(self, what: str, error: RocketError, clock: Clock, *, grace: float = 0.0) -> None:
         """Take notice of a failure.
 
-        patience  for how many seconds this may well be, and is not worth a warning
+        grace  for how many seconds this may well be, and is not worth a warning
         """
         now = clock.monotonic()
         self._errors[what] = error
         told = self._told.get(what)
-        if now - self._since.setdefault(what, now) < patience or (told is not None and now - told < TELL_EVERY):
+        if now - self._since.setdefault(what, now) < grace or (told is not None and now - told < WARN_INTERVAL):
             logger.debug("nothing is received group=%s %s error=%s", self._group, printable(what), error)
             return
         self._told[what] = now

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from rocketcore.client.group_consumer import GroupConsumer
+from rocketcore.client.problems import WARN_INTERVAL, Problems
 from rocketcore.client.pull import PullConsumer
 from rocketcore.client.push import PushConsumer
-from rocketcore.client.subscriber import JOIN_PATIENCE
-from rocketcore.client.trouble import TELL_EVERY, Troubles
+from rocketcore.client.subscriber import JOIN_GRACE
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import (
     BrokerSystemError,
@@ -49,40 +49,40 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_a_name_in_a_route_makes_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    clock, troubles = ManualClock(), Troubles("G")
+    clock, problems = ManualClock(), Problems("G")
     caplog.set_level(logging.DEBUG)
     what = "topic=T broker=b\nCRITICAL disk full\x1b[2J"
-    troubles.note(what, ConnectError("refused"), clock)
-    troubles.note(what, ConnectError("refused"), clock)
-    troubles.over(what)
+    problems.note(what, ConnectError("refused"), clock)
+    problems.note(what, ConnectError("refused"), clock)
+    problems.over(what)
     assert [is_printable(record.message) for record in caplog.records] == [True] * 3
 
 
-def test_a_trouble_is_told_once_a_minute_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
-    clock, troubles = ManualClock(), Troubles("G")
+def test_a_problem_is_told_once_a_minute_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock, problems = ManualClock(), Problems("G")
     caplog.set_level(logging.WARNING)
-    for _ in range(int(2 * TELL_EVERY)):
-        troubles.note("topic=T", ConnectError("refused"), clock)
+    for _ in range(int(2 * WARN_INTERVAL)):
+        problems.note("topic=T", ConnectError("refused"), clock)
         clock.advance(1)
     assert [record.message for record in caplog.records] == ["nothing is received group=G topic=T error=refused"] * 2
-    assert str(troubles) == "topic=T: refused"
+    assert str(problems) == "topic=T: refused"
     for _ in range(2):
-        troubles.over("topic=T")
+        problems.over("topic=T")
     assert [record.message for record in caplog.records][2:] == ["receiving again group=G topic=T"]
-    assert not troubles
+    assert not problems
 
 
 def test_what_may_well_be_for_a_while_is_told_when_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
-    clock, troubles = ManualClock(), Troubles("G")
+    clock, problems = ManualClock(), Problems("G")
     caplog.set_level(logging.WARNING)
     for _ in range(5):
-        troubles.note("topic=T", ConnectError("refused"), clock, patience=5.0)
+        problems.note("topic=T", ConnectError("refused"), clock, grace=5.0)
         clock.advance(1)
-    troubles.over("topic=T")
-    troubles.note("topic=T", ConnectError("refused"), clock, patience=5.0)
+    problems.over("topic=T")
+    problems.note("topic=T", ConnectError("refused"), clock, grace=5.0)
     assert not caplog.records
     clock.advance(5)
-    troubles.note("topic=T", ConnectError("refused"), clock, patience=5.0)
+    problems.note("topic=T", ConnectError("refused"), clock, grace=5.0)
     assert len(caplog.records) == 1
 
 
@@ -278,7 +278,7 @@ def test_a_broker_that_does_not_answer_is_told_of_when_that_lasts(caplog: pytest
         queue = MessageQueue("T", "a", 0)
         await consumer.pull_failed(queue, ConnectError("refused"))
         assert not [record for record in caplog.records if record.levelname == "WARNING"]
-        clock.advance(JOIN_PATIENCE)
+        clock.advance(JOIN_GRACE)
         await consumer.pull_failed(queue, ConnectError("refused"))
         [told] = [record for record in caplog.records if record.levelname == "WARNING"]
         assert told.message == "nothing is received group=G topic=T broker=a error=refused"
