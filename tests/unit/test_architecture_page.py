@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.reference.routes import broker_routes, client_routes, nameserver_routes
 
 ROOT = Path(__file__).resolve().parents[2]
