@@ -9,21 +9,60 @@ from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from rocketcore._fast.command cimport HEADER_FIXED_BOUND, ext_value, put_body_response_header
+from rocketcore._fast.command cimport (
+    HEADER_FIXED_BOUND,
+    Text,
+    is_text,
+    next_binary_entry,
+    next_json_entry,
+    put_body_response_header,
+    unescaped,
+)
 from rocketcore._fast.frame cimport (
     BINARY,
+    EXT_END,
+    EXT_START,
     FLAG,
     FRAME_COLUMNS,
     HEAD_COLUMNS,
+    HEADER_LENGTH,
+    HEADER_START,
     OPAQUE,
     SERIALIZE_TYPE,
     read_loop,
 )
 from rocketcore._fast.reactor cimport PIECES_MAX, Responder
+from rocketcore._fast.status cimport OK
 
 
 cdef enum:
     ROWS_MAX = PIECES_MAX // 2
+
+
+cdef object ext_value(const uint8_t* base, const int64_t* row, const int64_t* head, bytes name):
+    """The value of one ext field of a row that ``read_loop`` filled, None where absent."""
+    cdef const uint8_t* at = base + head[EXT_START]
+    cdef const uint8_t* end = base + head[EXT_END]
+    cdef const uint8_t* header_end = base + row[HEADER_START] + row[HEADER_LENGTH]
+    cdef Text key, value, found
+    if head[EXT_END] == 0:
+        return None
+    found.start = found.end = NULL
+    if row[SERIALIZE_TYPE] == BINARY:
+        while at < end and next_binary_entry(&at, header_end, &key, &value) == OK:
+            if is_text(&key, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name)):
+                found = value
+        if found.start == found.end:
+            return None
+    else:
+        while next_json_entry(&at, end, &key, &value) == 1:
+            if key.escaped and unescaped(&key) == name or is_text(
+                &key, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name)
+            ):
+                found = value
+        if found.start == NULL:
+            return None
+    return unescaped(&found)
 
 
 cdef class ReadyAnswers(Responder):

@@ -346,9 +346,6 @@ cdef inline object text_str(const Text* text):
     return to_str(text.start, text.end - text.start)
 
 
-# The value of one ext field of a row that ``frame.read_loop`` filled, as bytes; None where absent.
-cdef object ext_value(const uint8_t* base, const int64_t* row, const int64_t* head, bytes name)
-
 # Writes a frame with code 0 and no ext fields up to its body; at most HEADER_FIXED_BOUND bytes. Returns their end.
 cdef uint8_t* put_body_response_header(
     uint8_t* frame, int32_t opaque, int32_t version, bint binary, Py_ssize_t body_length

@@ -1,20 +1,10 @@
 from collections.abc import Mapping
-from typing import Any, TypeAlias
 
-import numpy as np
-from _typeshed import ReadableBuffer, WriteableBuffer
-from numpy.typing import NDArray
-
-# numpy declares its arrays as buffers from Python 3.12 on only.
-_Table: TypeAlias = WriteableBuffer | NDArray[np.int64]
+from _typeshed import ReadableBuffer
 
 def read(
     data: ReadableBuffer, header_start: int, header_length: int, serialize_type: int
 ) -> tuple[int, int, int, int, int, str | None, dict[str, str] | None] | None: ...
-def find_ext_of_all(
-    data: ReadableBuffer, rows: _Table, heads: _Table, first: int, last: int, name: bytes, without: bytes
-) -> list[bytes] | None: ...
-def read_pull(data: ReadableBuffer, rows: _Table, heads: _Table, index: int) -> dict[str, Any] | None: ...
 def encode_frame(
     code: int,
     language: int,
@@ -48,4 +38,3 @@ def encode_pull_response_header(
     body_length: int,
     serialize_type: int,
 ) -> bytes: ...
-def encode_body_responses(rows: _Table, heads: _Table, first: int, version: int, bodies: list[bytes]) -> bytes: ...

@@ -1,6 +1,6 @@
-"""Command headers: read whole, or one field of a row; written with the frame around them.
+"""Command headers, read whole and written with the frame around them.
 
-Formats: command.pxd. What is a row: frame.pxd. RocketMQ: remoting/protocol/{RemotingCommand,RemotingSerializable,
+Formats: command.pxd. RocketMQ: remoting/protocol/{RemotingCommand,RemotingSerializable,
 RocketMQSerializable}.java 5.5.0
 """
 
@@ -8,27 +8,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_Next
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF
-from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport strlen
 
-from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, borrow_rows, check_range, give_back
-from rocketcore._fast.frame cimport (
-    BINARY,
-    EXT_END,
-    EXT_START,
-    FLAG,
-    FRAME_COLUMNS,
-    HEAD_COLUMNS,
-    HEADER_LENGTH,
-    HEADER_START,
-    JSON,
-    OPAQUE,
-    SERIALIZE_TYPE,
-    STATUS,
-    ext_in,
-    row_in,
-)
+from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, check_range, give_back
+from rocketcore._fast.frame cimport BINARY, JSON
 from rocketcore._fast.status cimport OK, Status, fail
 from rocketcore._fast.text cimport replace_surrogates
 
@@ -49,10 +33,6 @@ cdef extern from "rc_json.h" nogil:
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
-    # Bytes as pointers: a resize may move the object, so that no reference may be held while it happens.
-    PyObject* new_bytes "PyBytes_FromStringAndSize"(const char* source, Py_ssize_t size) except NULL
-    char* bytes_start "PyBytes_AS_STRING"(PyObject* of)
-    int _PyBytes_Resize(PyObject** of, Py_ssize_t size) except -1
 
 
 cdef enum:
@@ -131,230 +111,6 @@ def read(data, Py_ssize_t header_start, Py_ssize_t header_length, int serialize_
         if head.ext.start != NULL:
             ext = read_ext(&head, end, serialize_type == BINARY)
         return head.code, head.language, head.version, head.opaque, head.flag, remark, ext
-    finally:
-        give_back(&held)
-
-
-cdef inline int check_run(Py_ssize_t first, Py_ssize_t last, const Py_buffer* frames, const Py_buffer* heads) except -1:
-    """IndexError unless the rows ``first`` to ``last`` (excluded) are in both tables."""
-    if first < 0 or last < first or last > frames.shape[0] or last > heads.shape[0]:
-        raise IndexError(f"rows {first}:{last}, but the tables have {frames.shape[0]} and {heads.shape[0]}")
-    return 0
-
-
-cdef object ext_value(const uint8_t* base, const int64_t* row, const int64_t* head, bytes name):
-    """The value of one ext field of a row that ``check_row`` let pass, None where absent."""
-    cdef const uint8_t* at = base + head[EXT_START]
-    cdef const uint8_t* end = base + head[EXT_END]
-    cdef const uint8_t* header_end = base + row[HEADER_START] + row[HEADER_LENGTH]
-    cdef Text key, value, found
-    if head[EXT_END] == 0:
-        return None
-    found.start = found.end = NULL
-    if row[SERIALIZE_TYPE] == BINARY:
-        while at < end and next_binary_entry(&at, header_end, &key, &value) == OK:
-            if is_text(&key, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name)):
-                found = value
-        if found.start == found.end:
-            return None
-    else:
-        while next_json_entry(&at, end, &key, &value) == 1:
-            if key.escaped and unescaped(&key) == name or is_text(
-                &key, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name)
-            ):
-                found = value
-        if found.start == NULL:
-            return None
-    return unescaped(&found)
-
-
-cdef inline int check_row(const int64_t* row, const int64_t* head, Py_ssize_t length, Py_ssize_t index) except -1:
-    """ValueError unless ``read_frames`` filled the head row, and frame and ext fields lie within the data."""
-    if head[STATUS] != 0 or not row_in(row, length) or (head[EXT_END] != 0 and not ext_in(row, head)):
-        raise ValueError(f"row {index} has another status than 0, or is not of this data")
-    return 0
-
-
-def find_ext_of_all(data, rows, heads, Py_ssize_t first, Py_ssize_t last, bytes name not None,
-                    bytes without not None):
-    """Return the value that one ext field has in each of the rows ``first`` to ``last`` (excluded), as UTF-8.
-
-    data      bytes-like of which ``rows`` and ``heads`` were read; those rows have STATUS 0
-    name      key in UTF-8; JSON keys that hold escapes are compared unescaped
-    without   key of a field that none may have
-    returns   list of bytes; None unless every row is a plain request (FLAG 0) with the one field and without the other
-    raises    IndexError for rows that are not there, ValueError for one outside ``data`` or with another STATUS
-    """
-    cdef Borrowed held
-    cdef const int64_t* row
-    cdef const int64_t* head
-    cdef list values = []
-    cdef Py_ssize_t i
-    held.count = 0
-    try:
-        source = borrow_bytes(&held, data)
-        frames = borrow_rows(&held, rows, FRAME_COLUMNS, False)
-        table = borrow_rows(&held, heads, HEAD_COLUMNS, False)
-        check_run(first, last, frames, table)
-        for i in range(first, last):
-            row = <const int64_t*>frames.buf + i * FRAME_COLUMNS
-            head = <const int64_t*>table.buf + i * HEAD_COLUMNS
-            check_row(row, head, source.len, i)
-            if head[FLAG] != 0 or ext_value(<const uint8_t*>source.buf, row, head, without) is not None:
-                return None
-            value = ext_value(<const uint8_t*>source.buf, row, head, name)
-            if value is None:
-                return None
-            values.append(value)
-        return values
-    finally:
-        give_back(&held)
-
-
-cdef enum:
-    # Bits of the mask of the fields seen: the required ones, and those whose absence is told apart from any value.
-    PULL_GROUP = 1
-    PULL_TOPIC = 2
-    PULL_QUEUE_ID = 4
-    PULL_QUEUE_OFFSET = 8
-    PULL_MAX_NUMS = 16
-    PULL_SYS_FLAG = 32
-    PULL_REQUIRED = 63
-    PULL_MAX_BYTES = 64
-    PULL_RC_PULL = 128
-
-# What a pull asks for; start is NULL for a text that is absent.
-cdef struct Pull:
-    Text group
-    Text topic
-    Text subscription
-    Text expression_type
-    int64_t queue_id
-    int64_t queue_offset
-    int64_t max_nums
-    int64_t sys_flag
-    int64_t commit_offset
-    int64_t suspend_millis
-    int64_t sub_version
-    int64_t max_bytes
-    int64_t rc_pull
-    int seen
-
-
-cdef inline bint get_int32(const Text* text, int64_t* value) noexcept nogil:
-    return rc_get_decimal(text.start, text.end, INT32_MIN, INT32_MAX, value)
-
-
-cdef inline bint get_int64(const Text* text, int64_t* value) noexcept nogil:
-    return rc_get_decimal(text.start, text.end, INT64_MIN, INT64_MAX, value)
-
-
-cdef bint read_pull_fields(const uint8_t* data, const int64_t* row, const int64_t* head, Pull* pull) noexcept nogil:
-    """Fill ``pull`` from the ext fields; False if the request needs the general path."""
-    cdef const uint8_t* at = data + head[EXT_START]
-    cdef const uint8_t* end = data + head[EXT_END]
-    cdef const uint8_t* header_end = data + row[HEADER_START] + row[HEADER_LENGTH]
-    cdef Text key, value
-    cdef bint binary = row[SERIALIZE_TYPE] == BINARY, known
-    cdef int seen = 0
-    pull.commit_offset = pull.suspend_millis = pull.sub_version = 0
-    pull.subscription.start = pull.expression_type.start = NULL
-    while at < end:
-        if binary:
-            if next_binary_entry(&at, header_end, &key, &value) != OK:
-                return False
-        elif next_json_entry(&at, end, &key, &value) != 1:
-            return False
-        if key.escaped or value.start == value.end:
-            return False
-        known = True
-        if is_text(&key, "queueOffset", 11):
-            known = get_int64(&value, &pull.queue_offset)
-            seen |= PULL_QUEUE_OFFSET
-        elif is_text(&key, "queueId", 7):
-            known = get_int32(&value, &pull.queue_id)
-            seen |= PULL_QUEUE_ID
-        elif is_text(&key, "topic", 5):
-            pull.topic = value
-            seen |= PULL_TOPIC
-        elif is_text(&key, "consumerGroup", 13):
-            pull.group = value
-            seen |= PULL_GROUP
-        elif is_text(&key, "maxMsgNums", 10):
-            known = get_int32(&value, &pull.max_nums)
-            seen |= PULL_MAX_NUMS
-        elif is_text(&key, "sysFlag", 7):
-            known = get_int32(&value, &pull.sys_flag)
-            seen |= PULL_SYS_FLAG
-        elif is_text(&key, "commitOffset", 12):
-            known = get_int64(&value, &pull.commit_offset)
-        elif is_text(&key, "suspendTimeoutMillis", 20):
-            known = get_int64(&value, &pull.suspend_millis)
-        elif is_text(&key, "subVersion", 10):
-            known = get_int64(&value, &pull.sub_version)
-        elif is_text(&key, "subscription", 12):
-            pull.subscription = value
-        elif is_text(&key, "expressionType", 14):
-            pull.expression_type = value
-        elif is_text(&key, "maxMsgBytes", 11):
-            known = get_int32(&value, &pull.max_bytes)
-            seen |= PULL_MAX_BYTES
-        elif is_text(&key, "rcPull", 6):
-            known = get_int32(&value, &pull.rc_pull)
-            seen |= PULL_RC_PULL
-        else:
-            known = is_text(&key, "bname", 5)
-        if not known:
-            return False
-    pull.seen = seen
-    return seen & PULL_REQUIRED == PULL_REQUIRED
-
-
-def read_pull(data, rows, heads, Py_ssize_t index):
-    """Read the header of one PULL_MESSAGE or LITE_PULL_MESSAGE request (11, 361) without a map of its ext fields.
-
-    data      bytes-like of which ``rows`` and ``heads`` were read
-    returns   {consumer_group, topic, queue_id, queue_offset, max_msg_nums, sys_flag, commit_offset,
-              suspend_timeout_millis, sub_version, subscription, expression_type, max_msg_bytes, rc_pull}:
-              commit_offset, suspend_timeout_millis and sub_version are 0 and the last four None where absent; bname is
-              left out. None: use the general path, because the header is unusual or lacks a field, has one this
-              reader does not know, or a number that does not parse
-    raises    IndexError for a row that is not there, ValueError for one outside ``data``
-    RocketMQ  remoting/protocol/header/PullMessageRequestHeader.java ``decode``
-    """
-    cdef Borrowed held
-    cdef const int64_t* row
-    cdef const int64_t* head
-    cdef Pull pull
-    held.count = 0
-    try:
-        source = borrow_bytes(&held, data)
-        frames = borrow_rows(&held, rows, FRAME_COLUMNS, False)
-        table = borrow_rows(&held, heads, HEAD_COLUMNS, False)
-        check_run(index, index + 1, frames, table)
-        row = <const int64_t*>frames.buf + index * FRAME_COLUMNS
-        head = <const int64_t*>table.buf + index * HEAD_COLUMNS
-        if not row_in(row, source.len):
-            raise ValueError(f"row {index} is not within the {source.len} bytes of data")
-        if head[STATUS] != 0 or not ext_in(row, head):
-            return None
-        if not read_pull_fields(<const uint8_t*>source.buf, row, head, &pull):
-            return None
-        return {
-            "consumer_group": text_str(&pull.group),
-            "topic": text_str(&pull.topic),
-            "queue_id": pull.queue_id,
-            "queue_offset": pull.queue_offset,
-            "max_msg_nums": pull.max_nums,
-            "sys_flag": pull.sys_flag,
-            "commit_offset": pull.commit_offset,
-            "suspend_timeout_millis": pull.suspend_millis,
-            "sub_version": pull.sub_version,
-            "subscription": text_str(&pull.subscription) if pull.subscription.start != NULL else None,
-            "expression_type": text_str(&pull.expression_type) if pull.expression_type.start != NULL else None,
-            "max_msg_bytes": pull.max_bytes if pull.seen & PULL_MAX_BYTES else None,
-            "rc_pull": pull.rc_pull if pull.seen & PULL_RC_PULL else None,
-        }
     finally:
         give_back(&held)
 
@@ -625,53 +381,6 @@ def encode_pull_response_header(int32_t code, int32_t opaque, int32_t version, r
         code, PYTHON, version, opaque, RESPONSE, NULL if remark is None else &remark_piece, pieces, 4, NULL, 0,
         body_length, serialize_type,
     )
-
-
-def encode_body_responses(rows, heads, Py_ssize_t first, int32_t version, list bodies not None):
-    """Return the frames of answers with code 0 and no ext fields, one after the other in one piece.
-
-    rows, heads  of ``read_frames``: the answer with ``bodies[i]`` is to row ``first + i`` and has its OPAQUE and
-                 SERIALIZE_TYPE
-    bodies       list of bytes
-    raises       IndexError for rows that are not there, LocalProtocolError for a body that fits no frame
-    """
-    cdef Borrowed held
-    cdef const int64_t* row
-    cdef const int64_t* head
-    cdef PyObject* out
-    cdef uint8_t* start
-    cdef uint8_t* at
-    cdef Py_ssize_t bound = 0, count = len(bodies), size, i
-    cdef object result
-    for body in bodies:
-        if type(body) is not bytes:
-            raise TypeError(f"expected bytes, not {type(body).__name__}")
-        size = PyBytes_GET_SIZE(body)
-        if size > INT32_MAX - HEADER_FIXED_BOUND:
-            raise LocalProtocolError(f"a body of {size} bytes does not fit a frame")
-        bound += size + HEADER_FIXED_BOUND
-    held.count = 0
-    try:
-        frames = borrow_rows(&held, rows, FRAME_COLUMNS, False)
-        table = borrow_rows(&held, heads, HEAD_COLUMNS, False)
-        check_run(first, first + count, frames, table)
-        out = new_bytes(NULL, bound)
-        start = at = <uint8_t*>bytes_start(out)
-        row = <const int64_t*>frames.buf + first * FRAME_COLUMNS
-        head = <const int64_t*>table.buf + first * HEAD_COLUMNS
-        for i in range(count):
-            at = put_body_response_header(
-                at, <int32_t>head[OPAQUE], version, row[SERIALIZE_TYPE] == BINARY, PyBytes_GET_SIZE(bodies[i])
-            )
-            at = rc_put_bytes(at, PyBytes_AS_STRING(bodies[i]), PyBytes_GET_SIZE(bodies[i]))
-            row += FRAME_COLUMNS
-            head += HEAD_COLUMNS
-    finally:
-        give_back(&held)
-    _PyBytes_Resize(&out, at - start)
-    result = <object>out
-    Py_DECREF(result)
-    return result
 
 
 cdef uint8_t* put_body_response_header(uint8_t* frame, int32_t opaque, int32_t version, bint binary,

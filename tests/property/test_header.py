@@ -14,7 +14,6 @@ from rocketcore._fast import command as command_kernel
 from rocketcore._fast import frame, header
 from rocketcore._fast import properties as properties_kernel
 from rocketcore.errors import DecodeError
-from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from tests.reference import frame as reference_frame
 from tests.reference import header as reference
 from tests.reference import properties as reference_properties
@@ -61,7 +60,7 @@ def read_head(data: bytes, serialize_type: int) -> tuple[bytes, Any, Any]:
 
 
 def compare(data: bytes, serialize_type: int, want: reference.Header | None) -> None:
-    """Compare read_frames, read and find_ext_of_all with what the oracle read."""
+    """Compare read_frames and read with what the oracle read."""
     whole, rows, heads = read_head(data, serialize_type)
     assert heads[0][frame.STATUS] == (1 if want is None else 0)
     if want is None:
@@ -69,12 +68,6 @@ def compare(data: bytes, serialize_type: int, want: reference.Header | None) -> 
     assert command_kernel.read(whole, rows[0][frame.HEADER_START], len(data), serialize_type) == want
     columns = [frame.CODE, frame.LANGUAGE, frame.VERSION, frame.OPAQUE, frame.FLAG]
     assert heads[0][columns].tolist() == [want.code, want.language, want.version, want.opaque, want.flag]
-    heads[0][frame.FLAG] = 0
-    for key, value in (want.ext or {}).items():
-        if "\ufffd" not in key:  # a key that was not UTF-8 is found by its bytes
-            found = command_kernel.find_ext_of_all(whole, rows, heads, 0, 1, key.encode(), b"not there: \xff")
-            assert found is not None
-            assert reference.java_text(found[0]) == value
 
 
 @given(want=HEADERS, body=st.binary(max_size=20))
@@ -219,56 +212,6 @@ def test_sends(
             "l": header.SEND_MAX_RECONSUME, "m": header.SEND_BATCH,
         }  # fmt: skip
         assert {key: int(row[column]) for key, column in numbers.items()} == {key: int(want[key]) for key in numbers}
-
-
-LONGS = st.integers(-(2**63), 2**63 - 1).map(str)
-PULL_FIELDS = {
-    **dict.fromkeys(["consumerGroup", "topic", "subscription", "expressionType", "bname"], TEXTS),
-    **dict.fromkeys(["queueId", "maxMsgNums", "sysFlag", "maxMsgBytes", "rcPull"], NUMBERS),
-    **dict.fromkeys(["queueOffset", "commitOffset", "suspendTimeoutMillis", "subVersion"], LONGS),
-}
-
-
-@given(
-    ext=st.fixed_dictionaries(
-        {key: PULL_FIELDS[key] for key in sorted(reference.PULL_REQUIRED)},
-        optional={key: PULL_FIELDS[key] for key in sorted(set(PULL_FIELDS) - reference.PULL_REQUIRED)},
-    ),
-    odd=st.dictionaries(st.sampled_from([*sorted(PULL_FIELDS), "liteTopic", "ns", "queueid"]), ODD, max_size=1),
-    missing=st.sets(st.sampled_from(sorted(reference.PULL_REQUIRED)), max_size=1),
-    serialize_type=st.integers(0, 1),
-    changes=st.just([]) | DAMAGE[0],
-    cut=DAMAGE[1],
-)
-def test_pulls(
-    ext: dict[str, str],
-    odd: dict[str, str],
-    missing: set[str],
-    serialize_type: int,
-    changes: list[tuple[int, int]],
-    cut: int,
-) -> None:
-    """What the fast reader says the oracle and the declared header say; the usual form is read by it."""
-    ext = {key: value for key, value in (ext | odd).items() if key not in missing}
-    usual = not changes and not cut
-    command = reference.Header(11, 0, 407, 5, 0, None, ext)
-    data = (reference.write_binary if serialize_type else reference.write_json)(command)
-    whole, rows, heads = read_head(damage(data, changes, cut), serialize_type)
-    values = command_kernel.read_pull(whole, rows, heads, 0)
-    if usual:
-        assert values == reference.read_pull(command)
-    if values is not None:
-        read = command_kernel.read(whole, *rows[0][[frame.HEADER_START, frame.HEADER_LENGTH, frame.SERIALIZE_TYPE]])
-        assert read is not None
-        assert PullMessageRequestHeader.of_values(values) == replace_unread(
-            PullMessageRequestHeader.from_ext_fields(read[6])
-        )
-
-
-def replace_unread(pull: PullMessageRequestHeader) -> PullMessageRequestHeader:
-    """Without the field that the fast reader passes over."""
-    pull.bname = None
-    return pull
 
 
 PROPERTY_TEXTS = st.text(st.sampled_from("ab\x01\x01\x02\x02é中😀"), max_size=30)

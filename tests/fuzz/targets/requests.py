@@ -1,4 +1,4 @@
-"""Requests that are answered from their rows: find_ext_of_all, scan_send and put_records, read_pull.
+"""Sends that are answered from their rows: scan_send and put_records.
 
 input  u8: form in bits 0 and 1, room for properties in bits 2 to 5 · form 0: a stream of frames, 1: JSON headers,
        2: binary headers, joined by two line feeds
@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from rocketcore._fast import command as command_kernel
 from rocketcore._fast import frame, header, message
 from rocketcore.errors import DecodeError
 from tests.fixtures.vectors import vectors
@@ -22,7 +21,6 @@ from tests.reference import message as reference_message
 from tests.reference.message import join_properties
 
 ROWS = 6
-NAMES = (b"topic", b"a", b"brokerName", b"acceptStandardJsonOnly")
 SEND_TEXTS = {"a": "GROUP", "b": "TOPIC", "c": "DEFAULT_TOPIC"}
 SEND_NUMBERS = {
     "d": header.SEND_DEFAULT_QUEUES, "e": header.SEND_QUEUE_ID, "f": header.SEND_SYS_FLAG,
@@ -53,12 +51,6 @@ def run(data: bytes) -> None:
     codes = {command.code for command in read if command is not None and not command.flag & 1}
     alike = None not in read and len(codes) == 1 and not any(command.flag & 1 for command in read if command)
     assert code == (codes.pop() if alike else -1)
-    for index, command in enumerate(read):
-        if command is not None:
-            check_pull(command_kernel.read_pull(block, rows, heads, index), command)
-    if None not in read:
-        for name in NAMES:
-            check_finding(command_kernel.find_ext_of_all(block, rows, heads, 0, count, name, b"b"), read, name.decode())
     check_sends(stream, block, rows, heads, read, room)
 
 
@@ -72,23 +64,6 @@ def whole(block: memoryview, row: Any, head: Any) -> reference.Header | None:
         want = None
     assert head[frame.STATUS] == (want is None)
     return want
-
-
-def check_finding(found: list[bytes] | None, read: list[Any], name: str) -> None:
-    if any("\ufffd" in key for command in read for key in command.ext or {}):
-        return  # keys that are not UTF-8 are other bytes than their texts
-    plain = [command.ext or {} for command in read if command.flag == 0 and "b" not in (command.ext or {})]
-    want = [ext[name] for ext in plain if name in ext]
-    if len(want) < len(read):
-        assert found is None
-    else:
-        assert found is not None
-        assert list(map(reference.java_text, found)) == want
-
-
-def check_pull(values: dict[str, Any] | None, command: reference.Header) -> None:
-    if values is not None:
-        assert values == reference.read_pull(command)
 
 
 def check_sends(stream: bytes, block: memoryview, rows: Any, heads: Any, read: list[Any], room: int) -> None:

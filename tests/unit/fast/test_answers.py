@@ -16,6 +16,7 @@ if sys.platform != "linux":
 from rocketcore._fast import command
 from rocketcore._fast.answers import ReadyAnswers
 from rocketcore._fast.reactor import Responder
+from tests.reference import frame as reference_frame
 
 BODIES = {b"orders": b'{"a":1}', "Ünï-主".encode(): b"x" * 5000, b'quo"ted': b"", b"": b"of the empty name"}
 JSON, BINARY = 0, 1
@@ -51,6 +52,12 @@ def test_an_answer_is_what_the_encoder_makes(kind: int, opaque: int, topic: str)
 def test_the_empty_name_is_a_name_in_json_and_absent_in_binary() -> None:
     assert answers().answer(question("")) == answer(b"of the empty name")
     assert answers().answer(question("", kind=BINARY)) is None
+
+
+def test_names_are_compared_without_their_escapes_and_the_last_of_two_counts() -> None:
+    head = b'{"code":105,"opaque":1,"extFields":{"topic":"unknown","\\u0074opic":"ord\\u0065rs"%s}}'
+    assert answers().answer(reference_frame.frame(head % b"", b"", JSON)) == answer(BODIES[b"orders"])
+    assert answers().answer(reference_frame.frame(head % b',"z\\u006fne":""', b"", JSON)) is None
 
 
 def test_many_questions_are_answered_in_their_order() -> None:

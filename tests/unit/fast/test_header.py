@@ -10,7 +10,6 @@ import pytest
 
 from rocketcore._fast import command as command_kernel
 from rocketcore._fast import frame, header
-from rocketcore.codes import LanguageCode, RemotingFlag
 from rocketcore.errors import DecodeError, LocalProtocolError
 from tests.fixtures.vectors import family, name_of
 from tests.reference import frame as reference_frame
@@ -33,13 +32,6 @@ class Tables:
         self.heads = np.full((64, frame.HEAD_COLUMNS), -77, np.int64)
         self.count, position, _ = frame.read_frames(data, 0, self.rows, self.heads)
         assert position == len(data)
-
-    def ext(self, key: str) -> bytes | None:
-        """The value of an ext field of the first frame."""
-        heads = self.heads.copy()
-        heads[0][frame.FLAG] = 0
-        found = command_kernel.find_ext_of_all(self.data, self.rows, heads, 0, 1, key.encode(), b"not there: \xff")
-        return None if found is None else found[0]
 
     def read(self, index: int = 0) -> Any:
         _, start, length, _, _, serialize_type = self.rows[index]
@@ -99,9 +91,6 @@ def test_reads_what_java_writes(vector: dict[str, Any]) -> None:
     assert head[frame.STATUS] == 0
     columns = [frame.CODE, frame.LANGUAGE, frame.VERSION, frame.OPAQUE, frame.FLAG]
     assert head[columns].tolist() == [want.code, want.language, want.version, want.opaque, want.flag]
-    for key, value in (want.ext or {}).items():
-        assert tables.ext(key) == value.encode()
-    assert tables.ext("absent") is None
 
 
 @pytest.mark.parametrize("vector", family("frames.jsonl", "encode/"), ids=name_of)
@@ -194,8 +183,6 @@ def test_values_are_texts_of_any_kind(serialize_type: int) -> None:
     ext = {"é\x01": '\x00\x1f\x7f"\\/\u2028😀', "b" * 300: "x" * 5000, "c": " "}
     tables = Tables(command_kernel.encode_frame(-5, 3, -1, -(2**31), 2**31 - 1, "中\n", ext, b"body", serialize_type))
     assert tables.read() == (-5, 3, -1, -(2**31), 2**31 - 1, "中\n", ext)
-    for key, value in ext.items():
-        assert tables.ext(key) == value.encode()
 
 
 @pytest.mark.parametrize("serialize_type", [JSON, BINARY])
@@ -377,20 +364,9 @@ def test_tables_that_do_not_fit_the_data_are_refused() -> None:
     short = tables.data[:-1]
     with pytest.raises(ValueError, match="not within"):
         header.scan_send(short, tables.rows, tables.heads, 0, 1, out, bytearray(100))
-    with pytest.raises(ValueError, match="not of this data"):
-        command_kernel.find_ext_of_all(short, tables.rows, tables.heads, 0, 1, b"a", b"z")
-    with pytest.raises(ValueError, match="not within"):
-        command_kernel.read_pull(short, tables.rows, tables.heads, 0)
-    with pytest.raises(IndexError):
-        command_kernel.read_pull(tables.data, tables.rows, tables.heads, 64)
-    with pytest.raises(IndexError):
-        command_kernel.find_ext_of_all(tables.data, tables.rows, tables.heads, 0, 65, b"a", b"z")
     tables.heads[0][frame.EXT_END] = len(tables.data) + 1
-    with pytest.raises(ValueError, match="not of this data"):
-        command_kernel.find_ext_of_all(tables.data, tables.rows, tables.heads, 0, 1, b"a", b"z")
     assert header.scan_send(tables.data, tables.rows, tables.heads, 0, 1, out, bytearray(100)) == 1
     assert out[0][header.SEND_STATUS] == 1
-    assert command_kernel.read_pull(tables.data, tables.rows, tables.heads, 0) is None
 
 
 @pytest.mark.parametrize(("start", "length"), [(-1, 5), (0, -1), (5, 100)])
@@ -477,44 +453,3 @@ def test_a_bad_frame_is_refused_when_it_is_the_first() -> None:
         tables_of(good + bad, start=len(good))
     with pytest.raises(ValueError, match="not within"):
         tables_of(good, start=len(good) + 1)
-
-
-@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
-def test_one_ext_field_of_all_rows(serialize_type: int) -> None:
-    data = b"".join(request(105, serialize_type, ext={"x": "1", "topic": f"topic-{n}"}) for n in range(3))
-    for extra in ({"x": "1"}, {"topic": "t", "zone": "z"}):
-        data += request(105, serialize_type, ext=extra)
-    data += request(105, serialize_type, flag=2, ext={"topic": "t"})
-    frames, heads, _ = tables_of(data)
-    assert command_kernel.find_ext_of_all(data, frames, heads, 0, 3, b"topic", b"zone") == [
-        b"topic-0",
-        b"topic-1",
-        b"topic-2",
-    ]
-    assert command_kernel.find_ext_of_all(data, frames, heads, 2, 2, b"topic", b"zone") == []
-    for row in (3, 4, 5):
-        assert command_kernel.find_ext_of_all(data, frames, heads, row, row + 1, b"topic", b"zone") is None
-    with pytest.raises(IndexError):
-        command_kernel.find_ext_of_all(data, frames, heads, 0, 9, b"topic", b"zone")
-    with pytest.raises(ValueError, match="not of this data"):
-        command_kernel.find_ext_of_all(data[:20], frames, heads, 0, 1, b"topic", b"zone")
-
-
-@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
-def test_body_responses_in_one_piece(serialize_type: int) -> None:
-    opaques = [0, -(2**31), 2**31 - 1]
-    frames, heads, _ = tables_of(b"".join(request(105, serialize_type, opaque=opaque) for opaque in opaques))
-    bodies = [b"", b"x" * 5000, b"route"]
-    expected = [
-        command_kernel.encode_frame(
-            0, LanguageCode.PYTHON, 479, opaque, RemotingFlag.RESPONSE, None, None, body, serialize_type
-        )
-        for opaque, body in zip(opaques, bodies, strict=True)
-    ]
-    assert command_kernel.encode_body_responses(frames, heads, 0, 479, bodies) == b"".join(expected)
-    assert command_kernel.encode_body_responses(frames, heads, 2, 479, bodies[2:]) == expected[2]
-    assert command_kernel.encode_body_responses(frames, heads, 0, 479, []) == b""
-    with pytest.raises(IndexError):
-        command_kernel.encode_body_responses(frames, heads, 8, 479, bodies)
-    with pytest.raises(TypeError):
-        command_kernel.encode_body_responses(frames, heads, 0, 479, ["text"])
