@@ -4,19 +4,18 @@ Most requests are answered from the typed fields of their header alone. ``read_f
 from the bytes, by a table that the class compiles once; the map of the ext fields, with a text for each name and value,
 is only made for who wants the map.
 
-Usual here is a header whose declared fields come once each, as plain valid text, and parse. The rest is left to
+Usual here is a header whose declared fields come once each, and whose numbers parse. The rest is left to
 ``Header.from_ext_fields``, which gives the same values for the usual and words all errors.
 
 RocketMQ  remoting/protocol/RemotingCommand.java ``decodeCommandCustomHeader`` 5.5.0
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp
 
 from rocketcore._fast.buffers cimport Borrowed, borrow_rows, give_back
-from rocketcore._fast.command cimport Text, next_binary_entry, next_json_entry, rc_get_decimal, rc_is_utf8
+from rocketcore._fast.command cimport Text, next_binary_entry, next_json_entry, rc_get_decimal, text_str
 from rocketcore._fast.frame cimport (
     BINARY,
     BODY_LENGTH,
@@ -251,12 +250,10 @@ cdef inline object value_of(int kind, const Text* text):
     """The value that a text is, None where the general reader has to say."""
     cdef int64_t number
     cdef Py_ssize_t length = text.end - text.start
+    if kind == TEXT:
+        return text_str(text)
     if text.escaped or kind == OTHER:
         return None
-    if kind == TEXT:
-        if not rc_is_utf8(text.start, length):
-            return None
-        return PyUnicode_DecodeUTF8(<const char*>text.start, length, NULL)
     if kind == BOOL:
         return length == 4 and (
             text.start[0] | 0x20 == c"t" and text.start[1] | 0x20 == c"r"

@@ -23,7 +23,7 @@ USUAL = {
     "int": st.integers(-(2**31), 2**31 - 1).map(str),
     "Long": st.integers(-(2**63), 2**63 - 1).map(str),
     "bool": st.sampled_from(["true", "false", "TRUE", "yes"]),
-    "str": st.text(st.characters(codec="utf-8", exclude_characters='"\\', exclude_categories=["C"]), min_size=1),
+    "str": TEXTS.filter(bool),
 }
 ODD = TEXTS | st.sampled_from(["", "+7", "-0", "007", "2147483648", "9223372036854775808", "9" * 50, "１", "LOWER"])
 
