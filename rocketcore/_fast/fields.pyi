@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from _typeshed import ReadableBuffer
@@ -20,5 +21,12 @@ class Received:
     def detach(self) -> None: ...
     def drop(self) -> None: ...
 
-def take(kind: type[C], data: bytes, rows: ReadableBuffer, heads: ReadableBuffer, index: int) -> C | None: ...
+def take(
+    kind: type[C],
+    data: bytes,
+    rows: ReadableBuffer,
+    heads: ReadableBuffer,
+    index: int,
+    general: Callable[[bytes, int], tuple[int, int, int, int, int, str | None, dict[str, str] | None]],
+) -> C: ...
 def read_fields(command: Received, table: FieldTable) -> dict[str, Any] | None: ...

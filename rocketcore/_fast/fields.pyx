@@ -33,6 +33,8 @@ from rocketcore._fast.frame cimport (
     SERIALIZE_TYPE,
     STATUS,
     VERSION,
+    ext_in,
+    row_in,
 )
 from rocketcore._fast.status cimport OK
 
@@ -182,18 +184,20 @@ cdef class Received:
         self._data = None
 
 
-def take(type kind not None, bytes data not None, rows, heads, Py_ssize_t index):
-    """Return the command of one row, as an instance of ``kind`` that was not initialised; None where STATUS is not 0.
+def take(type kind not None, bytes data not None, rows, heads, Py_ssize_t index, general):
+    """Return the command of one row, as an instance of ``kind`` that was not initialised.
 
     kind        a subclass of ``Received``
     rows, heads what ``read_frames`` filled from ``data``; not kept
-    raises      IndexError for a row that is not there, ValueError for one that is not of this data
+    general     (header, position) → what ``command.read`` returns; for the JSON that this one does not read
+    raises      DecodeError for a broken header, IndexError for a row that is not there, ValueError for one that is not
+                of this data
     """
     cdef Borrowed held
     cdef const int64_t* row
     cdef const int64_t* head
-    cdef Py_ssize_t length = len(data), header_end
-    cdef Received command
+    cdef Py_ssize_t length = len(data), start, end
+    cdef Received command = kind.__new__(kind)
     held.count = 0
     try:
         frames = borrow_rows(&held, rows, FRAME_COLUMNS, False)
@@ -202,33 +206,37 @@ def take(type kind not None, bytes data not None, rows, heads, Py_ssize_t index)
             raise IndexError(f"row {index}, but the tables have {frames.shape[0]} and {table.shape[0]}")
         row = <const int64_t*>frames.buf + index * FRAME_COLUMNS
         head = <const int64_t*>table.buf + index * HEAD_COLUMNS
-        if head[STATUS] != 0:
-            return None
-        header_end = row[HEADER_START] + row[HEADER_LENGTH]
-        if not (
-            0 <= row[HEADER_START] <= length and 0 <= row[HEADER_LENGTH] <= length - row[HEADER_START]
-            and header_end <= row[BODY_START] <= length and 0 <= row[BODY_LENGTH] <= length - row[BODY_START]
-            and (head[EXT_END] == 0 or row[HEADER_START] <= head[EXT_START] <= head[EXT_END] <= header_end)
-        ):
+        if not row_in(row, length) or row[HEADER_START] + row[HEADER_LENGTH] > row[BODY_START]:
             raise ValueError(f"row {index} is not within the {length} bytes of data")
-        command = kind.__new__(kind)
-        command.code = <int32_t>head[CODE]
-        command.language = <int32_t>head[LANGUAGE]
-        command.version = <int32_t>head[VERSION]
-        command.opaque = <int32_t>head[OPAQUE]
-        command.flag = <int32_t>head[FLAG]
+        start = row[HEADER_START]
+        end = start + row[HEADER_LENGTH]
         command.serialize_type = <int32_t>row[SERIALIZE_TYPE]
-        command._header_start = row[HEADER_START]
+        command._data = data
+        command._header_start = command._ext_start = command._ext_end = start
         command._header_length = row[HEADER_LENGTH]
-        command._ext_start = head[EXT_START] if head[EXT_END] else header_end
-        command._ext_end = head[EXT_END] if head[EXT_END] else header_end
         command._body_start = row[BODY_START]
         command._body_length = row[BODY_LENGTH]
-        command._texts_unread = True
-        command._data = data
-        return command
+        if head[STATUS] == 0:
+            if head[EXT_END] != 0:
+                if not ext_in(row, head):
+                    raise ValueError(f"the ext fields of row {index} are not within its header")
+                command._ext_start = head[EXT_START]
+                command._ext_end = head[EXT_END]
+            command.code = <int32_t>head[CODE]
+            command.language = <int32_t>head[LANGUAGE]
+            command.version = <int32_t>head[VERSION]
+            command.opaque = <int32_t>head[OPAQUE]
+            command.flag = <int32_t>head[FLAG]
+            command._texts_unread = True
+            return command
     finally:
         give_back(&held)
+    values = read(data, start, end - start, command.serialize_type) or general(data[start:end], start)
+    (
+        command.code, command.language, command.version, command.opaque, command.flag,
+        command._remark, command._ext_fields,
+    ) = values
+    return command
 
 
 cdef inline int find_field(FieldTable table, const Text* key, int first) noexcept:

@@ -26,12 +26,11 @@ from rocketcore.codes import (
 )
 from rocketcore.errors import BrokerError, LocalProtocolError
 from rocketcore.printable import shortened
-from rocketcore.protocol.json_header import HeaderValues, read_json_header
 
 if TYPE_CHECKING:
     from rocketcore.protocol.schema import Header
 
-__all__ = ["RemotingCommand", "decode_command", "next_opaque", "request_name"]
+__all__ = ["RemotingCommand", "next_opaque", "request_name"]
 
 H = TypeVar("H", bound="Header")
 
@@ -183,27 +182,3 @@ class RemotingCommand(Received):
             what = f"{'one-way ' if self.is_oneway else ''}{request_name(self.code)} ({self.code})"
         remark = f" remark={self.remark!r}" if self.remark else ""
         return f"<RemotingCommand {what} opaque={self.opaque}{remark} ext={self.ext_fields} body={len(self.body)}>"
-
-
-def decode_command(
-    data: bytes, header_start: int, header_length: int, body_start: int, body_length: int, serialize_type: int
-) -> RemotingCommand:
-    """Build the command of one row of ``_fast.frame.read_frames``; the body is copied.
-
-    raises  DecodeError with the position in ``data``
-    """
-    values: HeaderValues | None = command_kernel.read(data, header_start, header_length, serialize_type)
-    if values is None:
-        values = read_json_header(data[header_start : header_start + header_length], header_start)
-    code, language, version, opaque, flag, remark, ext_fields = values
-    return RemotingCommand(
-        code,
-        language=language,
-        version=version,
-        opaque=next_opaque() if opaque is None else opaque,
-        flag=flag,
-        remark=remark,
-        ext_fields=ext_fields,
-        body=data[body_start : body_start + body_length],
-        serialize_type=serialize_type,
-    )

@@ -13,19 +13,14 @@ from rocketcore._fast.fields import take
 from rocketcore._fast.frame import read_frames
 from rocketcore.codes import FRAME_MAX_BYTES
 from rocketcore.errors import DecodeError
-from rocketcore.protocol.command import RemotingCommand, decode_command
+from rocketcore.protocol.command import RemotingCommand, next_opaque
+from rocketcore.protocol.json_header import read_json_header
 from rocketcore.table import Table
 
 __all__ = ["ROWS", "Assembler", "Chunk", "ChunkReader", "FrameDecoder", "missing_bytes"]
 
 ROWS: Final = 256
 """Frames looked at in one go; a chunk with more is read in several."""
-
-_HEADER_START: Final = frame_kernel.HEADER_START
-_HEADER_LENGTH: Final = frame_kernel.HEADER_LENGTH
-_BODY_START: Final = frame_kernel.BODY_START
-_BODY_LENGTH: Final = frame_kernel.BODY_LENGTH
-_SERIALIZE_TYPE: Final = frame_kernel.SERIALIZE_TYPE
 
 
 class Chunk:
@@ -50,18 +45,12 @@ class Chunk:
 
     def command(self, index: int) -> RemotingCommand:
         """Return the command of a row, which refers to ``data``; raises DecodeError where its header is broken."""
-        command = take(RemotingCommand, self.data, self.rows, self.heads, index)
-        if command is not None:
-            return command
-        rows = self.rows
-        return decode_command(
-            self.data,
-            rows[index, _HEADER_START],
-            rows[index, _HEADER_LENGTH],
-            rows[index, _BODY_START],
-            rows[index, _BODY_LENGTH],
-            rows[index, _SERIALIZE_TYPE],
-        )
+        return take(RemotingCommand, self.data, self.rows, self.heads, index, _read_unusual)
+
+
+def _read_unusual(header: bytes, position: int) -> tuple[int, int, int, int, int, str | None, dict[str, str] | None]:
+    code, language, version, opaque, flag, remark, ext_fields = read_json_header(header, position)
+    return code, language, version, next_opaque() if opaque is None else opaque, flag, remark, ext_fields
 
 
 class ChunkReader:

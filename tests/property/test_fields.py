@@ -8,10 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketcore._fast.command import read
 from rocketcore._fast.fields import read_fields
 from rocketcore.errors import DecodeError
-from rocketcore.protocol.command import RemotingCommand, decode_command
+from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import ChunkReader
+from rocketcore.protocol.json_header import read_json_header
 from rocketcore.protocol.schema import Header, HeaderType
 from tests.property.test_header import DAMAGE, RAW_TEXTS, TEXTS, damage
 from tests.reference import frame as reference_frame
@@ -38,8 +40,14 @@ def scanned(data: bytes, serialize_type: int) -> tuple[RemotingCommand, Remoting
         received = reader.chunk.command(0)
     except DecodeError:
         return None
-    start = len(before) + 8
-    return received, decode_command(whole, start, len(data), start + len(data), 4, serialize_type)
+    code, language, version, opaque, flag, remark, ext = read(data, 0, len(data), serialize_type) or read_json_header(
+        data
+    )
+    general = RemotingCommand(
+        code, language=language, version=version, opaque=opaque or 0, flag=flag, remark=remark, ext_fields=ext,
+        body=b"body", serialize_type=serialize_type,
+    )  # fmt: skip
+    return received, general
 
 
 def outcome(read: Callable[[], Header]) -> Any:
