@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import DecodeError
-from rocketcore.message import MessageQueue, SendResult, SendStatus
+from rocketcore.message import MessageQueue, SendStatus
 from rocketcore.protocol.bodies.route import ClusterInfo, TopicRouteData
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import (
@@ -41,7 +41,6 @@ from rocketcore.protocol.headers.message import (
     PullMessageResponseHeader,
     QueryMessageRequestHeader,
     SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
     ViewMessageRequestHeader,
 )
 from rocketcore.protocol.headers.nameserver import GetRouteInfoRequestHeader
@@ -168,21 +167,12 @@ async def unregister_client(
 
 async def send_message(
     remoting: Remoting, address: str, header: SendMessageRequestHeaderV2, body: bytes, timeout: float
-) -> SendResult:
-    """Store a message or, with ``header.batch``, a batch; ``msg_id`` of the result is the offset message id."""
-    code = RequestCode.SEND_BATCH_MESSAGE if header.batch else RequestCode.SEND_MESSAGE_V2
-    response = await remoting.invoke(address, RemotingCommand.request(code, header, body), timeout)
-    response.raise_for_code(address, f"send to topic {header.topic!r}", SEND_STATUSES)
-    answer = response.header(SendMessageResponseHeader)
-    return SendResult(
-        status=SEND_STATUSES[ResponseCode(response.code)],
-        msg_id=answer.msg_id,
-        offset_msg_id=answer.msg_id,
-        queue=MessageQueue(header.topic, header.broker_name or "", answer.queue_id),
-        offset=answer.queue_offset,
-        transaction_id=answer.transaction_id,
-        recall_handle=answer.recall_handle,
+) -> None:
+    """Store a message."""
+    response = await remoting.invoke(
+        address, RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header, body), timeout
     )
+    response.raise_for_code(address, f"send to topic {header.topic!r}", SEND_STATUSES)
 
 
 async def pull_message(

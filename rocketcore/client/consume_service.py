@@ -20,6 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from rocketcore.client.process_queue import ProcessQueue
@@ -99,21 +100,19 @@ def _failure(message: ReceivedMessage, error: BaseException) -> HandlerResult:
     return message, ConsumeResult.RETRY, None
 
 
+@dataclass(slots=True, eq=False)
 class _Job:
     """Messages of one queue that a handler is given together, and what it has said of them so far."""
 
-    __slots__ = ("abandoned", "begun", "handler", "messages", "process_queue", "replaced", "results")
-
-    def __init__(self, handler: _Handler, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        self.handler = handler
-        self.process_queue = process_queue
-        self.messages = messages
-        self.results: list[HandlerResult] = []
-        self.begun = False
-        self.abandoned = False
-        """The messages are given to someone else: the handler does not count any more, it may never return."""
-        self.replaced = False
-        """Another thread runs in place of the one that has this."""
+    handler: _Handler
+    process_queue: ProcessQueue
+    messages: list[ReceivedMessage]
+    results: list[HandlerResult] = field(default_factory=list)
+    begun: bool = False
+    abandoned: bool = False
+    """The messages are given to someone else: the handler does not count any more, it may never return."""
+    replaced: bool = False
+    """Another thread runs in place of the one that has this."""
 
 
 class _Workers:

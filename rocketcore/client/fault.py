@@ -55,14 +55,9 @@ class LatencyFaultTolerance:
         self._clock = clock
         self._table = FaultTable()
 
-    def select(self, rotation: QueueRotation, last_broker: int) -> int:
-        """Return the index of the queue to send to.
-
-        last_broker  number of the broker that the attempt before failed at, -1 for the first attempt
-        """
-        if self.enabled:
-            return self._table.select(rotation, last_broker, self._clock.monotonic())
-        return rotation.next() if last_broker < 0 else rotation.next_skipping(last_broker)
+    def select(self, rotation: QueueRotation) -> int:
+        """Return the index of the queue to send to."""
+        return self._table.select(rotation, -1, self._clock.monotonic()) if self.enabled else rotation.next()
 
     def update(self, broker: int, latency: float, *, reachable: bool = True) -> None:
         """Note how long a broker took; a failure counts as ``ASSUMED_LATENCY``."""

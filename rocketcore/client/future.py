@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from rocketcore.client.attempts import Attempts
@@ -87,6 +88,7 @@ class Failures:
             raise SendsFailed(count, first) from first
 
 
+@dataclass(slots=True, eq=False)
 class Place:
     """What is particular about a message: it has a queue, or a group, or is no part of a batch.
 
@@ -94,19 +96,17 @@ class Place:
     alone   whether it is no part of a batch
     """
 
-    __slots__ = ("alone", "group", "queue", "target")
-
-    def __init__(self, group: str | None, queue: MessageQueue | None, target: SendTarget | None, alone: bool) -> None:
-        self.group = group
-        self.queue = queue
-        self.target = target
-        self.alone = alone
+    group: str | None
+    queue: MessageQueue | None
+    target: SendTarget | None
+    alone: bool
 
 
 Item: TypeAlias = "tuple[SendFuture, bytes, bytes, int, int, str, Place | None]"
 """A message: its future, body, properties, flag, size, topic, and what is particular about it."""
 
 
+@dataclass(slots=True, eq=False)
 class Batch:
     """Messages that leave together, and what became of them; it belongs to the loop that sends them.
 
@@ -120,60 +120,27 @@ class Batch:
     done         whether the outcome is known; any thread may look, and then at the outcome
     """
 
-    __slots__ = (
-        "attempts",
-        "bytes",
-        "count",
-        "destination",
-        "done",
-        "end",
-        "error",
-        "failures",
-        "group",
-        "is_under_way",
-        "items",
-        "key",
-        "looked",
-        "loop",
-        "message_ids",
-        "noted",
-        "pid",
-        "queue",
-        "request",
-        "result",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        key: str | MessageQueue | None,
-        loop: asyncio.AbstractEventLoop,
-        failures: Failures,
-        end: float,
-        destination: str,
-    ) -> None:
-        self.topic = topic
-        self.key = key
-        self.destination = destination
-        self.loop = loop
-        self.failures = failures
-        self.end = end
-        self.pid = os.getpid()
-        self.group: str | None = None
-        self.queue: MessageQueue | None = None
-        self.items: list[Item] = []
-        self.count = 0
-        self.bytes = 0
-        self.noted = 0
-        self.done = False
-        self.attempts: Attempts | None = None
-        self.request: Outgoing | None = None
-        self.is_under_way = False
-        self.result: SendResult | None = None
-        self.message_ids: list[str] = []
-        self.error: BaseException | None = None
-        self.looked: set[int] = set()
+    topic: str
+    key: str | MessageQueue | None
+    loop: asyncio.AbstractEventLoop
+    failures: Failures
+    end: float
+    destination: str
+    pid: int = field(default_factory=os.getpid)
+    group: str | None = None
+    queue: MessageQueue | None = None
+    items: list[Item] = field(default_factory=list)
+    count: int = 0
+    bytes: int = 0
+    noted: int = 0
+    attempts: Attempts | None = None
+    request: Outgoing | None = None
+    is_under_way: bool = False
+    done: bool = False
+    result: SendResult | None = None
+    message_ids: list[str] = field(default_factory=list)
+    error: BaseException | None = None
+    looked: set[int] = field(default_factory=set)
 
     def unseen(self) -> int:
         """Return of how many messages no one knows yet that they failed."""

@@ -121,25 +121,23 @@ def can_be_batched(message: Message) -> bool:
 
 
 def batch_list(messages: Iterable[Message]) -> list[Message]:
-    """Return the messages of a batch, checked: TypeError for what are no messages, MessageIllegal for no batch."""
+    """Return the messages of a batch, checked.
+
+    raises  TypeError for what are no messages; MessageIllegal for none, for several topics or groups, and for delayed
+            messages and retries among them
+    """
     if isinstance(messages, Message) or not isinstance(messages, Iterable):
         raise TypeError(f"send_batch(): a batch is several messages, got one {type(messages).__name__}")
     batch = list(messages)
+    if not batch:
+        raise MessageIllegal("the batch is empty")
     for message in batch:
         if not isinstance(message, Message):
             raise TypeError(f"send_batch(): a batch is several messages, got {type(message).__name__} among them")
-    check_batch(batch)
-    return batch
-
-
-def check_batch(messages: Iterable[Message]) -> None:
-    """Refuse messages that cannot be one batch: none, of several topics or groups, delayed, to a retry topic."""
-    first: Message | None = None
-    for message in messages:
-        first = first or message
+    first = batch[0]
+    for message in batch:
         if message.topic != first.topic or message.message_group != first.message_group:
             raise MessageIllegal("the messages of a batch have one topic, and one message_group if any")
         if message.topic.startswith(RETRY_TOPIC_PREFIX) or not can_be_batched(message):
             raise MessageIllegal(f"message to {message.topic!r}: a delayed message or a retry is no part of a batch")
-    if first is None:
-        raise MessageIllegal("the batch is empty")
+    return batch

@@ -25,27 +25,6 @@ __all__ = ["ProcessQueue"]
 class ProcessQueue:
     """Messages of one queue between their pull and their consume result."""
 
-    __slots__ = (
-        "_clock",
-        "_config",
-        "_handed",
-        "_last",
-        "_messages",
-        "_paused",
-        "_returning",
-        "_waiting",
-        "cached_bytes",
-        "dropped",
-        "last_lock",
-        "last_pull",
-        "leaving",
-        "max_offset",
-        "next_offset",
-        "queue",
-        "room",
-        "suspended",
-    )
-
     def __init__(
         self,
         queue: MessageQueue,

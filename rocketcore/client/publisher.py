@@ -105,37 +105,37 @@ class Publishers:
             if (address := addresses.find_publish_address(queue.broker)) is not None
         ]
 
-    def fixed_target(
-        self, publisher: TopicPublisher, message_group: str | None, queue: MessageQueue | None
-    ) -> SendTarget:
-        """Return the queue that was given, or else that belongs to the group.
+    def target(
+        self,
+        publisher: TopicPublisher,
+        message_group: str | None,
+        queue: MessageQueue | None,
+        avoid: Collection[int] = (),
+        full: Collection[str] = (),
+    ) -> SendTarget | None:
+        """Return where a message goes: the given queue, its group's, or the next one; None where it has to wait.
 
+        avoid   numbers of brokers that failed; full  addresses of brokers that have enough to do
         raises  RouteNotFound for a queue that cannot be written to
         """
+        targets, rotation = publisher.targets, publisher.rotation
         if queue is not None:
             try:
-                return publisher.by_queue[queue]
+                target = publisher.by_queue[queue]
             except KeyError:
                 raise RouteNotFound(f"{queue} is no queue of {publisher.topic!r} that can be written to") from None
-        assert message_group is not None, "a queue or a group decides"
-        return publisher.targets[self._select(message_group, len(publisher.targets)) % len(publisher.targets)]
-
-    def next_target(
-        self, publisher: TopicPublisher, avoid: Collection[int] = (), full: Collection[str] = ()
-    ) -> SendTarget | None:
-        """Return the next queue in turn; None where all brokers are to be avoided.
-
-        avoid  numbers of brokers that failed; full  addresses of brokers that have enough to do
-        """
-        targets, rotation = publisher.targets, publisher.rotation
-        target = targets[self._fault.select(rotation, -1) if self.timing else rotation.next()]
-        if not avoid and not full:
-            return target
-        for _ in range(publisher.brokers):
-            if target.broker_number not in avoid and target.address not in full:
+        elif message_group is not None:
+            target = targets[self._select(message_group, len(targets)) % len(targets)]
+        else:
+            target = targets[self._fault.select(rotation) if self.timing else rotation.next()]
+            if not avoid and not full:
                 return target
-            target = targets[rotation.next_skipping(target.broker_number)]
-        return None
+            for _ in range(publisher.brokers):
+                if target.broker_number not in avoid and target.address not in full:
+                    return target
+                target = targets[rotation.next_skipping(target.broker_number)]
+            return None
+        return None if target.broker_number in avoid or target.address in full else target
 
     def answered(self, target: SendTarget, latency: float) -> None:
         """Note how long a broker took."""

@@ -47,18 +47,6 @@ _quote: Callable[[str], str] = encode_basestring
 class SendTarget:
     """One queue to send to: where its master listens, and its send requests but for what changes."""
 
-    __slots__ = (
-        "_batch_head",
-        "_head",
-        "_middle",
-        "_signed",
-        "address",
-        "broker_number",
-        "default_queue_nums",
-        "group",
-        "queue",
-    )
-
     def __init__(
         self,
         queue: MessageQueue,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Unpack, overload
 
 from rocketcore._fast.message import encode_batch
@@ -58,6 +58,8 @@ class Sender:
         self.instance = instance
         self._clock = clock
         self._publishers = Publishers(config, instance, clock)
+        self.find_publisher = self._publishers.find
+        self.target = self._publishers.target
         self._remoting = instance.remoting
         self._runtime = instance.runtime
         self._compression = CompressionType[config.compression.upper()]
@@ -258,10 +260,6 @@ class Sender:
         timeout = self.config.timeout if timeout is None else timeout
         return await self._runtime.ask_instance(self._publishers.get(topic, timeout))
 
-    def find_publisher(self, topic: str) -> TopicPublisher | None:
-        """Return the publisher of a topic whose route is known; any thread."""
-        return self._publishers.find(topic)
-
     async def refresh_route(self, topic: str, timeout: float) -> None:
         """Ask for a topic's route again; where no one answers, the known one stays."""
         await self._runtime.ask_instance(self._publishers.refresh(topic, timeout))
@@ -288,23 +286,6 @@ class Sender:
         else:
             short = await self._runtime.offload(compress, body, kind, level)
         return outgoing._replace(body=short, sys_flag=kind.sys_flag) if len(short) < len(body) else outgoing
-
-    def target(
-        self,
-        publisher: TopicPublisher,
-        message_group: str | None,
-        queue: MessageQueue | None,
-        avoid: Collection[int] = (),
-        full: Collection[str] = (),
-    ) -> SendTarget | None:
-        """Return where a message goes: the given queue, its group's, or the next one; None where it has to wait.
-
-        avoid  numbers of brokers that failed; full  addresses of brokers that have enough to do
-        """
-        if queue is None and message_group is None:
-            return self._publishers.next_target(publisher, avoid, full)
-        target = self._publishers.fixed_target(publisher, message_group, queue)
-        return None if target.broker_number in avoid or target.address in full else target
 
     async def attempt(self, target: SendTarget, outgoing: Outgoing, timeout: float) -> SendResult:
         """Send once; raises what the transport or the broker says against it."""

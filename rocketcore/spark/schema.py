@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -19,39 +20,16 @@ from pyspark.sql.types import (
     ShortType,
     StringType,
     StructType,
-    TimestampType,
 )
 
+from rocketcore.client.arrow_batches import COLUMNS, DEFAULT_COLUMNS
 from rocketcore.errors import ConfigError
 from rocketcore.spark.options import SinkOptions
 
 __all__ = ["READ_COLUMNS", "check_read_schema", "check_write_schema", "read_schema"]
 
-_PROPERTIES: Final = MapType(StringType(), StringType())
-
-READ_COLUMNS: Final[Mapping[str, DataType]] = {
-    "topic": StringType(),
-    "brokerName": StringType(),
-    "queueId": IntegerType(),
-    "queueOffset": LongType(),
-    "msgId": StringType(),
-    "tags": StringType(),
-    "keys": StringType(),
-    "body": BinaryType(),
-    "bornTimestamp": TimestampType(),
-    "storeTimestamp": TimestampType(),
-    "properties": _PROPERTIES,
-    "bornHost": StringType(),
-    "storeHost": StringType(),
-    "flag": IntegerType(),
-    "sysFlag": IntegerType(),
-    "reconsumeTimes": IntegerType(),
-    "commitLogOffset": LongType(),
-    "storeSize": IntegerType(),
-}
+READ_COLUMNS: Final[Mapping[str, DataType]] = {name: from_arrow_type(kind) for name, kind in COLUMNS.items()}
 """Every column that a read can yield, in order; ``properties`` and what follows it are asked for by options."""
-
-_DEFAULT_COUNT: Final = 10
 
 _TEXT: Final = (StringType,)
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
@@ -75,8 +53,8 @@ _NULLABLE: Final = ("tags", "keys")
 def read_schema(include_properties: bool, include_hosts: bool) -> StructType:
     """Return the schema of a read: the ten columns of every message, and those that options add."""
     schema = StructType()
-    for position, (name, kind) in enumerate(READ_COLUMNS.items()):
-        wanted = position < _DEFAULT_COUNT or (include_properties if name == "properties" else include_hosts)
+    for name, kind in READ_COLUMNS.items():
+        wanted = name in DEFAULT_COLUMNS or (include_properties if name == "properties" else include_hosts)
         if wanted:
             schema.add(name, kind)
     return schema
