@@ -41,7 +41,6 @@ def decode_messages(
     broker_name: str,
     *,
     check_crc: bool = True,
-    decompress: bool = True,
     max_body_bytes: int = MAX_MESSAGE_BYTES,
     max_inflated_bytes: float = math.inf,
     end_offset: float = math.inf,
@@ -84,7 +83,7 @@ def decode_messages(
                 messages.append(stored)
                 continue
             try:
-                opened = _opened(stored, decompress, max_body_bytes)
+                opened = _opened(stored, max_body_bytes)
             except DecodeError as error:
                 if unreadable is None:
                     raise
@@ -116,16 +115,12 @@ def _check_unwrapped(
     messages[-count:] = [stored]
 
 
-def _opened(stored: ReceivedMessage, decompress: bool, max_body_bytes: int) -> list[ReceivedMessage]:
+def _opened(stored: ReceivedMessage, max_body_bytes: int) -> list[ReceivedMessage]:
     """Decompress and unwrap. As Java: no body is none to decompress, whatever the flag says."""
     message = stored
-    compressed = message.sys_flag & _COMPRESSED and message.body
-    if compressed and decompress:
+    if message.sys_flag & _COMPRESSED and message.body:
         message = _decompressed(message, max_body_bytes)
-        compressed = 0
-    if message.sys_flag & _INNER_BATCH == _INNER_BATCH and not compressed:
-        return _unwrapped(message)
-    return [message]
+    return _unwrapped(message) if message.sys_flag & _INNER_BATCH == _INNER_BATCH else [message]
 
 
 def decode_message(data: bytes, broker_name: str = "", *, check_crc: bool = True) -> ReceivedMessage:

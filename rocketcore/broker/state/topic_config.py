@@ -166,14 +166,12 @@ class TopicConfigs:
         self._put(created)
         return created
 
-    def ensure(
-        self, topic: str, queues: int, *, perm: int = _READ_WRITE, order: bool = False, topic_sys_flag: int = 0
-    ) -> TopicConfig:
+    def ensure(self, topic: str, queues: int, *, order: bool = False) -> TopicConfig:
         """Return a topic that the broker itself needs (retry, dead letters); create it where it is missing."""
         found = self._table.get(topic)
         if found is not None:
             return found
-        created = replace(_topic(topic, queues, perm), order=order, topic_sys_flag=topic_sys_flag)
+        created = replace(_topic(topic, queues), order=order)
         self._put(created)
         return created
 

@@ -23,7 +23,6 @@ from rocketcore.broker.store.dispatch import Dispatcher, Entry
 from rocketcore.broker.store.flush import DiskThread
 from rocketcore.broker.store.segment_file import Segment
 from rocketcore.broker.store.values import PutStatus
-from rocketcore.errors import StoreError
 from rocketcore.service import Clock
 
 __all__ = ["Committer"]
@@ -76,7 +75,6 @@ class Committer:
         self._scheduled = False
         self._in_flight: _Commit | None = None
         self._waiting: deque[_Waiter] = deque()
-        self._undecided: list[tuple[int, asyncio.Future[None]]] = []
 
     # ------------------------------------------------------------------ life
 
@@ -184,8 +182,6 @@ class Committer:
         waiting = self._waiting
         while waiting and waiting[0].end_offset <= end:
             _answer(waiting.popleft(), PutStatus.PUT_OK)
-        if self._undecided:
-            self._decide()
 
     async def sync_up_to(self, end_offset: int) -> None:
         """Return when the log before ``end_offset``, which is written, is on disk; the flush thread sees to it.
@@ -230,26 +226,6 @@ class Committer:
         while self._waiting and self._waiting[0].deadline <= now:
             _answer(self._waiting.popleft(), PutStatus.FLUSH_DISK_TIMEOUT)
 
-    def durable(self, end_offset: int) -> asyncio.Future[None]:
-        """See ``MessageStore.durable``."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._undecided.append((end_offset, future))
-        self._decide()
-        return future
-
-    def _decide(self) -> None:
-        """Resolve the futures of ``durable`` whose outcome is known now."""
-        undecided, self._undecided = self._undecided, []
-        for end_offset, future in undecided:
-            if future.done():
-                continue
-            if end_offset <= self.durable_offset:
-                future.set_result(None)
-            elif self.read_only_reason is not None:
-                future.set_exception(StoreError(self.read_only_reason))
-            else:
-                self._undecided.append((end_offset, future))
-
     # ------------------------------------------------------------------ failing
 
     def fail(self, what: str, error: BaseException | None) -> None:
@@ -265,7 +241,6 @@ class Committer:
         self.entries.clear()
         while self._waiting:
             _answer(self._waiting.popleft(), PutStatus.SERVICE_NOT_AVAILABLE)
-        self._decide()
 
 
 def _answer(waiter: _Waiter, status: PutStatus) -> None:

@@ -438,17 +438,10 @@ class MessageStore:
         """Call back, on the loop and in order, with PUT_OK when everything before ``end_offset`` is stored.
 
         FLUSH_DISK_TIMEOUT after ``syncFlushTimeout``: the disk did not answer yet. That is "not known" and never
-        "delivered": a power cut may still take the message. ``durable`` tells what becomes of it.
+        "delivered": a power cut may still take the message. Whoever waits again learns what becomes of it.
         SERVICE_NOT_AVAILABLE when the write failed: the message may or may not be found after a restart.
         """
         self._committer.wait(end_offset, callback)
-
-    def durable(self, end_offset: int) -> asyncio.Future[None]:
-        """Return a future that is done when everything before ``end_offset`` is stored, however long the disk takes.
-
-        raises  StoreError, from the future, when the store failed before: what was put may be lost
-        """
-        return self._committer.durable(end_offset)
 
     def _store_failed(self, reason: str) -> None:
         self._refusal = reason
@@ -529,13 +522,8 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         return queue is not None and self._queue_saver.is_in_repair(queue)
 
-    def max_offset(self, topic: str, queue_id: int, *, committed: bool = True) -> int:
-        """Return the end of a queue, 0 for an unknown one; not committed: counting what is not visible yet."""
-        if not committed:
-            queues = self._queues.topics.get(topic)
-            if queues is None or not 0 <= queue_id < len(queues.next_offsets):
-                return 0
-            return int(queues.next_offsets[queue_id])
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the end of what is visible of a queue, 0 for an unknown one."""
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 

@@ -62,7 +62,6 @@ def test_nothing_is_visible_or_announced_before_it_is_stored(tmp_path: Path, mod
             assert store.durable_offset < first.end_offset
             assert arrivals == []
             assert store.max_offset("T", 0) == 0
-            assert store.max_offset("T", 0, committed=False) == 2
             assert store.get("T", 0, 0, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
             assert store.lookup(first.physical_offset) is None
             order: list[int] = []
