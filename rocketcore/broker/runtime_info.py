@@ -10,6 +10,7 @@ from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.services.delay import DelayService
 from rocketcore.broker.stats import Totals
 from rocketcore.broker.store import StoreConfig
+from rocketcore.broker.store.record_head import RecordHead
 from rocketcore.codes import CURRENT_VERSION, Version
 
 _POOLS = ("send", "pull", "query", "litePull", "ack")
@@ -99,8 +100,8 @@ class RuntimeInfo:
     def _earliest(self) -> int:
         """Store time of the oldest message; −1 for an empty store."""
         store = self._context.store
-        record = store.lookup(store.min_physical_offset)
-        return -1 if record is None else _store_timestamp(record)
+        head = RecordHead.read(store.lookup(store.min_physical_offset))
+        return -1 if head is None else head.store_timestamp
 
     def _trouble(self) -> dict[str, str]:
         """What the store found wrong since the start; names of ours, in docs/architecture.md."""
@@ -128,13 +129,6 @@ class RuntimeInfo:
             result[f"{pool}ThreadPoolQueueCapacity"] = "0"
             result[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         return result
-
-
-def _store_timestamp(record: bytes) -> int:
-    """Store time of a stored record, which follows a born host of 8 or 20 bytes."""
-    is_v6 = int.from_bytes(record[36:40], "big") & 0x10
-    start = 68 if is_v6 else 56
-    return int.from_bytes(record[start : start + 8], "big")
 
 
 def _sum_rates(first: str, second: str) -> str:

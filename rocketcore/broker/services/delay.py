@@ -31,6 +31,7 @@ from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore.broker.record import RecordReader, StoredRecord
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.store import MessageStore, PutResult, PutStatus, StoredMessage
+from rocketcore.broker.store.record_head import RecordHead
 from rocketcore.codes import SCHEDULE_TOPIC, TRANSACTION_MASK
 from rocketcore.errors import RocketError, StoreCorrupted
 from rocketcore.message import DELAY, REAL_QUEUE_ID, REAL_TOPIC
@@ -257,8 +258,10 @@ class DelayService:
         if record is None:
             # Its place in its queue may be what is damaged: that is repaired, and the message is met then.
             return mark > self._store.min_physical_offset
-        level = self._levels.get(int.from_bytes(record[12:16], "big") + 1)
-        return level is not None and int.from_bytes(record[20:28], "big") >= level.cursor
+        head = RecordHead.read(record)
+        assert head is not None, "a sound record is longer"
+        level = self._levels.get(head.queue_id + 1)
+        return level is not None and head.queue_offset >= level.cursor
 
     def _came_before(self, record: StoredRecord) -> bool:
         """Whether a message was delivered before the start; asked once for each."""
@@ -414,7 +417,8 @@ class DelayService:
         except UnicodeDecodeError as error:
             if count > 1:
                 raise
-            raise ValueError(f"the record at {int.from_bytes(found.body[28:36], 'big')}: {error}") from error
+            head = RecordHead.read(found.body)
+            raise ValueError(f"the record at {head and head.physical_offset}: {error}") from error
 
     def _peek(self, level: _Level, count: int) -> list[StoredRecord]:
         """Return messages from the cursor on, none where they cannot be read."""

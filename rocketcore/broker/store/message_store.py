@@ -21,7 +21,6 @@ import asyncio
 import logging
 from array import array
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketcore._fast import message as kernel
@@ -103,6 +102,7 @@ class MessageStore:
         self._added_bytes = 1 + (kernel.CHECKSUM_SIZE if self._checksum else 0)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[PeriodicTask] = []
+        self._run_mark = config.root / "abort"
         self._refusal = "the store is not started"
         self._queue_disk_full = ""
         self._results = Table(BATCH_ROWS, kernel.RESULT_COLUMNS)
@@ -131,7 +131,7 @@ class MessageStore:
                 self._log.make_sure(notes.bounds.confirm_offset, self.recovery.end_offset)
             self._queue_saver.log_ends_at(self.recovery.end_offset)
             self._log.run_begins(sealed=self._checksum)
-            RunMark(self._log.sealed_from).write(self._path("abort"), self._files)
+            RunMark(self._log.sealed_from).write(self._run_mark, self._files)
         except BaseException:
             self._close_files()
             raise
@@ -172,7 +172,7 @@ class MessageStore:
                 saved = await self._queue_saver.stop()
                 await self._committer.stop()
                 if saved:
-                    self._files.remove(self._path("abort"))
+                    self._files.remove(self._run_mark)
         except OSError as error:
             logger.error("store not closed in order reason=%s", error)
         finally:
@@ -183,9 +183,6 @@ class MessageStore:
         self._queue_files.close()
         self._files.drop_spare()
         self._lock.release()
-
-    def _path(self, name: str) -> Path:
-        return self.config.root / name
 
     # ------------------------------------------------------------------ putting
 
@@ -503,8 +500,7 @@ class MessageStore:
 
     def tags_code(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         """Return the hash of a message's tags; in SCHEDULE_TOPIC it is the time when the message is due."""
-        queue = self._queues.find(topic, queue_id)
-        return None if queue is None else self._reader.tags_code(queue, queue_offset)
+        return self._reader.tags_code(topic, queue_id, queue_offset)
 
     def is_deleted(self, topic: str, physical_offset: int) -> bool:
         """Whether a topic was deleted after a message for it was stored at ``physical_offset``."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator
-from struct import Struct
 from typing import NamedTuple
 
 from rocketcore._fast import commit_log as kernel
@@ -35,6 +34,7 @@ from rocketcore._fast.consume_queue import is_queued, put_blank, put_unit, unit
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles, Units
+from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
 from rocketcore.broker.store.recovery import delivery_time
 from rocketcore.broker.store.segment_file import Segment
 from rocketcore.codes import SCHEDULE_TOPIC
@@ -48,9 +48,6 @@ PIECE_BYTES = 4 << 20
 """How much of the queue, and of the log, is looked at in one piece."""
 
 logger = logging.getLogger(__name__)
-
-_HEAD = Struct(">iiiiiqq")
-"""What the magics of both versions begin with."""
 
 
 class Damage(NamedTuple):
@@ -70,10 +67,8 @@ class Damage(NamedTuple):
 
 def leads_to(head: bytes | None, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int) -> bool:
     """Whether a unit leads to the message it should, judged by the first bytes of the record there."""
-    if head is None or len(head) < _HEAD.size:
-        return False
-    total, _, _, queue_id, _, stored_offset, stored_position = _HEAD.unpack_from(head)
-    return (total, queue_id, stored_offset, stored_position) == (size, queue.queue_id, queue_offset, physical_offset)
+    found = RecordHead.read(head)
+    return found is not None and found[:4] == (size, queue.queue_id, queue_offset, physical_offset)
 
 
 class Repair:
@@ -166,7 +161,7 @@ class Repair:
         """Return where a unit leads, and the size there, if its message is there."""
         physical_offset, size, _ = unit(units, index)
         try:
-            head = self._log.read(physical_offset, min(size, _HEAD.size))
+            head = self._log.read(physical_offset, min(size, HEAD_BYTES))
         except OSError:
             return None
         damaged = self._damage.queue

@@ -16,7 +16,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import struct
 from array import array
 from bisect import insort
 from collections.abc import Callable
@@ -38,6 +37,7 @@ from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE, StoreConfig
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, is_blank
 from rocketcore.broker.store.queue_repair import leads_to
+from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
 from rocketcore.broker.store.unreadable import UnreadablePages
 from rocketcore.broker.store.values import GetResult, GetStatus
 from rocketcore.codes import SCHEDULE_TOPIC, BoundaryType
@@ -54,13 +54,8 @@ MAX_RECORDS = 8192
 """Messages of one answer, whatever the settings say: so many rows of a scan are kept."""
 KNOWN_CODES = 256
 """Tag codes that are kept of a queue. One with more kinds of messages is filtered by what its units say."""
-HEAD_BYTES = 88
-"""The fixed fields of a record as far as a time or an identity is read from it, IPv6 hosts included."""
 
 logger = logging.getLogger(__name__)
-
-_HEAD = struct.Struct(">iiiiiqqi")
-_BORN_HOST_V6 = 0x10
 
 _Limits: TypeAlias = tuple[int, int, int, int]
 """Of one answer: messages and bytes from memory, messages and bytes from disk."""
@@ -353,9 +348,10 @@ class Reader:
         logger.error("%s", fault)
         raise StoreCorrupted(f"{fault}; {remedy}")
 
-    def tags_code(self, queue: ConsumeQueue, queue_offset: int) -> int | None:
+    def tags_code(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         """Return the tags code of a message, None where there is none."""
-        if not queue.min_offset <= queue_offset < queue.max_offset:
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return None
         units = queue.units(queue_offset, 1)
         if not units:
@@ -418,10 +414,8 @@ class Reader:
             if error.errno != errno.EIO or not self._unreadable.failed(physical_offset, size):
                 raise
             return -1
-        if head is None or len(head) < HEAD_BYTES:
-            return -1
-        at = 68 if _HEAD.unpack_from(head)[7] & _BORN_HOST_V6 else 56
-        return int.from_bytes(head[at : at + 8], "big", signed=True)
+        found = RecordHead.read(head)
+        return -1 if found is None else found.store_timestamp
 
     def offset_by_time(self, queue: ConsumeQueue, timestamp: int, boundary: BoundaryType) -> int:
         """Search by store time, which never falls along a queue (Java: ``ConsumeQueue.getOffsetInQueueByTime``)."""
