@@ -136,22 +136,30 @@ def bench_produce(
     seconds: float,
     rocketmq_format: bool,
 ) -> None:
-    from rocketcore import Producer
+    from rocketcore import Message, Producer
 
     settings = current()
     with open_admin(calls=2) as admin:
         _ensure_topic(admin, topic, queues)
-    sender = {"sync": _send, "nowait": _send_nowait, "oneway": _send_oneway, "batch": _send_batch}[mode]
+    body = b"\0" * size
     recorders = [Recorder() for _ in range(threads)]
     with Producer(
         settings.namesrv, group="rocket-bench", timeout=settings.timeout, retries=0, tls=settings.tls,
         **settings.credentials,
     ) as producer:  # fmt: skip
-        producer.send(topic, b"\0" * size)
+        producer.send(topic, body)
         progress(f"sending to {topic}: {size} bytes, {mode}, {threads} threads")
         budget = _Budget(count, seconds)
         began = time.perf_counter()
-        _in_threads([lambda r=r: sender(producer, topic, b"\0" * size, batch, budget, r) for r in recorders])  # type: ignore[misc]
+        senders: dict[str, Callable[[Recorder], None]] = {
+            "sync": lambda r: _send(budget, r, 1, size, lambda _: body, partial(producer.send, topic)),
+            "nowait": lambda r: _send_nowait(budget, r, producer, topic, body),
+            "oneway": lambda r: _send(budget, r, 1, size, lambda _: body, partial(producer.send_oneway, topic)),
+            "batch": lambda r: _send(
+                budget, r, batch, size, lambda count: [Message(topic, body) for _ in range(count)], producer.send_batch
+            ),
+        }
+        _in_threads([partial(senders[mode], recorder) for recorder in recorders])
         producer.flush()
         result = Result("produce", time.perf_counter() - began, recorders)
     values = result.values(mode=mode, threads=threads, size_bytes=size, batch=batch if mode == "batch" else 1)
@@ -185,7 +193,7 @@ class _Budget:
             return granted
 
 
-def _timed(
+def _send(
     budget: _Budget,
     recorder: Recorder,
     wanted: int,
@@ -208,24 +216,7 @@ def _timed(
             recorder.add(clock() - began, granted, granted * size)
 
 
-def _send(producer: Producer, topic: str, body: bytes, batch: int, budget: _Budget, recorder: Recorder) -> None:
-    _timed(budget, recorder, 1, len(body), lambda granted: body, partial(producer.send, topic))
-
-
-def _send_oneway(producer: Producer, topic: str, body: bytes, batch: int, budget: _Budget, recorder: Recorder) -> None:
-    _timed(budget, recorder, 1, len(body), lambda granted: body, partial(producer.send_oneway, topic))
-
-
-def _send_batch(producer: Producer, topic: str, body: bytes, batch: int, budget: _Budget, recorder: Recorder) -> None:
-    from rocketcore import Message
-
-    def prepare(granted: int) -> list[Message]:
-        return [Message(topic, body) for _ in range(granted)]
-
-    _timed(budget, recorder, batch, len(body), prepare, producer.send_batch)
-
-
-def _send_nowait(producer: Producer, topic: str, body: bytes, batch: int, budget: _Budget, recorder: Recorder) -> None:
+def _send_nowait(budget: _Budget, recorder: Recorder, producer: Producer, topic: str, body: bytes) -> None:
     """Send without waiting; the latency of a message ends with its answer."""
     from rocketcore import Message, SendFuture
 

@@ -9,7 +9,7 @@ import click
 
 from rocketcore.cli.cluster import broker_permissions, broker_row, whole
 from rocketcore.cli.confirm import confirm
-from rocketcore.cli.connection import open_admin
+from rocketcore.cli.connection import answered, open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, EXIT_UNREACHABLE, CommandFailed, failure_of
 from rocketcore.cli.options import command, current
 from rocketcore.cli.render import Column, counted, progress, show_object, show_rows
@@ -169,11 +169,7 @@ def _permit(admin: Admin, info: ClusterInfo, broker: str, permission: str) -> bo
 
 def _view_with(admin: Admin, broker: str) -> ClusterInfo:
     """Return what a name server says that knows a broker: perhaps not all do."""
-    views = list(admin.cluster_infos().values())
-    known = [view for view in views if not isinstance(view, RocketError)]
-    if not known:
-        raise next(view for view in views if isinstance(view, RocketError))
-    for view in known:
+    for view in answered(admin.cluster_infos())[0].values():
         if broker in view.broker_addr_table:
             return view
     raise _not_found(broker)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from rocketcore.cli.options import Settings, current
+from rocketcore.errors import RocketError
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import Admin
 
-__all__ = ["open_admin"]
+__all__ = ["answered", "open_admin"]
+
+T = TypeVar("T")
 
 
 def open_admin(calls: int = 1, settings: Settings | None = None) -> Admin:
@@ -23,3 +27,23 @@ def open_admin(calls: int = 1, settings: Settings | None = None) -> Admin:
     return CommandAdmin(
         settings.namesrv, timeout=settings.timeout, tls=settings.tls, calls=calls, credentials=settings.credentials
     )
+
+
+def answered(
+    answers: Mapping[str, T | RocketError], telling: type[RocketError] = RocketError
+) -> tuple[dict[str, T], dict[str, RocketError]]:
+    """Return what servers that were asked side by side said, and the errors of the others.
+
+    raises  the first error, one of the ``telling`` kind if there is, where none answered
+    """
+    said: dict[str, T] = {}
+    failed: dict[str, RocketError] = {}
+    for address, answer in answers.items():
+        if isinstance(answer, RocketError):
+            failed[address] = answer
+        else:
+            said[address] = answer
+    if not said:
+        errors = list(failed.values())
+        raise next((error for error in errors if isinstance(error, telling)), errors[0])
+    return said, failed

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketcore.cli.confirm import confirm
-from rocketcore.cli.connection import open_admin
+from rocketcore.cli.connection import answered, open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command
 from rocketcore.cli.render import Column, progress, show_object, show_rows
-from rocketcore.errors import PartlyDone, RocketError
+from rocketcore.errors import PartlyDone
 from rocketcore.printable import printable
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _compare(admin: Admin, name: str | None, diff: bool) -> None:
     raises  PartlyDone, after that, where some did not answer
     """
     answers = admin.namesrv_configs()
-    configs, failures = _answered(answers)
+    configs, failures = answered(answers)
     names = sorted({key for config in configs.values() for key in config if name in (None, key)})
     if name is not None and not names:
         raise _no_setting(name)
@@ -71,27 +71,16 @@ def _compare(admin: Admin, name: str | None, diff: bool) -> None:
         raise PartlyDone("reading the settings", configs, failures)
 
 
-def _answered(
-    answers: Mapping[str, dict[str, str] | RocketError],
-) -> tuple[dict[str, dict[str, str]], dict[str, RocketError]]:
-    """Return the answers, and the errors of those that did not answer; raises the first error where none did."""
-    configs = {address: answer for address, answer in answers.items() if not isinstance(answer, RocketError)}
-    failures = {address: answer for address, answer in answers.items() if isinstance(answer, RocketError)}
-    if not configs:
-        raise next(iter(failures.values()))
-    return configs, failures
-
-
 @command(help="Change a setting on every name server.")
 @click.argument("name")
 @click.argument("value")
 def set_config(name: str, value: str) -> None:
     with open_admin(calls=3) as admin:
-        before, _ = _answered(admin.namesrv_configs())
+        before, _ = answered(admin.namesrv_configs())
         if not any(name in config for config in before.values()):
             raise _no_setting(name)
         admin.update_namesrv_config({name: value})
-        after, failures = _answered(admin.namesrv_configs())
+        after, failures = answered(admin.namesrv_configs())
     now = {address: config.get(name) for address, config in after.items()}
     kept: list[str] = []
     other: list[str] = []

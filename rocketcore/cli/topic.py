@@ -11,7 +11,7 @@ import click
 
 from rocketcore.cli.cluster import no_cluster
 from rocketcore.cli.confirm import confirm
-from rocketcore.cli.connection import open_admin
+from rocketcore.cli.connection import answered, open_admin
 from rocketcore.cli.failures import EXIT_NOT_ALLOWED, EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command, named_values
 from rocketcore.cli.render import Column, cell, counted, progress, show_object, show_rows, timestamp
@@ -23,7 +23,7 @@ from rocketcore.codes import (
     SYSTEM_TOPICS,
     Permission,
 )
-from rocketcore.errors import NoBrokerRegistered, RocketError, RouteNotFound, TopicNotExist
+from rocketcore.errors import NoBrokerRegistered, RouteNotFound, TopicNotExist
 from rocketcore.printable import printable
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ def _hidden(admin: Admin, topic: str, before: dict[str, TopicConfig], after: dic
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 def delete(topic: str, cluster: str | None, yes: bool, dry_run: bool) -> None:
     with open_admin(calls=3) as admin:
-        routes = _routes(admin, topic)
+        routes = list(answered(admin.topic_routes(topic), TopicNotExist)[0].values())
         own = {name for route in routes for data in route.broker_datas for name in (data.broker_name, data.cluster)}
         if topic_kind(topic, own) == "system":
             raise CommandFailed(
@@ -331,16 +331,6 @@ def delete(topic: str, cluster: str | None, yes: bool, dry_run: bool) -> None:
             return
         deleted = admin.delete_topic(topic, cluster=cluster)
     show_object({"topic": topic, "deleted_on": deleted, "messages": messages})
-
-
-def _routes(admin: Admin, topic: str) -> list[TopicRouteData]:
-    """Return what each name server says of a topic; raises the error of one where none knows it."""
-    views = admin.topic_routes(topic).values()
-    routes = [view for view in views if not isinstance(view, RocketError)]
-    if not routes:
-        errors = [view for view in views if isinstance(view, RocketError)]
-        raise next((error for error in errors if isinstance(error, TopicNotExist)), errors[0])
-    return routes
 
 
 def _owners(routes: list[TopicRouteData], topic: str, cluster: str | None) -> list[str]:

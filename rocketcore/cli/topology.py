@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from xml.sax.saxutils import escape
 
+from rocketcore.cli.connection import answered
 from rocketcore.cli.render import width
 from rocketcore.codes import MASTER_ID
 from rocketcore.errors import RocketError
@@ -53,18 +54,14 @@ class Topology:
     @staticmethod
     def of(views: Mapping[str, ClusterInfo | RocketError]) -> Topology:
         """Put the views of name servers together; raises the first error where none answered."""
-        failures = [view for view in views.values() if isinstance(view, RocketError)]
-        if len(failures) == len(views):
-            raise failures[0]
+        said, failed = answered(views)
         members: dict[Member, list[str]] = {}
-        for address, view in views.items():
-            if isinstance(view, RocketError):
-                continue
+        for address, view in said.items():
             for name, data in view.broker_addr_table.items():
                 for broker_id, broker_address in data.broker_addrs.items():
                     member = Member(data.cluster, name, broker_id, broker_address, data.zone_name)
                     members.setdefault(member, []).append(address)
-        servers = {address: str(view) if isinstance(view, RocketError) else None for address, view in views.items()}
+        servers = {address: str(failed[address]) if address in failed else None for address in views}
         return Topology(servers, dict(sorted(members.items(), key=lambda item: item[0][:4])))
 
     def clusters(self) -> dict[str, dict[str, list[Member]]]:

@@ -6,7 +6,7 @@ File  ``config/subscriptionGroup.json``: ``{"dataVersion", "forbiddenTable": {gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from rocketcore.broker.state.json_file import JsonFile
@@ -31,7 +31,7 @@ _INITIAL_GROUPS = (
 
 
 class SubscriptionGroups:
-    """Group settings by name; ``on_change`` is called after each change."""
+    """Group settings by name; ``table`` is read only. ``on_change`` is called after each change."""
 
     def __init__(
         self,
@@ -45,40 +45,35 @@ class SubscriptionGroups:
         self._on_change = on_change
         self._auto_create = auto_create
         self._clock = clock
-        self._table: dict[str, SubscriptionGroupConfig] = {}
+        self.table: dict[str, SubscriptionGroupConfig] = {}
         self._forbidden: dict[str, dict[str, int]] = {}
         self.data_version = DataVersion()
-
-    @property
-    def table(self) -> Mapping[str, SubscriptionGroupConfig]:
-        """The live table; treat it as read-only."""
-        return self._table
 
     def load(self) -> None:
         """Read the file, then add the groups that every broker has."""
         saved = self.file.load(SubscriptionGroupWrapper.from_json)
         if saved is not None:
             self.data_version = saved.data_version
-            self._table = saved.subscription_group_table
+            self.table = saved.subscription_group_table
             self._forbidden = saved.forbidden_table or {}
         for name in _INITIAL_GROUPS:
-            self._table.setdefault(name, SubscriptionGroupConfig(group_name=name))
+            self.table.setdefault(name, SubscriptionGroupConfig(group_name=name))
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """Return a group's settings; an unknown one is created where the configuration allows it, else None."""
-        found = self._table.get(group)
+        found = self.table.get(group)
         if found is not None:
             return found
         if not (self._auto_create() or group.startswith(SYSTEM_GROUP_PREFIX)) or not is_legal_group(group):
             return None
         created = SubscriptionGroupConfig(group_name=group)
-        self._table[group] = created
+        self.table[group] = created
         self._changed()
         return created
 
     def exists(self, group: str) -> bool:
         """Whether the group has settings; never creates it."""
-        return group in self._table
+        return group in self.table
 
     def is_forbidden(self, group: str, topic: str) -> bool:
         """Whether an admin took the group's right to read the topic."""
@@ -100,26 +95,26 @@ class SubscriptionGroups:
                 f"The specified group: {name}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
             )
         check_queue_count(f"retry topic of group[{name}]", group.retry_queue_nums)
-        found = self._table.get(name)
+        found = self.table.get(name)
         attributes = dict(found.attributes or {}) if found is not None else {}
         for key, value in (group.attributes or {}).items():
             if key.startswith("-"):
                 attributes.pop(key[1:], None)
             else:
                 attributes[key.removeprefix("+")] = value
-        self._table[name] = replace(group, attributes=attributes)
+        self.table[name] = replace(group, attributes=attributes)
         self._changed()
 
     def delete(self, group: str) -> None:
         """Forget a group; an unknown one is no error."""
-        if self._table.pop(group, None) is not None:
+        if self.table.pop(group, None) is not None:
             self._forbidden.pop(group, None)
             self._changed()
 
     def wrapper(self) -> SubscriptionGroupWrapper:
         """All groups with their version, as request 201 answers them."""
         return SubscriptionGroupWrapper(
-            subscription_group_table=dict(self._table), forbidden_table=self._forbidden, data_version=self.data_version
+            subscription_group_table=dict(self.table), forbidden_table=self._forbidden, data_version=self.data_version
         )
 
     def encode(self) -> bytes:

@@ -81,7 +81,10 @@ def is_system_topic(topic: str) -> bool:
 
 
 class TopicConfigs:
-    """Topic settings by name; ``on_change`` is called with the changed topics after each change (empty: all)."""
+    """Topic settings by name, in ``table``, which is read only.
+
+    on_change  is called with the changed topics after each change; empty: all
+    """
 
     def __init__(
         self,
@@ -95,24 +98,19 @@ class TopicConfigs:
         self.file = file
         self._on_change = on_change
         self._clock = clock
-        self._table: dict[str, TopicConfig] = {}
+        self.table: dict[str, TopicConfig] = {}
         self._texts: dict[str, bytes] = {}
         self.system_topics: set[str] = set()
         self.data_version = DataVersion()
-
-    @property
-    def table(self) -> dict[str, TopicConfig]:
-        """The live table; treat it as read-only."""
-        return self._table
 
     def load(self) -> None:
         """Read the file, then add the topics that every broker has; nothing is announced."""
         saved = self.file.load(TopicConfigSerializeWrapper.from_json)
         if saved is not None:
-            self.data_version, self._table = saved.data_version, saved.topic_config_table
+            self.data_version, self.table = saved.data_version, saved.topic_config_table
         for topic in self._initial_topics():
             self.system_topics.add(topic.topic_name)
-            self._table.setdefault(topic.topic_name, topic)
+            self.table.setdefault(topic.topic_name, topic)
         if not self._config.auto_create_topic_enable:
             self.close_auto_creation()
 
@@ -133,25 +131,25 @@ class TopicConfigs:
         yield _topic(config.broker_cluster_name + REPLY_TOPIC_SUFFIX, 1)
 
     def find(self, topic: str) -> TopicConfig | None:
-        return self._table.get(topic)
+        return self.table.get(topic)
 
     def close_auto_creation(self) -> None:
         """Take the inherit bit off the topic that auto-creation copies; it stays off until a restart."""
-        default = self._table.get(AUTO_CREATE_TOPIC)
+        default = self.table.get(AUTO_CREATE_TOPIC)
         if default is not None and default.perm & Permission.INHERIT:
-            self._table[AUTO_CREATE_TOPIC] = replace(default, perm=_READ_WRITE)
+            self.table[AUTO_CREATE_TOPIC] = replace(default, perm=_READ_WRITE)
             self._texts.pop(AUTO_CREATE_TOPIC, None)
 
     def create_for_send(
         self, topic: str, default_topic: str, queue_count: int, *, auto_create: bool, topic_sys_flag: int = 0
     ) -> TopicConfig | None:
         """Create a topic for its first message by copying ``default_topic``; None where that is not allowed."""
-        found = self._table.get(topic)
+        found = self.table.get(topic)
         if found is not None:
             return found
         if not auto_create and default_topic == AUTO_CREATE_TOPIC:
             self.close_auto_creation()
-        default = self._table.get(default_topic)
+        default = self.table.get(default_topic)
         if default is None or not default.perm & Permission.INHERIT:
             return None
         queues = max(0, min(queue_count, default.write_queue_nums))
@@ -168,7 +166,7 @@ class TopicConfigs:
 
     def ensure(self, topic: str, queues: int, *, order: bool = False) -> TopicConfig:
         """Return a topic that the broker itself needs (retry, dead letters); create it where it is missing."""
-        found = self._table.get(topic)
+        found = self.table.get(topic)
         if found is not None:
             return found
         created = replace(_topic(topic, queues), order=order)
@@ -182,7 +180,7 @@ class TopicConfigs:
                       created by its first message would have, as producers that know of more queues would be refused
         """
         for name, count in queue_counts.items():
-            found = self._table.get(name)
+            found = self.table.get(name)
             if found is None:
                 if not name.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
                     count = max(count, self._config.default_topic_queue_nums)
@@ -205,7 +203,7 @@ class TopicConfigs:
                 InvalidParameter.response_code, f"The topic[{topic.topic_name}] is conflict with system topic."
             )
         check_queue_count(f"topic[{topic.topic_name}]", max(topic.read_queue_nums, topic.write_queue_nums))
-        found = self._table.get(topic.topic_name)
+        found = self.table.get(topic.topic_name)
         current = dict(found.attributes) if found is not None else {}
         changed = replace(topic, attributes=_changed_attributes(current, attributes, is_new=found is None))
         if changed == found:
@@ -217,7 +215,7 @@ class TopicConfigs:
         """Forget topics; unknown names are no error."""
         removed = []
         for topic in topics:
-            removed.append(self._table.pop(topic, None))
+            removed.append(self.table.pop(topic, None))
             self._texts.pop(topic, None)
         if any(removed):
             self._changed(())
@@ -229,12 +227,12 @@ class TopicConfigs:
             return
         changes = [
             replace(topic, order=topic.topic_name in ordered)
-            for topic in self._table.values()
+            for topic in self.table.values()
             if topic.order != (topic.topic_name in ordered)
         ]
         if changes:
             for topic in changes:
-                self._table[topic.topic_name] = topic
+                self.table[topic.topic_name] = topic
                 self._texts.pop(topic.topic_name, None)
             self._changed(changes)
 
@@ -245,7 +243,7 @@ class TopicConfigs:
     def wrapper(self) -> TopicConfigAndMappingSerializeWrapper:
         """All topics with their version, as requests 21 and 103 carry them."""
         return TopicConfigAndMappingSerializeWrapper(
-            topic_config_table=dict(self._table), data_version=self.data_version.copy()
+            topic_config_table=dict(self.table), data_version=self.data_version.copy()
         )
 
     def encode(self) -> bytes:
@@ -264,20 +262,20 @@ class TopicConfigs:
         wrapper = self.wrapper()
         wrapper.topic_config_table = {
             name: replace(topic, perm=topic.perm & permission) if restricted else topic
-            for name, topic in (changed or self._table).items()
+            for name, topic in (changed or self.table).items()
         }
         return RegisterBrokerBody(wrapper).encode()
 
     def _table_text(self) -> bytes:
         """The JSON of the table. That of each topic is kept: with 10,000 topics making it anew takes half a second."""
         texts = self._texts
-        for name, topic in self._table.items():
+        for name, topic in self.table.items():
             if name not in texts:
                 texts[name] = b"%b:%b" % (fastjson.dumps(name), topic.encode())
         return b"{%b}" % b",".join(texts.values())
 
     def _put(self, topic: TopicConfig) -> None:
-        self._table[topic.topic_name] = topic
+        self.table[topic.topic_name] = topic
         self._texts.pop(topic.topic_name, None)
         self._changed((topic,))
 
