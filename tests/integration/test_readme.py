@@ -1,8 +1,9 @@
-"""The examples of README.md as they are written there and in their order, against clusters of our own."""
+"""The examples of README.md as they are written there and in their order, on clusters of our own; and examples/."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import subprocess
 import threading
@@ -165,3 +166,27 @@ def test_spark(shop: str, spark: SparkSession) -> None:
             sum(bounds.max_offset for bounds in admin.topic_stats(topic).values()) for topic in ("copies", "orders")
         )
     assert copied == orders > 0
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_programs_of_the_examples(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Session:
+        """The session of all tests, which the example does not end."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(spark, name)
+
+        def stop(self) -> None:
+            pass
+
+    monkeypatch.setattr("rocketcore.spark.local_session", lambda name: Session())
+    programs = sorted((ROOT / "examples").glob("*.py"))
+    assert [program.name for program in programs] == ["orders.py", "spark_batch.py"]
+    for program in programs:
+        runpy.run_path(str(program), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert printed.count("created  order-") == 10
+    assert printed.count("5000") == 2
