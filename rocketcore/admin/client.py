@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import wraps
 from threading import Thread
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from rocketcore.admin.cluster import BrokerStatus
 from rocketcore.admin.logic import AsyncAdmin, CreatedTopic
+from rocketcore.client.blocking import blocking
 from rocketcore.client.config import NameServers
 from rocketcore.errors import RocketError
 from rocketcore.protocol.signing import Signer
@@ -24,7 +24,6 @@ from rocketcore.transport.tls.settings import TlsOption
 __all__ = ["Admin", "AsyncAdmin", "BrokerStatus", "CreatedTopic"]
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 _THREADS: Final = 32
 """Servers that one call asks at the same time; they live as long as the call."""
@@ -78,19 +77,6 @@ class ThreadAdmin(AsyncAdmin):
         return [outcomes[number] for number in range(len(calls))]
 
 
-def _blocking(
-    operation: Callable[Concatenate[AsyncAdmin, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Admin, P], T]:
-    """Return a method of ``Admin`` that is one of ``AsyncAdmin``, run to its end; with its signature and docstring."""
-
-    @wraps(operation)
-    def run(self: Admin, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._run(operation(self._logic, *args, **kwargs))
-
-    run.__module__, run.__qualname__ = __name__, f"Admin.{operation.__name__}"
-    return run
-
-
 class Admin:
     """Administration for blocking programs; thread-safe (Java: ``DefaultMQAdminExt``).
 
@@ -122,7 +108,7 @@ class Admin:
             address_map=broker_address_map,
             name="admin",
         )
-        self._logic = ThreadAdmin(
+        self._admin = ThreadAdmin(
             namesrv,
             timeout=timeout,
             access_key=access_key,
@@ -140,73 +126,76 @@ class Admin:
         """Close the connections; a second call does nothing."""
         self._client.close()
 
-    def _run(self, call: Coroutine[Any, Any, T]) -> T:
-        return run_sync(call)
+    def _logic(self) -> ThreadAdmin:
+        return self._admin
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return run_sync(coroutine)
 
     @property
     def timeout(self) -> float:
         """Seconds for a whole call, however many servers it asks; may be changed between calls."""
-        return self._logic.timeout
+        return self._admin.timeout
 
     @timeout.setter
     def timeout(self, seconds: float) -> None:
-        self._logic.timeout = seconds
+        self._admin.timeout = seconds
 
     # Topics
 
-    topics = _blocking(AsyncAdmin.topics)
-    system_topics = _blocking(AsyncAdmin.system_topics)
-    unit_topics = _blocking(AsyncAdmin.unit_topics)
-    unit_sub_topics = _blocking(AsyncAdmin.unit_sub_topics)
-    unit_sub_ununit_topics = _blocking(AsyncAdmin.unit_sub_ununit_topics)
-    topic_route = _blocking(AsyncAdmin.topic_route)
-    topic_routes = _blocking(AsyncAdmin.topic_routes)
-    queues = _blocking(AsyncAdmin.queues)
-    topic_configs = _blocking(AsyncAdmin.topic_configs)
-    topic_stats = _blocking(AsyncAdmin.topic_stats)
-    create_topic = _blocking(AsyncAdmin.create_topic)
-    update_topic = _blocking(AsyncAdmin.update_topic)
-    delete_topic = _blocking(AsyncAdmin.delete_topic)
-    delete_topic_in_namesrv = _blocking(AsyncAdmin.delete_topic_in_namesrv)
-    register_topic = _blocking(AsyncAdmin.register_topic)
+    topics = blocking(AsyncAdmin.topics)
+    system_topics = blocking(AsyncAdmin.system_topics)
+    unit_topics = blocking(AsyncAdmin.unit_topics)
+    unit_sub_topics = blocking(AsyncAdmin.unit_sub_topics)
+    unit_sub_ununit_topics = blocking(AsyncAdmin.unit_sub_ununit_topics)
+    topic_route = blocking(AsyncAdmin.topic_route)
+    topic_routes = blocking(AsyncAdmin.topic_routes)
+    queues = blocking(AsyncAdmin.queues)
+    topic_configs = blocking(AsyncAdmin.topic_configs)
+    topic_stats = blocking(AsyncAdmin.topic_stats)
+    create_topic = blocking(AsyncAdmin.create_topic)
+    update_topic = blocking(AsyncAdmin.update_topic)
+    delete_topic = blocking(AsyncAdmin.delete_topic)
+    delete_topic_in_namesrv = blocking(AsyncAdmin.delete_topic_in_namesrv)
+    register_topic = blocking(AsyncAdmin.register_topic)
 
     # Offsets of queues
 
-    max_offset = _blocking(AsyncAdmin.max_offset)
-    min_offset = _blocking(AsyncAdmin.min_offset)
-    search_offset = _blocking(AsyncAdmin.search_offset)
-    earliest_store_time = _blocking(AsyncAdmin.earliest_store_time)
+    max_offset = blocking(AsyncAdmin.max_offset)
+    min_offset = blocking(AsyncAdmin.min_offset)
+    search_offset = blocking(AsyncAdmin.search_offset)
+    earliest_store_time = blocking(AsyncAdmin.earliest_store_time)
 
     # Groups
 
-    groups = _blocking(AsyncAdmin.groups)
-    create_group = _blocking(AsyncAdmin.create_group)
-    delete_group = _blocking(AsyncAdmin.delete_group)
-    consumer_connections = _blocking(AsyncAdmin.consumer_connections)
-    consume_stats = _blocking(AsyncAdmin.consume_stats)
-    consumer_offset = _blocking(AsyncAdmin.consumer_offset)
-    update_consumer_offset = _blocking(AsyncAdmin.update_consumer_offset)
+    groups = blocking(AsyncAdmin.groups)
+    create_group = blocking(AsyncAdmin.create_group)
+    delete_group = blocking(AsyncAdmin.delete_group)
+    consumer_connections = blocking(AsyncAdmin.consumer_connections)
+    consume_stats = blocking(AsyncAdmin.consume_stats)
+    consumer_offset = blocking(AsyncAdmin.consumer_offset)
+    update_consumer_offset = blocking(AsyncAdmin.update_consumer_offset)
 
     # Clusters and brokers
 
-    cluster_info = _blocking(AsyncAdmin.cluster_info)
-    cluster_infos = _blocking(AsyncAdmin.cluster_infos)
-    broker_member_group = _blocking(AsyncAdmin.broker_member_group)
-    broker_status = _blocking(AsyncAdmin.broker_status)
-    broker_topics = _blocking(AsyncAdmin.broker_topics)
-    broker_runtime_info = _blocking(AsyncAdmin.broker_runtime_info)
-    broker_config = _blocking(AsyncAdmin.broker_config)
-    update_broker_config = _blocking(AsyncAdmin.update_broker_config)
-    wipe_write_permission = _blocking(AsyncAdmin.wipe_write_permission)
-    add_write_permission = _blocking(AsyncAdmin.add_write_permission)
-    data_versions = _blocking(AsyncAdmin.data_versions)
+    cluster_info = blocking(AsyncAdmin.cluster_info)
+    cluster_infos = blocking(AsyncAdmin.cluster_infos)
+    broker_member_group = blocking(AsyncAdmin.broker_member_group)
+    broker_status = blocking(AsyncAdmin.broker_status)
+    broker_topics = blocking(AsyncAdmin.broker_topics)
+    broker_runtime_info = blocking(AsyncAdmin.broker_runtime_info)
+    broker_config = blocking(AsyncAdmin.broker_config)
+    update_broker_config = blocking(AsyncAdmin.update_broker_config)
+    wipe_write_permission = blocking(AsyncAdmin.wipe_write_permission)
+    add_write_permission = blocking(AsyncAdmin.add_write_permission)
+    data_versions = blocking(AsyncAdmin.data_versions)
 
     # Name servers
 
-    namesrv_config = _blocking(AsyncAdmin.namesrv_config)
-    namesrv_configs = _blocking(AsyncAdmin.namesrv_configs)
-    update_namesrv_config = _blocking(AsyncAdmin.update_namesrv_config)
-    get_kv = _blocking(AsyncAdmin.get_kv)
-    list_kv = _blocking(AsyncAdmin.list_kv)
-    put_kv = _blocking(AsyncAdmin.put_kv)
-    delete_kv = _blocking(AsyncAdmin.delete_kv)
+    namesrv_config = blocking(AsyncAdmin.namesrv_config)
+    namesrv_configs = blocking(AsyncAdmin.namesrv_configs)
+    update_namesrv_config = blocking(AsyncAdmin.update_namesrv_config)
+    get_kv = blocking(AsyncAdmin.get_kv)
+    list_kv = blocking(AsyncAdmin.list_kv)
+    put_kv = blocking(AsyncAdmin.put_kv)
+    delete_kv = blocking(AsyncAdmin.delete_kv)

@@ -35,11 +35,11 @@ class CommandAdmin(Admin):
         self._left = timeout
         self._calls = calls
 
-    def _run(self, call: Coroutine[Any, Any, T]) -> T:
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         self.timeout = max(_LEAST, self._left / max(1, self._calls))
         self._calls -= 1
         began = time.monotonic()
         try:
-            return super()._run(call)
+            return super()._run(coroutine)
         finally:
             self._left -= time.monotonic() - began

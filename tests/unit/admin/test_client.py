@@ -27,4 +27,3 @@ def test_an_operation_is_declared_once(name: str) -> None:
     assert not inspect.iscoroutinefunction(blocking)
     assert inspect.signature(blocking) == inspect.signature(declared)
     assert inspect.getdoc(blocking) == inspect.getdoc(declared) is not None
-    assert (blocking.__module__, blocking.__qualname__) == ("rocketcore.admin.client", f"Admin.{name}")
