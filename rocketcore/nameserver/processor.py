@@ -140,8 +140,7 @@ class NameServerProcessor:
         result = self._routes.register_unchanged(broker, channel, digest)
         if result is None:
             _check_broker(broker)
-            known = self._routes.known_topics(broker)
-            registered = read_registration(body, header.compressed, request.version, known)
+            registered = read_registration(body, header.compressed, request.version)
             if "clusterName" in fields:
                 result = self._routes.register_broker(broker, registered, channel, digest)
             else:

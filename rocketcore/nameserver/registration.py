@@ -1,15 +1,17 @@
-"""The body of a registration, in any of its three shapes, reduced to what the route tables keep.
+"""The body of a registration, in any of its three forms, reduced to what the route tables keep.
 
-A broker sends all its topics every 30 seconds, so a kernel reads them straight into a dict, and leaves those out that
-are as the table has them; the rest of the body, a few hundred bytes, and topics that the kernel finds unusual go to the
-general reader, which follows Java in every oddity. Nothing is applied before all of it is read.
+A broker sends all its topics every 30 seconds, and whenever one changes. Bytes that are those of the last time are told
+by their hash and come no further than ``RouteInfoManager.register_unchanged``. Of the others a kernel reads the topics,
+which are nearly all of the body: 10,000 in a millisecond, where an object for each value would take more than a
+hundred. What is around them, a few hundred bytes, goes to the general reader, which follows Java in every oddity, and
+so does the whole of a body with a topic that the kernel finds unusual. Nothing is applied before all of it is read.
 
 RocketMQ: ``RegisterBrokerBody``, ``DefaultRequestProcessor.extractRegisterBrokerBodyFromRequest``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from rocketcore._fast.registration import read_topic_table, read_topic_texts
@@ -26,8 +28,6 @@ from rocketcore.protocol.bodies.topic import (
 )
 
 __all__ = [
-    "NOTHING_KNOWN",
-    "KnownTopics",
     "QueueNumbers",
     "RegisteredTopics",
     "check_version",
@@ -45,23 +45,8 @@ class QueueNumbers(NamedTuple):
     sys_flag: int
 
 
-class KnownTopics(NamedTuple):
-    """The table that topics are read for.
-
-    table  topic → what the table has for it
-    same   says of ``table[topic]`` and the numbers that came whether the topic may be left out; None: all are wanted
-    """
-
-    table: dict[str, Any]
-    same: Callable[[Any, QueueNumbers], bool] | None = None
-
-
 class RegisteredTopics(NamedTuple):
-    """What a broker registered.
-
-    topics          all of them, or without some or all of those that ``KnownTopics.same`` let be left out
-    filter_servers  None where it says nothing of them
-    """
+    """What a broker registered; ``filter_servers`` is None where it says nothing of them."""
 
     data_version: DataVersion
     topics: dict[str, QueueNumbers]
@@ -78,12 +63,7 @@ MAX_TOPICS: Final = 250_000
 """Topics of one registration: twice what a frame of plain JSON holds, a twentieth of what a compressed one could."""
 
 
-NOTHING_KNOWN: Final = KnownTopics({})
-
-
-def read_registration(
-    body: bytes, compressed: bool, version: int, known: KnownTopics = NOTHING_KNOWN
-) -> RegisteredTopics:
+def read_registration(body: bytes, compressed: bool, version: int) -> RegisteredTopics:
     """Read a body as a sender of ``version`` writes it; no body is an empty table.
 
     raises  BrokerSystemError with the original's text when it does not decode
@@ -91,23 +71,23 @@ def read_registration(
     if not body:
         return RegisteredTopics(DataVersion(), {}, {}, None if version < Version.V3_0_11 else [])
     try:
-        return _checked(_read(body, compressed, version, known))
+        return _read(body, compressed, version)
     except DecodeError as error:
         raise BrokerSystemError(1, f"RemotingCommandException: Failed to decode RegisterBrokerBody, {error}") from error
 
 
-def _read(body: bytes, compressed: bool, version: int, known: KnownTopics) -> RegisteredTopics:
+def _read(body: bytes, compressed: bool, version: int) -> RegisteredTopics:
     if version < Version.V3_0_11:
         table = RegisterBrokerBody(TopicConfigAndMappingSerializeWrapper.decode(body))
-        return _reduce(table)._replace(filter_servers=None)
+        return _checked(_reduce(table)._replace(filter_servers=None))
     if compressed or body[0] == _ZLIB:
-        return _read_compressed(body, version, known)
-    return _read_plain(body, known) or _of_document(fastjson.loads(body))
+        return _read_compressed(body, version)
+    return _read_plain(body) or _checked(_of_document(fastjson.loads(body)))
 
 
-def _checked(registered: RegisteredTopics) -> RegisteredTopics:
-    """Refuse names that nobody should be handed; those in the table already were looked at when they came."""
-    check_topics(registered.topics)
+def _checked(registered: RegisteredTopics, topics: Iterable[str] | None = None) -> RegisteredTopics:
+    """Refuse names that nobody should be handed; ``topics`` are the ones to look at, None: all."""
+    check_topics(registered.topics if topics is None else topics)
     check_topics(registered.mappings)
     for mapping in registered.mappings.values():
         check_topics((mapping.topic,))
@@ -118,22 +98,17 @@ def _checked(registered: RegisteredTopics) -> RegisteredTopics:
     return registered
 
 
-def _check_count(topics: Mapping[str, QueueNumbers]) -> None:
-    if len(topics) > MAX_TOPICS:
-        raise DecodeError(f"{len(topics)} topics, more than {MAX_TOPICS}")
-
-
-def _read_plain(body: bytes, known: KnownTopics = NOTHING_KNOWN) -> RegisteredTopics | None:
+def _read_plain(body: bytes) -> RegisteredTopics | None:
     """Read JSON whose topics are of the usual shape; None: the general reader must look at it."""
-    found = read_topic_table(body, QueueNumbers, known.table, known.same)
+    found = read_topic_table(body, QueueNumbers)
     if found is None:
         return None
-    topics, start, end = found
+    topics, odd, start, end = found
     _check_count(topics)
     rest = body[:start] + b"{}" + body[end:]
     if any(sign in rest for sign in _DIALECT):
         return None
-    return _of_document(fastjson.loads(rest))._replace(topics=topics)
+    return _checked(_of_document(fastjson.loads(rest))._replace(topics=topics), odd)
 
 
 def _of_document(document: Any) -> RegisteredTopics:
@@ -142,7 +117,7 @@ def _of_document(document: Any) -> RegisteredTopics:
     return registered._replace(filter_servers=None) if unsaid else registered
 
 
-def _read_compressed(body: bytes, version: int, known: KnownTopics) -> RegisteredTopics:
+def _read_compressed(body: bytes, version: int) -> RegisteredTopics:
     inflated = RegisterBrokerBody.inflate(body)
     # Data version and number of topics, each after its length word; a slice that is cut gives a smaller number, and the
     # general reader says what is wrong.
@@ -151,11 +126,11 @@ def _read_compressed(body: bytes, version: int, known: KnownTopics) -> Registere
     if count > MAX_TOPICS:
         raise DecodeError(f"RegisterBrokerBody: {count} topics, more than {MAX_TOPICS}")
     if start + 4 <= len(inflated):
-        topics, read, end = read_topic_texts(inflated, start + 4, count, QueueNumbers, known.table, known.same)
+        topics, odd, read, end = read_topic_texts(inflated, start + 4, count, QueueNumbers)
         if read == count:
             rest = inflated[:start] + bytes(4) + inflated[end:]
-            return _reduce(RegisterBrokerBody.decode_inflated(rest, version))._replace(topics=topics)
-    return _reduce(RegisterBrokerBody.decode_inflated(inflated, version))
+            return _checked(_reduce(RegisterBrokerBody.decode_inflated(rest, version))._replace(topics=topics), odd)
+    return _checked(_reduce(RegisterBrokerBody.decode_inflated(inflated, version)))
 
 
 def _reduce(body: RegisterBrokerBody) -> RegisteredTopics:
@@ -175,6 +150,11 @@ def _reduce(body: RegisterBrokerBody) -> RegisteredTopics:
         wrapper.topic_queue_mapping_info_map,
         body.filter_server_list,
     )
+
+
+def _check_count(topics: Mapping[str, QueueNumbers]) -> None:
+    if len(topics) > MAX_TOPICS:
+        raise DecodeError(f"{len(topics)} topics, more than {MAX_TOPICS}")
 
 
 def queue_numbers(config: TopicConfig | QueueData, name: str) -> QueueNumbers:

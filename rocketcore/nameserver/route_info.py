@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from rocketcore.codes import MASTER_ID, Permission, TopicSysFlag
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.live_brokers import Connection, LiveBroker, LiveBrokers, LiveKey, timeout_seconds
-from rocketcore.nameserver.registration import KnownTopics, QueueNumbers, RegisteredTopics
+from rocketcore.nameserver.registration import QueueNumbers, RegisteredTopics
 from rocketcore.nameserver.topic_table import TopicTable
 from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicQueueMappingInfo, TopicRouteData
 from rocketcore.protocol.bodies.topic import DataVersion
@@ -112,7 +112,7 @@ class RouteInfoManager:
     def register_unchanged(
         self, broker: BrokerRegistration, connection: Connection, digest: int
     ) -> RegisterResult | None:
-        """Renew a registration whose bytes are those of the last one; None: it must be registered in full.
+        """Renew a registration whose bytes are those of the last one; None: it must be read and registered in full.
 
         The digest covers header and body. Rule b of the specification (a topic that is gone comes back) holds because
         whoever removes a broker's topics, or takes its place, forgets its digest.
@@ -133,17 +133,6 @@ class RouteInfoManager:
         self._live.connect(key, live, connection)
         return self._result_for(broker, data, None)
 
-    def known_topics(self, broker: BrokerRegistration) -> KnownTopics:
-        """Return what the topics of a registration may be compared with while they are read.
-
-        All of them are wanted from a broker that is new, whose registration is refused if it has only one; from a
-        slave, whose topics may become read-only; and where topics that are missing are to go.
-        """
-        data = self._brokers.get(broker.broker_name)
-        new = data is None or broker.broker_id not in data.broker_addrs
-        whole = new or broker.broker_id != MASTER_ID or self.config.delete_topic_with_broker_registration
-        return self._topics.known(None if whole else broker.broker_name)
-
     def register_broker(
         self,
         broker: BrokerRegistration,
@@ -151,9 +140,9 @@ class RouteInfoManager:
         connection: Connection,
         digest: int | None = None,
     ) -> RegisterResult | None:
-        """Apply a registration by the rules of 5.x, in their order.
+        """Apply a registration that was read, by the rules of 5.x, in their order (the processor's handler of the same
+        name reads it from a request).
 
-        ``registered`` was read for ``known_topics``, and nothing has changed since, or holds all topics.
         Return None where 5.x refuses: an unknown broker id that brings exactly one topic, which is an increment that
         overtook the full table.
         """

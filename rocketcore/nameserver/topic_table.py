@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
 from typing import Final
 
-from rocketcore._fast.registration import move, moves
-from rocketcore.nameserver.registration import KnownTopics, QueueNumbers
+from rocketcore._fast.registration import move
+from rocketcore.nameserver.registration import QueueNumbers
 
 __all__ = ["TopicQueues", "TopicTable"]
 
@@ -56,27 +56,16 @@ class TopicTable:
     def items(self) -> ItemsView[str, TopicQueues]:
         return self._topics.items()
 
-    def known(self, broker: str | None) -> KnownTopics:
-        """Return the table for who reads a registration, to be used before it changes.
-
-        broker  topics whose queues on this broker are what came may be left out; None: all are wanted
-        """
-        if broker is None:
-            return KnownTopics(self._topics)
-        return KnownTopics(self._topics, lambda topic, numbers: topic.queues.get(broker) == numbers)
-
     def put(self, broker: str, topics: dict[str, QueueNumbers], *, only_missing: bool = False) -> None:
         """Give topics their queues on a broker; ``only_missing``: only those that have none there.
 
         Topics share few states, so that the new state is worked out once for each old one and numbers. A registration
         that changes nothing, as most do, ends after a pass without Python code for a topic.
         """
-        known = self._topics
-        target = {move: self._with_queues(broker, *move, only_missing) for move in moves(known, topics)}
-        if all(new is old for (old, _), new in target.items()):
-            return
-        self._changed(move(known, topics, target))
-        self._drop_unused()
+        moved = move(self._topics, topics, lambda old, numbers: self._with_queues(broker, old, numbers, only_missing))
+        if moved:
+            self._changed(moved)
+            self._drop_unused()
 
     def remove(self, topic: str, broker: str) -> bool:
         """Take a topic's queues on a broker away, the topic with its last; return whether there were any."""

@@ -92,7 +92,7 @@ class Tables(RuleBasedStateMachine):
         digest = hash((broker, repr(registered)))
         result = self.quick.register_unchanged(broker, connection, digest)
         if result is None:
-            read = read_registration(_body(registered), False, int(Version.V5_0_0), self.quick.known_topics(broker))
+            read = read_registration(_body(registered), False, int(Version.V5_0_0))
             result = self.quick.register_broker(broker, read, connection, digest)
         version = registered.data_version
         assert _plain_result(result) == self.plain.register(

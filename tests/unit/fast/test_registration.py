@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketcore._fast.registration import move, moves, read_topic_table, read_topic_texts
+from rocketcore._fast.registration import move, read_topic_table, read_topic_texts
 from tests.fixtures.vectors import family, name_of
 from tests.reference import registration as reference
 
@@ -47,7 +47,7 @@ def read(body: bytes) -> dict[str, Numbers] | None:
     found = read_topic_table(body, Numbers)
     if found is None:
         return None
-    topics, start, end = found
+    topics, _, start, end = found
     assert 0 < start < end < len(body)
     try:
         json.loads(body[:start] + b"{}" + body[end:], parse_constant=lambda name: 1 / 0)
@@ -61,7 +61,8 @@ def test_bodies_of_java(vector: dict[str, Any]) -> None:
     body = vector["expected"].encode()
     found = read_topic_table(body, Numbers)
     assert found is not None, "what Java writes is never unusual"
-    topics, start, end = found
+    topics, odd, start, end = found
+    assert odd == [name for name in topics if not (name.isascii() and name.isprintable())]
     table = vector["decoded"]["topicConfigSerializeWrapper"]["topicConfigTable"]
     assert topics.keys() == table.keys()
     for name, (read, write, perm, _) in topics.items():
@@ -74,7 +75,8 @@ def test_the_range_is_the_table_whatever_surrounds_it() -> None:
     body = body_of(table, topicQueueMappingInfoMap={"topicConfigTable": {"x": 1}})
     found = read_topic_table(body, Numbers)
     assert found is not None
-    topics, start, end = found
+    topics, odd, start, end = found
+    assert odd == ["订单"]
     assert topics == {"订单": (8, 8, 6, 0), "b": (-1, 2**31 - 1, 4, 3)}
     assert json.loads(body[start:end]) == table
     assert read_topic_table(body_of({}), Numbers) is not None
@@ -190,8 +192,10 @@ def texts(*lines: str | bytes) -> bytes:
 
 def both(data: bytes, position: int, count: int) -> tuple[dict[str, Any], int, int]:
     found = read_topic_texts(data, position, count, Numbers)
-    assert found == reference.topics_of_texts(data, position, count)
-    return found
+    topics, odd, taken, end = found
+    assert set(odd) == {name for name in topics if not (name.isascii() and name.isprintable())}
+    assert (topics, taken, end) == reference.topics_of_texts(data, position, count)
+    return topics, taken, end
 
 
 def test_texts_of_the_compressed_form() -> None:
@@ -270,77 +274,36 @@ def test_topics_written_alike_are_read_as_if_each_stood_alone() -> None:
         assert read_topic_table(text.encode(), lambda *numbers: numbers) is None, bad
 
 
-def test_moves_are_the_distinct_pairs_of_what_is_there_and_what_comes() -> None:
-    one, two, new, other = object(), object(), object(), object()
-    known = {"a": one, "b": one, "c": two, "gone": two}
-    topics = {"a": new, "b": new, "c": new, "d": new, "e": other, "f": new}
-    assert moves(known, topics) == {(one, new), (two, new), (None, new), (None, other)}
-    assert moves({}, {}) == set()
-
-
-def both_forms(
-    topics: list[tuple[str, Numbers]], known: dict[str, Any] | None = None, same: Any = None
-) -> dict[str, Numbers]:
+def both_forms(topics: list[tuple[str, Numbers]]) -> dict[str, Numbers]:
     """Read topics, in this order and perhaps more than once, from both forms of a body."""
     parts = [json.dumps({name: config(name, *four)}, ensure_ascii=False)[1:-1] for name, four in topics]
     body = '{"topicConfigSerializeWrapper":{"topicConfigTable":{' + ",".join(parts) + "}}}"
-    found = read_topic_table(body.encode(), Numbers, known, same)
+    found = read_topic_table(body.encode(), Numbers)
     assert found is not None
     data = texts(*(f"{name} {four.read} {four.write} {four.perm} SINGLE_TAG" for name, four in topics))
-    assert read_topic_texts(data, 0, len(topics), Numbers, known, same) == (found[0], len(topics), len(data))
+    assert read_topic_texts(data, 0, len(topics), Numbers) == (*found[:2], len(topics), len(data))
     return found[0]
 
 
 topic_names = st.one_of(st.sampled_from("abcdefghé"), st.integers(0, 200).map("topic-{}".format))
-topic_lists = st.lists(st.tuples(topic_names, st.integers(1, 3).map(lambda read: Numbers(read, 1, 6, 0))))
-
-
-FOUR = Numbers(4, 4, 6, 0)
+topic_lists = st.lists(st.tuples(topic_names, st.integers(1, 12).map(lambda read: Numbers(read, 1, 6, 0))), max_size=60)
 
 
 @settings(max_examples=300, deadline=None)
-@given(before=topic_lists, topics=topic_lists, repeat=st.integers(0, 120))
-def test_topics_that_are_the_same_are_left_out(
-    before: list[tuple[str, Numbers]], topics: list[tuple[str, Numbers]], repeat: int
-) -> None:
-    known = dict(before)
-    topics = [*topics, *before[: repeat % 7], *topics[:2], *((f"other-{n}", FOUR) for n in range(repeat)), *before]
-    found = both_forms(topics, known, lambda old, new: old == new)
-    assert found == {name: new for name, new in dict(topics).items() if known.get(name) != new}
-    assert both_forms(topics, known) == both_forms(topics) == dict(topics)
+@given(topics=topic_lists)
+def test_both_forms_say_the_same(topics: list[tuple[str, Numbers]]) -> None:
+    assert both_forms(topics) == dict(topics)
 
 
-def test_names_that_are_known_are_used_again() -> None:
-    names = [f"orders-{number}" for number in range(100)]
-    known = {name: object() for name in names}
-    asked: list[object] = []
-
-    def same(old: object, new: Numbers) -> bool:
-        asked.append(old)
-        return False
-
-    other = [names[0], "new", *names[1:50], *names[53:]]
-    found = read_topic_table(body_of({name: config(name) for name in other}), Numbers, known, same)
+def test_names_beyond_printable_ascii_are_handed_out_beside() -> None:
+    names = ["a", "é", "b\x7f", "~", "%RETRY%a", "\u202e", "é"]
+    table = ",".join(f'"{name}":{json.dumps(config(name), ensure_ascii=False)}' for name in names)
+    found = read_topic_table(body_of({}).replace(b"{}", b"{%s}" % table.encode()), Numbers)
     assert found is not None
-    assert [name for name in found[0] if id(name) not in set(map(id, known))] == ["new"]
-    assert asked == [known[name] for name in other if name != "new"]
-
-
-def test_what_is_the_same_is_asked_once_for_topics_in_a_row() -> None:
-    state, other = object(), object()
-    known = {"a": state, "b": state, "c": other, "d": state}
-    asked: list[tuple[object, Numbers]] = []
-
-    def same(old: object, new: Numbers) -> bool:
-        asked.append((old, new))
-        return old is state
-
-    four, five = FOUR, Numbers(5, 5, 6, 0)
-    topics = {"a": four, "b": four, "c": four, "d": four, "e": four}
-    body = body_of({name: config(name, *numbers) for name, numbers in {**topics, "a": five}.items()})
-    assert read_topic_table(body, Numbers, known, same)[0] == {"c": four, "e": four}  # type: ignore[index]
-    assert list(dict.fromkeys(asked)) == [(state, five), (state, four), (other, four)]
-    assert len(asked) <= 4, "two of them may take each other's place"
+    assert found[1] == ["é", "b\x7f", "\u202e", "é"]
+    assert read_topic_texts(texts(*(f"{name} 1 1 6 X" for name in [*names, "\x1f"])), 0, 8, Numbers)[1] == [
+        "é", "b\x7f", "\u202e", "é", "\x1f"
+    ]  # fmt: skip
 
 
 def json_of(*topics: str, form: str = '{"perm":6,"readQueueNums":4,"topicName":"%s","writeQueueNums":4}') -> bytes:
@@ -349,31 +312,27 @@ def json_of(*topics: str, form: str = '{"perm":6,"readQueueNums":4,"topicName":"
     return ('{"topicConfigSerializeWrapper":{"topicConfigTable":{' + table + "}}}").encode("utf-8", "surrogateescape")
 
 
+FOUR = Numbers(4, 4, 6, 0)
 FILLERS = [f"filler-{number}" for number in range(40)]
 
 
-def always(old: object, new: Numbers) -> bool:
-    return True
-
-
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\\u0062", "a\x1fb", "", 'a":{"perm":6}', "x" * 0x8000])
-@pytest.mark.parametrize("turn", [0, 1, 5])
-def test_a_name_that_is_expected_is_read_as_any_other(name: str, turn: int) -> None:
-    """What ends a text or begins an escape does so too where the table has a name with the same bytes."""
-    known = dict.fromkeys([*FILLERS[:turn], name, *FILLERS[turn:]], 1)
-    assert read_topic_table(json_of(*FILLERS), Numbers, known, always) is not None
-    assert read_topic_table(json_of(*known), Numbers, known, always) is None
+@pytest.mark.parametrize("place", [0, 1, 40])
+def test_a_name_among_topics_of_one_form_is_read_as_any_other(name: str, place: int) -> None:
+    assert read_topic_table(json_of(*FILLERS), Numbers) is not None
+    assert read_topic_table(json_of(*FILLERS[:place], name, *FILLERS[place:]), Numbers) is None
 
 
 @pytest.mark.parametrize("name", ["a b", " a", "a ", "4", "", "x" * 0x8000])
-def test_a_text_ends_its_name_at_a_blank_whatever_is_expected(name: str) -> None:
-    known = dict.fromkeys([*FILLERS, name], 1)
-    data = texts(*(f"{each} 4 4 6 X" for each in known))
-    expected = reference.topics_of_texts(data, 0, len(known)) if len(name) < 0x8000 else ({}, len(FILLERS), 0)
-    topics, taken, end = read_topic_texts(data, 0, len(known), Numbers, known, always)
-    assert taken == expected[1]
-    assert topics.keys() <= expected[0].keys()
-    assert end == (len(data) if taken == len(known) else data.index(f"{FILLERS[-1]} ".encode()) + len(FILLERS[-1]) + 8)
+def test_a_text_ends_its_name_at_a_blank(name: str) -> None:
+    names = [*FILLERS, name]
+    data = texts(*(f"{each} 4 4 6 X" for each in names))
+    expected = reference.topics_of_texts(data, 0, len(names)) if len(name) < 0x8000 else None
+    topics, _, taken, end = read_topic_texts(data, 0, len(names), Numbers)
+    if expected is None:
+        assert (topics, taken) == (dict.fromkeys(FILLERS, FOUR), len(FILLERS))
+    else:
+        assert (topics, taken, end) == expected
 
 
 @pytest.mark.parametrize("place", [0, 20, 39])
@@ -381,15 +340,13 @@ def test_a_text_ends_its_name_at_a_blank_whatever_is_expected(name: str) -> None
 def test_what_is_not_utf8_is_unusual_wherever_it_is(place: int, cut: str) -> None:
     names = list(FILLERS)
     form = '{"perm":6,"readQueueNums":4,"topicFilterType":"é","topicName":"%s","writeQueueNums":4}'
-    known = dict.fromkeys(names, 1)
-    assert read_topic_table(json_of(*names, form=form), Numbers, known, always) is not None
+    assert read_topic_table(json_of(*names, form=form), Numbers) is not None
     if cut == "name":
         names[place] += "\udcc3"
         body = json_of(*names, form=form)
     else:
         parts = json_of(*names, form=form).split("é".encode())
         body = "é".encode().join(parts[: place + 1]) + b"\xc3" + "é".encode().join(parts[place + 1 :])
-    assert read_topic_table(body, Numbers, known, always) is None
     assert read_topic_table(body, Numbers) is None
 
 
@@ -399,7 +356,6 @@ def test_what_is_not_utf8_around_the_table_is_unusual_too(text: bytes) -> None:
     assert body.count(text) == 1
     for odd in (b"\xff", b"\xed\xa0\x80", b"\xc3"):
         assert read_topic_table(body.replace(text, text + odd), Numbers) is None
-        assert read_topic_table(body.replace(text, text + odd), Numbers, {"T": 1}, always) is None
 
 
 @pytest.mark.parametrize(
@@ -419,62 +375,17 @@ def test_a_topic_in_the_middle_is_never_taken_for_what_it_is_not(
     body = json_of(*FILLERS)
     at = body.index(b'"filler-20":')
     changed = body[:at] + body[at:].replace(*change, 1)
-    found = read_topic_table(changed, Numbers, dict.fromkeys(FILLERS, 1), lambda old, new: new == (4, 4, 6, 0))
-    assert (None if found is None else found[0]) == expected
+    found = read_topic_table(changed, Numbers)
+    assert (None if found is None else found[0]) == (
+        None if expected is None else {**dict.fromkeys(FILLERS, FOUR), **expected}
+    )
 
 
-def test_a_name_that_begins_with_the_expected_one_is_another() -> None:
+def test_a_name_that_begins_with_another_is_another() -> None:
     names = ["a", "ab", "abc", *FILLERS, "abcdefghijklmnop", "abcdefghijklmnopq"]
-    known = {name: Numbers(number, 4, 6, 0) for number, name in enumerate(names)}
     for order in (names, names[::-1], ["abc", "ab", "a"], ["ab", *names]):
         topics = [(name, Numbers(len(name), 9, 6, 0)) for name in order]
-        assert both_forms(topics, known, lambda old, new: False) == dict(topics)
-        assert both_forms([(name, known[name]) for name in order], known, lambda old, new: old == new) == {}
-
-
-@pytest.mark.parametrize(("gone", "looked_up"), [(3, 0), (4, 1), (30, 4), (200, 6)])
-def test_topics_that_a_broker_has_no_more_cost_the_others_little(gone: int, looked_up: int) -> None:
-    """The names of topics that are found in their turn are the table's own, those of the others are new."""
-    names = [f"orders-{number}" for number in range(400)]
-    known = dict.fromkeys(names, 1)
-    found = both_forms([(name, FOUR) for name in (*names[:50], *names[50 + gone :])], known, lambda old, new: False)
-    assert sum(id(name) not in set(map(id, known)) for name in found) == looked_up
-
-
-@pytest.mark.parametrize("far", [3, 39])
-def test_a_topic_that_comes_again_as_the_table_has_it_is_left_out(far: int) -> None:
-    """Whether it was looked up or its turn, before or now."""
-    known = dict.fromkeys(FILLERS, 1)
-    first, again = (Numbers(number, 4, 6, 0) for number in (9, 4))
-    topics = [(FILLERS[far], first), *((name, again) for name in FILLERS)]
-    assert both_forms(topics, known, lambda old, new: new == again) == {}
-    assert both_forms([*topics, (FILLERS[far], first)], known, lambda old, new: new == again) == {FILLERS[far]: first}
-
-
-def test_topics_of_many_shapes_are_left_out_too() -> None:
-    numbers = [Numbers(1 + number % 11, 4, 6 - number % 3, 0) for number in range(300)]
-    topics = [(f"orders-{number}", four) for number, four in enumerate(numbers)]
-    known = dict(topics)
-    assert both_forms(topics, known, lambda old, new: old == new) == {}
-    topics[150] = ("orders-150", FOUR)
-    assert both_forms(topics, known, lambda old, new: old == new) == {"orders-150": FOUR}
-
-
-@settings(max_examples=300, deadline=None)
-@given(table=tables, data=st.data())
-def test_damage_reads_the_same_beside_a_table_that_knows_the_topics(table: dict[str, Any], data: st.DataObject) -> None:
-    names = [*FILLERS[:3], *table, *FILLERS[3:6]]
-    known = dict.fromkeys(names, 1)
-    body = bytearray(json_of(*names))
-    for _ in range(data.draw(st.integers(1, 2))):
-        position = data.draw(st.integers(0, len(body) - 1))
-        put = data.draw(st.lists(st.sampled_from(b'{}[]":,\\ 0a6\x00\xff'), max_size=1))
-        body[position : position + data.draw(st.integers(0, 1))] = bytes(put)
-    plain = read_topic_table(bytes(body), Numbers)
-    beside = read_topic_table(bytes(body), Numbers, known, lambda old, new: new == FOUR)
-    assert (plain is None) == (beside is None)
-    if plain is not None and beside is not None:
-        assert beside == ({n: f for n, f in plain[0].items() if n not in known or f != FOUR}, *plain[1:])
+        assert both_forms(topics) == dict(topics)
 
 
 @pytest.mark.parametrize("length", [0x7FFF, 0x8000])
@@ -482,38 +393,48 @@ def test_longer_names_are_unusual(length: int) -> None:
     name = "x" * length
     taken = length == 0x7FFF
     assert (read_topic_table(body_of({name: config(name)}), Numbers) is not None) is taken
-    assert read_topic_texts(texts(f"{name} 1 1 6 X"), 0, 1, Numbers)[1] == taken
-
-
-def test_a_call_that_fails_ends_the_reading() -> None:
-    with pytest.raises(ZeroDivisionError):
-        read_topic_table(body_of({"T": config("T")}), Numbers, {"T": 1}, lambda old, new: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        read_topic_texts(texts("T 1 1 6 X"), 0, 1, Numbers, {"T": 1}, lambda old, new: 1 // 0)
+    assert read_topic_texts(texts(f"{name} 1 1 6 X"), 0, 1, Numbers)[2] == taken
 
 
 @settings(max_examples=300, deadline=None)
 @given(
-    known=st.dictionaries(topic_names, st.sampled_from("xyz")),
-    topics=st.dictionaries(topic_names, st.sampled_from("12")), more=st.integers(0, 100), in_order=st.booleans(),
+    table=st.dictionaries(topic_names, st.sampled_from("xyz")),
+    topics=st.dictionaries(topic_names, st.sampled_from("12")), in_order=st.booleans(),
 )  # fmt: skip
-def test_topics_move_to_what_their_pair_says(
-    known: dict[str, str], topics: dict[str, str], more: int, in_order: bool
-) -> None:
+def test_topics_move_to_what_their_pair_says(table: dict[str, str], topics: dict[str, str], in_order: bool) -> None:
+    asked = []
+
+    def target(old: str | None, new: str) -> str:
+        asked.append((old, new))
+        return old if old == "x" else f"{old}{new}"
+
     if in_order:
-        topics = {**dict.fromkeys(known, "1"), **topics}
-    topics |= {f"more-{number}": "2" for number in range(more)}
-    target = {(old, new): old if old == "x" else f"{old}{new}" for old in (None, *"xyz") for new in "12"}
-    expected = {**known, **{name: target[known.get(name), new] for name, new in topics.items()}}
-    changed = [name for name in topics if expected[name] != known.get(name)]
-    assert moves(known, topics) == {(known.get(name), new) for name, new in topics.items()}
-    assert move(known, topics, target) == changed
-    assert known == expected
-    assert list(known) == list(expected)
+        topics = {**dict.fromkeys(table, "1"), **topics}
+    before = dict(table)
+    expected = {
+        **table,
+        **{name: "x" if before.get(name) == "x" else f"{before.get(name)}{new}" for name, new in topics.items()},
+    }
+    assert move(table, topics, target) == [name for name in topics if expected[name] != before.get(name)]
+    assert table == expected
+    assert list(table) == list(expected)
+    assert sorted(asked, key=repr) == sorted({(before.get(name), new) for name, new in topics.items()}, key=repr)
 
 
-def test_topics_move_only_where_there_is_something_to_go_to() -> None:
-    known = {"a": 1}
+def test_the_table_keeps_its_own_names() -> None:
+    """Those of a registration are gone with it, whatever it changes: ten brokers do not keep a name ten times."""
+    table = dict.fromkeys(FILLERS, 1)
+    again = read_topic_table(json_of(*FILLERS), Numbers)
+    assert again is not None
+    assert len(move(table, again[0], lambda old, new: 2)) == len(FILLERS)
+    assert [id(name) for name in table] == [id(name) for name in FILLERS]
+
+
+def test_no_topic_moves_where_one_has_nothing_to_go_to() -> None:
+    def target(old: int | None, new: str) -> int:
+        return {(1, "x"): 2}[old, new]  # type: ignore[index]
+
+    table = {"a": 1}
     with pytest.raises(KeyError):
-        move(known, {"a": "x"}, {})
-    assert known == {"a": 1}
+        move(table, {"a": "x", "b": "x"}, target)
+    assert table == {"a": 1}

@@ -141,6 +141,17 @@ def test_no_text_of_a_queue_mapping_is_handed_on_that_cannot_be_shown(field: dic
         read_registration(json.dumps({"topicConfigSerializeWrapper": wrapper}).encode(), False, 479)
 
 
+@pytest.mark.parametrize("name", ["T\x7f", "\u202eT", "é\x9b", "T\x1f"])
+def test_no_topic_is_handed_on_that_cannot_be_shown(name: str) -> None:
+    table = json.dumps(
+        {name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}}, ensure_ascii=False
+    )
+    plain = '{"topicConfigSerializeWrapper":{"topicConfigTable":' + table + "}}"
+    for body in (plain.encode(), compressed([b"U 1 1 6 SINGLE_TAG", f"{name} 1 1 6 SINGLE_TAG".encode()])):
+        with pytest.raises(BrokerError, match=r"topic '.*' holds a control character"):
+            read_registration(body, False, 407)
+
+
 def test_numbers_as_text_take_the_general_way() -> None:
     config = {"topicName": "T", "readQueueNums": "3", "writeQueueNums": 2, "perm": 6}
     body = json.dumps({"topicConfigSerializeWrapper": {"dataVersion": {}, "topicConfigTable": {"T": config}}}).encode()
