@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketcore._fast.columns import StoredColumns
+from rocketcore._fast.arrow_out import StoredColumns
 from rocketcore.errors import ConfigError
 from rocketcore.protocol.compression import decompress
 

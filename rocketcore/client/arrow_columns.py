@@ -13,7 +13,7 @@ import numpy.typing
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketcore._fast.columns import check_property_texts
+from rocketcore._fast.arrow_in import check_property_texts
 from rocketcore.codes import RESERVED_PROPERTIES
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import KEY_SEPARATOR, NAME_SEPARATOR, PROPERTY_SEPARATOR, SHARDING_KEY

@@ -18,7 +18,7 @@ from typing import Final
 import numpy
 import pyarrow as pa
 
-from rocketcore._fast.columns import BatchEncoder
+from rocketcore._fast.arrow_in import BatchEncoder
 from rocketcore._fast.properties import encode_properties
 from rocketcore.client.arrow_columns import Codes, Columns, Rows, codes_of, message_columns, refuse_rows, taken
 from rocketcore.client.arrow_delivery import Delivery, SendSummary

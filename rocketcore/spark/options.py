@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from rocketcore._fast.columns import BatchEncoder
+from rocketcore._fast.arrow_in import BatchEncoder
 from rocketcore._fast.properties import encode_properties
 from rocketcore.client.config import name_server_list
 from rocketcore.codes import MAX_MESSAGE_BYTES, RESERVED_PROPERTIES

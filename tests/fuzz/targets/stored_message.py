@@ -13,8 +13,12 @@ from typing import Any
 
 import numpy as np
 
+<<<<<<< HEAD
 from rocketcore._fast import columns, message
 from rocketcore.addresses import host_text
+=======
+from rocketcore._fast import arrow_out, message
+>>>>>>> 4953069 (kernels: arrow in and arrow out are two)
 from rocketcore.errors import BadChecksum, BadMagic, DecodeError
 from rocketcore.protocol.compression import decompress
 from rocketcore.protocol.message import decode_messages
@@ -107,7 +111,7 @@ def stored_of(data: bytes, row: list[int]) -> Stored:
 
 
 def to_columns(block: memoryview, check_crc: bool, want: list[Stored], bad: Bad | None) -> None:
-    stored = columns.StoredColumns(columns.COLUMNS)
+    stored = arrow_out.StoredColumns(arrow_out.COLUMNS)
     position, error = 0, None
     while position < len(block) and error is None:
         try:
@@ -123,7 +127,7 @@ def to_columns(block: memoryview, check_crc: bool, want: list[Stored], bad: Bad 
     assert texts_of(found["topic"]) == [reference_header.java_text(record.topic).encode() for record in want]
 
 
-def texts_of(buffers: columns.ColumnBuffers) -> list[bytes]:
+def texts_of(buffers: arrow_out.ColumnBuffers) -> list[bytes]:
     """Return the values of a text column: offsets, then bytes."""
     _, offsets, values = (None if buffer is None else bytes(memoryview(buffer)) for buffer in buffers)
     assert offsets is not None
@@ -132,7 +136,7 @@ def texts_of(buffers: columns.ColumnBuffers) -> list[bytes]:
     return [values[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def numbers_of(buffers: columns.ColumnBuffers) -> list[int]:
+def numbers_of(buffers: arrow_out.ColumnBuffers) -> list[int]:
     values = buffers[1]
     assert values is not None
     return list(memoryview(values).cast("B").cast("q"))

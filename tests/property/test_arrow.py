@@ -1,4 +1,4 @@
-"""Column kernels: they agree with the reference on valid and damaged messages, on any cut of the input, on any rows."""
+"""Arrow kernels: they agree with the reference on valid and damaged messages, on any cut of the input, on any rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketcore._fast import columns
+from rocketcore._fast import arrow_in, arrow_out
 from rocketcore.errors import DecodeError, MessageIllegal
 from tests.property.test_message import DAMAGE, MESSAGES, PAIR, damaged, same_fault
 from tests.reference import batch as reference_batch
@@ -18,7 +18,8 @@ from tests.reference import columns as reference
 from tests.reference import message as reference_message
 from tests.reference.columns import Row
 from tests.reference.message import Stored
-from tests.unit.fast.test_columns import arrays, exported
+from tests.unit.fast.test_arrow_in import exported
+from tests.unit.fast.test_arrow_out import arrays
 
 TEXT_ONLY = st.lists(PAIR, max_size=12).map(
     lambda pairs: "".join(f"{name}\x01{value}\x02" for name, value in pairs).encode("utf-8", "replace")
@@ -31,10 +32,10 @@ READABLE = st.builds(
     st.text("abc%é主", max_size=20),
     TEXT_ONLY,
 )
-NAMES = st.lists(st.sampled_from(columns.COLUMNS), unique=True, min_size=1)
+NAMES = st.lists(st.sampled_from(arrow_out.COLUMNS), unique=True, min_size=1)
 
 
-def gathered(stored: columns.StoredColumns) -> dict[str, list[Any]]:
+def gathered(stored: arrow_out.StoredColumns) -> dict[str, list[Any]]:
     rows = stored.rows
     found = {name: array.to_pylist() for name, array in arrays(stored.finish(), rows).items()}
     if "properties" in found:
@@ -49,7 +50,7 @@ def test_columns_are_the_references(messages: list[Stored], names: list[str], sp
     data = b"".join(records)
     read, _ = reference_message.decode_all(data, 0, len(data))
     middle = sum(map(len, records[:split]))
-    stored = columns.StoredColumns(names)
+    stored = arrow_out.StoredColumns(names)
     assert stored.append(data, 0, middle)[1] == middle
     assert stored.append(data, middle, len(data), None, True)[1] == len(data)
     assert gathered(stored) == reference.columns_of(read, names)
@@ -61,7 +62,7 @@ def test_columns_of_damaged_messages(messages: list[Stored], damage: list[tuple[
     """Whatever the bytes are: arrays that Arrow accepts, as many rows as the reference reads, the same fault."""
     data = damaged(b"".join(map(reference_message.encode, messages)), damage, cut if cut % 3 else 0)
     read, bad = reference_message.decode_all(data, 0, len(data), check_crc=True)
-    stored = columns.StoredColumns(columns.COLUMNS)
+    stored = arrow_out.StoredColumns(arrow_out.COLUMNS)
     position, error = 0, None
     while position < len(data) and error is None:
         try:
@@ -101,7 +102,7 @@ def test_rows_become_the_references_elements(
         selection = data.draw(st.none() | st.lists(st.integers(0, len(rows) - 1), max_size=15))
     order = range(len(rows)) if selection is None else selection
     wanted = [reference.element(rows[i], b"WAIT\x01true\x02k\x01v\x02", 5, 6, row_base + i) for i in order]
-    encoder = columns.BatchEncoder(write_id=5, partition=6, properties=b"k\x01v")
+    encoder = arrow_in.BatchEncoder(write_id=5, partition=6, properties=b"k\x01v")
     given_columns = exported(rows, large=large)
     positions = None if selection is None else np.array(selection, np.int64)
     out = bytearray(1000)
@@ -119,7 +120,7 @@ def test_rows_become_the_references_elements(
 
 @given(st.lists(st.none() | st.binary(max_size=5), min_size=1, max_size=8), st.integers(0, 100))
 def test_bodies_that_cannot_be_sent_are_named(bodies: list[bytes | None], row_base: int) -> None:
-    encoder = columns.BatchEncoder(write_id=1, partition=1)
+    encoder = arrow_in.BatchEncoder(write_id=1, partition=1)
     out = bytearray(2000)
     bad = next((i for i, body in enumerate(bodies) if not body), len(bodies))
     body = pa.array(bodies, pa.binary())

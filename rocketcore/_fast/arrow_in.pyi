@@ -1,4 +1,3 @@
-from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, final
 
 import numpy
@@ -11,8 +10,6 @@ class _ArrowColumn(Protocol):
     """What pyarrow.Array is: an exporter of the Arrow PyCapsule Interface."""
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
-
-COLUMNS: tuple[str, ...]
 
 @final
 class BatchEncoder:
@@ -45,30 +42,3 @@ class BatchEncoder:
     ) -> tuple[int, int]: ...
 
 def check_property_texts(column: _ArrowColumn, reserved: tuple[bytes, ...], row_base: int) -> None: ...
-
-@final
-class ColumnBuffer:
-    def __len__(self) -> int: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
-
-ColumnBuffers: TypeAlias = tuple[ColumnBuffer | None, ...]
-
-@final
-class StoredColumns:
-    def __init__(self, columns: Sequence[str], unpack: Callable[[memoryview, int], bytes] | None = None) -> None: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def gathered_bytes(self) -> int: ...
-    @property
-    def last_queue_offset(self) -> int: ...
-    def append(
-        self,
-        data: Buffer,
-        start: int,
-        end: int,
-        limit_offset: int | None = None,
-        check_crc: bool = False,
-        most: int = ...,
-    ) -> tuple[int, int]: ...
-    def finish(self) -> dict[str, ColumnBuffers]: ...

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from bench import data
-from rocketcore._fast import columns
+from rocketcore._fast import arrow_in, arrow_out
 from tests.reference import columns as reference
 from tests.reference import message as reference_message
 
 SIZES = {"100": 100, "1k": 1024}
 DEFAULT = ("topic", "queueId", "queueOffset", "msgId", "tags", "keys", "body", "bornTimestamp", "storeTimestamp")
-CHOICES = {"kernel": DEFAULT, "kernel-body": ("queueOffset", "body"), "kernel-all": columns.COLUMNS}
+CHOICES = {"kernel": DEFAULT, "kernel-body": ("queueOffset", "body"), "kernel-all": arrow_out.COLUMNS}
 
 
 @pytest.mark.parametrize("row", [*CHOICES, "reference", "memcpy"])
@@ -29,7 +29,7 @@ def test_messages_to_columns(benchmark: Any, row: str, size: str) -> None:
         messages, _ = reference_message.decode_all(body, 0, len(body))
         return pa.table(reference.columns_of(messages, DEFAULT))
 
-    def gather(stored: columns.StoredColumns) -> int:
+    def gather(stored: arrow_out.StoredColumns) -> int:
         appended, _ = stored.append(body, 0, len(body))
         stored.finish()
         return appended
@@ -41,7 +41,7 @@ def test_messages_to_columns(benchmark: Any, row: str, size: str) -> None:
     elif row == "reference":
         assert benchmark.pedantic(plain, rounds=3).num_rows == count
     else:
-        assert benchmark(gather, columns.StoredColumns(CHOICES[row])) == count
+        assert benchmark(gather, arrow_out.StoredColumns(CHOICES[row])) == count
 
 
 @pytest.mark.parametrize("row", ["kernel", "kernel-tags-column", "memcpy"])
@@ -52,7 +52,7 @@ def test_rows_to_batch(benchmark: Any, row: str, size: str) -> None:
     given = {"body": body}
     if row == "kernel-tags-column":
         given["tags"] = pa.array(["TagA"] * count)
-    encoder = columns.BatchEncoder(write_id=1, partition=2, tags=b"" if "tags" in given else b"TagA")
+    encoder = arrow_in.BatchEncoder(write_id=1, partition=2, tags=b"" if "tags" in given else b"TagA")
     out = bytearray(2 << 20)
     done, written = encoder.encode(out, len(out), 0, count, 0, **given)
     assert done == count

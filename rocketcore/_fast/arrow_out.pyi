@@ -1,0 +1,33 @@
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, final
+
+from typing_extensions import Buffer
+
+COLUMNS: tuple[str, ...]
+
+@final
+class ColumnBuffer:
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+ColumnBuffers: TypeAlias = tuple[ColumnBuffer | None, ...]
+
+@final
+class StoredColumns:
+    def __init__(self, columns: Sequence[str], unpack: Callable[[memoryview, int], bytes] | None = None) -> None: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def gathered_bytes(self) -> int: ...
+    @property
+    def last_queue_offset(self) -> int: ...
+    def append(
+        self,
+        data: Buffer,
+        start: int,
+        end: int,
+        limit_offset: int | None = None,
+        check_crc: bool = False,
+        most: int = ...,
+    ) -> tuple[int, int]: ...
+    def finish(self) -> dict[str, ColumnBuffers]: ...
