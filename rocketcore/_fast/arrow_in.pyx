@@ -259,20 +259,10 @@ cdef int64_t put_rows(
     return index - first
 
 
-cdef tuple export(object column, rc_arrow_schema** schema, rc_arrow_array** array):
-    """Ask for the C form of a column. The capsules own it: keep the tuple while the pointers are used."""
-    cdef tuple capsules = column.__arrow_c_array__()
-    schema[0] = <rc_arrow_schema*>PyCapsule_GetPointer(capsules[0], "arrow_schema")
-    array[0] = <rc_arrow_array*>PyCapsule_GetPointer(capsules[1], "arrow_array")
-    if schema[0].dictionary != NULL:
-        raise ValueError("a dictionary-encoded column has to be decoded first")
-    return capsules
-
-
 cdef tuple take_column(object column, str name, bint text, int64_t length, Column* taken):
     """Fill ``taken`` from a column of texts or of numbers; ``length`` is what it must have, -1 for any.
 
-    returns  what has to be kept while ``taken`` is used; None for an absent column, which stays empty
+    returns  the capsules, which own what ``taken`` refers to; None for an absent column, which stays empty
     """
     cdef rc_arrow_schema* schema
     cdef rc_arrow_array* array
@@ -280,7 +270,11 @@ cdef tuple take_column(object column, str name, bint text, int64_t length, Colum
     memset(taken, 0, sizeof(Column))
     if column is None:
         return None
-    capsules = export(column, &schema, &array)
+    capsules = column.__arrow_c_array__()
+    schema = <rc_arrow_schema*>PyCapsule_GetPointer(capsules[0], "arrow_schema")
+    array = <rc_arrow_array*>PyCapsule_GetPointer(capsules[1], "arrow_array")
+    if schema.dictionary != NULL:
+        raise ValueError("a dictionary-encoded column has to be decoded first")
     if length >= 0 and array.length != length:
         raise ValueError(f"column {name} has {array.length} rows, body has {length}")
     if text and array.length == 0:

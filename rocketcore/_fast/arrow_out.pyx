@@ -348,9 +348,12 @@ cdef int append_map(Table* table) noexcept nogil:
 
 
 cdef inline int append_optional(Table* table, int place, const uint8_t* text, int64_t length) noexcept nogil:
-    """Append a value, or null if ``text`` is NULL, and its validity bit."""
+    """Append a value, or null if ``text`` is NULL, and its validity bit, if the column is wanted."""
     cdef Column* column = &table.columns[place]
-    cdef uint8_t* byte = column.validity.data + (table.rows >> 3)
+    cdef uint8_t* byte
+    if not column.wanted:
+        return APPENDED
+    byte = column.validity.data + (table.rows >> 3)
     if table.rows & 7 == 0:
         byte[0] = 0
     if text == NULL:
@@ -380,22 +383,17 @@ cdef int append_properties(Table* table, const uint8_t* data, const int64_t* rec
             outcome = collect_pair(table, &found)
             if outcome:
                 return outcome
-    if table.columns[TAGS].wanted:
-        outcome = append_optional(table, TAGS, tags.value, tags.value_length)
-        if outcome:
-            return outcome
-    if table.columns[KEYS].wanted:
+    outcome = append_optional(table, TAGS, tags.value, tags.value_length)
+    if not outcome:
         outcome = append_optional(table, KEYS, keys.value, keys.value_length)
-        if outcome:
-            return outcome
-    if table.columns[MSG_ID].wanted:
+    if not outcome and table.columns[MSG_ID].wanted:
         if key.value != NULL:
             outcome = append_text(&table.columns[MSG_ID].data, key.value, key.value_length)
         else:
             outcome = append_id(&table.columns[MSG_ID].data, data, record)
-        if outcome:
-            return outcome
-    return append_map(table) if wants_map else APPENDED
+    if not outcome and wants_map:
+        outcome = append_map(table)
+    return outcome
 
 
 cdef int append_texts(

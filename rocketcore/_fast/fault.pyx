@@ -67,18 +67,12 @@ cdef class FaultTable:
         self.faults[broker].not_available_until = not_available_until
         self.faults[broker].unreachable = not reachable
 
-    def is_available(self, int broker, double now, /):
+    cpdef inline bint is_available(self, int broker, double now) noexcept:
         """Return whether the broker's time of not being available is over."""
-        return self.available(broker, now)
-
-    def is_reachable(self, int broker, /):
-        """Return whether the last attempt, or the detector, got through."""
-        return self.can_reach(broker)
-
-    cdef inline bint available(self, int broker, double now) noexcept:
         return not 0 <= broker < self.count or now >= self.faults[broker].not_available_until
 
-    cdef inline bint can_reach(self, int broker) noexcept:
+    cpdef inline bint is_reachable(self, int broker) noexcept:
+        """Return whether the last attempt, or the detector, got through."""
         return not 0 <= broker < self.count or not self.faults[broker].unreachable
 
     def select(self, QueueRotation rotation not None, int last_broker, double now, /):
@@ -90,24 +84,19 @@ cdef class FaultTable:
         last_broker   broker index, −1 for none
         RocketMQ      MQFaultStrategy ``selectOneMessageQueue``
         """
-        cdef Py_ssize_t start = rotation.position, at = start, left
-        cdef int broker
+        cdef Py_ssize_t at, left
+        cdef int broker, choice
         # A run of queues of one broker is looked at once: it is chosen or passed over whole.
-        left = rotation.count
-        while left > 0:
-            broker = rotation.brokers[at]
-            if broker != last_broker and self.available(broker, now):
-                rotation.position = at
-                return rotation.advance()
-            left -= step(rotation, &at)
-        left = rotation.count
-        at = start
-        while left > 0:
-            broker = rotation.brokers[at]
-            if broker != last_broker and self.can_reach(broker):
-                rotation.position = at
-                return rotation.advance()
-            left -= step(rotation, &at)
+        for choice in range(2):
+            at, left = rotation.position, rotation.count
+            while left > 0:
+                broker = rotation.brokers[at]
+                if broker != last_broker and (
+                    self.is_available(broker, now) if choice == 0 else self.is_reachable(broker)
+                ):
+                    rotation.position = at
+                    return rotation.advance()
+                left -= step(rotation, &at)
         return rotation.advance()
 
 

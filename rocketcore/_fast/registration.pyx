@@ -108,10 +108,6 @@ cdef const uint8_t* skip_value(const uint8_t* at, const uint8_t* end) noexcept n
     return NULL
 
 
-cdef const uint8_t* read_flag(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    return read_word(at, end, "true" if at < end and at[0] == c"t" else "false")
-
-
 cdef inline bint is_plain(const Text* name) noexcept nogil:
     return not name.escaped and 0 < name.end - name.start <= NAME_MAX
 
@@ -157,7 +153,7 @@ cdef const uint8_t* read_topic(const uint8_t* at, const uint8_t* end, Topic* top
         elif is_text(&key, "topicFilterType", 15):
             at = read_string(at, end, &text)
         elif is_text(&key, "order", 5):
-            at = read_flag(at, end)
+            at = read_word(at, end, "true" if at < end and at[0] == c"t" else "false")
         elif is_text(&key, "attributes", 10):
             at = skip_ext(at, end, &text)
         else:
