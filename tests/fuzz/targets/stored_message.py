@@ -13,12 +13,8 @@ from typing import Any
 
 import numpy as np
 
-<<<<<<< HEAD
-from rocketcore._fast import columns, message
-from rocketcore.addresses import host_text
-=======
 from rocketcore._fast import arrow_out, message
->>>>>>> 4953069 (kernels: arrow in and arrow out are two)
+from rocketcore.addresses import host_text
 from rocketcore.errors import BadChecksum, BadMagic, DecodeError
 from rocketcore.protocol.compression import decompress
 from rocketcore.protocol.message import decode_messages
