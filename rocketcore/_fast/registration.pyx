@@ -186,7 +186,7 @@ cdef class _Topics:
     """The topics of one body, and the forms they have."""
 
     cdef dict topics
-    cdef list odd          # names that hold more than printable ASCII
+    cdef list to_check     # names that hold more than printable ASCII
     cdef dict shared       # read, write, perm and system flag → numbers
     cdef object numbers
     cdef Form forms[FORMS]
@@ -194,7 +194,7 @@ cdef class _Topics:
 
     def __cinit__(self, numbers):
         self.topics = {}
-        self.odd = []
+        self.to_check = []
         self.shared = {}
         self.numbers = numbers
         self.form_count = 0
@@ -247,7 +247,7 @@ cdef class _Topics:
     cdef int add(self, const Text* name, PyObject* numbers) except -1:
         text = PyUnicode_DecodeUTF8(<const char*>name.start, name.end - name.start, NULL)
         if not is_printable_ascii(name):
-            self.odd.append(text)
+            self.to_check.append(text)
         self.topics[text] = <object>numbers
         return 0
 
@@ -322,10 +322,10 @@ def read_topic_table(bytes body not None, numbers):
     """Read ``topicConfigTable`` of a registration in JSON.
 
     numbers   called as ``numbers(read, write, perm, sys_flag)``, once for each distinct four
-    returns   (topics, odd, start, end): a dict of topic name to numbers, where the last of a name wins; a list of the
-              names that hold more than printable ASCII; and the range of the table in ``body``. None if the table is
-              unusual, missing or there twice, or the body not UTF-8. What is outside of the table has only been passed
-              over: a caller reads it, and what it refuses there makes this result void
+    returns   (topics, to_check, start, end): a dict of topic name to numbers, where the last of a name wins; a list of
+              the names that hold more than printable ASCII; and the range of the table in ``body``. None if the table
+              is unusual, missing or there twice, or the body not UTF-8. What is outside of the table has only been
+              passed over: a caller reads it, and what it refuses there makes this result void
     """
     cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(body)
     cdef const uint8_t* end = data + PyBytes_GET_SIZE(body)
@@ -336,7 +336,7 @@ def read_topic_table(bytes body not None, numbers):
         return None
     if read_object(skip_space(data, end), end, True, topics, table) == NULL or table[0] == NULL:
         return None
-    return topics.topics, topics.odd, table[0] - data, table[1] - data
+    return topics.topics, topics.to_check, table[0] - data, table[1] - data
 
 
 def read_topic_texts(bytes data not None, Py_ssize_t position, Py_ssize_t count, numbers):
@@ -345,9 +345,9 @@ def read_topic_texts(bytes data not None, Py_ssize_t position, Py_ssize_t count,
     position  where the first text's length word is
     count     how many there are, at most
     numbers   as for ``read_topic_table``; the system flag is 0, it does not travel
-    returns   (topics, odd, read, position): topics and odd names as ``read_topic_table`` has them, how many texts it
-              took, and the first byte after them. It stops before a text that is not plain: cut, not UTF-8, of fewer
-              than five words, without name or with one of more than 32,767 bytes, or with a number that is no int32
+    returns   (topics, to_check, read, position): the first two as ``read_topic_table`` has them, how many texts it
+              took, and the first byte after them. It stops before a text that is not plain: cut, not UTF-8, of fewer than
+              five words, without name or with one of more than 32,767 bytes, or with a number that is no int32
     raises    ValueError for a position outside of the data
     """
     cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(data)
@@ -376,7 +376,7 @@ def read_topic_texts(bytes data not None, Py_ssize_t position, Py_ssize_t count,
         topics.add(&topic.name, found)
         at = after
         taken += 1
-    return topics.topics, topics.odd, taken, at - start
+    return topics.topics, topics.to_check, taken, at - start
 
 
 def move(dict table not None, dict topics not None, target):

@@ -99,16 +99,16 @@ def _checked(registered: RegisteredTopics, topics: Iterable[str] | None = None) 
 
 
 def _read_plain(body: bytes) -> RegisteredTopics | None:
-    """Read JSON whose topics are of the usual shape; None: the general reader must look at it."""
+    """Read JSON whose topics are written as usual; None: the general reader must look at it."""
     found = read_topic_table(body, QueueNumbers)
     if found is None:
         return None
-    topics, odd, start, end = found
+    topics, to_check, start, end = found
     _check_count(topics)
     rest = body[:start] + b"{}" + body[end:]
     if any(sign in rest for sign in _DIALECT):
         return None
-    return _checked(_of_document(fastjson.loads(rest))._replace(topics=topics), odd)
+    return _checked(_of_document(fastjson.loads(rest))._replace(topics=topics), to_check)
 
 
 def _of_document(document: Any) -> RegisteredTopics:
@@ -126,10 +126,10 @@ def _read_compressed(body: bytes, version: int) -> RegisteredTopics:
     if count > MAX_TOPICS:
         raise DecodeError(f"RegisterBrokerBody: {count} topics, more than {MAX_TOPICS}")
     if start + 4 <= len(inflated):
-        topics, odd, read, end = read_topic_texts(inflated, start + 4, count, QueueNumbers)
+        topics, to_check, read, end = read_topic_texts(inflated, start + 4, count, QueueNumbers)
         if read == count:
-            rest = inflated[:start] + bytes(4) + inflated[end:]
-            return _checked(_reduce(RegisterBrokerBody.decode_inflated(rest, version))._replace(topics=topics), odd)
+            rest = RegisterBrokerBody.decode_inflated(inflated[:start] + bytes(4) + inflated[end:], version)
+            return _checked(_reduce(rest)._replace(topics=topics), to_check)
     return _checked(_reduce(RegisterBrokerBody.decode_inflated(inflated, version)))
 
 
