@@ -85,7 +85,7 @@ class NameServerProcessor:
         """Return who answers what. Where no header is named, missing fields name nothing, as in the original."""
         code, right = RequestCode, Right
         return (
-            Route(code.PUT_KV_CONFIG, self.put_kv, None, right.UPDATE, header_limit=512 << 10),
+            Route(code.PUT_KV_CONFIG, self.put_kv, None, right.UPDATE, header_limit=2 << 20),  # it carries the value
             Route(code.GET_KV_CONFIG, self.get_kv, None, right.GET),
             Route(code.DELETE_KV_CONFIG, self.delete_kv, None, right.UPDATE),
             Route(code.GET_KVLIST_BY_NAMESPACE, self.list_kv, None, right.GET),

