@@ -160,7 +160,7 @@ class Delivery:
 
     def _brokers(self, topic: str) -> int:
         publisher = self._sender.find_publisher(topic)
-        return len({target.broker_number for target in publisher.targets}) if publisher is not None else 1
+        return publisher.brokers if publisher is not None else 1
 
     def _broker_of(self, topic: str, queue: MessageQueue) -> Collection[int]:
         """Return the number of a queue's broker, none where the route has lost the queue."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias, TypedDict
+from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 from rocketcore.client.allocate import AllocateStrategy, find_strategy
 from rocketcore.client.selectors import Selector, find_selector
@@ -36,9 +36,8 @@ __all__ = [
     "ProducerConfig",
     "ProducerOptions",
     "StartFrom",
-    "consumer_config",
+    "client_config",
     "name_server_list",
-    "producer_config",
 ]
 
 NameServers: TypeAlias = str | Iterable[str] | None
@@ -322,23 +321,16 @@ class ConsumerOptions(ClientOptions, total=False):
     offset_store_path: str
 
 
-def producer_config(
-    namesrv: NameServers, options: ProducerOptions, config: ProducerConfig | None = None
-) -> ProducerConfig:
-    """Return the settings that the arguments of a producer mean; raises ConfigError for ``config`` and others."""
-    if config is None:
-        return ProducerConfig(namesrv=name_server_list(namesrv), **options)
-    _check_alone(config, ProducerConfig, namesrv, options)
-    return config
+ConfigT = TypeVar("ConfigT", bound=ClientConfig)
 
 
-def consumer_config(
-    namesrv: NameServers, options: ConsumerOptions, config: ConsumerConfig | None = None
-) -> ConsumerConfig:
-    """Return the settings that the arguments of a consumer mean; raises ConfigError for ``config`` and others."""
+def client_config(
+    kind: type[ConfigT], namesrv: NameServers, options: Mapping[str, Any], config: ConfigT | None = None
+) -> ConfigT:
+    """Return the settings that the arguments of a client mean; raises ConfigError for ``config`` and others."""
     if config is None:
-        return ConsumerConfig(namesrv=name_server_list(namesrv), **options)
-    _check_alone(config, ConsumerConfig, namesrv, options)
+        return kind(namesrv=name_server_list(namesrv), **options)
+    _check_alone(config, kind, namesrv, options)
     return config
 
 

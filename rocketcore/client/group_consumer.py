@@ -434,10 +434,19 @@ class GroupConsumer(Subscriber):
 
     # Readers
 
-    def set_paused(self, queues: Iterable[MessageQueue] | None, paused: bool) -> None:
-        """Stop or resume pulling, from some queues or from all; raises ConfigError for a queue that is not owned."""
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Pull nothing from some queues, or from all, and hand nothing of them out.
+
+        raises  ConfigError for a queue that is not owned
+        """
         for queue in list(self._readers if queues is None else queues):
-            self.reader_of(queue).set_paused(paused)
+            self.reader_of(queue).set_paused(True)
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on with some queues, or with all; raises as ``pause``."""
+        for queue in list(self._readers if queues is None else queues):
+            self.reader_of(queue).set_paused(False)
+        self._news.set()
 
     def reader_of(self, queue: MessageQueue) -> QueueReader:
         """Return the reader of an owned queue; raises ConfigError for any other."""

@@ -55,7 +55,8 @@ class ProcessQueue:
         self._messages: dict[int, ReceivedMessage] = {}
         self._waiting: deque[ReceivedMessage] = deque()
         self._handed: dict[int, float] = {}
-        self._returning: set[int] = set()
+        self.returning: set[int] = set()
+        """Offsets of messages on their way back to the broker."""
 
     def put(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
         """Add what a pull brought, in the order of offsets; one that is here already is left as it is.
@@ -131,17 +132,6 @@ class ProcessQueue:
         self.cached_bytes += sum(len(message.body) for message in messages)
         self._check_room()
 
-    def is_returning(self, message: ReceivedMessage) -> bool:
-        """Say whether a message is on its way back to the broker."""
-        return message.offset in self._returning
-
-    def set_returning(self, message: ReceivedMessage, returning: bool) -> None:
-        """Note that a message is on its way back to the broker, or that it did not get there."""
-        if returning:
-            self._returning.add(message.offset)
-        else:
-            self._returning.discard(message.offset)
-
     def holds(self, message: ReceivedMessage) -> bool:
         """Say whether a message is here, not done yet."""
         return self._messages.get(message.offset) is message
@@ -156,7 +146,7 @@ class ProcessQueue:
         self._messages.clear()
         self._waiting.clear()
         self._handed.clear()
-        self._returning.clear()
+        self.returning.clear()
         self.cached_bytes = 0
         self._check_room()
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, Unpack, overload
 
 from rocketcore.client.accumulator import Accumulator
-from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, producer_config
+from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, client_config
 from rocketcore.client.future import SendFuture
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, make_message
@@ -47,7 +47,7 @@ class Producer(Sender):
     def __init__(
         self, namesrv: NameServers = None, *, config: ProducerConfig | None = None, **options: Unpack[ProducerOptions]
     ) -> None:
-        config = producer_config(namesrv, options, config)
+        config = client_config(ProducerConfig, namesrv, options, config)
         remoting = RemotingClient(**config.remoting)
         self._client = remoting
         super().__init__(config, ClientInstance(config, remoting, ASYNCIO))

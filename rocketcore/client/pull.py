@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Unpack
 
-from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, StartFrom, consumer_config
+from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, StartFrom, client_config
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.offset_store import find_offset
 from rocketcore.client.process_queue import ProcessQueue
@@ -49,7 +49,7 @@ class PullConsumer(GroupConsumer):
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
-        super().__init__(consumer_config(namesrv, options, config))
+        super().__init__(client_config(ConsumerConfig, namesrv, options, config))
         if self.config.ordered:
             raise ConfigError("ordered is for PushConsumer: a PullConsumer sees each queue in order anyway")
         self._assigned: set[MessageQueue] = set()
@@ -235,23 +235,6 @@ class PullConsumer(GroupConsumer):
             if queue in self._readers:
                 self.offsets.update(queue, offset, reset=True)
         self._polled.clear()
-
-    # Flow
-
-    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Have polls leave some queues out, or all; nothing is fetched from them."""
-        self.set_paused(queues, True)
-
-    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Have polls return messages of these queues again."""
-        self.set_paused(queues, False)
-        self._news.set()
-
-    async def close(self) -> None:
-        """Leave the group; with ``auto_commit`` what polls returned is stored. A second call does nothing."""
-        self._news.set()
-        await super().close()
-        self._news.set()
 
 
 def _check_offsets(offsets: object) -> None:

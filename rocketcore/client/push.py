@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar, Unpack
 
 from rocketcore.client import api
-from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, consumer_config
+from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, client_config
 from rocketcore.client.consume_service import ConsumeService, HandlerResult, MessageHandler, check_handler
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.process_queue import ProcessQueue
@@ -93,7 +93,7 @@ class PushConsumer(GroupConsumer):
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
-        super().__init__(consumer_config(namesrv, options, config))
+        super().__init__(client_config(ConsumerConfig, namesrv, options, config))
         self._handlers: dict[str, MessageHandler] = {}
         self._returning: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -284,14 +284,6 @@ class PushConsumer(GroupConsumer):
     def arrived(self, process_queue: ProcessQueue) -> None:
         self._service.arrived(process_queue)
 
-    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Stop pulling, from some queues or from all."""
-        self.set_paused(queues, True)
-
-    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Go on pulling."""
-        self.set_paused(queues, False)
-
     # Settling
 
     def take_result(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
@@ -308,7 +300,7 @@ class PushConsumer(GroupConsumer):
             reader = self._readers.get(message.queue)
             process_queue = None if reader is None else reader.process_queue
             self._last_queue, self._last_process_queue = message.queue, process_queue
-        if process_queue is None or not process_queue.holds(message) or process_queue.is_returning(message):
+        if process_queue is None or not process_queue.holds(message) or message.offset in process_queue.returning:
             return  # settled before, or the queue is not ours any more
         if result is ConsumeResult.SUCCESS:
             process_queue.remove(message)
@@ -342,7 +334,7 @@ class PushConsumer(GroupConsumer):
         self._service.arrived(process_queue)
 
     def _return(self, process_queue: ProcessQueue, message: ReceivedMessage, delay_level: int) -> None:
-        process_queue.set_returning(message, True)
+        process_queue.returning.add(message.offset)
         task = asyncio.get_running_loop().create_task(
             self._send_back(process_queue, message, delay_level), name=f"consumer-retry-{message.msg_id}"
         )
@@ -362,10 +354,10 @@ class PushConsumer(GroupConsumer):
                 await self._send_to_retry_topic(message, _FIRST_RETRY_LEVEL + message.reconsume_times)
             except RocketError as second:
                 logger.warning("message kept, it cannot be sent back msg_id=%s error=%s", message.msg_id, second)
-                process_queue.set_returning(message, False)
+                process_queue.returning.discard(message.offset)
                 asyncio.get_running_loop().call_later(RETRY_LOCALLY_AFTER, self._again, process_queue, message)
                 return
-        process_queue.set_returning(message, False)
+        process_queue.returning.discard(message.offset)
         process_queue.remove(message)
         self._service.feed()
 
@@ -427,11 +419,12 @@ class PushConsumer(GroupConsumer):
         if self.config.ordered or self.config.broadcast:
             return
         for process_queue in self.process_queues():
-            late = [m for m in process_queue.expired(self.config.consume_timeout) if not process_queue.is_returning(m)]
+            expired = process_queue.expired(self.config.consume_timeout)
+            late = [message for message in expired if message.offset not in process_queue.returning]
             if late:
                 self._service.abandon(late)
             for message in late:
-                if process_queue.holds(message) and not process_queue.is_returning(message):
+                if process_queue.holds(message) and message.offset not in process_queue.returning:
                     logger.warning("message not settled in time msg_id=%s queue=%s", message.msg_id, message.queue)
                     self._return(process_queue, message, EXPIRED_DELAY_LEVEL)
 

@@ -14,7 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
 
 from rocketcore.client.blocking import blocking, on_loop
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers
@@ -34,17 +34,22 @@ from rocketcore.service import wait_or_signal
 __all__ = ["Producer", "PullConsumer", "PushConsumer", "Subscription"]
 
 T = TypeVar("T")
+ConsumerT = TypeVar("ConsumerT", bound=AsyncPushConsumer | AsyncPullConsumer)
 Handler = TypeVar("Handler", bound=MessageHandler)
 
 CLOSE_MARGIN = 15.0
 ITERATION_CHUNK = 32
 
 
-class _Hosted:
+class _Hosted(Generic[ConsumerT]):
     """An asyncio consumer on a loop thread that starts on first use."""
 
-    def __init__(self, consumer: AsyncPushConsumer | AsyncPullConsumer) -> None:
-        self._hosted = consumer
+    _kind: ClassVar[type[Any]]
+
+    def __init__(
+        self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        self._consumer: ConsumerT = self._kind(namesrv, config=config, **options)
         self._thread: LoopThread | None = None
         self._lock = threading.RLock()  # guards starting and closing; a handler may come in
         self._closed = False
@@ -75,17 +80,17 @@ class _Hosted:
     @property
     def config(self) -> ConsumerConfig:
         """The settings of this consumer."""
-        return self._hosted.config
+        return self._consumer.config
 
     @property
     def client_id(self) -> str:
         """The name under which brokers know this consumer; after it started."""
-        return self._hosted.client_id
+        return self._consumer.client_id
 
     @property
     def gaps(self) -> Gaps:
         """What brokers leave out of their answers; ``gaps.tell(function)`` has a function called on this one's loop."""
-        return self._hosted.gaps
+        return self._consumer.gaps
 
     def _check(self) -> None:
         if self._forked:
@@ -93,8 +98,8 @@ class _Hosted:
         if self._closed:
             raise ClientClosed("the consumer is closed")
 
-    def _logic(self) -> AsyncPushConsumer | AsyncPullConsumer:
-        return self._hosted
+    def _logic(self) -> ConsumerT:
+        return self._consumer
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the consumer on its loop."""
@@ -109,7 +114,7 @@ class _Hosted:
                         self._thread = made
                 if self._finalizer is None:
                     # The thread knows the asyncio consumer and not this one, which may so be forgotten.
-                    self._finalizer = weakref.finalize(self, _forgotten, self._hosted, self._thread)
+                    self._finalizer = weakref.finalize(self, _forgotten, self._consumer, self._thread)
                     self._finalizer.atexit = False  # what is there at the end is closed by the watch
             thread = self._thread
         except BaseException:
@@ -125,6 +130,9 @@ class _Hosted:
 
     start = blocking(GroupConsumer.start)
     wait_ready = blocking(GroupConsumer.wait_ready)
+    unsubscribe = blocking(GroupConsumer.unsubscribe)
+    pause = on_loop(GroupConsumer.pause)
+    resume = on_loop(GroupConsumer.resume)
 
     def close(self) -> None:
         """Finish what is being handled, store the offsets, leave the group; a second call does nothing."""
@@ -137,7 +145,7 @@ class _Hosted:
             return
         if self._finalizer is not None:
             self._finalizer.detach()
-        _end(self._hosted, thread)
+        _end(self._consumer, thread)
 
 
 def _end(consumer: AsyncPushConsumer | AsyncPullConsumer, thread: LoopThread) -> None:
@@ -167,7 +175,7 @@ class Subscription:
         return handler
 
 
-class PushConsumer(_Hosted):
+class PushConsumer(_Hosted[AsyncPushConsumer]):
     """Receives messages as a member of a group (Java: ``DefaultMQPushConsumer``); thread-safe.
 
     Subscribe, then iterate and settle each message with ``ack()``, ``retry()`` or ``process()``; or give each topic a
@@ -178,13 +186,14 @@ class PushConsumer(_Hosted):
     config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
     """
 
+    _kind = AsyncPushConsumer
+
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
-        self._consumer = AsyncPushConsumer(namesrv, config=config, **options)
         self._ended = threading.Event()
         self._closer: threading.Thread | None = None
-        super().__init__(self._consumer)
+        super().__init__(namesrv, config=config, **options)
 
     def subscribe(
         self, topic: str, *, tag: str | None = None, sql: str | None = None, handler: MessageHandler | None = None
@@ -212,10 +221,7 @@ class PushConsumer(_Hosted):
 
     _set_handler_on_loop = on_loop(AsyncPushConsumer.set_handler)
     _tell_refusals = on_loop(AsyncPushConsumer.tell_refusals)
-    unsubscribe = blocking(AsyncPushConsumer.unsubscribe)
     queues = on_loop(AsyncPushConsumer.queues)
-    pause = on_loop(AsyncPushConsumer.pause)
-    resume = on_loop(AsyncPushConsumer.resume)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Yield the messages of topics without a handler, until ``close()`` or Ctrl-C."""
@@ -300,21 +306,16 @@ class _SignalsSet:
             signal.signal(number, handler)
 
 
-class PullConsumer(_Hosted):
+class PullConsumer(_Hosted[AsyncPullConsumer]):
     """Polls messages as a member of a group (Java: ``DefaultLitePullConsumer``); thread-safe.
 
     namesrv  as in ``Producer``
     config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
     """
 
-    def __init__(
-        self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
-    ) -> None:
-        self._consumer = AsyncPullConsumer(namesrv, config=config, **options)
-        super().__init__(self._consumer)
+    _kind = AsyncPullConsumer
 
     subscribe = blocking(AsyncPullConsumer.subscribe)
-    unsubscribe = blocking(AsyncPullConsumer.unsubscribe)
     assign = blocking(AsyncPullConsumer.assign)
     assignment = on_loop(AsyncPullConsumer.assignment)
     seek = blocking(AsyncPullConsumer.seek)
@@ -322,8 +323,6 @@ class PullConsumer(_Hosted):
     committed = blocking(AsyncPullConsumer.committed)
     offset_for_timestamp = blocking(AsyncPullConsumer.offset_for_timestamp)
     commit = blocking(AsyncPullConsumer.commit)
-    pause = on_loop(AsyncPullConsumer.pause)
-    resume = on_loop(AsyncPullConsumer.resume)
 
     def poll(self, timeout: float = 5.0, *, max_messages: int | None = None) -> list[ReceivedMessage]:
         """Return messages, waiting for the first at most ``timeout`` seconds; an empty list when none came.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from rocketcore.client.accumulator import Accumulator
 from rocketcore.client.blocking import blocking
-from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, producer_config
+from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, client_config
 from rocketcore.client.future import SendFuture
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, make_message
@@ -157,7 +157,7 @@ class Producer:
     def __init__(
         self, namesrv: NameServers = None, *, config: ProducerConfig | None = None, **options: Unpack[ProducerOptions]
     ) -> None:
-        self.config = producer_config(namesrv, options, config)
+        self.config = client_config(ProducerConfig, namesrv, options, config)
         self._begin()
         watch(self)
 

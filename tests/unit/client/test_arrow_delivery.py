@@ -26,7 +26,7 @@ class Logic:
         self.sent: list[MessageQueue] = []
         self.instance = SimpleNamespace(clock=SYSTEM_CLOCK, runtime=self, try_refresh=self.pause)
         targets = [SimpleNamespace(queue=queue, broker_number=ord(queue.broker)) for queue in QUEUES]
-        self._publisher = SimpleNamespace(targets=targets, by_queue=dict(zip(QUEUES, targets, strict=True)))
+        self._publisher = SimpleNamespace(targets=targets, brokers=2, by_queue=dict(zip(QUEUES, targets, strict=True)))
         self._turn = -1
 
     concurrent = True
