@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
 
 from rocketcore.client import api
 from rocketcore.client.config import StartFrom
@@ -30,40 +30,28 @@ logger = logging.getLogger(__name__)
 OFFSET_TIMEOUT = 5.0
 
 
-class OffsetStore(Protocol):
-    """Offsets of one group."""
-
-    async def read(self, queue: MessageQueue) -> int | None:
-        """Return the stored offset of a queue, None without one."""
-
-    def update(self, queue: MessageQueue, offset: int, *, reset: bool = False) -> None:
-        """Note an offset; one that is smaller than the last counts only as a reset."""
-
-    def find(self, queue: MessageQueue) -> int | None:
-        """Return the offset that was noted last."""
-
-    async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Write the offsets that changed, of the given queues or of all; what fails is tried again the next time."""
-
-    def forget(self, queue: MessageQueue) -> None:
-        """Take notice that a queue is no longer ours."""
-
-
-class _Noted:
-    """Offsets in memory and what of them is written."""
+class OffsetStore(ABC):
+    """Offsets of one group: in memory, and what of them is written."""
 
     def __init__(self) -> None:
         self._offsets: dict[MessageQueue, int] = {}
         self._written: dict[MessageQueue, int] = {}
 
+    @abstractmethod
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Return the stored offset of a queue, None without one."""
+
+    @abstractmethod
+    async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Write the offsets that changed, of the given queues or of all; what fails is tried again the next time."""
+
     def update(self, queue: MessageQueue, offset: int, *, reset: bool = False) -> None:
+        """Note an offset; one that is smaller than the last counts only as a reset."""
         if reset or offset > self._offsets.get(queue, -1):
             self._offsets[queue] = offset
 
-    def find(self, queue: MessageQueue) -> int | None:
-        return self._offsets.get(queue)
-
     def forget(self, queue: MessageQueue) -> None:
+        """Take notice that a queue is no longer ours."""
         self._offsets.pop(queue, None)
         self._written.pop(queue, None)
 
@@ -76,7 +64,7 @@ class _Noted:
         }
 
 
-class RemoteOffsetStore(_Noted):
+class RemoteOffsetStore(OffsetStore):
     """Offsets kept by the broker of each queue."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
@@ -137,7 +125,7 @@ def local_offset_path(folder: str, client_id: str, group: str) -> Path:
     return root / client_id / group / "offsets.json"
 
 
-class LocalOffsetStore(_Noted):
+class LocalOffsetStore(OffsetStore):
     """Offsets kept in a file: ``{"offsetTable":{<message queue>:offset,…}}``, the message queue an object.
 
     A file that cannot be read counts as none; the copy that each write keeps (``.bak``) is tried before.

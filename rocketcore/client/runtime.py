@@ -27,7 +27,6 @@ __all__ = [
     "ASYNCIO",
     "LOOP_BESIDE_THREADS",
     "THREADS",
-    "AsyncioRuntime",
     "Lock",
     "LoopThread",
     "Runtime",
@@ -52,27 +51,6 @@ class Lock(Protocol):
         """Let the next one have it."""
 
 
-class Runtime(Protocol):
-    """How to exclude others, where to compute for long, and how to wait.
-
-    concurrent  whether several requests can be under way: tasks go on while their maker does something else
-    """
-
-    concurrent: bool
-
-    def lock(self) -> Lock:
-        """Return a new lock."""
-
-    async def offload(self, function: Callable[..., T], *arguments: object) -> T:
-        """Compute something that takes milliseconds."""
-
-    async def pause(self, seconds: float) -> None:
-        """Let time pass."""
-
-    async def ask_instance(self, question: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of the ``ClientInstance``, which may live in another world."""
-
-
 class _LoopLock:
     """A lock between the tasks of a loop."""
 
@@ -90,15 +68,20 @@ class _LoopLock:
         self._lock.release()
 
 
-class AsyncioRuntime:
-    """Coroutines on an event loop."""
+class Runtime:
+    """How to exclude others, where to compute for long, and how to wait: on an event loop.
+
+    concurrent  whether several requests can be under way: tasks go on while their maker does something else
+    """
 
     concurrent = True
 
     def lock(self) -> Lock:
+        """Return a new lock."""
         return _LoopLock()
 
     async def offload(self, function: Callable[..., T], *arguments: object) -> T:
+        """Compute something that takes milliseconds."""
         try:
             work = asyncio.get_running_loop().run_in_executor(None, function, *arguments)
         except RuntimeError:
@@ -106,9 +89,11 @@ class AsyncioRuntime:
         return await work
 
     async def pause(self, seconds: float) -> None:
+        """Let time pass."""
         await asyncio.sleep(seconds)
 
     async def ask_instance(self, question: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the ``ClientInstance``, which may live in another world."""
         return await question
 
 
@@ -125,7 +110,7 @@ class _ThreadLock:
         self._lock.release()
 
 
-class ThreadRuntime:
+class ThreadRuntime(Runtime):
     """Coroutines that never wait, each on the thread that called."""
 
     concurrent = False
@@ -139,18 +124,15 @@ class ThreadRuntime:
     async def pause(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - the caller is a thread and no loop runs in it
 
-    async def ask_instance(self, question: Coroutine[Any, Any, T]) -> T:
-        return await question
 
-
-class LoopBesideThreads(AsyncioRuntime):
+class LoopBesideThreads(Runtime):
     """Coroutines on the loop that a blocking client has beside its threads, whose world its instance lives in."""
 
     async def ask_instance(self, question: Coroutine[Any, Any, T]) -> T:
         return await self.offload(run_sync, question)
 
 
-ASYNCIO = AsyncioRuntime()
+ASYNCIO = Runtime()
 THREADS = ThreadRuntime()
 LOOP_BESIDE_THREADS = LoopBesideThreads()
 
