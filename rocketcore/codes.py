@@ -397,6 +397,9 @@ CLIENT_INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 DEFAULT_REGION: Final = "DefaultRegion"
 
+OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
+"""What a server says with SYSTEM_BUSY; RocketMQ's clients wait a little then."""
+
 SYSTEM_TOPICS: Final = frozenset(
     {
         "BenchmarkTest",

@@ -25,15 +25,11 @@ from rocketcore.naming import check_send_topic
 
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
-WAIT: Final = "WAIT"
 DELAY: Final = "DELAY"
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE_ID: Final = "REAL_QID"
 TRANSACTION_PREPARED: Final = "TRAN_MSG"
-PRODUCER_GROUP: Final = "PGROUP"
-MIN_OFFSET: Final = "MIN_OFFSET"
-MAX_OFFSET: Final = "MAX_OFFSET"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 RECONSUME_TIME: Final = "RECONSUME_TIME"
 MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
@@ -306,7 +302,7 @@ class ReceivedMessage:
     store_size: int = 0
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
-    _settle: Callable[[ReceivedMessage, ConsumeResult, float | None], Any] | None = field(default=None, repr=False)
+    _take_result: Callable[[ReceivedMessage, ConsumeResult, float | None], Any] | None = field(default=None, repr=False)
 
     @property
     def tag(self) -> str | None:
@@ -338,11 +334,11 @@ class ReceivedMessage:
 
     def ack(self) -> None:
         """Say that the message is done; a second call does nothing."""
-        self._settled_by()(self, ConsumeResult.SUCCESS, None)
+        self._result_taker()(self, ConsumeResult.SUCCESS, None)
 
     def retry(self, delay: float | timedelta | None = None) -> None:
         """Ask for the message again, after about ``delay`` (seconds) if given."""
-        self._settled_by()(self, ConsumeResult.RETRY, _retry_seconds(delay))
+        self._result_taker()(self, ConsumeResult.RETRY, _retry_seconds(delay))
 
     def process(self) -> _Processing:
         """Return a context (``with`` or ``async with``): ack on a normal exit, retry on an exception.
@@ -351,18 +347,18 @@ class ReceivedMessage:
         """
         return _Processing(self)
 
-    def _settled_by(self) -> Callable[[ReceivedMessage, ConsumeResult, float | None], Any]:
-        if self._settle is None:
+    def _result_taker(self) -> Callable[[ReceivedMessage, ConsumeResult, float | None], Any]:
+        if self._take_result is None:
             raise ConfigError(
                 "this message was not handed out by a consumer that tracks it: there is nothing to acknowledge"
             )
-        return self._settle
+        return self._take_result
 
     def __reduce__(self) -> tuple[Callable[..., ReceivedMessage], tuple[object, ...]]:
         """Pickle, or copy, all but the consumer: the copy is no one's to acknowledge."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         values["properties"] = dict(self.properties)
-        del values["_settle"]
+        del values["_take_result"]
         return _unpickled, (values,)
 
     def __repr__(self) -> str:
@@ -383,7 +379,7 @@ def hand_out(
     offset_delta  of the queue of a static topic: what its broker's offsets lack
     """
     for message in messages:
-        object.__setattr__(message, "_settle", take_result)
+        object.__setattr__(message, "_take_result", take_result)
         if offset_delta:
             object.__setattr__(message, "offset", message.offset + offset_delta)
 

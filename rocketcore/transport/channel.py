@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from rocketcore._fast import command as command_kernel
 from rocketcore._fast import frame as frame_kernel
-from rocketcore.codes import CURRENT_VERSION, LanguageCode, RemotingFlag, ResponseCode, Version
+from rocketcore.codes import CURRENT_VERSION, OVERLOAD, LanguageCode, RemotingFlag, ResponseCode, Version
 from rocketcore.errors import (
     BrokerError,
     ConnectionLost,
@@ -49,7 +49,6 @@ _SERIALIZE_TYPE: Final = frame_kernel.SERIALIZE_TYPE
 _RESPONSE: Final = int(RemotingFlag.RESPONSE)
 _ONEWAY: Final = int(RemotingFlag.ONEWAY)
 _GO_AWAY_SINCE: Final = int(Version.V5_3_1)
-_OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 _PLACED_BYTES: Final = 1 << 16
 """What is missing of a frame is received into its place if it is at least this much …"""
 _PLACED_SHARE: Final = 16
@@ -343,7 +342,7 @@ class Channel(Outbound):
             self._reply(command, RemotingCommand.response(command, code, _not_supported(command.code)))
             return
         if self._serving >= endpoint.limits.max_in_flight or len(endpoint.tasks) >= endpoint.limits.max_serving:
-            self._reply(command, RemotingCommand.response(command, ResponseCode.SYSTEM_BUSY, _OVERLOAD))
+            self._reply(command, RemotingCommand.response(command, ResponseCode.SYSTEM_BUSY, OVERLOAD))
             return
         try:
             for hook in endpoint.hooks:

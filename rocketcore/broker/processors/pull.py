@@ -13,7 +13,7 @@ from rocketcore._fast.command import encode_pull_response_header
 from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.services.long_poll import HeldPull, LongPoll
 from rocketcore.broker.store import GetStatus
-from rocketcore.codes import CURRENT_VERSION, Permission, PullSysFlag, RequestCode, ResponseCode
+from rocketcore.codes import CURRENT_VERSION, OVERLOAD, Permission, PullSysFlag, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError
 from rocketcore.filter import parse_tags
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
@@ -271,9 +271,7 @@ class PullProcessor:
             )
         )
         if not held:
-            raise BrokerError.of(
-                ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while: too many held pulls"
-            )
+            raise BrokerError.of(ResponseCode.SYSTEM_BUSY, f"{OVERLOAD}: too many held pulls")
 
     def _reply(
         self,

@@ -43,6 +43,7 @@ from rocketcore.broker.store import PutResult, PutStatus, StoredMessage
 from rocketcore.codes import (
     DLQ_TOPIC_PREFIX,
     FRAME_MAX_BYTES,
+    OVERLOAD,
     RETRY_TOPIC_PREFIX,
     SEND_FORBIDDEN_TOPICS,
     TIMER_TOPIC,
@@ -80,8 +81,6 @@ _PUT_CODES = {
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
 }
-_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
-_OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 
 _ONEWAY = int(RemotingFlag.ONEWAY)
 _ROWS = 1024
@@ -275,7 +274,7 @@ class SendProcessor:
         if starts_at and context.clock.time_millis() < starts_at:
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {starts_at}")
         if self._acknowledger.pending_bytes(channel) > context.config.max_pending_connection_bytes:
-            raise BrokerError.of(ResponseCode.SYSTEM_BUSY, _OVERLOAD)
+            raise BrokerError.of(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         if not context.is_writable:
             topic = context.topics.find(topic_name)
             if topic is not None and topic.order:
@@ -431,8 +430,6 @@ class SendProcessor:
 
     def _put_error(self, result: PutResult) -> BrokerError:
         code = _PUT_CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
-        if result.status is PutStatus.OS_PAGE_CACHE_BUSY:
-            return BrokerError.of(code, _BUSY)
         if code == ResponseCode.MESSAGE_ILLEGAL:
             return BrokerError.of(code, self._illegal())
         return BrokerError.of(code, result.reason or result.status.value)

@@ -50,7 +50,7 @@ class Harness:
                 offset,
                 f"{offset}",
                 f"{offset}",
-                _settle=self.service.take_result,
+                _take_result=self.service.take_result,
             )
             for offset in range(start, start + count)
         ]
