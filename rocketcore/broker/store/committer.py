@@ -30,6 +30,9 @@ __all__ = ["Committer"]
 RETRY_SECONDS = 0.2
 """Before a commit is tried again for which there was no memory."""
 
+TIME_AHEAD_MILLIS = 60_000
+"""How far ahead of the clock the last run's time is taken over: further than clocks are corrected by."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -81,7 +84,10 @@ class Committer:
     def begin_at(self, end_offset: int, store_timestamp: int) -> None:
         """Everything before ``end_offset`` is stored, the last of it at ``store_timestamp``."""
         self.durable_offset = end_offset
-        self.store_timestamp = self.durable_timestamp = store_timestamp
+        # The store's time never falls, so that searches by time work; it waits while the clock is behind it. Not longer
+        # than this, though: after a moment of a clock that was years ahead it would stand still for good.
+        latest = self._clock.time_millis() + TIME_AHEAD_MILLIS
+        self.store_timestamp = self.durable_timestamp = min(store_timestamp, latest)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

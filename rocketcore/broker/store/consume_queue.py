@@ -371,13 +371,6 @@ class TopicQueues:
             self.queues.append(None)
         self.queues[queue.queue_id] = queue
 
-    def set_next_offsets(self) -> None:
-        """After recovery: appending goes on where each queue ends."""
-        self.reserve(len(self.queues))
-        for queue in self.queues:
-            if queue is not None:
-                self.next_offsets[queue.queue_id] = queue.max_offset
-
 
 class QueueTable:
     """All queues by topic.
@@ -401,6 +394,14 @@ class QueueTable:
         if queues is None or not 0 <= queue_id < len(queues.queues):
             return None
         return queues.queues[queue_id]
+
+    def begin(self) -> None:
+        """After recovery: appending goes on where each queue ends."""
+        for queue in self:
+            queues = self.topics[queue.topic]
+            queues.reserve(len(queues.queues))
+            queues.next_offsets[queue.queue_id] = queue.max_offset
+            self.changed.add(queue)
 
     def take_changed(self) -> list[ConsumeQueue]:
         """Return the queues that changed since the last call, without those of deleted topics."""

@@ -9,10 +9,9 @@ SYNC_FLUSH    pwrite and fdatasync on the flush thread; what is put meanwhile is
 A committed group is dispatched, in log order: its messages enter the consume queues, become visible, and are announced;
 then those who wait for it are answered. So no one is told of, and no one can read, what a crash could take back.
 
-The first write or fsync that fails makes the store read-only for good: the kernel drops the dirty pages and reports
-success the next time, so a second attempt proves nothing. A full disk is not such a failure, nor is a lack of
-descriptors or memory when a file is made: the log allocates its files before it needs them, and sends are refused until
-that succeeds.
+The first write or fsync that fails makes the store read-only for good (``committer``). A full disk is not such a
+failure, nor is a lack of descriptors or memory when a file is made: the log allocates its files before it needs them,
+and sends are refused until that succeeds.
 """
 
 from __future__ import annotations
@@ -54,13 +53,9 @@ PROPERTIES_MAX_BYTES = 32_767
 HOSTS_V6 = 0x30
 """System flags of the longest hosts. Room is reckoned with them: a segment may close 24 bytes early."""
 
-TIME_AHEAD_MILLIS = 60_000
-"""How far ahead of the clock the last run's time is taken over: further than clocks are corrected by."""
-
 BATCH_ROWS = 1024
 
 logger = logging.getLogger(__name__)
-
 
 _BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 
@@ -84,7 +79,6 @@ class MessageStore:
     ) -> None:
         self.config = config
         self.store_host = store_host
-        self._clock = clock
         self._files = files or FileSystem()
         self._lock = FolderLock(config.root, self._files)
         self._log = CommitLog(config, self._files, clock)
@@ -116,15 +110,14 @@ class MessageStore:
 
         raises  StoreLocked, StoreCorrupted for files that do not belong together, StoreFull, OSError
         """
-        root = self.config.root
-        self._files.make_folder(root)
+        self._files.make_folder(self.config.root)
         self._lock.acquire()
         self._files.keep_spare()
         try:
             notes = self._queue_saver.read()
             clean = notes.mark is None
             self._log.sealed_from = notes.sealed_from
-            mended = self._log.load(lambda: notes.bounds.outdate(root, self._files))
+            mended = self._log.load(lambda: notes.bounds.outdate(self.config.root, self._files))
             self.recovery = recover(self.config, self._log, self._queues, notes, self._files, mended=mended)
             self._log.open_at(self.recovery.end_offset)
             if not clean:
@@ -135,14 +128,9 @@ class MessageStore:
         except BaseException:
             self._close_files()
             raise
-        for topic in self._queues.topics.values():
-            topic.set_next_offsets()
-        self._queues.changed.update(self._queues)
-        # The store's time never falls, so that searches by time work; it waits while the clock is behind it. Not longer
-        # than this, though: after a moment of a clock that was years ahead it would stand still for good.
-        latest = self._clock.time_millis() + TIME_AHEAD_MILLIS
-        self._committer.begin_at(self.recovery.end_offset, min(self.recovery.store_timestamp, latest))
-        logger.info("store loaded path=%s clean=%s %s", root, clean, self.recovery)
+        self._queues.begin()
+        self._committer.begin_at(self.recovery.end_offset, self.recovery.store_timestamp)
+        logger.info("store loaded path=%s clean=%s %s", self.config.root, clean, self.recovery)
         return self.recovery
 
     async def start(self) -> None:
