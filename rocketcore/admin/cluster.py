@@ -1,16 +1,12 @@
-"""ClusterAdmin: what an operator asks of name servers, and of brokers as servers.
-
-Name servers do not talk to each other. A question goes to the first that answers, a change to every one of them at the
-same time; each call has one deadline, however many servers it asks.
-"""
+"""ClusterAdmin: what an operator asks of name servers, and of brokers as servers."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final
 
+from rocketcore.admin.base import AdminBase, no_broker
 from rocketcore.admin.requests import (
     BROKER_RUNTIME_INFO,
     CLUSTER_INFO,
@@ -29,10 +25,7 @@ from rocketcore.admin.requests import (
 from rocketcore.codes import MASTER_ID, RequestCode, Version
 from rocketcore.errors import (
     BrokerError,
-    DecodeError,
-    PartlyDone,
     QueryNotFound,
-    RemoteProtocolError,
     RequestNotSupported,
     RocketError,
     RouteNotFound,
@@ -58,19 +51,14 @@ from rocketcore.protocol.headers.nameserver import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
-from rocketcore.service import Clock, Deadline
+from rocketcore.service import Deadline
 
 if TYPE_CHECKING:
     from rocketcore.protocol.bodies.topic import DataVersion, TopicConfig
     from rocketcore.protocol.command import RemotingCommand
     from rocketcore.transport.client import Remoting
 
-__all__ = ["BrokerStatus", "ClusterAdmin", "Question", "no_broker"]
-
-T = TypeVar("T")
-
-Question: TypeAlias = "Callable[[Remoting, str, float], Awaitable[T]]"
-"""A ``Request``, or several with one answer: connections, address, timeout in seconds → answer."""
+__all__ = ["BrokerStatus", "ClusterAdmin"]
 
 _NAMESRV_CONFIG: Final = Request(RequestCode.GET_NAMESRV_CONFIG, "settings of the name server", properties_in)
 
@@ -105,14 +93,8 @@ class BrokerStatus:
         return not isinstance(self.error, TransportError)
 
 
-class ClusterAdmin(ABC):
+class ClusterAdmin(AdminBase):
     """The part of ``AsyncAdmin`` about clusters, brokers and name servers."""
-
-    _name_servers: tuple[str, ...]
-    """The one that is asked first in front; replaced as a whole, since other threads may be going through it."""
-    timeout: float
-    """Seconds for a whole call, however many servers it asks; may be changed between calls."""
-    _clock: Clock
 
     # Topics as name servers list them
 
@@ -409,103 +391,9 @@ class ClusterAdmin(ABC):
         """Delete a value at every name server; one that is not there is no error. Raises PartlyDone where some fail."""
         await self._everywhere(delete_kv(namespace, key))
 
-    # How it asks
-
-    @abstractmethod
-    def _connections(self) -> Remoting:
-        """The connections to servers."""
-
-    @abstractmethod
-    async def _at_once(self, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T | RocketError]:
-        """Run calls side by side; return the result of each or the error that it raised."""
-
-    def _deadline(self) -> Deadline:
-        return Deadline(self.timeout, self._clock)
-
     async def _listed(self, code: RequestCode) -> list[str]:
         return sorted((await self._ask(topic_list(code))).topic_list)
-
-    async def _ask(self, question: Question[T], deadline: Deadline | None = None) -> T:
-        """Ask the name servers in turn until one answers; a refusal is an answer.
-
-        raises  what the last one failed with where none answers, in the words of all of them
-        """
-        deadline = deadline or self._deadline()
-        failures: list[TransportError] = []
-        addresses = self._name_servers
-        for attempt, address in enumerate(addresses):
-            share = deadline.remaining() / (len(addresses) - attempt)
-            try:
-                return await self._put(question, address, share)
-            except TransportError as error:
-                failures.append(error)
-                self._name_servers = (*(other for other in self._name_servers if other != address), address)
-        if len(failures) == 1:
-            raise failures[0]
-        raise type(failures[-1])("; ".join(map(str, failures))) from failures[-1]
-
-    async def _put(self, question: Question[T], address: str, timeout: float) -> T:
-        """Ask one server; an answer that cannot be read says whose it is."""
-        try:
-            return await question(self._connections(), address, timeout)
-        except DecodeError as error:
-            raise RemoteProtocolError(f"answer of {address}: {error}") from error
-
-    async def _each(
-        self, addresses: Iterable[str], question: Question[T], deadline: Deadline | None = None
-    ) -> dict[str, T | RocketError]:
-        """Ask servers side by side; return each one's answer or error."""
-        within = deadline or self._deadline()
-        asked = list(dict.fromkeys(addresses))
-
-        def call(address: str) -> Callable[[], Awaitable[T]]:
-            return lambda: self._put(question, address, within.remaining())
-
-        answers = await self._at_once([call(address) for address in asked])
-        return dict(zip(asked, answers, strict=True))
-
-    async def _all(self, addresses: Iterable[str], question: Question[T], deadline: Deadline) -> list[T]:
-        """Ask servers side by side; return their answers in this order, each server's once.
-
-        raises  the error of the first one that does not answer, or refuses
-        """
-        answers: list[T] = []
-        for answer in (await self._each(addresses, question, deadline)).values():
-            if isinstance(answer, RocketError):
-                raise answer
-            answers.append(answer)
-        return answers
-
-    async def _everywhere(
-        self,
-        question: Question[T],
-        what: str = "",
-        addresses: Iterable[str] | None = None,
-        deadline: Deadline | None = None,
-    ) -> dict[str, T]:
-        """Have every name server, or every server of ``addresses``, make a change.
-
-        what    the change in words, where it is no ``Request`` or has other ones
-        raises  PartlyDone where some did; where none did, the refusal of one, or else the failure of its connection
-        """
-        answers = await self._each(self._name_servers if addresses is None else addresses, question, deadline)
-        failed = {address: answer for address, answer in answers.items() if isinstance(answer, RocketError)}
-        successes = {address: answer for address, answer in answers.items() if not isinstance(answer, RocketError)}
-        if not failed:
-            return successes
-        refusal = next((error for error in failed.values() if not isinstance(error, TransportError)), None)
-        reason = refusal or next(iter(failed.values()))
-        if successes:
-            raise PartlyDone(what or getattr(question, "what", ""), successes, failed) from reason
-        raise reason
 
 
 def _change_of(code: RequestCode, properties: Mapping[str, str]) -> Request[None]:
     return Request(code, f"change of {', '.join(properties)}", done, body=property_lines(properties))
-
-
-def no_broker(broker: str | None, cluster: str | None, kind: str = "") -> RouteNotFound:
-    """Return the error where no such broker is registered."""
-    what = f"broker {broker!r}" if broker is not None else "broker"
-    where = f" in cluster {cluster!r}" if cluster is not None else ""
-    return RouteNotFound(f"no {what}{kind} is registered{where}")

@@ -7,33 +7,21 @@ wait. Bodies that one operation reads are imported there: to make their classes 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from rocketcore.admin.cluster import ClusterAdmin, Question, no_broker
-from rocketcore.admin.requests import (
-    CLUSTER_INFO,
-    Request,
-    create_topic,
-    delete_kv,
-    delete_topic_in_namesrv,
-    done,
-    put_kv,
-)
+from rocketcore.admin.base import Question, masters_in
+from rocketcore.admin.cluster import ClusterAdmin
+from rocketcore.admin.requests import Request, create_topic, delete_kv, delete_topic_in_namesrv, done, put_kv
 from rocketcore.client import api
-from rocketcore.client.config import NameServers, name_server_list
 from rocketcore.client.route_table import readable_queues
 from rocketcore.codes import MASTER_ID, ORDER_TOPIC_NAMESPACE, Permission, RequestCode
 from rocketcore.errors import (
-    ClientClosed,
     ConfigError,
-    ConnectionLost,
     ConsumerNotOnline,
-    NoBrokerRegistered,
     RequestTimeout,
     RocketError,
     RouteNotFound,
@@ -42,7 +30,7 @@ from rocketcore.errors import (
 )
 from rocketcore.message import MessageQueue
 from rocketcore.naming import check_group, check_topic
-from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
+from rocketcore.protocol.bodies.route import BrokerData, TopicRouteData
 from rocketcore.protocol.headers.admin import (
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,
@@ -51,18 +39,14 @@ from rocketcore.protocol.headers.admin import (
     GetConsumeStatsRequestHeader,
     GetTopicStatsInfoRequestHeader,
 )
-from rocketcore.protocol.signing import Signer
-from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline
+from rocketcore.service import Deadline
 
 if TYPE_CHECKING:
     from rocketcore.protocol.bodies.client import Connection
     from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
     from rocketcore.protocol.bodies.stats import OffsetWrapper, TopicOffset
     from rocketcore.protocol.bodies.topic import TopicConfig
-    from rocketcore.protocol.command import RemotingCommand
-    from rocketcore.transport.client import Remoting, RemotingClient
-    from rocketcore.transport.hooks import RpcHook
-    from rocketcore.transport.tls.settings import TlsOption
+    from rocketcore.transport.client import Remoting
 
 __all__ = ["AsyncAdmin", "CreatedTopic"]
 
@@ -83,31 +67,6 @@ class CreatedTopic:
     brokers: tuple[str, ...]
 
 
-class _AskTwice:
-    """Repeats a request whose connection broke: a server that was restarted breaks the one that was kept open to it.
-
-    No request of administration does more when it is done twice.
-    """
-
-    __slots__ = ("_remoting",)
-
-    def __init__(self, remoting: Remoting) -> None:
-        self._remoting = remoting
-
-    async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
-        deadline = Deadline(timeout)
-        try:
-            return await self._remoting.invoke(address, command, timeout)
-        except ConnectionLost:
-            return await self._remoting.invoke(address, command, deadline.remaining())
-
-    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout: float) -> None:
-        await self._remoting.invoke_oneway(address, command, timeout)
-
-    def close_channel(self, address: str) -> None:
-        self._remoting.close_channel(address)
-
-
 class AsyncAdmin(ClusterAdmin):
     """Administration over asyncio (Java: ``DefaultMQAdminExt``).
 
@@ -118,48 +77,6 @@ class AsyncAdmin(ClusterAdmin):
     hooks               see each request and its answer
     access_key          account of ACL, with its ``secret_key``
     """
-
-    def __init__(
-        self,
-        namesrv: NameServers = None,
-        *,
-        timeout: float = 5.0,
-        broker_address_map: Mapping[str, str] | None = None,
-        tls: TlsOption = False,
-        hooks: Sequence[RpcHook] = (),
-        access_key: str = "",
-        secret_key: str = "",
-        remoting: Remoting | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        if not 0 < timeout <= TIMEOUT_MAX:
-            raise ConfigError(f"timeout is a number of seconds above 0, got {timeout}")
-        if bool(access_key) != bool(secret_key):
-            raise ConfigError("access_key and secret_key belong together")
-        self._name_servers = tuple(name_server_list(namesrv))
-        self.timeout = timeout
-        self._clock = clock
-        self._address_map = dict(broker_address_map or {})
-        self._tls = tls
-        self._hooks = hooks
-        self._signer = Signer(access_key, secret_key) if access_key else None
-        self._remoting: Remoting | None = None if remoting is None else _AskTwice(remoting)
-        self._own: RemotingClient | None = None
-        self._closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections; a second call does nothing."""
-        self._closed = True
-        own, self._own = self._own, None
-        if own is not None:
-            self._remoting = None
-            await own.close()
 
     # Topics
 
@@ -210,7 +127,7 @@ class AsyncAdmin(ClusterAdmin):
             raise ConfigError(f"a topic has at least 1 queue, got {min(read, write)}")
         deadline = self._deadline()
         views = await self._views(deadline)
-        masters = _masters_in(views.values(), cluster, broker)
+        masters = masters_in(views.values(), cluster, broker)
         config = TopicConfig(
             topic_name=topic,
             read_queue_nums=read,
@@ -233,7 +150,7 @@ class AsyncAdmin(ClusterAdmin):
         raises  TopicNotExist where none has it, RouteNotFound without such a broker, the error of one that does not say
         """
         deadline = self._deadline()
-        masters = _masters_in((await self._views(deadline)).values(), cluster, broker)
+        masters = masters_in((await self._views(deadline)).values(), cluster, broker)
         names = list(masters)
         answers = await self._at_once([partial(self._topics_of, masters[name], deadline) for name in names])
         found = {}
@@ -257,7 +174,7 @@ class AsyncAdmin(ClusterAdmin):
         (topic,) = {config.topic_name for config in changes.values()}
         deadline = self._deadline()
         views = await self._views(deadline)
-        masters = _masters_in(views.values())
+        masters = masters_in(views.values())
         missing = sorted(set(changes) - set(masters))
         if missing:
             raise RouteNotFound(f"no master of {', '.join(missing)} is registered")
@@ -459,63 +376,6 @@ class AsyncAdmin(ClusterAdmin):
         """Store a group's offset of a queue; members that run overwrite it at their next commit."""
         await self._at_broker_of(queue, lambda r, a, t: api.update_consumer_offset(r, a, group, queue, offset, t))
 
-    # How it asks
-
-    def _connections(self) -> Remoting:
-        if self._closed:
-            raise ClientClosed("the admin client is closed")
-        if self._remoting is None:
-            from rocketcore.transport.client import RemotingClient
-
-            self._own = RemotingClient(
-                tls=self._tls, hooks=self._hooks, signer=self._signer, address_map=self._address_map
-            )
-            self._remoting = _AskTwice(self._own)
-        return self._remoting
-
-    async def _pause(self, seconds: float) -> None:
-        import asyncio
-
-        await asyncio.sleep(seconds)
-
-    async def _at_once(self, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T | RocketError]:
-        import asyncio
-
-        async def outcome(call: Callable[[], Awaitable[T]]) -> T | RocketError:
-            try:
-                return await call()
-            except RocketError as error:
-                return error
-
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(outcome(call)) for call in calls]
-        return [task.result() for task in running]
-
-    async def _views(self, deadline: Deadline) -> dict[str, ClusterInfo]:
-        """Return what each name server knows that answers within half of the time; raises where none does."""
-        half = Deadline(deadline.remaining() / 2, self._clock)
-        views = await self._each(self._name_servers, CLUSTER_INFO, half)
-        known = {address: view for address, view in views.items() if not isinstance(view, RocketError)}
-        if not known:
-            raise next(view for view in views.values() if isinstance(view, RocketError))
-        return known
-
-    async def _masters(self, deadline: Deadline) -> dict[str, str]:
-        """Return the masters by broker name, of all name servers: one that has just started does not know each yet."""
-        return _masters_in((await self._views(deadline)).values())
-
-    async def _ask_masters(self, question: Question[T]) -> list[T]:
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
-        return await self._all(masters.values(), question, deadline)
-
-    async def _change_masters(self, request: Request[None]) -> list[str]:
-        """Have every master make a change; return the names of the brokers."""
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
-        await self._everywhere(request, addresses=masters.values(), deadline=deadline)
-        return list(masters)
-
     async def _at_broker_of(self, queue: MessageQueue, question: Question[T]) -> T:
         deadline = self._deadline()
         route = await self._route(queue.topic, deadline)
@@ -534,25 +394,3 @@ def _merged(tables: Iterable[Mapping[K, V]]) -> dict[K, V]:
 def _first_address(data: BrokerData) -> str:
     """Return the address of a master, or where there is none that of a slave."""
     return data.broker_addrs.get(MASTER_ID) or next(iter(data.broker_addrs.values()))
-
-
-def _masters_in(views: Iterable[ClusterInfo], cluster: str | None = None, broker: str | None = None) -> dict[str, str]:
-    """Return the addresses of masters by broker name; raises RouteNotFound without any.
-
-    It is a NoBrokerRegistered where it does not matter which one is asked for.
-    """
-    masters: dict[str, str] = {}
-    views = list(views)
-    for info in views:
-        names: Iterable[str] = info.broker_addr_table
-        if cluster is not None:
-            names = info.cluster_addr_table.get(cluster, [])
-        for name in names:
-            data = info.broker_addr_table.get(name)
-            if data is not None and MASTER_ID in data.broker_addrs and broker in (None, name):
-                masters.setdefault(name, data.broker_addrs[MASTER_ID])
-    if not any(info.broker_addr_table for info in views):
-        raise NoBrokerRegistered("no broker is registered")
-    if not masters:
-        raise no_broker(broker, cluster, " with a master")
-    return dict(sorted(masters.items()))

@@ -1,0 +1,277 @@
+"""How administration asks servers: in turn, side by side, all of them; each call within one deadline.
+
+Name servers do not talk to each other. A question goes to the first that answers, a change to every one of them at the
+same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from threading import TIMEOUT_MAX
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
+
+from rocketcore.admin.requests import CLUSTER_INFO, Request
+from rocketcore.client.config import NameServers, name_server_list
+from rocketcore.codes import MASTER_ID
+from rocketcore.errors import (
+    ClientClosed,
+    ConfigError,
+    ConnectionLost,
+    DecodeError,
+    NoBrokerRegistered,
+    PartlyDone,
+    RemoteProtocolError,
+    RocketError,
+    RouteNotFound,
+    TransportError,
+)
+from rocketcore.protocol.bodies.route import ClusterInfo
+from rocketcore.protocol.signing import Signer
+from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline
+
+if TYPE_CHECKING:
+    from rocketcore.protocol.command import RemotingCommand
+    from rocketcore.transport.client import Remoting, RemotingClient
+    from rocketcore.transport.hooks import RpcHook
+    from rocketcore.transport.tls.settings import TlsOption
+
+__all__ = ["AdminBase", "Question", "masters_in", "no_broker"]
+
+T = TypeVar("T")
+
+Question: TypeAlias = "Callable[[Remoting, str, float], Awaitable[T]]"
+"""A ``Request``, or several with one answer: connections, address, timeout in seconds → answer."""
+
+
+class _AskTwice:
+    """Repeats a request whose connection broke: a server that was restarted breaks the one that was kept open to it.
+
+    No request of administration does more when it is done twice.
+    """
+
+    __slots__ = ("_remoting",)
+
+    def __init__(self, remoting: Remoting) -> None:
+        self._remoting = remoting
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        deadline = Deadline(timeout)
+        try:
+            return await self._remoting.invoke(address, command, timeout)
+        except ConnectionLost:
+            return await self._remoting.invoke(address, command, deadline.remaining())
+
+    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout: float) -> None:
+        await self._remoting.invoke_oneway(address, command, timeout)
+
+    def close_channel(self, address: str) -> None:
+        self._remoting.close_channel(address)
+
+
+class AdminBase:
+    """The connections of an ``AsyncAdmin``, and its ways to ask."""
+
+    def __init__(
+        self,
+        namesrv: NameServers = None,
+        *,
+        timeout: float = 5.0,
+        broker_address_map: Mapping[str, str] | None = None,
+        tls: TlsOption = False,
+        hooks: Sequence[RpcHook] = (),
+        access_key: str = "",
+        secret_key: str = "",
+        remoting: Remoting | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if not 0 < timeout <= TIMEOUT_MAX:
+            raise ConfigError(f"timeout is a number of seconds above 0, got {timeout}")
+        if bool(access_key) != bool(secret_key):
+            raise ConfigError("access_key and secret_key belong together")
+        self._name_servers = tuple(name_server_list(namesrv))
+        """The one that is asked first in front; replaced as a whole, since other threads may be going through it."""
+        self.timeout = timeout
+        """Seconds for a whole call, however many servers it asks; may be changed between calls."""
+        self._clock = clock
+        self._address_map = dict(broker_address_map or {})
+        self._tls = tls
+        self._hooks = hooks
+        self._signer = Signer(access_key, secret_key) if access_key else None
+        self._remoting: Remoting | None = None if remoting is None else _AskTwice(remoting)
+        self._own: RemotingClient | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; a second call does nothing."""
+        self._closed = True
+        own, self._own = self._own, None
+        if own is not None:
+            self._remoting = None
+            await own.close()
+
+    def _connections(self) -> Remoting:
+        if self._closed:
+            raise ClientClosed("the admin client is closed")
+        if self._remoting is None:
+            from rocketcore.transport.client import RemotingClient
+
+            self._own = RemotingClient(
+                tls=self._tls, hooks=self._hooks, signer=self._signer, address_map=self._address_map
+            )
+            self._remoting = _AskTwice(self._own)
+        return self._remoting
+
+    async def _pause(self, seconds: float) -> None:
+        import asyncio
+
+        await asyncio.sleep(seconds)
+
+    async def _at_once(self, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T | RocketError]:
+        import asyncio
+
+        async def outcome(call: Callable[[], Awaitable[T]]) -> T | RocketError:
+            try:
+                return await call()
+            except RocketError as error:
+                return error
+
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(outcome(call)) for call in calls]
+        return [task.result() for task in running]
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self.timeout, self._clock)
+
+    async def _ask(self, question: Question[T], deadline: Deadline | None = None) -> T:
+        """Ask the name servers in turn until one answers; a refusal is an answer.
+
+        raises  what the last one failed with where none answers, in the words of all of them
+        """
+        deadline = deadline or self._deadline()
+        failures: list[TransportError] = []
+        addresses = self._name_servers
+        for attempt, address in enumerate(addresses):
+            share = deadline.remaining() / (len(addresses) - attempt)
+            try:
+                return await self._put(question, address, share)
+            except TransportError as error:
+                failures.append(error)
+                self._name_servers = (*(other for other in self._name_servers if other != address), address)
+        if len(failures) == 1:
+            raise failures[0]
+        raise type(failures[-1])("; ".join(map(str, failures))) from failures[-1]
+
+    async def _put(self, question: Question[T], address: str, timeout: float) -> T:
+        """Ask one server; an answer that cannot be read says whose it is."""
+        try:
+            return await question(self._connections(), address, timeout)
+        except DecodeError as error:
+            raise RemoteProtocolError(f"answer of {address}: {error}") from error
+
+    async def _each(
+        self, addresses: Iterable[str], question: Question[T], deadline: Deadline | None = None
+    ) -> dict[str, T | RocketError]:
+        """Ask servers side by side; return each one's answer or error."""
+        within = deadline or self._deadline()
+        asked = list(dict.fromkeys(addresses))
+
+        def call(address: str) -> Callable[[], Awaitable[T]]:
+            return lambda: self._put(question, address, within.remaining())
+
+        answers = await self._at_once([call(address) for address in asked])
+        return dict(zip(asked, answers, strict=True))
+
+    async def _all(self, addresses: Iterable[str], question: Question[T], deadline: Deadline) -> list[T]:
+        """Ask servers side by side; return their answers in this order, each server's once.
+
+        raises  the error of the first one that does not answer, or refuses
+        """
+        answers: list[T] = []
+        for answer in (await self._each(addresses, question, deadline)).values():
+            if isinstance(answer, RocketError):
+                raise answer
+            answers.append(answer)
+        return answers
+
+    async def _everywhere(
+        self,
+        question: Question[T],
+        what: str = "",
+        addresses: Iterable[str] | None = None,
+        deadline: Deadline | None = None,
+    ) -> dict[str, T]:
+        """Have every name server, or every server of ``addresses``, make a change.
+
+        what    the change in words, where it is no ``Request`` or has other ones
+        raises  PartlyDone where some did; where none did, the refusal of one, or else the failure of its connection
+        """
+        answers = await self._each(self._name_servers if addresses is None else addresses, question, deadline)
+        failed = {address: answer for address, answer in answers.items() if isinstance(answer, RocketError)}
+        successes = {address: answer for address, answer in answers.items() if not isinstance(answer, RocketError)}
+        if not failed:
+            return successes
+        refusal = next((error for error in failed.values() if not isinstance(error, TransportError)), None)
+        reason = refusal or next(iter(failed.values()))
+        if successes:
+            raise PartlyDone(what or getattr(question, "what", ""), successes, failed) from reason
+        raise reason
+
+    async def _views(self, deadline: Deadline) -> dict[str, ClusterInfo]:
+        """Return what each name server knows that answers within half of the time; raises where none does."""
+        half = Deadline(deadline.remaining() / 2, self._clock)
+        views = await self._each(self._name_servers, CLUSTER_INFO, half)
+        known = {address: view for address, view in views.items() if not isinstance(view, RocketError)}
+        if not known:
+            raise next(view for view in views.values() if isinstance(view, RocketError))
+        return known
+
+    async def _masters(self, deadline: Deadline) -> dict[str, str]:
+        """Return the masters by broker name, of all name servers: one that has just started does not know each yet."""
+        return masters_in((await self._views(deadline)).values())
+
+    async def _ask_masters(self, question: Question[T]) -> list[T]:
+        deadline = self._deadline()
+        masters = await self._masters(deadline)
+        return await self._all(masters.values(), question, deadline)
+
+    async def _change_masters(self, request: Request[None]) -> list[str]:
+        """Have every master make a change; return the names of the brokers."""
+        deadline = self._deadline()
+        masters = await self._masters(deadline)
+        await self._everywhere(request, addresses=masters.values(), deadline=deadline)
+        return list(masters)
+
+
+def masters_in(views: Iterable[ClusterInfo], cluster: str | None = None, broker: str | None = None) -> dict[str, str]:
+    """Return the addresses of masters by broker name; raises RouteNotFound without any.
+
+    It is a NoBrokerRegistered where it does not matter which one is asked for.
+    """
+    masters: dict[str, str] = {}
+    views = list(views)
+    for info in views:
+        names: Iterable[str] = info.broker_addr_table
+        if cluster is not None:
+            names = info.cluster_addr_table.get(cluster, [])
+        for name in names:
+            data = info.broker_addr_table.get(name)
+            if data is not None and MASTER_ID in data.broker_addrs and broker in (None, name):
+                masters.setdefault(name, data.broker_addrs[MASTER_ID])
+    if not any(info.broker_addr_table for info in views):
+        raise NoBrokerRegistered("no broker is registered")
+    if not masters:
+        raise no_broker(broker, cluster, " with a master")
+    return dict(sorted(masters.items()))
+
+
+def no_broker(broker: str | None, cluster: str | None, kind: str = "") -> RouteNotFound:
+    """Return the error where no such broker is registered."""
+    what = f"broker {broker!r}" if broker is not None else "broker"
+    where = f" in cluster {cluster!r}" if cluster is not None else ""
+    return RouteNotFound(f"no {what}{kind} is registered{where}")
