@@ -71,7 +71,10 @@ def test_set_up() -> None:
     assert " -m venv .venv\n" in planned.stdout, "where the second line finds what it needs"
     assert activate == [".", ".venv/bin/activate"]
     assert commands("make demo") == [["make", "demo"], ["make", "test"]]
-    assert all(line.split("  ")[0] in (ROOT / "rocketcore" / "demo.py").read_text() for line in example("A week of"))
+    title, *figures = example("A week of earthquakes").splitlines()
+    source = (ROOT / "rocketcore" / "demo.py").read_text()
+    for shown in (title, *(re.split(" {2,}", line)[1] for line in figures)):
+        assert f'"{shown}"' in source, shown
 
 
 def test_first_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
