@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from random import Random
 
-from rocketcore._fast import message
+from rocketcore._fast import record as record_kernel
 
 SEED = 5_500
 
@@ -53,7 +53,7 @@ def stored_messages(count: int, size: int) -> bytes:
     records = []
     position = 0
     for index, content in enumerate(bodies(count, size)):
-        record = message.encode_stored(
+        record = record_kernel.encode_stored(
             topic=b"TopicTest", queue_id=1, flag=0, queue_offset=index, physical_offset=position, sys_flag=0,
             born_timestamp=1700000000000 + index, born_host=host, store_timestamp=1700000000001 + index,
             store_host=host,

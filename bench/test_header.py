@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bench import data
-from rocketcore._fast import command, frame, header
+from rocketcore._fast import command
 from rocketcore._fast import properties as properties_kernel
 from tests.reference import header as reference
 from tests.reference import properties as reference_properties
@@ -27,27 +26,6 @@ RESPONSE = reference.Header(
 
 def encoded(form: str, count: int) -> bytes:
     return command.encode_frame(*COMMAND, b"hi", FORMS[form]) * count
-
-
-@pytest.mark.parametrize("count", [1, 32])
-@pytest.mark.parametrize("form", FORMS)
-def test_send_to_columns(benchmark: Any, form: str, count: int) -> None:
-    """A chunk of sends as a broker reads it: boundaries, fixed fields, typed fields."""
-    chunk = encoded(form, count)
-    rows, heads, out = (
-        np.zeros((count, columns), np.int64).data
-        for columns in (frame.FRAME_COLUMNS, frame.HEAD_COLUMNS, header.SEND_COLUMNS)
-    )
-    scratch = bytearray(4096)
-
-    def read() -> int:
-        found, _, _ = frame.read_frames(chunk, 0, rows, heads)
-        return header.scan_send(chunk, rows, heads, 0, found, out, scratch)
-
-    benchmark.group = f"send-columns-{form}-{count}"
-    benchmark.extra_info |= {"bytes": len(chunk), "headers": count}
-    assert benchmark(read) == count
-    assert out[0, header.SEND_STATUS] == 0
 
 
 @pytest.mark.parametrize("row", ["kernel", "reference", "library"])

@@ -1,7 +1,7 @@
 """Messages as users see them: what is sent, what is received, where it lies.
 
 Property names are those of RocketMQ's ``MessageConst``. Nothing here touches bytes of the wire or of the log: layouts
-are in ``rocketcore._fast.message`` and ``rocketcore.protocol.message``.
+are in ``rocketcore._fast.record`` and ``rocketcore.protocol.message``.
 """
 
 from __future__ import annotations

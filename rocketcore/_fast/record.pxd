@@ -1,16 +1,21 @@
 """The layout of a stored message and of property text, read and written inline by every kernel that meets them.
 
+The calls from Python are in record.pyx.
+
 layout    totalSize i32 · magic i32 · bodyCRC i32 · queueId i32 · flag i32 · queueOffset i64 · physicalOffset i64 ·
           sysFlag i32 · bornTimestamp i64 · bornHost 8 or 20 · storeTimestamp i64 · storeHost 8 or 20 ·
           reconsumeTimes i32 · preparedTransactionOffset i64 · body i32 + n · topic i8 or i16 + n · properties i16 + n
 property  name U+0001 value U+0002, the last U+0002 optional; a pair without name or value does not count
 checksum  the last property may be ``__CRC32#`` U+0001, ten digits, U+0002: the CRC-32 of the record before it, sign bit
           cleared, in decimal, the least significant digit first (enabledAppendPropCRC)
+limits    properties ≤ 32,767 bytes, the checksum counts; a topic above 127 bytes makes a V2 record; the CRC of the body
+          is without its sign bit
 RocketMQ  common/message/MessageDecoder.java, store/MessageExtEncoder.java, store/CommitLog.java
 """
 
-from libc.stdint cimport INT16_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp
 
 from rocketcore._fast.status cimport (
     BODY_PAST_RECORD,
@@ -72,9 +77,13 @@ cdef enum RecordSize:
     FIXED_SIZE = 91  # V1 with two IPv4 hosts, no body, topic or properties
     V6_EXTRA = 12
     TOPIC_MAX_V1 = 127
+    TOPIC_MAX = 32767
+    PROPERTIES_MAX = 32767
+
+cpdef enum:
+    CHECKSUM_SIZE = 20
 
 cdef enum Checksum:
-    CHECKSUM_SIZE = 20
     CHECKSUM_DIGITS = 10
     # Bytes of name and separators, ten in all, that make the end of the properties a checksum that was hit: one flipped
     # bit leaves nine. Among records with a checksum a few are enough, no other text has them there.
@@ -82,7 +91,7 @@ cdef enum Checksum:
     CHECKSUM_HIT_SEALED = 4
 
 # One row per stored message. BORN_HOST and STORE_HOST are positions, like the columns that end in _START.
-cdef enum:
+cpdef enum:
     POSITION
     TOTAL_SIZE
     MAGIC
@@ -327,14 +336,160 @@ cdef inline bint named(const rc_property* found, const char* name, int64_t lengt
     return found.name_length == length and memcmp(found.name, name, length) == 0
 
 
+cdef inline int64_t hash_of_tags(const rc_property* tags) noexcept nogil:
+    """What a consume queue keeps of a TAGS property: Java's hash of its value, sign-extended; 0 where value is NULL."""
+    return rc_java_hash_utf8(tags.value, tags.value_length) if tags.value != NULL else 0
+
+
 cdef inline int64_t find_tags_code(const uint8_t* properties, int64_t length) noexcept nogil:
-    """Java hash of the TAGS value, sign-extended; the last TAGS wins, 0 without one."""
+    """The hash of the TAGS of a property text; the last TAGS wins, 0 without one."""
     cdef rc_property_reader reader = rc_read_properties(properties, length)
-    cdef rc_property found
-    cdef const uint8_t* tags = NULL
-    cdef int64_t tags_length = 0
+    cdef rc_property found, tags
+    tags.value = NULL
     while rc_next_property(&reader, &found):
         if named(&found, b"TAGS", 4):
-            tags = found.value
-            tags_length = found.value_length
-    return rc_java_hash_utf8(tags, tags_length) if tags != NULL else 0
+            tags = found
+    return hash_of_tags(&tags)
+
+
+# What the records of one put have in common. The hosts' widths are in sys_flag already.
+cdef struct Fields:
+    const uint8_t* topic
+    int64_t topic_length
+    const uint8_t* born_host
+    const uint8_t* store_host
+    const uint8_t* extra  # property text that is added to that of every message
+    int64_t extra_length
+    int64_t store_timestamp
+    int64_t sys_flag
+    int64_t born_timestamp
+    int64_t prepared_offset
+    int32_t queue_id
+    int32_t reconsume_times
+    bint checksum
+
+
+# Property text that came with a message. ``kept`` is its length without checksums of records it was in before,
+# ``open_ended`` says that it lacks its last separator.
+cdef struct Properties:
+    const uint8_t* at
+    int64_t length
+    int64_t kept
+    bint open_ended
+
+
+cdef inline Fields shared_fields(
+    bytes topic, bytes born_host, bytes store_host, int64_t store_timestamp, int64_t sys_flag, bint checksum
+) except *:
+    """Fields without extra properties; those that are not given are 0. The arguments are pointed at.
+
+    raises  ValueError for a topic that does not fit, or hosts that are none
+    """
+    cdef Fields fields
+    cdef Py_ssize_t born_length = PyBytes_GET_SIZE(born_host), store_length = PyBytes_GET_SIZE(store_host)
+    if (born_length != 8 and born_length != 20) or (store_length != 8 and store_length != 20):
+        raise ValueError(f"hosts are address (4 or 16) and port (4), got {born_length} and {store_length} bytes")
+    fields.topic = <const uint8_t*>PyBytes_AS_STRING(topic)
+    fields.topic_length = PyBytes_GET_SIZE(topic)
+    if fields.topic_length > TOPIC_MAX:
+        raise ValueError(f"topic of {fields.topic_length} bytes, {<int>TOPIC_MAX} fit a record")
+    fields.born_host = <const uint8_t*>PyBytes_AS_STRING(born_host)
+    fields.store_host = <const uint8_t*>PyBytes_AS_STRING(store_host)
+    fields.extra = NULL
+    fields.extra_length = 0
+    fields.store_timestamp = store_timestamp
+    fields.sys_flag = sys_flag & ~<int64_t>(BORN_HOST_V6 | STORE_HOST_V6)
+    if born_length == 20:
+        fields.sys_flag |= BORN_HOST_V6
+    if store_length == 20:
+        fields.sys_flag |= STORE_HOST_V6
+    fields.born_timestamp = fields.prepared_offset = 0
+    fields.queue_id = fields.reconsume_times = 0
+    fields.checksum = checksum
+    return fields
+
+
+cdef inline Properties plain_properties(const uint8_t* at, int64_t length) noexcept nogil:
+    """Property text that is known to hold no checksum."""
+    return Properties(at, length, length, length != 0 and at[length - 1] != 2)
+
+
+cdef inline uint8_t* put_kept(
+    uint8_t* out, const uint8_t* at, int64_t length, int64_t* kept, bint* open_ended
+) noexcept nogil:
+    """Copy property text without its checksum pairs, or only measure what is kept if ``out`` is NULL."""
+    cdef const uint8_t* end = at + length
+    cdef const uint8_t* stop
+    cdef int64_t size
+    kept[0] = 0
+    open_ended[0] = False
+    while at < end:
+        stop = <const uint8_t*>memchr(at, 2, end - at)
+        size = end - at if stop == NULL else stop + 1 - at
+        if size < 9 or memcmp(at, b"__CRC32#\x01", 9) != 0:
+            if out != NULL:
+                out = rc_put_bytes(out, at, size)
+            kept[0] += size
+            open_ended[0] = stop == NULL
+        at += size
+    return out
+
+
+cdef inline Properties any_properties(const uint8_t* at, int64_t length) noexcept nogil:
+    """Property text that may hold a checksum: a message that is stored again, or that a client made up so."""
+    cdef Properties properties
+    properties.at = at
+    properties.length = length
+    put_kept(NULL, at, length, &properties.kept, &properties.open_ended)
+    return properties
+
+
+cdef inline int64_t joined_length(const Fields* fields, const Properties* properties) noexcept nogil:
+    """Bytes of the properties as stored: with ``fields.extra``, the checksum, and the separator before them."""
+    cdef int64_t added = fields.extra_length + (CHECKSUM_SIZE if fields.checksum else 0)
+    return properties.kept + added + (added != 0 and properties.open_ended)
+
+
+cdef inline uint8_t* write_record(
+    uint8_t* at, const Fields* fields, int64_t size, int32_t flag, int64_t queue_offset, int64_t physical_offset,
+    const uint8_t* body, int64_t body_length, const Properties* properties,
+) noexcept nogil:
+    """Write one record of ``size`` bytes, with ``fields.extra`` and the checksum behind the properties it came with.
+
+    The caller made room for it.
+    """
+    cdef uint8_t* record = at
+    cdef int64_t kept
+    cdef bint open_ended
+    at = rc_put_32(at, <uint32_t>size)
+    at = rc_put_32(at, <uint32_t>(MAGIC_V2 if fields.topic_length > TOPIC_MAX_V1 else MAGIC_V1))
+    at = rc_put_32(at, body_crc(body, body_length))
+    at = rc_put_32(at, <uint32_t>fields.queue_id)
+    at = rc_put_32(at, <uint32_t>flag)
+    at = rc_put_64(at, <uint64_t>queue_offset)
+    at = rc_put_64(at, <uint64_t>physical_offset)
+    at = rc_put_32(at, <uint32_t>fields.sys_flag)
+    at = rc_put_64(at, <uint64_t>fields.born_timestamp)
+    at = rc_put_bytes(at, fields.born_host, host_size(fields.sys_flag, BORN_HOST_V6))
+    at = rc_put_64(at, <uint64_t>fields.store_timestamp)
+    at = rc_put_bytes(at, fields.store_host, host_size(fields.sys_flag, STORE_HOST_V6))
+    at = rc_put_32(at, <uint32_t>fields.reconsume_times)
+    at = rc_put_64(at, <uint64_t>fields.prepared_offset)
+    at = rc_put_32(at, <uint32_t>body_length)
+    at = rc_put_bytes(at, body, body_length)
+    if fields.topic_length > TOPIC_MAX_V1:
+        at = rc_put_16(at, <uint16_t>fields.topic_length)
+    else:
+        at = rc_put_u8(at, <uint8_t>fields.topic_length)
+    at = rc_put_bytes(at, fields.topic, fields.topic_length)
+    at = rc_put_16(at, <uint16_t>joined_length(fields, properties))
+    if properties.kept == properties.length:
+        at = rc_put_bytes(at, properties.at, properties.length)
+    else:
+        at = put_kept(at, properties.at, properties.length, &kept, &open_ended)
+    if properties.open_ended and (fields.extra_length or fields.checksum):
+        at = rc_put_u8(at, 2)
+    at = rc_put_bytes(at, fields.extra, fields.extra_length)
+    if fields.checksum:
+        at = put_checksum(at, rc_crc32(record, at - record, 0) & 0x7FFFFFFF)
+    return at

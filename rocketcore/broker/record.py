@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rocketcore._fast import message as kernel
+from rocketcore._fast import record as kernel
+from rocketcore._fast.message_id import offset_msg_id
 from rocketcore.broker.store import StoredMessage
 from rocketcore.codes import MessageSysFlag
 from rocketcore.table import Table
@@ -27,14 +28,14 @@ class StoredRecord(NamedTuple):
     @property
     def msg_id(self) -> str:
         """The offset message id."""
-        return kernel.offset_msg_id(self.store_host, self.physical_offset).decode()
+        return offset_msg_id(self.store_host, self.physical_offset).decode()
 
 
 class RecordReader:
     """Reads records that lie back to back; its table serves one ``read`` at a time."""
 
     def __init__(self, capacity: int) -> None:
-        self._table = Table(capacity, kernel.COLUMNS)
+        self._table = Table(capacity, kernel.STORED_COLUMNS)
 
     def read(self, data: bytes) -> Iterator[StoredRecord]:
         """Yield the records of ``data``, at most as many as the capacity; raises DecodeError at the first bad one."""

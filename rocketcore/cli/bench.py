@@ -362,9 +362,10 @@ def _time_calls(function: Callable[[], object], seconds: float) -> array[float]:
 
 def _codec_cases(size: int, batch: int) -> Iterator[tuple[str, int, Callable[[], object]]]:
     """Yield name, messages of one operation, and the operation."""
-    from rocketcore._fast import message as message_kernel
+    from rocketcore._fast.batch import encode_batch
     from rocketcore._fast.crc32 import crc32
     from rocketcore._fast.properties import encode_properties
+    from rocketcore._fast.record import encode_stored
     from rocketcore.codes import RequestCode, SerializeType
     from rocketcore.protocol.command import RemotingCommand
     from rocketcore.protocol.frame import FrameDecoder
@@ -376,7 +377,7 @@ def _codec_cases(size: int, batch: int) -> Iterator[tuple[str, int, Callable[[],
     host = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
     properties = encode_properties({"UNIQ_KEY": "C000020226A2C57D72296718981E0000", "TAGS": "bench", "KEYS": "key"})
     stored = b"".join(
-        message_kernel.encode_stored(
+        encode_stored(
             topic=b"bench", queue_id=0, flag=0, queue_offset=i, physical_offset=i * size, sys_flag=0,
             born_timestamp=1_700_000_000_000, born_host=host, store_timestamp=1_700_000_000_000, store_host=host,
             reconsume_times=0, prepared_offset=0, body=body, properties=properties,
@@ -390,7 +391,7 @@ def _codec_cases(size: int, batch: int) -> Iterator[tuple[str, int, Callable[[],
     )  # fmt: skip
     yield f"crc-32 of {size} bytes", 1, lambda: crc32(body)
     yield f"decode {batch} stored messages", batch, lambda: decode_messages(stored, "broker-a")
-    yield f"encode a batch of {batch}", batch, lambda: message_kernel.encode_batch([body] * batch, [properties] * batch)
+    yield f"encode a batch of {batch}", batch, lambda: encode_batch([body] * batch, [properties] * batch)
     for kind in SerializeType:
         request = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header, body, serialize_type=kind)
         frame = request.encode()

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy
 import numpy.typing
 
-from rocketcore._fast.message import COLUMNS, QUEUE_OFFSET, STORE_TIMESTAMP, scan_stored
+from rocketcore._fast.record import QUEUE_OFFSET, STORE_TIMESTAMP, STORED_COLUMNS, scan_stored
 from rocketcore.client import api
 from rocketcore.client.api import PullStatus
 from rocketcore.client.instance import ClientInstance
@@ -131,6 +131,6 @@ def offsets_of(body: bytes, most: int) -> list[int]:
 
 
 def _scanned(body: bytes, most: int) -> numpy.typing.NDArray[numpy.int64]:
-    rows = numpy.zeros((most, COLUMNS), dtype=numpy.int64)
+    rows = numpy.zeros((most, STORED_COLUMNS), dtype=numpy.int64)
     count, _ = scan_stored(body, 0, len(body), rows)
     return rows[:count]

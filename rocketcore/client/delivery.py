@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rocketcore._fast.message import encode_batch
+from rocketcore._fast.batch import encode_batch
 from rocketcore.client.attempts import Attempts
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.future import Batch

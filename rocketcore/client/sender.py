@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final, Unpack, overload
 
-from rocketcore._fast.message import encode_batch
+from rocketcore._fast.batch import encode_batch
 from rocketcore.client.api import SEND_STATUSES
 from rocketcore.client.attempts import Attempts
 from rocketcore.client.config import ProducerConfig

@@ -1,6 +1,6 @@
 """Stored messages as a consumer gets them, and the property text of what a producer sends.
 
-The layouts are in ``rocketcore._fast.message``; this module makes ``ReceivedMessage`` objects of its rows.
+The layouts are in ``rocketcore._fast.record``; this module makes ``ReceivedMessage`` objects of its rows.
 
 RocketMQ: ``MessageDecoder``.
 """
@@ -13,7 +13,18 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from rocketcore._fast import message as kernel
+from rocketcore._fast import message_id
+from rocketcore._fast import record as kernel
+from rocketcore._fast.batch import (
+    BATCH_BODY_LENGTH,
+    BATCH_BODY_START,
+    BATCH_COLUMNS,
+    BATCH_FLAG,
+    BATCH_PROPERTIES_LENGTH,
+    BATCH_PROPERTIES_START,
+    ELEMENT_FIXED_SIZE,
+    scan_batch,
+)
 from rocketcore._fast.properties import decode_properties, decode_text
 from rocketcore.addresses import host_text
 from rocketcore.codes import MAX_MESSAGE_BYTES, RETRY_TOPIC_PREFIX, MessageSysFlag
@@ -25,15 +36,13 @@ from rocketcore.table import Table
 __all__ = ["decode_message", "decode_messages"]
 
 _ROWS: Final = 64
-_COLUMNS: Final = kernel.COLUMNS
+_COLUMNS: Final = kernel.STORED_COLUMNS
 _COMPRESSED: Final = int(MessageSysFlag.COMPRESSED)
 _BORN_HOST_V6: Final = int(MessageSysFlag.BORN_HOST_V6)
 _STORE_HOST_V6: Final = int(MessageSysFlag.STORE_HOST_V6)
 _INNER_BATCH: Final = int(MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP)
 _OPENED: Final = _COMPRESSED | _INNER_BATCH
 """Bits of a message whose body is not simply there."""
-_BATCH_ELEMENT_BYTES: Final = 22
-"""Shortest element of a batch."""
 
 
 def decode_messages(
@@ -162,7 +171,7 @@ def _received(data: bytes, row: list[int], broker_name: str) -> ReceivedMessage:
     if stored_topic.startswith(RETRY_TOPIC_PREFIX):
         topic = properties.get(RETRY_TOPIC, stored_topic)
     host = data[store_host : store_host + (20 if sys_flag & _STORE_HOST_V6 else 8)]
-    offset_msg_id = kernel.offset_msg_id(host, physical_offset).decode()
+    offset_msg_id = message_id.offset_msg_id(host, physical_offset).decode()
     return ReceivedMessage(
         topic,
         data[body_start : body_start + body_length],
@@ -209,21 +218,21 @@ def _decompressed(message: ReceivedMessage, max_body_bytes: int) -> ReceivedMess
 def _unwrapped(outer: ReceivedMessage) -> list[ReceivedMessage]:
     """Take an inner batch apart [5.x]: elements at consecutive queue offsets, all else is the outer message's."""
     body = outer.body
-    capacity = max(1, len(body) // _BATCH_ELEMENT_BYTES)
-    rows = Table(capacity, kernel.BATCH_COLUMNS).view
+    capacity = max(1, len(body) // ELEMENT_FIXED_SIZE)
+    rows = Table(capacity, BATCH_COLUMNS).view
     messages = []
-    for index in range(kernel.scan_batch(body, 0, len(body), rows)):
-        start = rows[index, kernel.BATCH_BODY_START]
-        text_start = rows[index, kernel.BATCH_PROPERTIES_START]
-        properties = decode_properties(body[text_start : text_start + rows[index, kernel.BATCH_PROPERTIES_LENGTH]])
+    for index in range(scan_batch(body, 0, len(body), rows)):
+        start = rows[index, BATCH_BODY_START]
+        text_start = rows[index, BATCH_PROPERTIES_START]
+        properties = decode_properties(body[text_start : text_start + rows[index, BATCH_PROPERTIES_LENGTH]])
         messages.append(
             replace(
                 outer,
-                body=body[start : start + rows[index, kernel.BATCH_BODY_LENGTH]],
+                body=body[start : start + rows[index, BATCH_BODY_LENGTH]],
                 offset=outer.offset + index,
                 msg_id=properties.get(UNIQ_KEY, outer.offset_msg_id),
                 properties=properties,
-                flag=rows[index, kernel.BATCH_FLAG],
+                flag=rows[index, BATCH_FLAG],
             )
         )
     return messages

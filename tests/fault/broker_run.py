@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
-from rocketcore._fast.message import encode_batch
+from rocketcore._fast.batch import encode_batch
 from rocketcore._fast.properties import encode_properties
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from rocketcore._fast.message import encode_batch
+from rocketcore._fast.batch import encode_batch
 from rocketcore._fast.properties import encode_properties
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore._fast.message import encode_batch
+from rocketcore._fast.batch import encode_batch
 from rocketcore._fast.properties import decode_properties
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rocketcore._fast import arrow_in, arrow_out
 from rocketcore.errors import DecodeError, MessageIllegal
-from tests.property.test_message import DAMAGE, MESSAGES, PAIR, damaged, same_fault
+from tests.property.test_record import DAMAGE, MESSAGES, PAIR, damaged, same_fault
 from tests.reference import batch as reference_batch
 from tests.reference import columns as reference
 from tests.reference import message as reference_message

@@ -9,9 +9,10 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rocketcore._fast import commit_log, consume_queue, message
+from rocketcore._fast import commit_log, consume_queue
+from rocketcore._fast import record as record_kernel
 from rocketcore.errors import DecodeError
-from tests.property.test_message import DAMAGE, MESSAGES, damaged
+from tests.property.test_record import DAMAGE, MESSAGES, damaged
 from tests.reference import commit_log as reference
 from tests.reference import message as reference_message
 from tests.reference.message import Stored, encode
@@ -90,7 +91,7 @@ def test_every_flipped_bit_of_a_record_with_a_checksum_is_found(item: Stored, te
     first = reference_message.put(item, checksum=True) if before else b""
     record = reference_message.put(replace(item, physical_offset=len(first)), checksum=True)
     rows = np.zeros((2, commit_log.COLUMNS), np.int64)
-    scanned = np.zeros((2, message.COLUMNS), np.int64)
+    scanned = np.zeros((2, record_kernel.STORED_COLUMNS), np.int64)
     unit = np.array([[len(first), len(record), 0]], np.int64)
     log = bytearray(first + record)
     assert commit_log.walk(log, 0, len(log), 0, rows)[0] == 1 + before
@@ -100,7 +101,7 @@ def test_every_flipped_bit_of_a_record_with_a_checksum_is_found(item: Stored, te
         assert commit_log.walk(log, 0, len(log), 0, rows)[0] == before
         assert commit_log.gather(unit, 0, 1, log, 0, 3, 7) == (b"", 0)
         with contextlib.suppress(DecodeError):
-            message.scan_stored(log, len(first), len(log), scanned, whole=True)
+            record_kernel.scan_stored(log, len(first), len(log), scanned, whole=True)
             raise AssertionError(f"bit {place} flipped and not found")
         log[place // 8] ^= 1 << place % 8
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rocketcore._fast.message import encode_batch
+from rocketcore._fast.batch import encode_batch
 from rocketcore._fast.properties import decode_properties
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig

@@ -1,8 +1,9 @@
 """Sends: 10, 310, 320 (Java: ``SendMessageProcessor``, 5.5.0).
 
-Two ways lead into the store. Chunks of ordinary 310 requests go through kernels, a run of requests at a time. Whatever
-is unusual (a new topic, a delay, a retry, a batch, an odd header) takes the general way, one request at a time, which
-holds all the rules. Both answer when the store says that the messages are durable.
+The fast path takes many 310 requests of a chunk at once, through kernels: those that ask for nothing but to be stored
+in a topic that is there. The slow path takes one request and does what it asks for (a new topic, a delay, a retry, a
+batch). What a message asks for is decided in one place for both, ``_fast/sends.pyx``. Both answer when the store says
+that the messages are durable.
 """
 
 from __future__ import annotations
@@ -10,7 +11,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import NamedTuple
 
-from rocketcore._fast.header import (
+from rocketcore._fast.message_id import offset_msg_id
+from rocketcore._fast.properties import decode_properties, encode_properties
+from rocketcore._fast.sends import (
+    ASKS_INNER_BATCH,
+    ASKS_KEY,
+    ASKS_NO_WAIT,
+    ASKS_POP_CHECKPOINT,
+    ASKS_TIMER,
+    ASKS_TRANSACTION,
+    RESULT_COLUMNS,
+    RESULT_POSITION,
+    RESULT_QUEUE_OFFSET,
+    RESULT_SIZE,
+    RESULT_UNIQ_KEY_LENGTH,
+    RESULT_UNIQ_KEY_START,
+    RESULT_WAIT,
     SEND_COLUMNS,
     SEND_FLAG_BITS,
     SEND_OPAQUE,
@@ -19,47 +35,35 @@ from rocketcore._fast.header import (
     SEND_STATUS,
     SEND_TOPIC_LENGTH,
     SEND_TOPIC_START,
+    asked_by,
+    examine,
     scan_send,
 )
-from rocketcore._fast.message import (
-    RESULT_COLUMNS,
-    RESULT_POSITION,
-    RESULT_QUEUE_OFFSET,
-    RESULT_SIZE,
-    RESULT_UNIQ_KEY_LENGTH,
-    RESULT_UNIQ_KEY_START,
-    RESULT_WAIT,
-    offset_msg_id,
-    waits_for_flush,
-)
-from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.hosts import born_host
 from rocketcore.broker.processors.acknowledge import Acknowledger, SendReply
+from rocketcore.broker.processors.send_back import make_dead_letter, retry_limit
 from rocketcore.broker.services.delay import schedule
 from rocketcore.broker.state.topic_config import check_topic_name
 from rocketcore.broker.store import PutResult, PutStatus, StoredMessage
 from rocketcore.codes import (
-    DLQ_TOPIC_PREFIX,
     FRAME_MAX_BYTES,
     OVERLOAD,
     RETRY_TOPIC_PREFIX,
     SEND_FORBIDDEN_TOPICS,
     TIMER_TOPIC,
     TOPIC_MAX_LENGTH,
-    TRANSACTION_MASK,
     MessageSysFlag,
     Permission,
     RemotingFlag,
     RequestCode,
     ResponseCode,
     TopicSysFlag,
-    Version,
 )
 from rocketcore.errors import BrokerError
 from rocketcore.ids import new_uniq_key
-from rocketcore.message import CLUSTER, DELAY, MSG_REGION, TRACE_ON, TRANSACTION_PREPARED, UNIQ_KEY
+from rocketcore.message import CLUSTER, DELAY, MSG_REGION, TRACE_ON, UNIQ_KEY
 from rocketcore.protocol.bodies.topic import TopicConfig, TopicFilterType
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import Chunk
@@ -71,9 +75,6 @@ from rocketcore.transport.routes import Right, Route
 SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 Reply = RemotingCommand | None
 
-_TIMER_PROPERTIES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-_POP_CHECKPOINT = "POP_CK"
-_INNER_NUM = "INNER_NUM"
 _NO_DELAY = "-1"
 _PUT_CODES = {
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
@@ -128,12 +129,7 @@ class SendProcessor:
 
     def send_chunk(self, channel: Channel, chunk: Chunk, first: int, last: int) -> None:
         """Handle a run of SEND_MESSAGE_V2 requests; the answers follow when the messages are durable."""
-        context = self._context
-        if (
-            not context.is_writable
-            or context.config.start_accept_send_request_time_stamp
-            or self._acknowledger.pending_bytes(channel) > context.config.max_pending_connection_bytes
-        ):
+        if not self._context.is_writable or self._refusal(channel) is not None:
             for index in range(first, last):
                 channel.serve(chunk.command(index))
             return
@@ -171,12 +167,11 @@ class SendProcessor:
         if (
             topic is None
             or topic.topic_filter_type is TopicFilterType.MULTI_TAG
-            or topic.topic_name in SEND_FORBIDDEN_TOPICS
-            or topic.topic_name == TIMER_TOPIC
+            or _is_forbidden(topic.topic_name)
             or topic.topic_name.startswith(RETRY_TOPIC_PREFIX)
         ):
             return None
-        target = self._targets[name] = _Target(topic.topic_name, max(topic.write_queue_nums, topic.read_queue_nums))
+        target = self._targets[name] = _Target(topic.topic_name, _queue_count(topic))
         return target
 
     def _store_run(self, channel: Channel, data: bytes, first: int, last: int, target: _Target) -> int:
@@ -248,7 +243,7 @@ class SendProcessor:
         try:
             self._check_broker(channel, header.topic)
             check_topic_name(header.topic)
-            if header.topic in SEND_FORBIDDEN_TOPICS or header.topic == TIMER_TOPIC:
+            if _is_forbidden(header.topic):
                 raise BrokerError.of(
                     ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden."
                 )
@@ -268,13 +263,21 @@ class SendProcessor:
         except BrokerError as error:
             return self._acknowledger.refusal(request, error.code, error.remark)
 
-    def _check_broker(self, channel: Channel, topic_name: str) -> None:
+    def _refusal(self, channel: Channel) -> BrokerError | None:
+        """Why nothing is taken from a connection at the moment, whatever its topic."""
         context = self._context
         starts_at = context.config.start_accept_send_request_time_stamp
         if starts_at and context.clock.time_millis() < starts_at:
-            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {starts_at}")
+            return BrokerError.of(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {starts_at}")
         if self._acknowledger.pending_bytes(channel) > context.config.max_pending_connection_bytes:
-            raise BrokerError.of(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+            return BrokerError.of(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+        return None
+
+    def _check_broker(self, channel: Channel, topic_name: str) -> None:
+        refusal = self._refusal(channel)
+        if refusal is not None:
+            raise refusal
+        context = self._context
         if not context.is_writable:
             topic = context.topics.find(topic_name)
             if topic is not None and topic.order:
@@ -306,13 +309,13 @@ class SendProcessor:
             sys_flag |= MessageSysFlag.MULTI_TAGS
         # Half of a surrogate pair, which JSON can carry and UTF-8 cannot, becomes "?" as in Java.
         text = (header.properties or "").encode(errors="replace")
-        properties = decode_properties(text)
-        if properties.get(TRANSACTION_PREPARED) == "true" or sys_flag & TRANSACTION_MASK:
+        asks = examine(text, sys_flag, self._extra_properties())
+        if asks & ASKS_TRANSACTION:
             raise BrokerError.of(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._context.address}] sending transaction message is forbidden",
             )
-        if _INNER_NUM in properties or sys_flag & MessageSysFlag.INNER_BATCH:
+        if asks & ASKS_INNER_BATCH:
             # Consumers count the elements of such a message as messages of the queue, which has none of them.
             raise BrokerError.of(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
         message = StoredMessage(
@@ -325,10 +328,11 @@ class SendProcessor:
             born_host=born_host(channel),
             reconsume_times=header.reconsume_times or 0,
         )
+        properties = decode_properties(text)
         if header.batch:
             result = self._put_batch(message, properties)
         else:
-            result = self._put_single(request, header, message, properties)
+            result = self._put_single(request, header, message, properties, asks)
         if result.status is not PutStatus.PUT_OK:
             self._context.stats.totals.put_failures += 1
             raise self._put_error(result)
@@ -343,15 +347,13 @@ class SendProcessor:
             None if unique is None else unique.encode(),
         )
         replies = () if request.is_oneway else (reply,)
-        waiting, at_once = (replies, ()) if waits_for_flush(text) else ((), replies)
+        waiting, at_once = ((), replies) if asks & ASKS_NO_WAIT else (replies, ())
         self._acknowledge(channel, result.end_offset, result.size, waiting, at_once)
         return None
 
     def _queue_id(self, channel: Channel, header: SendHeader, topic: TopicConfig) -> int:
         any_queue = header.queue_id < 0
-        if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums) or (
-            any_queue and topic.write_queue_nums <= 0
-        ):
+        if header.queue_id >= _queue_count(topic) or (any_queue and topic.write_queue_nums <= 0):
             perm = "".join(
                 letter if topic.perm & bit else "-"
                 for letter, bit in (("R", Permission.READ), ("W", Permission.WRITE), ("X", Permission.INHERIT))
@@ -385,22 +387,26 @@ class SendProcessor:
         return self._context.store.put_batch(message)
 
     def _put_single(
-        self, request: RemotingCommand, header: SendHeader, message: StoredMessage, properties: dict[str, str]
+        self,
+        request: RemotingCommand,
+        header: SendHeader,
+        message: StoredMessage,
+        properties: dict[str, str],
+        asks: int,
     ) -> PutResult:
         if not request.body:
             raise BrokerError.of(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
         if message.topic.startswith(RETRY_TOPIC_PREFIX):
             self._check_retry(request, header, message, properties)
         level = _level(properties)
-        if level > 0:
-            for name in _TIMER_PROPERTIES:
-                properties.pop(name, None)
-        elif any(name in properties for name in _TIMER_PROPERTIES):
+        if asks & ASKS_TIMER and level <= 0:
             raise BrokerError.of(
                 ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
             )
-        properties.pop(_POP_CHECKPOINT, None)
-        if UNIQ_KEY not in properties:
+        dropped = asks & (ASKS_TIMER | ASKS_POP_CHECKPOINT)
+        for name in [name for name in properties if asked_by(name) & dropped]:
+            del properties[name]
+        if asks & ASKS_KEY:
             properties[UNIQ_KEY] = new_uniq_key()
         properties.update(_broker_properties(self._context.config))
         message.properties = encode_properties(properties)
@@ -418,14 +424,9 @@ class SendProcessor:
             raise BrokerError.of(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name} {FAQ}"
             )
-        limit = group.retry_max_times
-        if header.max_reconsume_times is not None and request.version >= Version.V3_4_9:
-            limit = header.max_reconsume_times
-        if message.reconsume_times <= limit and not self._context.locks.is_locked(name):
+        if message.reconsume_times <= retry_limit(group, header, request) and not self._context.locks.is_locked(name):
             return
-        message.topic = DLQ_TOPIC_PREFIX + name
-        message.queue_id = 0
-        self._context.topics.ensure(message.topic, 1)
+        make_dead_letter(self._context, message, name)
         properties[DELAY] = _NO_DELAY
 
     def _put_error(self, result: PutResult) -> BrokerError:
@@ -447,6 +448,16 @@ def _broker_properties(config: BrokerConfig) -> dict[str, str]:
         MSG_REGION: config.region_id,
         TRACE_ON: "true" if config.trace_on else "false",
     }
+
+
+def _is_forbidden(topic_name: str) -> bool:
+    """Whether a topic takes messages from the broker alone."""
+    return topic_name in SEND_FORBIDDEN_TOPICS or topic_name == TIMER_TOPIC
+
+
+def _queue_count(topic: TopicConfig) -> int:
+    """How many queues a sender may name."""
+    return max(topic.write_queue_nums, topic.read_queue_nums)
 
 
 def _level(properties: dict[str, str]) -> int:

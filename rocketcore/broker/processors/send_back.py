@@ -17,11 +17,33 @@ from rocketcore.errors import BrokerError
 from rocketcore.message import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader
+from rocketcore.protocol.headers.message import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
 
 _FIRST_RETRY_LEVEL = 3
+
+
+def retry_limit(
+    group: SubscriptionGroupConfig,
+    header: ConsumerSendMsgBackRequestHeader | SendMessageRequestHeader | SendMessageRequestHeaderV2,
+    request: RemotingCommand,
+) -> int:
+    """How often a message comes again before it is a dead letter: what its consumer says, if it is not too old to."""
+    if header.max_reconsume_times is not None and request.version >= Version.V3_4_9:
+        return header.max_reconsume_times
+    return group.retry_max_times
+
+
+def make_dead_letter(context: BrokerContext, message: StoredMessage, group_name: str) -> None:
+    """Address a message to the dead letters of a group."""
+    message.topic = DLQ_TOPIC_PREFIX + group_name
+    message.queue_id = 0
+    context.topics.ensure(message.topic, 1)
 
 
 class SendBackProcessor:
@@ -72,14 +94,9 @@ class SendBackProcessor:
         properties: dict[str, str],
     ) -> None:
         context = self._context
-        limit = group.retry_max_times
-        if header.max_reconsume_times is not None and request.version >= Version.V3_4_9:
-            limit = header.max_reconsume_times
         properties.setdefault(RETRY_TOPIC, message.topic)
-        if message.reconsume_times - 1 >= limit or header.delay_level < 0:
-            message.topic = DLQ_TOPIC_PREFIX + group.group_name
-            message.queue_id = 0
-            context.topics.ensure(message.topic, 1)
+        if message.reconsume_times > retry_limit(group, header, request) or header.delay_level < 0:
+            make_dead_letter(context, message, group.group_name)
             properties[DELAY] = "0"
             message.properties = encode_properties(properties)
         else:

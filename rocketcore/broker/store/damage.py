@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rocketcore._fast.commit_log import COLUMNS, FILLER, FILLER_SIZE, FULL, encode_filler, walk
-from rocketcore._fast.message import CHECKSUM_SIZE, encode_stored, stored_size
+from rocketcore._fast.record import CHECKSUM_SIZE, encode_stored, stored_size
 from rocketcore.broker.store.segment_file import REPLACE, FileSystem, Segment, segment_name
 from rocketcore.errors import StoreCorrupted
 from rocketcore.table import Table

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from array import array
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from rocketcore._fast import message as kernel
+from rocketcore._fast import batch as batch_kernel
+from rocketcore._fast import record as kernel
+from rocketcore._fast import sends
 from rocketcore._fast.consume_queue import UNIT_SIZE, is_queued, put_units
-from rocketcore._fast.header import SEND_BODY_LENGTH, SEND_PROPERTIES_LENGTH, SEND_QUEUE_ID
+from rocketcore._fast.message_id import offset_msg_id, offset_msg_ids
 from rocketcore._fast.properties import decode_properties
 from rocketcore.broker.store.checkpoint import RunMark
 from rocketcore.broker.store.commit_log import CommitLog
@@ -99,8 +100,8 @@ class MessageStore:
         self._run_mark = config.root / "abort"
         self._refusal = "the store is not started"
         self._queue_disk_full = ""
-        self._results = Table(BATCH_ROWS, kernel.RESULT_COLUMNS)
-        self._elements = Table(BATCH_ROWS, kernel.BATCH_COLUMNS)
+        self._results = Table(BATCH_ROWS, batch_kernel.PUT_COLUMNS)
+        self._elements = Table(BATCH_ROWS, batch_kernel.BATCH_COLUMNS)
         self.recovery = Recovery()
 
     # ------------------------------------------------------------------ life
@@ -229,7 +230,7 @@ class MessageStore:
             size,
             now,
             physical_offset + size,
-            kernel.offset_msg_id(self.store_host, physical_offset),
+            offset_msg_id(self.store_host, physical_offset),
             1,
         )
 
@@ -240,10 +241,10 @@ class MessageStore:
                 return delivery_time(store_timestamp, int(level), self._levels)
         return kernel.tags_code(message.properties)
 
-    def put_batch(self, message: StoredMessage, extra_properties: bytes = b"") -> PutResult:
+    def put_batch(self, message: StoredMessage) -> PutResult:
         """Append a client batch, the elements in ``message.body``, as messages with consecutive queue offsets.
 
-        ``message.properties`` is ignored: elements bring their own. ``extra_properties`` is appended to each.
+        ``message.properties`` is ignored: elements bring their own.
         raises  DecodeError when the body is no batch
         """
         topic = message.topic.encode()
@@ -254,15 +255,14 @@ class MessageStore:
         if message.sys_flag & TRANSACTION_MASK:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="a batch takes no part in a transaction")
         elements, results = self._elements, self._results
-        count = kernel.scan_batch(body, 0, len(body), elements.view)
+        count = batch_kernel.scan_batch(body, 0, len(body), elements.view)
         if count > BATCH_ROWS:
-            elements, results = Table(count, kernel.BATCH_COLUMNS), Table(count, kernel.RESULT_COLUMNS)
-            kernel.scan_batch(body, 0, len(body), elements.view)
-        added = len(extra_properties) + self._added_bytes
-        longest = max(elements.column(kernel.BATCH_PROPERTIES_LENGTH, count), default=0) + added
+            elements, results = Table(count, batch_kernel.BATCH_COLUMNS), Table(count, batch_kernel.PUT_COLUMNS)
+            batch_kernel.scan_batch(body, 0, len(body), elements.view)
+        longest = max(elements.column(batch_kernel.BATCH_PROPERTIES_LENGTH, count), default=0) + self._added_bytes
         if longest > PROPERTIES_MAX_BYTES:
             return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=_properties_reason(longest))
-        overhead = kernel.stored_size(len(topic), 0, added, HOSTS_V6)
+        overhead = kernel.stored_size(len(topic), 0, self._added_bytes, HOSTS_V6)
         log = self._log
         if len(body) + count * overhead + 8 > self.config.mapped_file_size_commit_log:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="the batch does not fit a commit log file")
@@ -276,12 +276,12 @@ class MessageStore:
         next_offsets = queues.next_offsets
         queue_offset = int(next_offsets[queue_id])
         now = self._committer.next_timestamp()
-        start, base = log.end_offset, log.base
-        written = kernel.put_batch(
+        start = log.end_offset
+        written = batch_kernel.put_batch(
             log.buffer,
             log.position,
             log.limit,
-            base,
+            log.base,
             body,
             elements.view,
             count,
@@ -294,19 +294,18 @@ class MessageStore:
             store_timestamp=now,
             store_host=self.store_host,
             reconsume_times=message.reconsume_times,
-            extra_properties=extra_properties,
             results=results.view,
             checksum=self._checksum,
         )
         log.position += written
         next_offsets[queue_id] = queue_offset + count
-        offsets = array("q", [base + position for position in results.column(kernel.RESULT_POSITION, count)])
-        tags_codes = results.column(kernel.RESULT_TAGS_CODE, count)
+        offsets = results.column(batch_kernel.PUT_PHYSICAL_OFFSET, count)
+        tags_codes = results.column(batch_kernel.PUT_TAGS_CODE, count)
         units = bytearray(UNIT_SIZE * count)
-        put_units(units, 0, offsets, results.column(kernel.RESULT_SIZE, count), tags_codes)
+        put_units(units, 0, offsets, results.column(batch_kernel.PUT_SIZE, count), tags_codes)
         self._committer.entries.append(Batch(queues.queue(queue_id), queue_offset, units, set(tags_codes)))
         self._committer.schedule()
-        msg_ids = kernel.offset_msg_ids(self.store_host, offsets)
+        msg_ids = offset_msg_ids(self.store_host, offsets)
         return PutResult(PutStatus.PUT_OK, start, queue_offset, written, now, start + written, msg_ids, count)
 
     def put_rows(
@@ -325,21 +324,19 @@ class MessageStore:
     ) -> PutRows:
         """Append the messages of send requests ``first`` to ``last`` - 1, as far as they are plain and of this topic.
 
-        data, scratch, send_rows   as ``_fast.header.scan_send`` filled them
-        results                    int64[n, RESULT_COLUMNS]: row i belongs to send row i (``_fast.message.put_records``)
+        data, scratch, send_rows   as ``_fast.sends.scan_send`` filled them
+        results                    int64[n, RESULT_COLUMNS]: row i belongs to send row i (``_fast.sends.put_records``)
         queue_count                a row with this queue id or a higher one is for the caller
         """
         log = self._log
         now = self._committer.next_timestamp()
-        if self._refusal or self._queue_disk_full:
-            return PutRows(PutStatus.SERVICE_NOT_AVAILABLE, 0, log.base, now, log.end_offset, self.refusal)
-        if self._is_busy():
-            return PutRows(PutStatus.OS_PAGE_CACHE_BUSY, 0, log.base, now, log.end_offset, _BUSY)
+        if self._refusal or self._queue_disk_full or self._is_busy():
+            return PutRows(0, log.base, log.end_offset)
         queues = self._queues.topic(topic)
         next_offsets = queues.offsets_view(min(queue_count, MAX_QUEUE_ID + 1))
         while True:
             base, position = log.base, log.position
-            count = kernel.put_records(
+            count = sends.put_records(
                 log.buffer,
                 position,
                 log.limit,
@@ -359,34 +356,34 @@ class MessageStore:
                 results=results,
                 checksum=self._checksum,
             )
-            if count or first >= last or results[first, kernel.RESULT_STATUS] != kernel.PUT_NO_ROOM:
+            if count >= 0:
                 break
             needed = kernel.stored_size(
                 len(queues.name),
-                send_rows[first, SEND_BODY_LENGTH],
-                send_rows[first, SEND_PROPERTIES_LENGTH] + len(extra_properties) + self._added_bytes,
+                send_rows[first, sends.SEND_BODY_LENGTH],
+                send_rows[first, sends.SEND_PROPERTIES_LENGTH] + len(extra_properties) + self._added_bytes,
                 HOSTS_V6,
             )
             try:
                 log.reserve(needed)
             except (StoreFull, OSError) as error:
-                refused = self._no_segment(error)
-                return PutRows(refused.status, 0, base, now, log.end_offset, refused.reason)
+                self._no_segment(error)
+                return PutRows(0, base, log.end_offset)
         if count:
             entries = self._committer.entries
             for row in range(first, first + count):
                 entries.append(
                     (
-                        queues.queue(send_rows[row, SEND_QUEUE_ID]),
-                        results[row, kernel.RESULT_QUEUE_OFFSET],
-                        base + results[row, kernel.RESULT_POSITION],
-                        results[row, kernel.RESULT_SIZE],
-                        results[row, kernel.RESULT_TAGS_CODE],
+                        queues.queue(send_rows[row, sends.SEND_QUEUE_ID]),
+                        results[row, sends.RESULT_QUEUE_OFFSET],
+                        base + results[row, sends.RESULT_POSITION],
+                        results[row, sends.RESULT_SIZE],
+                        results[row, sends.RESULT_TAGS_CODE],
                     )
                 )
-            log.position = results[row, kernel.RESULT_POSITION] + results[row, kernel.RESULT_SIZE]
+            log.position = results[row, sends.RESULT_POSITION] + results[row, sends.RESULT_SIZE]
             self._committer.schedule()
-        return PutRows(PutStatus.PUT_OK, count, base, now, log.end_offset)
+        return PutRows(count, base, log.end_offset)
 
     def _check(self, topic: bytes, queue_id: int, body_length: int, properties_length: int) -> PutResult | None:
         """Return why a message cannot be stored, or None (broker.md §8.2, §8.3)."""

@@ -22,17 +22,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from rocketcore._fast.consume_queue import OUT_COLUMNS, PHYSICAL_OFFSET, scan_units, unit
-from rocketcore._fast.message import (
-    COLUMNS,
+from rocketcore._fast.record import (
     PROPERTIES_LENGTH,
     PROPERTIES_START,
     QUEUE_ID,
     QUEUE_OFFSET,
+    STORED_COLUMNS,
     TOPIC_LENGTH,
     TOPIC_START,
     scan_stored,
 )
-from rocketcore._fast.message import tags_code as hash_of_tags
+from rocketcore._fast.record import tags_code as hash_of_tags
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE, StoreConfig
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, is_blank
@@ -91,7 +91,7 @@ class Reader:
         pull_count = min(config.max_pull_count, MAX_RECORDS)
         self._wide: _Limits = (pull_count, config.max_pull_bytes, pull_count, config.max_pull_bytes)
         self._found = Table(MAX_RECORDS, OUT_COLUMNS)
-        self._record = Table(1, COLUMNS)
+        self._record = Table(1, STORED_COLUMNS)
         self._unreadable = UnreadablePages(log, clock)
         self._damaged_records = 0
         self.read_errors = 0

@@ -77,17 +77,13 @@ class PutResult:
 class PutRows:
     """How far ``MessageStore.put_rows`` came.
 
-    ``count`` rows were stored from ``first`` on; where it is less than asked, RESULT_STATUS of the next row says why,
-    and PUT_NO_ROOM there means: call again. The physical offset of a stored row is ``base`` plus its RESULT_POSITION.
-    ``status`` is PUT_OK unless the store as a whole refuses; then ``reason`` says why.
+    ``count`` rows were stored from ``first`` on; where it is less than asked, the next row may be of another topic, or
+    one that ``put`` stores or says why not. The physical offset of a stored row is ``base`` plus its RESULT_POSITION.
     """
 
-    status: PutStatus
     count: int
     base: int
-    store_timestamp: int
     end_offset: int
-    reason: str = ""
 
 
 @dataclass(slots=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rocketcore._fast import message
 from rocketcore._fast import properties as properties_kernel
+from rocketcore._fast import record as record_kernel
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, exact
 from tests.reference import header as reference
@@ -27,7 +27,7 @@ def run(data: bytes) -> None:
     text = reference.java_text(data)
     assert properties_kernel.decode_text(block) == text
     assert properties_kernel.java_hash(text) == reference.java_hash(text)
-    assert message.tags_code(block) == (0 if tags is None else reference.java_hash(reference.java_text(tags)))
+    assert record_kernel.tags_code(block) == (0 if tags is None else reference.java_hash(reference.java_text(tags)))
     written = properties_kernel.encode_properties(found)
     assert written == reference_properties.encode(found).encode()
     assert properties_kernel.decode_properties(written) == found

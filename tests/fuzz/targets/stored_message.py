@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rocketcore._fast import arrow_out, message
+from rocketcore._fast import arrow_out
+from rocketcore._fast import record as record_kernel
 from rocketcore.addresses import host_text
 from rocketcore.errors import BadChecksum, BadMagic, DecodeError
 from rocketcore.protocol.compression import decompress
@@ -60,12 +61,12 @@ def same_fault(error: DecodeError | None, bad: Bad | None) -> bool:
 def scan(
     records: bytes, block: memoryview, capacity: int, check_crc: bool, tags: bool, want: list[Stored], bad: Bad | None
 ) -> None:
-    rows = np.zeros((capacity, message.COLUMNS), np.int64)
+    rows = np.zeros((capacity, record_kernel.STORED_COLUMNS), np.int64)
     found: list[Any] = []
     position, error = 0, None
     while position < len(records) and error is None:
         try:
-            count, position = message.scan_stored(block, position, len(records), rows, check_crc, tags)
+            count, position = record_kernel.scan_stored(block, position, len(records), rows, check_crc, tags)
         except DecodeError as caught:
             error = caught
         else:
@@ -76,33 +77,33 @@ def scan(
         assert stored_of(records, row) == record
         text = dict(reference.properties_of(record.properties)).get(b"TAGS")
         code = reference.java_hash(reference_header.java_text(text)) if tags and text is not None else 0
-        assert row[message.TAGS_CODE] == code
+        assert row[record_kernel.TAGS_CODE] == code
 
 
 def stored_of(data: bytes, row: list[int]) -> Stored:
     def cut(start: int, length: int) -> bytes:
         return data[row[start] : row[start] + length]
 
-    sys_flag = row[message.SYS_FLAG]
+    sys_flag = row[record_kernel.SYS_FLAG]
     return Stored(
-        topic=cut(message.TOPIC_START, row[message.TOPIC_LENGTH]),
-        body=cut(message.BODY_START, row[message.BODY_LENGTH]),
-        properties=cut(message.PROPERTIES_START, row[message.PROPERTIES_LENGTH]),
-        queue_id=row[message.QUEUE_ID],
-        flag=row[message.FLAG],
-        queue_offset=row[message.QUEUE_OFFSET],
-        physical_offset=row[message.PHYSICAL_OFFSET],
+        topic=cut(record_kernel.TOPIC_START, row[record_kernel.TOPIC_LENGTH]),
+        body=cut(record_kernel.BODY_START, row[record_kernel.BODY_LENGTH]),
+        properties=cut(record_kernel.PROPERTIES_START, row[record_kernel.PROPERTIES_LENGTH]),
+        queue_id=row[record_kernel.QUEUE_ID],
+        flag=row[record_kernel.FLAG],
+        queue_offset=row[record_kernel.QUEUE_OFFSET],
+        physical_offset=row[record_kernel.PHYSICAL_OFFSET],
         sys_flag=sys_flag,
-        born_timestamp=row[message.BORN_TIMESTAMP],
-        born_host=cut(message.BORN_HOST, 20 if sys_flag & 0x10 else 8),
-        store_timestamp=row[message.STORE_TIMESTAMP],
-        store_host=cut(message.STORE_HOST, 20 if sys_flag & 0x20 else 8),
-        reconsume_times=row[message.RECONSUME_TIMES],
-        prepared_offset=row[message.PREPARED_OFFSET],
-        magic=row[message.MAGIC] & 0xFFFFFFFF,
-        body_crc=row[message.BODY_CRC],
-        position=row[message.POSITION],
-        size=row[message.TOTAL_SIZE],
+        born_timestamp=row[record_kernel.BORN_TIMESTAMP],
+        born_host=cut(record_kernel.BORN_HOST, 20 if sys_flag & 0x10 else 8),
+        store_timestamp=row[record_kernel.STORE_TIMESTAMP],
+        store_host=cut(record_kernel.STORE_HOST, 20 if sys_flag & 0x20 else 8),
+        reconsume_times=row[record_kernel.RECONSUME_TIMES],
+        prepared_offset=row[record_kernel.PREPARED_OFFSET],
+        magic=row[record_kernel.MAGIC] & 0xFFFFFFFF,
+        body_crc=row[record_kernel.BODY_CRC],
+        position=row[record_kernel.POSITION],
+        size=row[record_kernel.TOTAL_SIZE],
     )
 
 

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from rocketcore._fast import message as kernel
+from rocketcore._fast import message_id
+from rocketcore._fast import record as record_kernel
 from rocketcore.broker.store import GetResult, GetStatus, PutResult, PutStatus, StoredMessage
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
@@ -57,7 +58,7 @@ class FakeStore:
         if self.refuse is not None:
             return PutResult(self.refuse, reason="told to refuse")
         queue = self._queues[message.topic, message.queue_id]
-        record = kernel.encode_stored(
+        record = record_kernel.encode_stored(
             topic=message.topic.encode(),
             queue_id=message.queue_id,
             flag=message.flag,
@@ -80,7 +81,7 @@ class FakeStore:
             len(record),
             self.clock.time_millis(),
             self._end + len(record),
-            kernel.offset_msg_id(self.store_host, self._end),
+            message_id.offset_msg_id(self.store_host, self._end),
             1,
         )
         queue.append(record)

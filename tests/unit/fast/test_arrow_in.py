@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rocketcore._fast import arrow_in, message
+from rocketcore._fast import arrow_in
+from rocketcore._fast import batch as batch_kernel
 from rocketcore.errors import MessageIllegal
 from tests.reference import batch as reference_batch
 from tests.reference import columns as reference
@@ -170,14 +171,13 @@ def test_what_was_encoded_can_be_stored_and_gathered() -> None:
     body = pa.array([b"x%d" % i for i in range(100)])
     out = bytearray(20000)
     _, written = encoder.encode(out, 20000, 0, 100, 0, body=body)
-    rows = np.zeros((100, message.BATCH_COLUMNS), np.int64)
-    results = np.zeros((100, message.RESULT_COLUMNS), np.int64)
-    assert message.scan_batch(out, 0, written, rows) == 100
+    rows = np.zeros((100, batch_kernel.BATCH_COLUMNS), np.int64)
+    results = np.zeros((100, batch_kernel.PUT_COLUMNS), np.int64)
+    assert batch_kernel.scan_batch(out, 0, written, rows) == 100
     log = bytearray(40000)
-    size = message.put_batch(
+    size = batch_kernel.put_batch(
         log, 0, 40000, 0, out, rows, 100, topic=b"T", queue_id=0, queue_offset=0, sys_flag=0, born_timestamp=0,
-        born_host=bytes(8), store_timestamp=0, store_host=bytes(8), reconsume_times=0, extra_properties=b"",
-        results=results,
+        born_host=bytes(8), store_timestamp=0, store_host=bytes(8), reconsume_times=0, results=results,
     )  # fmt: skip
     found = gather(bytes(log[:size]), ("msgId", "tags", "body"))
     assert found["body"] == body.to_pylist()

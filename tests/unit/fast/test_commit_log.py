@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rocketcore._fast import commit_log, consume_queue, message
+from rocketcore._fast import commit_log, consume_queue
+from rocketcore._fast import record as record_kernel
 from tests.fixtures.vectors import family, name_of
 from tests.reference import commit_log as reference
 from tests.reference.message import Stored, encode
@@ -163,7 +164,7 @@ def test_wrong_arguments() -> None:
     with pytest.raises(ValueError, match="range"):
         commit_log.walk(b"", 0, 1, 0, rows)
     with pytest.raises(ValueError, match="int64 table"):
-        commit_log.walk(b"", 0, 0, 0, np.zeros((1, message.COLUMNS), np.int64))
+        commit_log.walk(b"", 0, 0, 0, np.zeros((1, record_kernel.STORED_COLUMNS), np.int64))
 
 
 UNITS = [(4096, 95, 0), (4191, 95, 1), (4286, 95, 2)]

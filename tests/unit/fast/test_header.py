@@ -1,4 +1,4 @@
-"""Command headers against the frames that Apache RocketMQ's Java classes make, and the typed reader of sends."""
+"""Command headers against the frames that Apache RocketMQ's Java classes make."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rocketcore._fast import command as command_kernel
-from rocketcore._fast import frame, header
+from rocketcore._fast import frame
 from rocketcore.errors import DecodeError, LocalProtocolError
 from tests.fixtures.vectors import family, name_of
 from tests.reference import frame as reference_frame
@@ -36,12 +36,6 @@ class Tables:
     def read(self, index: int = 0) -> Any:
         _, start, length, _, _, serialize_type = self.rows[index]
         return command_kernel.read(self.data, start, length, serialize_type)
-
-    def send(self, scratch: int = 4096) -> tuple[list[dict[str, int]], bytearray]:
-        names = [name for name in dir(header) if name.startswith("SEND_") and name != "SEND_COLUMNS"]
-        out, room = np.full((64, header.SEND_COLUMNS), -77, np.int64), bytearray(scratch)
-        done = header.scan_send(self.data, self.rows, self.heads, 0, self.count, out, room)
-        return [{name[5:]: int(row[getattr(header, name)]) for name in names} for row in out[:done]], room
 
 
 def one(header_bytes: bytes, serialize_type: int = JSON, body: bytes = b"") -> Tables:
@@ -228,145 +222,6 @@ def test_what_is_not_a_command(arguments: dict[str, Any], error: type[Exception]
     command_kernel.encode_frame(**good)
     with pytest.raises(error):
         command_kernel.encode_frame(**(good | arguments))
-
-
-# ---- sends
-
-
-@pytest.mark.parametrize("vector", family("frames.jsonl", "typed/"), ids=name_of)
-def test_sends_of_java(vector: dict[str, Any]) -> None:
-    """A hook's ext field is one this reader does not know; without it the request is read."""
-    tables = Tables(bytes.fromhex(vector["hex"]))
-    rows, _ = tables.send()
-    assert rows[0]["STATUS"] == 1
-    code, language, version, opaque, flag, remark, ext = tables.read()
-    ext = {key: value for key, value in ext.items() if key != "extra"}
-    body = tables.data[tables.rows[0][frame.BODY_START] :]
-    serialize_type = TYPES[vector["input"]["serializeType"]]
-    plain = Tables(
-        command_kernel.encode_frame(code, language, version, opaque, flag, remark, ext, body, serialize_type)
-    )
-    [row], scratch = plain.send()
-    assert row["STATUS"] == (0 if "/send-v2@" in vector["name"] else 1)
-    if row["STATUS"] == 0:
-        check_send(plain, 0, row, scratch)
-
-
-def check_send(tables: Tables, index: int, row: dict[str, int], scratch: bytearray) -> None:
-    """Compare a send row with the reference, field by field."""
-
-    def cut(name: str) -> str:
-        return tables.data[row[f"{name}_START"] :][: row[f"{name}_LENGTH"]].decode()
-
-    command = reference.Header(*tables.read(index))
-    fields = reference.read_send(command)
-    assert fields is not None
-    start = row["PROPERTIES_START"]
-    found = {
-        "a": cut("GROUP"), "b": cut("TOPIC"), "c": cut("DEFAULT_TOPIC"), "d": row["DEFAULT_QUEUES"],
-        "e": row["QUEUE_ID"], "f": row["SYS_FLAG"], "g": row["BORN_TIMESTAMP"], "h": row["MESSAGE_FLAG"],
-        "j": row["RECONSUME_TIMES"], "l": row["MAX_RECONSUME"], "m": bool(row["BATCH"]), "k": False,
-        "i": scratch[start : start + row["PROPERTIES_LENGTH"]].decode(),
-    }  # fmt: skip
-    assert found == {key: value for key, value in fields.items() if key != "n"}
-    assert (row["OPAQUE"], row["FLAG_BITS"], row["CODE"], row["VERSION"]) == (
-        command.opaque, command.flag, command.code, command.version,
-    )  # fmt: skip
-    frame_row = tables.rows[index]
-    assert row["SERIALIZE_TYPE"] == frame_row[frame.SERIALIZE_TYPE]
-    assert (row["BODY_START"], row["BODY_LENGTH"]) == (frame_row[frame.BODY_START], frame_row[frame.BODY_LENGTH])
-
-
-def send_frame(
-    serialize_type: int, changes: dict[str, str | None] | None = None, code: int = 310, flag: int = 0
-) -> bytes:
-    return command_kernel.encode_frame(code, 3, 407, 9, flag, None, SEND | (changes or {}), b"hi", serialize_type)
-
-
-@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"i": None, "j": None, "k": None, "l": None, "m": None, "n": None},
-        {"m": "true", "l": "16", "j": "3"},
-        {"d": "-1", "e": "-2147483648", "f": "2147483647", "g": "-9223372036854775808", "h": "-0"},
-        {"g": "9223372036854775807"},
-        {"i": 'é\x01中😀\x02"\\/\x1f', "bname": "b-a"},
-        {"a": "gröup", "b": "t" * 200},
-    ],
-)
-def test_sends_on_the_fast_path(serialize_type: int, changes: dict[str, str | None]) -> None:
-    tables = Tables(send_frame(serialize_type, changes) + send_frame(serialize_type, code=320, flag=2))
-    rows, scratch = tables.send()
-    assert [row["STATUS"] for row in rows] == [0, 0]
-    for index, row in enumerate(rows):
-        check_send(tables, index, row, scratch)
-
-
-@pytest.mark.parametrize("serialize_type", [JSON, BINARY])
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({key: None} for key in "abcdefgh"),
-        *({key: ""} for key in "abcdefgh"),
-        *({key: bad} for key in "defhjl" for bad in ("x", "1.5", "+1", " 1", "2147483648", "-2147483649", "-")),
-        {"g": "9223372036854775808"},
-        {"g": "-9223372036854775809"},
-        {"k": "true"},
-        {"m": "TRUE"},
-        {"m": "1"},
-        {"o": "x"},
-        {"AccessKey": "ak"},
-        {"ns": "x"},
-        {"i": "x" * 5000},
-    ],
-    ids=str,
-)
-def test_sends_for_the_general_path(serialize_type: int, changes: dict[str, str | None]) -> None:
-    """The row after it is read all the same."""
-    tables = Tables(send_frame(serialize_type, changes) + send_frame(serialize_type))
-    rows, scratch = tables.send()
-    assert [row["STATUS"] for row in rows] == [1, 0]
-    check_send(tables, 1, rows[1], scratch)
-
-
-@pytest.mark.parametrize(("code", "flag"), [(10, 0), (325, 0), (310, 1), (320, 3)])
-def test_other_commands_are_no_sends(code: int, flag: int) -> None:
-    rows, _ = Tables(send_frame(JSON, code=code, flag=flag)).send()
-    assert rows[0]["STATUS"] == 1
-
-
-def test_invalid_utf8_in_a_binary_send_is_for_the_general_path() -> None:
-    data = send_frame(BINARY).replace(b"TagA", b"Tag\xff")
-    assert Tables(data).send()[0][0]["STATUS"] == 1
-
-
-def test_send_stops_when_scratch_is_full() -> None:
-    text = SEND["i"]
-    tables = Tables(send_frame(BINARY) * 5)
-    rows, scratch = tables.send(scratch=2 * len(text) + 1)
-    assert len(rows) == 2
-    assert scratch == (text * 2).encode() + b"\0"
-    assert Tables(send_frame(BINARY)).send(scratch=len(text) - 1)[0][0]["STATUS"] == 1
-
-
-def test_send_stops_when_the_table_is_full() -> None:
-    tables = Tables(send_frame(JSON) * 5)
-    out = np.zeros((3, header.SEND_COLUMNS), np.int64)
-    assert header.scan_send(tables.data, tables.rows, tables.heads, 1, 5, out, bytearray(1000)) == 3
-    assert out[0][header.SEND_BODY_START] == tables.rows[1][frame.BODY_START]
-
-
-def test_tables_that_do_not_fit_the_data_are_refused() -> None:
-    tables = Tables(send_frame(JSON))
-    out = np.zeros((1, header.SEND_COLUMNS), np.int64)
-    short = tables.data[:-1]
-    with pytest.raises(ValueError, match="not within"):
-        header.scan_send(short, tables.rows, tables.heads, 0, 1, out, bytearray(100))
-    tables.heads[0][frame.EXT_END] = len(tables.data) + 1
-    assert header.scan_send(tables.data, tables.rows, tables.heads, 0, 1, out, bytearray(100)) == 1
-    assert out[0][header.SEND_STATUS] == 1
 
 
 @pytest.mark.parametrize(("start", "length"), [(-1, 5), (0, -1), (5, 100)])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rocketcore._fast import message as kernel
-from rocketcore._fast.message import encode_batch
+from rocketcore._fast import record as record_kernel
+from rocketcore._fast.batch import encode_batch
 from rocketcore._fast.properties import encode_properties
 from rocketcore.addresses import host_field, split
 from rocketcore.codes import MessageSysFlag
@@ -86,7 +86,7 @@ def test_magic_and_count() -> None:
 
 
 def stored(body: bytes = b"hi", topic: str = "T", sys_flag: int = 0, **properties: str) -> bytes:
-    return kernel.encode_stored(
+    return record_kernel.encode_stored(
         topic=topic.encode(),
         queue_id=1,
         flag=0,

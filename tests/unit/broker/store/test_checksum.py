@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore._fast import message as kernel
+from rocketcore._fast import batch as batch_kernel
 from rocketcore.broker.store import GetStatus, MessageStore, PutStatus, StoredMessage
 from rocketcore.protocol.message import decode_messages
 from tests.fixtures.stores import crash_copy, message, put, read_queue, running_store, stored
@@ -40,7 +40,7 @@ def byte_changed(path: Path, position: int) -> Iterator[None]:
 
 def all_ways(store: MessageStore, properties: bytes) -> list[StoredMessage]:
     """Put a message, and a batch of three, with these properties."""
-    batch = kernel.encode_batch([b"a", b"b", b"c"], [properties, b"", properties.removesuffix(b"\x02")])
+    batch = batch_kernel.encode_batch([b"a", b"b", b"c"], [properties, b"", properties.removesuffix(b"\x02")])
     single = message(b"single", properties=properties)
     assert store.put(single).status is PutStatus.PUT_OK
     assert store.put_batch(message(batch, queue_id=1)).status is PutStatus.PUT_OK
@@ -139,7 +139,7 @@ def test_a_store_without_checksums_stays_readable(tmp_path: Path, ends: bytes) -
 def test_a_batch_whose_last_property_ends_in_a_zero_byte_survives_a_kill(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_store(tmp_path / "a") as store:
-            batch = kernel.encode_batch([b"one", b"two"], [b"K\x01v\x02", b"K\x01v\0"])
+            batch = batch_kernel.encode_batch([b"one", b"two"], [b"K\x01v\x02", b"K\x01v\0"])
             assert await stored(store, store.put_batch(message(batch))) is PutStatus.PUT_OK
             crash_copy(tmp_path / "a", tmp_path / "b")
         async with running_store(tmp_path / "b") as store:

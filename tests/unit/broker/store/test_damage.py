@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rocketcore._fast.commit_log import COLUMNS, walk
-from rocketcore._fast.message import encode_stored, put_stored
+from rocketcore._fast.record import encode_stored, put_stored
 from rocketcore.broker.store import MessageStore, PutResult
 from rocketcore.broker.store.damage import TOMBSTONE_MAX_BYTES, TOMBSTONE_MIN_BYTES, bridge
 from rocketcore.broker.store.segment_file import FileSystem, Segment

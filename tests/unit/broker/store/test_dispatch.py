@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore._fast import message as kernel
+from rocketcore._fast import batch as batch_kernel
+from rocketcore._fast import record as record_kernel
 from rocketcore._fast.consume_queue import UNIT_SIZE, put_units, unit
 from rocketcore.broker.store import FlushDiskType
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles, Units
@@ -55,7 +56,7 @@ def test_a_batch_is_announced_once_for_each_tags_code(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_store(tmp_path, on_arrival=lambda *arrival: heard.append(arrival)) as store:
             tags = [b"TAGS\x01%b\x02" % tag if tag else b"" for tag in (b"a", b"b", b"", b"a", b"b")]
-            batch = kernel.encode_batch([b"%d" % number for number in range(5)], tags)
+            batch = batch_kernel.encode_batch([b"%d" % number for number in range(5)], tags)
             await stored(store, store.put(message(b"first")))
             await stored(store, store.put_batch(message(batch)))
             await stored(store, store.put(message(b"last")))
@@ -63,7 +64,7 @@ def test_a_batch_is_announced_once_for_each_tags_code(tmp_path: Path) -> None:
             assert bodies == [b"first", b"0", b"1", b"2", b"3", b"4", b"last"]
 
     asyncio.run(run())
-    codes = {kernel.tags_code(b"TAGS\x01%b\x02" % tag) for tag in (b"a", b"b")} | {0}
+    codes = {record_kernel.tags_code(b"TAGS\x01%b\x02" % tag) for tag in (b"a", b"b")} | {0}
     assert heard[0] == ("T", 0, 1, 0)
     assert {arrival[3] for arrival in heard[1:-1]} == codes
     assert {arrival[:3] for arrival in heard[1:-1]} == {("T", 0, 6)}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore._fast.message import tags_code
+from rocketcore._fast.record import tags_code
 from rocketcore.broker.store import GetStatus, MessageStore, PutStatus, queue_repair
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import StoreCorrupted

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from bench import data
-from rocketcore._fast import message
+from rocketcore._fast import batch as batch_kernel
+from rocketcore._fast import message_id
+from rocketcore._fast import record as kernel
 from tests.reference import batch as reference_batch
 from tests.reference import message as reference
 
@@ -40,7 +42,7 @@ def struct_decode(body: bytes) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("size", SIZES)
 def test_decode(benchmark: Any, row: str, size: str) -> None:
     body = data.stored_messages(COUNT, SIZES[size])
-    rows = np.zeros((COUNT, message.COLUMNS), np.int64)
+    rows = np.zeros((COUNT, kernel.STORED_COLUMNS), np.int64)
     copy = memoryview(bytearray(len(body)))
     benchmark.group = f"message-decode-{size}"
     benchmark.extra_info |= {"bytes": len(body), "messages": COUNT}
@@ -53,7 +55,7 @@ def test_decode(benchmark: Any, row: str, size: str) -> None:
         assert copy == body
     else:
         options = (row == "kernel-crc", row == "kernel-tags")
-        assert benchmark(message.scan_stored, body, 0, len(body), rows, *options) == (COUNT, len(body))
+        assert benchmark(kernel.scan_stored, body, 0, len(body), rows, *options) == (COUNT, len(body))
 
 
 @pytest.mark.parametrize("row", ["kernel", "struct", "reference", "memcpy"])
@@ -78,7 +80,7 @@ def test_encode_batch(benchmark: Any, row: str, size: str) -> None:
         benchmark(copy.__setitem__, slice(None), wanted)
         assert copy == wanted
     elif row == "kernel":
-        assert benchmark(message.encode_batch, bodies, texts) == wanted
+        assert benchmark(batch_kernel.encode_batch, bodies, texts) == wanted
     elif row == "struct":
         assert benchmark(with_struct) == wanted
     else:
@@ -90,20 +92,20 @@ def test_encode_batch(benchmark: Any, row: str, size: str) -> None:
 def test_put_batch(benchmark: Any, row: str, size: str) -> None:
     """A client batch laid out in the log: copy and CRC of every body are the floor."""
     bodies = data.bodies(COUNT, SIZES[size])
-    batch = message.encode_batch(bodies, [data.stored_properties(index) for index in range(COUNT)])
-    rows = np.zeros((COUNT, message.BATCH_COLUMNS), np.int64)
-    results = np.zeros((COUNT, message.RESULT_COLUMNS), np.int64)
+    batch = batch_kernel.encode_batch(bodies, [data.stored_properties(index) for index in range(COUNT)])
+    rows = np.zeros((COUNT, batch_kernel.BATCH_COLUMNS), np.int64)
+    results = np.zeros((COUNT, batch_kernel.PUT_COLUMNS), np.int64)
     out = bytearray(2 * len(batch) + 200 * COUNT)
     view = memoryview(out)[: len(batch)]
     benchmark.group = f"batch-put-{size}"
     benchmark.extra_info |= {"bytes": len(batch), "messages": COUNT}
 
     def put() -> int:
-        count = message.scan_batch(batch, 0, len(batch), rows)
-        return message.put_batch(
+        count = batch_kernel.scan_batch(batch, 0, len(batch), rows)
+        return batch_kernel.put_batch(
             out, 0, len(out), 0, batch, rows, count, topic=b"TopicTest", queue_id=1, queue_offset=0, sys_flag=0,
             born_timestamp=0, born_host=HOST, store_timestamp=0, store_host=HOST, reconsume_times=0,
-            extra_properties=b"", results=results,
+            results=results,
         )  # fmt: skip
 
     def copy_and_check() -> None:
@@ -111,7 +113,7 @@ def test_put_batch(benchmark: Any, row: str, size: str) -> None:
         zlib.crc32(batch)
 
     if row == "kernel":
-        assert benchmark(put) == results[:, message.RESULT_SIZE].sum()
+        assert benchmark(put) == results[:, batch_kernel.PUT_SIZE].sum()
     elif row == "memcpy":
         benchmark(view.__setitem__, slice(None), batch)
     else:
@@ -128,6 +130,6 @@ def test_offset_ids(benchmark: Any, row: str) -> None:
 
     wanted = plain()
     if row == "kernel":
-        assert benchmark(message.offset_msg_ids, HOST, offsets) == wanted
+        assert benchmark(message_id.offset_msg_ids, HOST, offsets) == wanted
     else:
         assert benchmark(plain) == wanted

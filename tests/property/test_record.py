@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketcore._fast import message
+from rocketcore._fast import batch as batch_kernel
+from rocketcore._fast import record as kernel
 from rocketcore.errors import BadChecksum, BadMagic, DecodeError
 from tests.reference import batch as reference_batch
 from tests.reference import message as reference
@@ -65,37 +66,37 @@ def stored_of(data: bytes, row: Any) -> Stored:
     def cut(start: int, length: int) -> bytes:
         return data[start : start + length]
 
-    sys_flag = int(row[message.SYS_FLAG])
+    sys_flag = int(row[kernel.SYS_FLAG])
     return Stored(
-        topic=cut(row[message.TOPIC_START], row[message.TOPIC_LENGTH]),
-        body=cut(row[message.BODY_START], row[message.BODY_LENGTH]),
-        properties=cut(row[message.PROPERTIES_START], row[message.PROPERTIES_LENGTH]),
-        queue_id=int(row[message.QUEUE_ID]),
-        flag=int(row[message.FLAG]),
-        queue_offset=int(row[message.QUEUE_OFFSET]),
-        physical_offset=int(row[message.PHYSICAL_OFFSET]),
+        topic=cut(row[kernel.TOPIC_START], row[kernel.TOPIC_LENGTH]),
+        body=cut(row[kernel.BODY_START], row[kernel.BODY_LENGTH]),
+        properties=cut(row[kernel.PROPERTIES_START], row[kernel.PROPERTIES_LENGTH]),
+        queue_id=int(row[kernel.QUEUE_ID]),
+        flag=int(row[kernel.FLAG]),
+        queue_offset=int(row[kernel.QUEUE_OFFSET]),
+        physical_offset=int(row[kernel.PHYSICAL_OFFSET]),
         sys_flag=sys_flag,
-        born_timestamp=int(row[message.BORN_TIMESTAMP]),
-        born_host=cut(row[message.BORN_HOST], 20 if sys_flag & 0x10 else 8),
-        store_timestamp=int(row[message.STORE_TIMESTAMP]),
-        store_host=cut(row[message.STORE_HOST], 20 if sys_flag & 0x20 else 8),
-        reconsume_times=int(row[message.RECONSUME_TIMES]),
-        prepared_offset=int(row[message.PREPARED_OFFSET]),
-        magic=int(row[message.MAGIC]) & 0xFFFFFFFF,
-        body_crc=int(row[message.BODY_CRC]),
-        position=int(row[message.POSITION]),
-        size=int(row[message.TOTAL_SIZE]),
+        born_timestamp=int(row[kernel.BORN_TIMESTAMP]),
+        born_host=cut(row[kernel.BORN_HOST], 20 if sys_flag & 0x10 else 8),
+        store_timestamp=int(row[kernel.STORE_TIMESTAMP]),
+        store_host=cut(row[kernel.STORE_HOST], 20 if sys_flag & 0x20 else 8),
+        reconsume_times=int(row[kernel.RECONSUME_TIMES]),
+        prepared_offset=int(row[kernel.PREPARED_OFFSET]),
+        magic=int(row[kernel.MAGIC]) & 0xFFFFFFFF,
+        body_crc=int(row[kernel.BODY_CRC]),
+        position=int(row[kernel.POSITION]),
+        size=int(row[kernel.TOTAL_SIZE]),
     )
 
 
 def scan_all(data: bytes, capacity: int, *, check_crc: bool = False) -> tuple[list[Stored], DecodeError | None]:
     """Scan with a small table again and again until the end or an error."""
     found: list[Stored] = []
-    rows = np.zeros((capacity, message.COLUMNS), np.int64)
+    rows = np.zeros((capacity, kernel.STORED_COLUMNS), np.int64)
     position = 0
     while position < len(data):
         try:
-            count, position = message.scan_stored(data, position, len(data), rows, check_crc)
+            count, position = kernel.scan_stored(data, position, len(data), rows, check_crc)
         except DecodeError as error:
             return found, error
         found += [stored_of(data, row) for row in rows[:count]]
@@ -113,14 +114,14 @@ def same_fault(error: DecodeError | None, bad: Bad | None) -> bool:
 def test_encode_is_the_references(item: Stored, checksum: bool) -> None:
     wanted = reference.put(item, checksum=checksum)
     fields = fields_of(item) | {"checksum": checksum}
-    assert message.encode_stored(**fields) == wanted
+    assert kernel.encode_stored(**fields) == wanted
     out = bytearray(len(wanted) + 3)
-    assert message.put_stored(out, 2, **fields) == len(wanted)
+    assert kernel.put_stored(out, 2, **fields) == len(wanted)
     assert out == b"\x00\x00" + wanted + b"\x00"
-    rows = np.zeros((1, message.COLUMNS), np.int64)
-    assert message.scan_stored(wanted, 0, len(wanted), rows, whole=True, sealed=checksum) == (1, len(wanted))
-    length = rows[0, message.PROPERTIES_LENGTH]
-    assert message.stored_properties_size(item.properties, checksum) == length
+    rows = np.zeros((1, kernel.STORED_COLUMNS), np.int64)
+    assert kernel.scan_stored(wanted, 0, len(wanted), rows, whole=True, sealed=checksum) == (1, len(wanted))
+    length = rows[0, kernel.PROPERTIES_LENGTH]
+    assert kernel.stored_properties_size(item.properties, checksum) == length
 
 
 @given(st.lists(MESSAGES, max_size=5), st.integers(1, 3))
@@ -171,17 +172,17 @@ PIECES = st.lists(st.sampled_from([b"TAGS", b"\x01", b"\x02", b"ab", b"x" * 70])
 
 @given(SEPARATED.map(lambda text: text.encode("utf-8", "replace")) | PIECES)
 def test_tags_code_is_the_references(properties: bytes) -> None:
-    assert message.tags_code(properties) == reference.tags_code(properties)
+    assert kernel.tags_code(properties) == reference.tags_code(properties)
     # A text that does not begin at the start of memory, for the loads that reach back.
-    assert message.tags_code(memoryview(b"\x01\x02" * 8 + properties)[16:]) == reference.tags_code(properties)
+    assert kernel.tags_code(memoryview(b"\x01\x02" * 8 + properties)[16:]) == reference.tags_code(properties)
 
 
 ELEMENTS = st.lists(st.builds(reference_batch.Element, INT32, st.binary(max_size=60), PROPERTIES), max_size=6)
 
 
 def scan_batch(data: bytes) -> list[reference_batch.Element]:
-    rows = np.zeros((len(data) // 22 + 1, message.BATCH_COLUMNS), np.int64)
-    count = message.scan_batch(data, 0, len(data), rows)
+    rows = np.zeros((len(data) // 22 + 1, batch_kernel.BATCH_COLUMNS), np.int64)
+    count = batch_kernel.scan_batch(data, 0, len(data), rows)
     return [
         reference_batch.Element(int(flag), data[body : body + length], data[text : text + text_length])
         for flag, body, length, text, text_length, _ in rows[:count]
@@ -192,7 +193,7 @@ def scan_batch(data: bytes) -> list[reference_batch.Element]:
 def test_batch_encodes_as_the_reference_and_back(elements: list[reference_batch.Element]) -> None:
     wanted = reference_batch.encode(elements)
     bodies, texts = [item.body for item in elements], [item.properties for item in elements]
-    assert message.encode_batch(bodies, texts, [item.flag for item in elements]) == wanted
+    assert batch_kernel.encode_batch(bodies, texts, [item.flag for item in elements]) == wanted
     assert scan_batch(wanted) == elements
 
 
@@ -214,10 +215,9 @@ def test_scan_of_a_damaged_batch_is_the_references(
     assert caught.value.position == position
 
 
-@given(ELEMENTS, st.sampled_from([b"", b"CLUSTER\x01c\x02"]), HOST, HOST, st.integers(0, 1 << 40), st.booleans())
+@given(ELEMENTS, HOST, HOST, st.integers(0, 1 << 40), st.booleans())
 def test_put_batch_is_the_references(
     elements: list[reference_batch.Element],
-    extra: bytes,
     born_host: bytes,
     store_host: bytes,
     base: int,
@@ -226,27 +226,26 @@ def test_put_batch_is_the_references(
     data = reference_batch.encode(elements)
     wanted = b""
     for i, item in enumerate(elements):
-        properties = reference.join_properties(reference.without_checksums(item.properties), extra)
         wanted += reference.put(
             Stored(
-                topic=b"T", body=item.body, properties=properties, queue_id=2,
+                topic=b"T", body=item.body, properties=item.properties, queue_id=2,
                 flag=item.flag, queue_offset=70 + i, physical_offset=base + len(wanted), sys_flag=0x2,
                 born_timestamp=5, born_host=born_host, store_timestamp=6, store_host=store_host, reconsume_times=1,
             ),
             checksum=checksum,
         )  # fmt: skip
-    rows = np.zeros((max(len(elements), 1), message.BATCH_COLUMNS), np.int64)
-    results = np.zeros((max(len(elements), 1), message.RESULT_COLUMNS), np.int64)
-    count = message.scan_batch(data, 0, len(data), rows)
+    rows = np.zeros((max(len(elements), 1), batch_kernel.BATCH_COLUMNS), np.int64)
+    results = np.zeros((max(len(elements), 1), batch_kernel.PUT_COLUMNS), np.int64)
+    count = batch_kernel.scan_batch(data, 0, len(data), rows)
     out = bytearray(len(wanted))
-    written = message.put_batch(
+    written = batch_kernel.put_batch(
         out, 0, len(wanted), base, data, rows, count, topic=b"T", queue_id=2, queue_offset=70, sys_flag=0x2,
         born_timestamp=5, born_host=born_host, store_timestamp=6, store_host=store_host, reconsume_times=1,
-        extra_properties=extra, results=results, checksum=checksum,
+        results=results, checksum=checksum,
     )  # fmt: skip
     assert (written, bytes(out)) == (len(wanted), wanted)
-    assert results[:count, message.RESULT_TAGS_CODE].tolist() == [
-        reference.tags_code(text) if valid_utf8(text) else results[i, message.RESULT_TAGS_CODE]
+    assert results[:count, batch_kernel.PUT_TAGS_CODE].tolist() == [
+        reference.tags_code(text) if valid_utf8(text) else results[i, batch_kernel.PUT_TAGS_CODE]
         for i, text in enumerate(item.properties for item in elements)
     ]
 
@@ -257,20 +256,3 @@ def valid_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-@given(HOST, INT64)
-def test_offset_ids_go_there_and_back(host: bytes, offset: int) -> None:
-    host = host[:-4] + bytes(2) + host[-2:]
-    text = message.offset_msg_id(host, offset)
-    assert text == (host + (offset % (1 << 64)).to_bytes(8)).hex().upper().encode()
-    assert message.decode_offset_msg_id(text) == message.decode_offset_msg_id(text.decode().lower()) == (host, offset)
-
-
-@given(st.text(max_size=60) | st.text("0123456789abcdefABCDEF", min_size=30, max_size=58))
-def test_decoding_an_id_raises_only_decode_errors(text: str) -> None:
-    try:
-        host, offset = message.decode_offset_msg_id(text)
-    except DecodeError:
-        return
-    assert message.offset_msg_id(host, offset).decode() == text.upper()

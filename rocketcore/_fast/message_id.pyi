@@ -1,0 +1,6 @@
+import numpy
+import numpy.typing
+from typing_extensions import Buffer
+
+def offset_msg_id(store_host: bytes, physical_offset: int) -> bytes: ...
+def offset_msg_ids(store_host: bytes, physical_offsets: Buffer | numpy.typing.NDArray[numpy.int64]) -> bytes: ...
