@@ -1,6 +1,6 @@
 """The rows that ``walk`` fills, for the kernels that read them."""
 
-cdef enum:
+cpdef enum:
     PHYSICAL_OFFSET
     SIZE
     TAGS_CODE

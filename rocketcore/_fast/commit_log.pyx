@@ -6,12 +6,12 @@ layout    stored messages (record.pxd) back to back; a record never crosses a fi
 RocketMQ  store/CommitLog.java (checkMessageAndReturnSize, recoverAbnormally), 5.5.0
 """
 
-from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcpy
 
-from rocketcore._fast.mapped cimport guards, page_before, rc_enter, rc_guard, rc_leave, rc_try
+from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, borrow_rows, check_range, give_back
+from rocketcore._fast.mapped cimport guarded, page_before
 from rocketcore._fast.record cimport (
     CHECKSUM_SIZE,
     FIXED_SIZE,
@@ -19,11 +19,11 @@ from rocketcore._fast.record cimport (
     MAGIC_V1,
     MAGIC_V2,
     check_record,
+    hash_of_tags,
     is_checksum,
     named,
     rc_get_i32,
     rc_get_i64,
-    rc_java_hash_utf8,
     rc_next_property,
     rc_property,
     rc_property_reader,
@@ -45,7 +45,6 @@ from rocketcore._fast.record cimport TOPIC_LENGTH as RECORD_TOPIC_LENGTH
 from rocketcore._fast.record cimport TOPIC_START as RECORD_TOPIC_START
 from rocketcore._fast.record cimport TOTAL_SIZE as RECORD_TOTAL_SIZE
 from rocketcore._fast.status cimport OK
-from rocketcore._fast.table cimport take_bytes, take_range, take_rows
 
 # The rows that consume_queue.scan_units fills.
 cdef enum:
@@ -54,40 +53,19 @@ cdef enum:
     UNIT_INDEX
     UNIT_COLUMNS
 
-cdef enum Walk:
+# Why a walk stopped.
+cpdef enum:
     END_OF_DATA
     FILLER
     END_OF_LOG
     FULL
     UNREADABLE
 
-cdef enum:
+cpdef enum:
     FILLER_SIZE = 8
+
+cdef enum:
     PAGE_SIZE = 4096
-
-globals().update({
-    "PHYSICAL_OFFSET": <int>PHYSICAL_OFFSET,
-    "SIZE": <int>SIZE,
-    "TAGS_CODE": <int>TAGS_CODE,
-    "QUEUE_ID": <int>QUEUE_ID,
-    "QUEUE_OFFSET": <int>QUEUE_OFFSET,
-    "STORE_TIMESTAMP": <int>STORE_TIMESTAMP,
-    "TOPIC_START": <int>TOPIC_START,
-    "TOPIC_LENGTH": <int>TOPIC_LENGTH,
-    "SYS_FLAG": <int>SYS_FLAG,
-    "PROPERTIES_START": <int>PROPERTIES_START,
-    "PROPERTIES_LENGTH": <int>PROPERTIES_LENGTH,
-    "DELAY_LEVEL": <int>DELAY_LEVEL,
-    "PREPARED_OFFSET": <int>PREPARED_OFFSET,
-    "COLUMNS": <int>COLUMNS,
-    "END_OF_DATA": <int>END_OF_DATA,
-    "FILLER": <int>FILLER,
-    "END_OF_LOG": <int>END_OF_LOG,
-    "FULL": <int>FULL,
-    "UNREADABLE": <int>UNREADABLE,
-    "FILLER_SIZE": <int>FILLER_SIZE,
-})
-
 
 cdef inline int64_t delay_level(const uint8_t* text, int64_t length) noexcept nogil:
     """Value of a DELAY property; 0 unless it is digits that make an int32."""
@@ -103,19 +81,15 @@ cdef inline int64_t delay_level(const uint8_t* text, int64_t length) noexcept no
 cdef inline void read_properties(const uint8_t* data, int64_t* row) noexcept nogil:
     """Fill TAGS_CODE and DELAY_LEVEL; where a name occurs twice the last one counts."""
     cdef rc_property_reader reader = rc_read_properties(data + row[PROPERTIES_START], row[PROPERTIES_LENGTH])
-    cdef rc_property found
-    cdef const uint8_t* tags = NULL
-    cdef int64_t tags_length = 0
-    row[TAGS_CODE] = 0
+    cdef rc_property found, tags
+    tags.value = NULL
     row[DELAY_LEVEL] = 0
     while rc_next_property(&reader, &found):
         if named(&found, b"TAGS", 4):
-            tags = found.value
-            tags_length = found.value_length
+            tags = found
         elif named(&found, b"DELAY", 5):
             row[DELAY_LEVEL] = delay_level(found.value, found.value_length)
-    if tags != NULL:
-        row[TAGS_CODE] = rc_java_hash_utf8(tags, tags_length)
+    row[TAGS_CODE] = hash_of_tags(&tags)
 
 
 cdef inline bint read_own(
@@ -129,19 +103,34 @@ cdef inline bint read_own(
     return check_record(data, record, sealed) == OK
 
 
-cdef Walk walk_loop(
-    const uint8_t* data, int64_t start, int64_t end, int64_t base_offset, int64_t* rows, Py_ssize_t capacity,
-    bint check_crc, bint* sealed, Py_ssize_t* count, int64_t* position,
-) noexcept nogil:
+cdef struct Walk:
+    const uint8_t* data
+    int64_t start
+    int64_t end
+    int64_t base_offset
+    int64_t* rows
+    Py_ssize_t capacity
+    bint check_crc
+    bint was_sealed
+    # Results
+    bint sealed
+    Py_ssize_t count
+    int64_t position
+    int outcome
+
+
+cdef void walk_loop(void* task) noexcept nogil:
+    cdef Walk* walk = <Walk*>task
+    cdef const uint8_t* data = walk.data
     cdef int64_t record[STORED_COLUMNS]
     cdef int64_t first[STORED_COLUMNS]
-    cdef int64_t at = start
+    cdef int64_t at = walk.start, end = walk.end, base_offset = walk.base_offset
     cdef int64_t size
     cdef int32_t magic
-    cdef int64_t* row = rows
-    cdef Walk outcome = FULL
+    cdef int64_t* row = walk.rows
+    cdef int outcome = FULL
     cdef Py_ssize_t found = 0
-    cdef bint was_sealed
+    cdef bint sealed = walk.was_sealed, was_sealed
     while True:
         if end - at < FILLER_SIZE:
             outcome = END_OF_DATA
@@ -157,16 +146,16 @@ cdef Walk walk_loop(
         if size > end - at:
             outcome = END_OF_DATA
             break
-        if found == capacity:
+        if found == walk.capacity:
             break
-        was_sealed = sealed[0]
-        if not read_own(data, at, end, base_offset, record, check_crc, sealed):
+        was_sealed = sealed
+        if not read_own(data, at, end, base_offset, record, walk.check_crc, &sealed):
             outcome = END_OF_LOG
             break
-        if found == 1 and sealed[0] and not was_sealed and not read_own(
-            data, start, end, base_offset, first, check_crc, sealed
+        if found == 1 and sealed and not was_sealed and not read_own(
+            data, walk.start, end, base_offset, first, walk.check_crc, &sealed
         ):
-            at = start
+            at = walk.start
             found = 0
             outcome = END_OF_LOG
             break
@@ -185,43 +174,23 @@ cdef Walk walk_loop(
         at += size
         row += COLUMNS
         found += 1
-    count[0] = found
-    position[0] = at
-    return outcome
+    walk.sealed = sealed
+    walk.count = found
+    walk.position = at
+    walk.outcome = outcome
 
 
-cdef const uint8_t* try_walk(
-    const uint8_t* data, int64_t start, int64_t end, int64_t base_offset, int64_t* rows, Py_ssize_t capacity,
-    bint check_crc, bint* sealed, Py_ssize_t* count, int64_t* position, Walk* outcome,
-) noexcept nogil:
-    """Walk, and return NULL or the address that could not be read; then only the rows' place was used."""
-    cdef rc_guard guard
-    cdef rc_guard** top = guards()
-    rc_enter(&guard, top, data, end)
-    if rc_try(guard):
-        outcome[0] = walk_loop(data, start, end, base_offset, rows, capacity, check_crc, sealed, count, position)
-        rc_leave(&guard, top)
-        return NULL
-    return guard.fault
-
-
-cdef Walk guarded_walk(
-    const uint8_t* data, int64_t start, int64_t end, int64_t base_offset, int64_t* rows, Py_ssize_t capacity,
-    bint check_crc, bint* sealed, Py_ssize_t* count, int64_t* position,
-) noexcept nogil:
+cdef void walk_readable(Walk* walk) noexcept nogil:
     """Walk; where a page cannot be read, again as if the data ended before it, so that every row is sound."""
-    cdef Walk outcome = FULL
-    cdef int64_t readable = end
-    cdef bint was_sealed = sealed[0]
+    cdef int64_t end = walk.end
     cdef const uint8_t* fault
     while True:
-        sealed[0] = was_sealed
-        fault = try_walk(
-            data, start, readable, base_offset, rows, capacity, check_crc, sealed, count, position, &outcome
-        )
+        fault = guarded(walk_loop, walk, walk.data, walk.end)
         if fault == NULL:
-            return UNREADABLE if outcome == END_OF_DATA and readable < end else outcome
-        readable = max(start, page_before(data, fault))
+            break
+        walk.end = max(walk.start, page_before(walk.data, fault))
+    if walk.outcome == END_OF_DATA and walk.end < end:
+        walk.outcome = UNREADABLE
 
 
 def walk(data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, bint check_crc=True, bint sealed=False):
@@ -250,81 +219,77 @@ def walk(data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, bint
     from bytes of an older file. When the second record is the first with a checksum, the one before it is looked at
     again: it has lost its own, or is the last of an older store.
     """
-    cdef Py_buffer source, table
-    cdef Py_ssize_t count = 0
-    cdef int64_t position = start
-    cdef Walk outcome
-    take_bytes(data, &source)
+    cdef Borrowed held
+    cdef Walk task
+    held.count = 0
     try:
-        take_range(&source, start, end)
-        take_rows(rows, &table, COLUMNS, True)
-        try:
-            with nogil:
-                outcome = guarded_walk(
-                    <const uint8_t*>source.buf, start, end, base_offset, <int64_t*>table.buf, table.shape[0], check_crc,
-                    &sealed, &count, &position,
-                )
-        finally:
-            PyBuffer_Release(&table)
+        source = borrow_bytes(&held, data)
+        check_range(source, start, end)
+        table = borrow_rows(&held, rows, COLUMNS, True)
+        task = Walk(
+            <const uint8_t*>source.buf, start, end, base_offset, <int64_t*>table.buf, table.shape[0], check_crc, sealed,
+            sealed, 0, start, FULL,
+        )
+        with nogil:
+            walk_readable(&task)
     finally:
-        PyBuffer_Release(&source)
-    return count, position, <int>outcome, sealed
+        give_back(&held)
+    return task.count, task.position, task.outcome, task.sealed
 
 
-cdef int64_t find_loop(
-    const uint8_t* data, int64_t start, int64_t last, int64_t end, int64_t base_offset, bint sealed
-) noexcept nogil:
+# A search within a segment, for its next record or for the end of a damaged one.
+cdef struct Search:
+    const uint8_t* data
+    int64_t start
+    int64_t last
+    int64_t end
+    int64_t base_offset
+    bint sealed
+    int64_t found  # the result
+
+
+cdef void find_loop(void* task) noexcept nogil:
+    cdef Search* search = <Search*>task
+    cdef const uint8_t* data = search.data
     cdef int64_t record[STORED_COLUMNS]
     cdef const uint8_t* magic
-    cdef int64_t at = start
-    while at < last:
+    cdef int64_t at = search.start
+    search.found = -1
+    while at < search.last:
         # The first byte of both magics, four bytes into a record.
-        magic = <const uint8_t*>memchr(data + at + 4, 0xDA, last - at)
+        magic = <const uint8_t*>memchr(data + at + 4, 0xDA, search.last - at)
         if magic == NULL:
             break
         at = magic - data - 4
         # A record knows where it lies: that dismisses almost every stray magic before its fields are read.
         if (
-            end - at >= FIXED_SIZE and rc_get_i64(data + at + 28) == base_offset + at
-            and read_own(data, at, end, base_offset, record, True, &sealed)
+            search.end - at >= FIXED_SIZE and rc_get_i64(data + at + 28) == search.base_offset + at
+            and read_own(data, at, search.end, search.base_offset, record, True, &search.sealed)
         ):
-            return at
+            search.found = at
+            break
         at += 1
-    return -1
 
 
-cdef const uint8_t* try_find(
-    const uint8_t* data, int64_t start, int64_t last, int64_t end, int64_t base_offset, bint sealed, int64_t* found
-) noexcept nogil:
-    """Find, and return NULL or the address that could not be read."""
-    cdef rc_guard guard
-    cdef rc_guard** top = guards()
-    rc_enter(&guard, top, data, end)
-    if rc_try(guard):
-        found[0] = find_loop(data, start, last, end, base_offset, sealed)
-        rc_leave(&guard, top)
-        return NULL
-    return guard.fault
-
-
-cdef int64_t guarded_find(
-    const uint8_t* data, int64_t start, int64_t last, int64_t end, int64_t base_offset, bint sealed
-) noexcept nogil:
+cdef void find_readable(Search* search) noexcept nogil:
     """Find; a page that cannot be read is left out, and so is a record that needs it."""
-    cdef int64_t found = -1, page
+    cdef Search before
+    cdef int64_t page
     cdef const uint8_t* fault
-    while start < last:
-        fault = try_find(data, start, last, end, base_offset, sealed, &found)
+    while search.start < search.last:
+        fault = guarded(find_loop, search, search.data, search.end)
         if fault == NULL:
-            return found
-        page = page_before(data, fault)
+            return
+        page = page_before(search.data, fault)
         # Records that end before the page first, then those behind it. The loop reads four bytes behind its last place.
-        if page > start and try_find(
-            data, start, min(last, page - FIXED_SIZE), page, base_offset, sealed, &found
-        ) == NULL and found >= 0:
-            return found
-        start = max(start, page + PAGE_SIZE)
-    return -1
+        before = search[0]
+        before.last = min(search.last, page - FIXED_SIZE)
+        before.end = page
+        if page > search.start and guarded(find_loop, &before, before.data, page) == NULL and before.found >= 0:
+            search.found = before.found
+            return
+        search.start = max(search.start, page + PAGE_SIZE)
+    search.found = -1
 
 
 def find(data, Py_ssize_t start, Py_ssize_t last, int64_t base_offset, bint sealed):
@@ -336,18 +301,20 @@ def find(data, Py_ssize_t start, Py_ssize_t last, int64_t base_offset, bint seal
     sealed       as for ``walk``
     returns      its position, or -1
     """
-    cdef Py_buffer source
-    cdef int64_t found
-    take_bytes(data, &source)
+    cdef Borrowed held
+    cdef Search search
+    held.count = 0
     try:
-        take_range(&source, start, last)
+        source = borrow_bytes(&held, data)
+        check_range(source, start, last)
         # A record is longer than this, and a magic is looked for four bytes behind its begin.
         last = min(last, source.len - FIXED_SIZE)
+        search = Search(<const uint8_t*>source.buf, start, last, source.len, base_offset, sealed, -1)
         with nogil:
-            found = guarded_find(<const uint8_t*>source.buf, start, last, source.len, base_offset, sealed)
+            find_readable(&search)
     finally:
-        PyBuffer_Release(&source)
-    return found
+        give_back(&held)
+    return search.found
 
 
 cdef inline bint ends_at(
@@ -385,19 +352,9 @@ cdef int64_t span_end(
     return by_size
 
 
-cdef int64_t guarded_span_end(
-    const uint8_t* data, int64_t at, int64_t end, int64_t base_offset, bint sealed
-) noexcept nogil:
-    """The end of a span, -1 where a page of it cannot be read."""
-    cdef int64_t found = -1
-    cdef rc_guard guard
-    cdef rc_guard** top = guards()
-    rc_enter(&guard, top, data, end)
-    if rc_try(guard):
-        found = span_end(data, at, end, base_offset, sealed)
-        rc_leave(&guard, top)
-        return found
-    return -1
+cdef void find_span_end(void* task) noexcept nogil:
+    cdef Search* search = <Search*>task
+    search.found = span_end(search.data, search.start, search.end, search.base_offset, search.sealed)
 
 
 def damaged_end(data, Py_ssize_t at, int64_t base_offset, bint sealed):
@@ -412,17 +369,19 @@ def damaged_end(data, Py_ssize_t at, int64_t base_offset, bint sealed):
                  of its fields say the same twice, and one of them was hit at most. Where neither leads to anything,
                  the shortest record is assumed
     """
-    cdef Py_buffer source
-    cdef int64_t found = -1
-    take_bytes(data, &source)
+    cdef Borrowed held
+    cdef Search search
+    held.count = 0
     try:
-        take_range(&source, at, source.len)
+        source = borrow_bytes(&held, data)
+        check_range(source, at, source.len)
+        search = Search(<const uint8_t*>source.buf, at, at, source.len, base_offset, sealed, -1)
         if source.len - at > FIXED_SIZE:
             with nogil:
-                found = guarded_span_end(<const uint8_t*>source.buf, at, source.len, base_offset, sealed)
-        return found if found > at + FIXED_SIZE else min(at + FIXED_SIZE + 1, source.len)
+                guarded(find_span_end, &search, search.data, search.end)
+        return search.found if search.found > at + FIXED_SIZE else min(at + FIXED_SIZE + 1, source.len)
     finally:
-        PyBuffer_Release(&source)
+        give_back(&held)
 
 
 cdef int64_t gathered_size(
@@ -443,22 +402,37 @@ cdef int64_t gathered_size(
     return total
 
 
-cdef Py_ssize_t gather_loop(
-    const int64_t* units, Py_ssize_t count, const uint8_t* log, int64_t log_start, int32_t queue_id,
-    int64_t queue_offset, bint sealed, uint8_t* out, int64_t* copied,
-) noexcept nogil:
+cdef struct Gather:
+    const int64_t* units
+    Py_ssize_t count
+    const uint8_t* log
+    int64_t log_start
+    int32_t queue_id
+    int64_t queue_offset
+    bint sealed
+    uint8_t* out
+    # Results
+    int64_t copied
+    Py_ssize_t sound
+
+
+cdef void gather_loop(void* task) noexcept nogil:
     """Copy record by record and check each copy, while it is in the cache, up to the first one that is not sound."""
+    cdef Gather* gather = <Gather*>task
+    cdef const int64_t* units = gather.units
+    cdef uint8_t* out = gather.out
     cdef int64_t record[STORED_COLUMNS]
     cdef int64_t at = 0, size
+    cdef bint sealed = gather.sealed
     cdef Py_ssize_t i = 0
-    while i < count:
+    while i < gather.count:
         size = units[UNIT_SIZE]
-        memcpy(out + at, log + (units[UNIT_PHYSICAL_OFFSET] - log_start), size)
+        memcpy(out + at, gather.log + (units[UNIT_PHYSICAL_OFFSET] - gather.log_start), size)
         if (
             read_record(out, at, at + size, record) != OK
             or record[RECORD_TOTAL_SIZE] != size
-            or record[RECORD_QUEUE_ID] != queue_id
-            or <uint64_t>record[RECORD_QUEUE_OFFSET] - <uint64_t>queue_offset != <uint64_t>units[UNIT_INDEX]
+            or record[RECORD_QUEUE_ID] != gather.queue_id
+            or <uint64_t>record[RECORD_QUEUE_OFFSET] - <uint64_t>gather.queue_offset != <uint64_t>units[UNIT_INDEX]
             or record[RECORD_PHYSICAL_OFFSET] != units[UNIT_PHYSICAL_OFFSET]
             or check_record(out, record, &sealed) != OK
         ):
@@ -466,8 +440,8 @@ cdef Py_ssize_t gather_loop(
         at += size
         units += UNIT_COLUMNS
         i += 1
-    copied[0] = at
-    return i
+    gather.copied = at
+    gather.sound = i
 
 
 cdef Py_ssize_t units_before(
@@ -485,35 +459,14 @@ cdef Py_ssize_t units_before(
     return i
 
 
-cdef const uint8_t* try_gather(
-    const int64_t* units, Py_ssize_t count, const uint8_t* log, int64_t log_length, int64_t log_start,
-    int32_t queue_id, int64_t queue_offset, bint sealed, uint8_t* out, int64_t* copied, Py_ssize_t* sound,
-) noexcept nogil:
-    """Gather, and return NULL or the address that could not be read."""
-    cdef rc_guard guard
-    cdef rc_guard** top = guards()
-    rc_enter(&guard, top, log, log_length)
-    if rc_try(guard):
-        sound[0] = gather_loop(units, count, log, log_start, queue_id, queue_offset, sealed, out, copied)
-        rc_leave(&guard, top)
-        return NULL
-    return guard.fault
-
-
-cdef Py_ssize_t guarded_gather(
-    const int64_t* units, Py_ssize_t count, const uint8_t* log, int64_t log_length, int64_t log_start,
-    int32_t queue_id, int64_t queue_offset, bint sealed, uint8_t* out, int64_t* copied,
-) noexcept nogil:
+cdef void gather_readable(Gather* gather, int64_t log_length) noexcept nogil:
     """Gather; where a page cannot be read, again without the first record that needs it and what follows."""
-    cdef Py_ssize_t readable = count, sound = 0
     cdef const uint8_t* fault
     while True:
-        fault = try_gather(
-            units, readable, log, log_length, log_start, queue_id, queue_offset, sealed, out, copied, &sound
-        )
+        fault = guarded(gather_loop, gather, gather.log, log_length)
         if fault == NULL:
-            return sound
-        readable = units_before(units, readable, log, log_start, fault)
+            break
+        gather.count = units_before(gather.units, gather.count, gather.log, gather.log_start, fault)
 
 
 def gather(
@@ -536,33 +489,30 @@ def gather(
     RocketMQ      store/DefaultMessageStore.java (getMessage), which copies what the units say and leaves the checks to
                   the consumer
     """
-    cdef Py_buffer table, source
-    cdef Py_ssize_t within = 0, sound = 0
-    cdef int64_t total, copied = 0
+    cdef Borrowed held
+    cdef Gather task
+    cdef Py_ssize_t within = 0
+    cdef int64_t total
     cdef const int64_t* rows
     cdef bytes records
-    cdef uint8_t* out
-    take_rows(units, &table, UNIT_COLUMNS, False)
+    held.count = 0
     try:
+        table = borrow_rows(&held, units, UNIT_COLUMNS, False)
         if first < 0 or last < first or last > table.shape[0] or log_start < 0:
             raise ValueError(f"rows {first} to {last} of {table.shape[0]}, log from {log_start}")
         rows = <const int64_t*>table.buf + first * UNIT_COLUMNS
-        take_bytes(log, &source)
-        try:
-            total = gathered_size(rows, last - first, log_start, source.len, &within)
-            records = PyBytes_FromStringAndSize(NULL, total)
-            out = <uint8_t*>PyBytes_AS_STRING(records)
-            with nogil:
-                sound = guarded_gather(
-                    rows, within, <const uint8_t*>source.buf, source.len, log_start, queue_id, queue_offset, sealed,
-                    out,
-                    &copied,
-                )
-        finally:
-            PyBuffer_Release(&source)
+        source = borrow_bytes(&held, log)
+        total = gathered_size(rows, last - first, log_start, source.len, &within)
+        records = PyBytes_FromStringAndSize(NULL, total)
+        task = Gather(
+            rows, within, <const uint8_t*>source.buf, log_start, queue_id, queue_offset, sealed,
+            <uint8_t*>PyBytes_AS_STRING(records), 0, 0,
+        )
+        with nogil:
+            gather_readable(&task, source.len)
     finally:
-        PyBuffer_Release(&table)
-    return records if copied == total else records[:copied], first + sound
+        give_back(&held)
+    return records if task.copied == total else records[:task.copied], first + task.sound
 
 
 def encode_filler(int64_t left):

@@ -6,12 +6,12 @@ layout    physical_offset i64 · size i32 · tags_code i64, big-endian, 20 bytes
 RocketMQ  store/ConsumeQueue.java, 5.5.0
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
+from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, borrow_room, borrow_rows, give_back
 from rocketcore._fast.commit_log cimport COLUMNS as ROW_COLUMNS
 from rocketcore._fast.commit_log cimport PHYSICAL_OFFSET as ROW_PHYSICAL_OFFSET
 from rocketcore._fast.commit_log cimport QUEUE_ID as ROW_QUEUE_ID
@@ -21,27 +21,18 @@ from rocketcore._fast.commit_log cimport SYS_FLAG as ROW_SYS_FLAG
 from rocketcore._fast.commit_log cimport TAGS_CODE as ROW_TAGS_CODE
 from rocketcore._fast.commit_log cimport TOPIC_LENGTH as ROW_TOPIC_LENGTH
 from rocketcore._fast.commit_log cimport TOPIC_START as ROW_TOPIC_START
-from rocketcore._fast.mapped cimport guards, rc_enter, rc_guard, rc_leave, rc_try
+from rocketcore._fast.mapped cimport guarded
 from rocketcore._fast.record cimport rc_crc32, rc_get_i32, rc_get_i64, rc_put_32, rc_put_64, takes_unit
 from rocketcore._fast.status cimport OFFSET_NEGATIVE, OK, SIZE_NEGATIVE, Status, fail
-from rocketcore._fast.table cimport take_bytes, take_rows
 
-cdef enum:
+cpdef enum:
     UNIT_SIZE = 20
 
-cdef enum:
+cpdef enum:
     PHYSICAL_OFFSET
     SIZE
     INDEX
     OUT_COLUMNS
-
-globals().update({
-    "UNIT_SIZE": <int>UNIT_SIZE,
-    "PHYSICAL_OFFSET": <int>PHYSICAL_OFFSET,
-    "SIZE": <int>SIZE,
-    "INDEX": <int>INDEX,
-    "OUT_COLUMNS": <int>OUT_COLUMNS,
-})
 
 
 cdef inline uint8_t* write_unit(uint8_t* at, int64_t physical_offset, int32_t size, int64_t tags_code) noexcept nogil:
@@ -50,21 +41,19 @@ cdef inline uint8_t* write_unit(uint8_t* at, int64_t physical_offset, int32_t si
     return rc_put_64(at, <uint64_t>tags_code)
 
 
-cdef int take_units(object units, Py_buffer* view) except -1:
-    take_bytes(units, view)
-    if view.len % UNIT_SIZE:
-        PyBuffer_Release(view)
-        raise ValueError(f"{view.len} bytes are not a whole number of {UNIT_SIZE}-byte units")
-    return 0
+cdef Py_buffer* borrow_units(Borrowed* held, object units) except NULL:
+    cdef Py_buffer* source = borrow_bytes(held, units)
+    if source.len % UNIT_SIZE:
+        raise ValueError(f"{source.len} bytes are not a whole number of {<int>UNIT_SIZE}-byte units")
+    return source
 
 
-cdef int take_target(object out, Py_ssize_t position, Py_ssize_t count, Py_buffer* view) except -1:
-    PyObject_GetBuffer(out, view, PyBUF_SIMPLE | PyBUF_WRITABLE)
-    if position < 0 or count < 0 or position > view.len or count > (view.len - position) // UNIT_SIZE:
-        length = view.len
-        PyBuffer_Release(view)
-        raise ValueError(f"{count} units at {position} do not fit a buffer of {length} bytes")
-    return 0
+cdef uint8_t* borrow_target(Borrowed* held, object out, Py_ssize_t position, Py_ssize_t count) except NULL:
+    """Borrow room for ``count`` units at byte ``position`` of ``out``."""
+    cdef Py_buffer* target = borrow_room(held, out)
+    if position < 0 or count < 0 or position > target.len or count > (target.len - position) // UNIT_SIZE:
+        raise ValueError(f"{count} units at {position} do not fit a buffer of {target.len} bytes")
+    return <uint8_t*>target.buf + position
 
 
 def put_unit(out, Py_ssize_t position, int64_t physical_offset, int32_t size, int64_t tags_code):
@@ -73,10 +62,12 @@ def put_unit(out, Py_ssize_t position, int64_t physical_offset, int32_t size, in
     raises    ValueError if it does not fit
     RocketMQ  store/ConsumeQueue.java (putMessagePositionInfo)
     """
-    cdef Py_buffer target
-    take_target(out, position, 1, &target)
-    write_unit(<uint8_t*>target.buf + position, physical_offset, size, tags_code)
-    PyBuffer_Release(&target)
+    cdef Borrowed held
+    held.count = 0
+    try:
+        write_unit(borrow_target(&held, out, position, 1), physical_offset, size, tags_code)
+    finally:
+        give_back(&held)
     return position + UNIT_SIZE
 
 
@@ -88,20 +79,20 @@ def put_units(
     columns   one-dimensional int64 buffers of one length, of any stride: columns of a table of rows will do
     raises    ValueError if the lengths differ, a size is no int32 or the units do not fit
     """
-    cdef Py_buffer target
+    cdef Borrowed held
     cdef Py_ssize_t i, count = physical_offsets.shape[0]
     cdef uint8_t* at
+    held.count = 0
     if sizes.shape[0] != count or tags_codes.shape[0] != count:
         raise ValueError("physical_offsets, sizes and tags_codes need the same length")
-    take_target(out, position, count, &target)
     try:
-        at = <uint8_t*>target.buf + position
+        at = borrow_target(&held, out, position, count)
         for i in range(count):
             if sizes[i] < 0 or sizes[i] > INT32_MAX:
                 raise ValueError(f"unit {i}: size {sizes[i]} is no message size")
             at = write_unit(at, physical_offsets[i], <int32_t>sizes[i], tags_codes[i])
     finally:
-        PyBuffer_Release(&target)
+        give_back(&held)
     return position + count * UNIT_SIZE
 
 
@@ -110,29 +101,32 @@ def put_blank(out, Py_ssize_t position, Py_ssize_t count):
 
     RocketMQ  store/ConsumeQueue.java (fillPreBlank)
     """
-    cdef Py_buffer target
+    cdef Borrowed held
     cdef Py_ssize_t _
     cdef uint8_t* at
-    take_target(out, position, count, &target)
-    at = <uint8_t*>target.buf + position
-    for _ in range(count):
-        at = write_unit(at, 0, INT32_MAX, 0)
-    PyBuffer_Release(&target)
+    held.count = 0
+    try:
+        at = borrow_target(&held, out, position, count)
+        for _ in range(count):
+            at = write_unit(at, 0, INT32_MAX, 0)
+    finally:
+        give_back(&held)
     return position + count * UNIT_SIZE
 
 
 def unit(units, Py_ssize_t index):
     """Return (physical_offset, size, tags_code) of one unit; raises IndexError outside the buffer."""
-    cdef Py_buffer source
+    cdef Borrowed held
     cdef const uint8_t* at
-    take_units(units, &source)
+    held.count = 0
     try:
+        source = borrow_units(&held, units)
         if index < 0 or index >= source.len // UNIT_SIZE:
             raise IndexError(f"unit {index} of {source.len // UNIT_SIZE}")
         at = <const uint8_t*>source.buf + index * UNIT_SIZE
         return rc_get_i64(at), rc_get_i32(at + 8), rc_get_i64(at + 12)
     finally:
-        PyBuffer_Release(&source)
+        give_back(&held)
 
 
 cdef inline bint contains(const int64_t* codes, Py_ssize_t count, int64_t code) noexcept nogil:
@@ -232,7 +226,7 @@ def scan_units(
                  was examined before it
     RocketMQ     store/DefaultMessageStore.java (getMessage, isTheBatchFull)
     """
-    cdef Py_buffer source, table
+    cdef Borrowed held
     cdef Py_ssize_t matched = 0, examined = 0
     cdef Status status
     cdef Limits limits
@@ -244,19 +238,17 @@ def scan_units(
         first_code = &codes[0] if codes.shape[0] else &none_wanted
     if known is not None:
         first_known = &known[0] if known.shape[0] else &none_wanted
-    take_units(units, &source)
+    held.count = 0
     try:
-        take_rows(out, &table, OUT_COLUMNS, True)
-        try:
-            status = scan_loop(
-                <const uint8_t*>source.buf, source.len // UNIT_SIZE, first_code,
-                codes.shape[0] if codes is not None else 0, first_known, known.shape[0] if known is not None else 0,
-                &limits, <int64_t*>table.buf, table.shape[0], &matched, &examined,
-            )
-        finally:
-            PyBuffer_Release(&table)
+        source = borrow_units(&held, units)
+        table = borrow_rows(&held, out, OUT_COLUMNS, True)
+        status = scan_loop(
+            <const uint8_t*>source.buf, source.len // UNIT_SIZE, first_code,
+            codes.shape[0] if codes is not None else 0, first_known, known.shape[0] if known is not None else 0,
+            &limits, <int64_t*>table.buf, table.shape[0], &matched, &examined,
+        )
     finally:
-        PyBuffer_Release(&source)
+        give_back(&held)
     if examined == 0 and status != OK:
         raise fail(status, 0)
     return matched, examined
@@ -267,40 +259,19 @@ def recover(units):
 
     RocketMQ  store/ConsumeQueue.java (recover)
     """
-    cdef Py_buffer source
+    cdef Borrowed held
     cdef Py_ssize_t i = 0
     cdef const uint8_t* at
-    take_units(units, &source)
+    held.count = 0
     try:
+        source = borrow_units(&held, units)
         at = <const uint8_t*>source.buf
         while i < source.len // UNIT_SIZE and rc_get_i64(at) >= 0 and rc_get_i32(at + 8) > 0:
             at += UNIT_SIZE
             i += 1
         return i
     finally:
-        PyBuffer_Release(&source)
-
-
-def first_at_least(units, int64_t physical_offset):
-    """Return the index of the first unit at or after a log position, n if there is none.
-
-    units     ascending by physical offset, as a queue is written; blanks sort first. O(log n)
-    RocketMQ  store/ConsumeQueue.java (correctMinOffset)
-    """
-    cdef Py_buffer source
-    cdef Py_ssize_t low = 0, high, middle
-    take_units(units, &source)
-    try:
-        high = source.len // UNIT_SIZE
-        while low < high:
-            middle = (low + high) // 2
-            if rc_get_i64(<const uint8_t*>source.buf + middle * UNIT_SIZE) < physical_offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-    finally:
-        PyBuffer_Release(&source)
+        give_back(&held)
 
 
 def is_queued(int64_t sys_flag):
@@ -361,49 +332,45 @@ cdef inline bint grow(Followed* queue) noexcept nogil:
     return True
 
 
-cdef bint collect_loop(
-    Queues* queues, const uint8_t* data, const int64_t* rows, Py_ssize_t count, Py_ssize_t* done
-) noexcept nogil:
-    """Whether there was memory; ``done`` gets the rows taken."""
-    cdef const int64_t* row = rows
+cdef struct Collect:
+    Queues* queues
+    const uint8_t* data
+    const int64_t* rows
+    Py_ssize_t count
+    # Results: rows taken, and whether there was memory
+    Py_ssize_t done
+    bint enough
+
+
+cdef void collect_loop(void* task) noexcept nogil:
+    """Collect up to a row that does not follow; of one whose topic cannot be read nothing is kept."""
+    cdef Collect* collect = <Collect*>task
+    cdef Queues* queues = collect.queues
+    cdef const int64_t* row = collect.rows
     cdef const uint8_t* topic
     cdef Followed* queue
     cdef Py_ssize_t index
-    while done[0] < count:
-        topic = data + row[ROW_TOPIC_START]
+    while collect.done < collect.count:
+        topic = collect.data + row[ROW_TOPIC_START]
         index = find_queue(
             queues, topic, row[ROW_TOPIC_LENGTH], row[ROW_QUEUE_ID],
             rc_crc32(topic, row[ROW_TOPIC_LENGTH], <uint32_t>row[ROW_QUEUE_ID]),
         )
         if index < 0 or not takes_unit(row[ROW_SYS_FLAG]):
-            break
+            return
         queue = &queues.entries[index]
         if queue.next_offset != row[ROW_QUEUE_OFFSET]:
-            break
+            return
         if queue.length == queue.capacity and not grow(queue):
-            return False
+            collect.enough = False
+            return
         write_unit(
             queue.units + queue.length, row[ROW_PHYSICAL_OFFSET], <int32_t>row[ROW_SIZE], row[ROW_TAGS_CODE]
         )
         queue.length += UNIT_SIZE
         queue.next_offset += 1
         row += ROW_COLUMNS
-        done[0] += 1
-    return True
-
-
-cdef bint guarded_collect(
-    Queues* queues, const uint8_t* data, int64_t length, const int64_t* rows, Py_ssize_t count, Py_ssize_t* done
-) noexcept nogil:
-    """Collect up to a row whose topic cannot be read: nothing of it was kept by then."""
-    cdef rc_guard guard
-    cdef rc_guard** top = guards()
-    cdef bint enough = True
-    rc_enter(&guard, top, data, length)
-    if rc_try(guard):
-        enough = collect_loop(queues, data, rows, count, done)
-        rc_leave(&guard, top)
-    return enough
+        collect.done += 1
 
 
 cdef class UnitCollector:
@@ -484,36 +451,32 @@ cdef class UnitCollector:
                  its queue is another than the next, or that gets no unit, or whose topic cannot be read
         raises   ValueError for rows that are not in the table, or a topic that is not in the data; MemoryError
         """
-        cdef Py_buffer source, table
-        cdef Py_ssize_t done = 0, i
+        cdef Borrowed held
+        cdef Collect task
+        cdef Py_ssize_t i
         cdef const int64_t* row
-        cdef bint enough
-        take_bytes(data, &source)
+        held.count = 0
         try:
-            take_rows(rows, &table, ROW_COLUMNS, False)
-            try:
-                if first < 0 or last < first or last > table.shape[0]:
-                    raise ValueError(f"rows {first} to {last} of {table.shape[0]}")
-                row = <const int64_t*>table.buf + first * ROW_COLUMNS
-                for i in range(last - first):
-                    if (
-                        row[i * ROW_COLUMNS + ROW_TOPIC_START] < 0 or row[i * ROW_COLUMNS + ROW_TOPIC_LENGTH] < 0
-                        or row[i * ROW_COLUMNS + ROW_TOPIC_START] > source.len
-                        or row[i * ROW_COLUMNS + ROW_TOPIC_LENGTH]
-                        > source.len - row[i * ROW_COLUMNS + ROW_TOPIC_START]
-                    ):
-                        raise ValueError(f"the topic of row {first + i} is not within the data")
-                with nogil:
-                    enough = guarded_collect(
-                        &self.queues, <const uint8_t*>source.buf, source.len, row, last - first, &done
-                    )
-            finally:
-                PyBuffer_Release(&table)
+            source = borrow_bytes(&held, data)
+            table = borrow_rows(&held, rows, ROW_COLUMNS, False)
+            if first < 0 or last < first or last > table.shape[0]:
+                raise ValueError(f"rows {first} to {last} of {table.shape[0]}")
+            row = <const int64_t*>table.buf + first * ROW_COLUMNS
+            task = Collect(&self.queues, <const uint8_t*>source.buf, row, last - first, 0, True)
+            for i in range(first, last):
+                if (
+                    row[ROW_TOPIC_START] < 0 or row[ROW_TOPIC_LENGTH] < 0 or row[ROW_TOPIC_START] > source.len
+                    or row[ROW_TOPIC_LENGTH] > source.len - row[ROW_TOPIC_START]
+                ):
+                    raise ValueError(f"the topic of row {i} is not within the data")
+                row += ROW_COLUMNS
+            with nogil:
+                guarded(collect_loop, &task, task.data, source.len)
         finally:
-            PyBuffer_Release(&source)
-        if not enough:
+            give_back(&held)
+        if not task.enough:
             raise MemoryError
-        return first + done
+        return first + task.done
 
     def take(self, Py_ssize_t number):
         """Return the units of a queue that were collected since the last call, and forget them.

@@ -2,14 +2,10 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
+# Reads the range that it is called for and writes elsewhere: no Python, no lock, no allocation. It keeps all that it
+# works with in ``task``, of which a call that was left in its midst may have changed what it says are its results.
+ctypedef void (*Reading)(void* task) noexcept nogil
 
-cdef extern from "rc_guard.h" nogil:
-    ctypedef struct rc_guard:
-        const uint8_t* fault
-    bint rc_try(rc_guard guard)
-    void rc_enter(rc_guard* guard, rc_guard** top, const uint8_t* begin, int64_t length)
-    void rc_leave(rc_guard* guard, rc_guard** top)
-
-
-cdef rc_guard** guards() noexcept nogil
+# Calls ``read``, and returns NULL, or the address in ``data[:length]`` that could not be read.
+cdef const uint8_t* guarded(Reading read, void* task, const uint8_t* data, int64_t length) noexcept nogil
 cdef int64_t page_before(const uint8_t* data, const uint8_t* fault) noexcept nogil

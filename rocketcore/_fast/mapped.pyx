@@ -14,17 +14,27 @@ from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, check_range, give_
 
 
 cdef extern from "rc_guard_handler.h" nogil:
-    rc_guard* rc_guards
+    ctypedef struct rc_guard:
+        const uint8_t* fault
+    rc_guard* rc_guards  # the innermost guard of the calling thread
     int rc_install()
+    bint rc_try(rc_guard guard)
+    void rc_enter(rc_guard* guard, rc_guard** top, const uint8_t* begin, int64_t length)
+    void rc_leave(rc_guard* guard, rc_guard** top)
 
 cdef extern from "unistd.h" nogil:
     long sysconf(int name)
     int _SC_PAGESIZE
 
 
-cdef rc_guard** guards() noexcept nogil:
-    """Return where the calling thread keeps its innermost guard."""
-    return &rc_guards
+cdef const uint8_t* guarded(Reading read, void* task, const uint8_t* data, int64_t length) noexcept nogil:
+    cdef rc_guard guard
+    rc_enter(&guard, &rc_guards, data, length)
+    if rc_try(guard):
+        read(task)
+        rc_leave(&guard, &rc_guards)
+        return NULL
+    return guard.fault
 
 
 cdef int64_t page_before(const uint8_t* data, const uint8_t* fault) noexcept nogil:
@@ -34,16 +44,14 @@ cdef int64_t page_before(const uint8_t* data, const uint8_t* fault) noexcept nog
     return before if before > 0 else 0
 
 
-cdef const uint8_t* copy(uint8_t* target, const uint8_t* source, Py_ssize_t length) noexcept nogil:
-    """Copy, and return NULL or the address that could not be read."""
-    cdef rc_guard guard
-    cdef rc_guard** top = guards()
-    rc_enter(&guard, top, source, length)
-    if rc_try(guard):
-        memcpy(target, source, length)
-        rc_leave(&guard, top)
-        return NULL
-    return guard.fault
+cdef struct Copy:
+    uint8_t* target
+    const uint8_t* source
+    Py_ssize_t length
+
+
+cdef void copy(void* task) noexcept nogil:
+    memcpy((<Copy*>task).target, (<Copy*>task).source, (<Copy*>task).length)
 
 
 def read(data, Py_ssize_t start, Py_ssize_t end):
@@ -56,15 +64,15 @@ def read(data, Py_ssize_t start, Py_ssize_t end):
     cdef Borrowed held
     cdef bytes copied
     cdef const uint8_t* fault
-    cdef uint8_t* target
+    cdef Copy task
     held.count = 0
     try:
         source = borrow_bytes(&held, data)
         check_range(source, start, end)
         copied = PyBytes_FromStringAndSize(NULL, end - start)
-        target = <uint8_t*>PyBytes_AS_STRING(copied)
+        task = Copy(<uint8_t*>PyBytes_AS_STRING(copied), <const uint8_t*>source.buf + start, end - start)
         # With the GIL, as a slice would: most reads are of one record, and the pages are in memory.
-        fault = copy(target, <const uint8_t*>source.buf + start, end - start)
+        fault = guarded(copy, &task, task.source, task.length)
         if fault != NULL:
             raise OSError(errno.EIO, f"the page at byte {fault - <const uint8_t*>source.buf} cannot be read")
         return copied

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -86,13 +84,6 @@ def test_scans_one_after_the_other_find_what_one_scan_finds(
 @given(UNITS)
 def test_recover_is_the_references(units: list[Unit]) -> None:
     assert consume_queue.recover(reference.encode(units)) == reference.recover(units)
-
-
-@given(st.lists(st.integers(0, 1000), max_size=50), st.integers(-5, 1005))
-def test_first_at_least_is_bisect(offsets: list[int], wanted: int) -> None:
-    offsets.sort()
-    data = reference.encode([Unit(offset, 100, 0) for offset in offsets])
-    assert consume_queue.first_at_least(data, wanted) == bisect.bisect_left(offsets, wanted)
 
 
 QUEUES = st.tuples(st.sampled_from([b"", b"T", b"TT", b"t" * 127]), st.integers(0, 40))

@@ -115,13 +115,6 @@ def test_recover_ends_at_the_first_unit_that_is_not_one() -> None:
     assert consume_queue.recover(b"") == 0
 
 
-def test_first_at_least() -> None:
-    data = reference.encode([Unit(0, reference.BLANK_SIZE, 0), *UNITS[1:]])
-    for offset, index in ((-5, 0), (0, 0), (1, 1), (1000, 1), (1001, 2), (19000, 19), (19001, 20)):
-        assert consume_queue.first_at_least(data, offset) == index
-    assert consume_queue.first_at_least(b"", 0) == 0
-
-
 def test_wrong_lengths() -> None:
     table = np.zeros((1, 3), np.int64)
     with pytest.raises(ValueError, match="whole number"):
