@@ -104,9 +104,9 @@ cdef class ReadyAnswers(Responder):
         self._limit = limit
 
     def __dealloc__(self):
-        self._let_go()
+        self._release()
 
-    cdef void _let_go(self) noexcept:
+    cdef void _release(self) noexcept:
         while self._held:
             self._held -= 1
             Py_DECREF(<object>self._bodies[self._held])
@@ -119,7 +119,7 @@ cdef class ReadyAnswers(Responder):
         cdef uint8_t* header
         cdef uint8_t* end
         cdef PyObject* body
-        self._let_go()
+        self._release()
         if not self.enabled:
             return 0
         read_loop(data, length, self._limit, self._rows, self._heads, ROWS_MAX, &count, &position, &code)

@@ -270,7 +270,7 @@ cdef class StreamTransport:
             return self._fill()
         length = recv(self._fd, self.reactor._room, READ_BYTES, MSG_DONTWAIT)
         if length <= 0:
-            return self._came_nothing(length)
+            return self._received_nothing(length)
         responder = self.reactor.responder
         if responder is not None and self.direct and self._queued == 0:
             pieces = responder.respond(self.reactor._room, length)
@@ -288,7 +288,7 @@ cdef class StreamTransport:
             self._fd, PyBytes_AS_STRING(self._expected) + self._filled, size - self._filled, MSG_DONTWAIT
         )
         if length <= 0:
-            return self._came_nothing(length)
+            return self._received_nothing(length)
         self._filled += length
         if self._filled < size:
             self._protocol.part_received(self._filled)
@@ -297,7 +297,7 @@ cdef class StreamTransport:
         self._protocol.data_received(whole)
         return 0
 
-    cdef int _came_nothing(self, ssize_t length) except -1:
+    cdef int _received_nothing(self, ssize_t length) except -1:
         if length == 0:
             self._end()
         elif not would_block():
