@@ -346,8 +346,8 @@ def read_topic_texts(bytes data not None, Py_ssize_t position, Py_ssize_t count,
     count     how many there are, at most
     numbers   as for ``read_topic_table``; the system flag is 0, it does not travel
     returns   (topics, to_check, read, position): the first two as ``read_topic_table`` has them, how many texts it
-              took, and the first byte after them. It stops before a text that is not plain: cut, not UTF-8, of fewer than
-              five words, without name or with one of more than 32,767 bytes, or with a number that is no int32
+              took, and the first byte after them. It stops before a text that is not plain: cut, not UTF-8, of fewer
+              than five words, without name or with one of more than 32,767 bytes, or with a number that is no int32
     raises    ValueError for a position outside of the data
     """
     cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(data)
