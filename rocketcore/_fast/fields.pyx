@@ -151,6 +151,10 @@ cdef class Received:
     def body(self):
         if self._body is None:
             self._body = self._data[self._body_start:self._body_start + self._body_length]
+            # What is unread from here on is the header, and a long body need not be in memory twice.
+            self._body_start = self._header_start + self._header_length
+            self._body_length = 0
+            self.detach()
         return self._body
 
     @body.setter
@@ -166,7 +170,7 @@ cdef class Received:
         return 0
 
     def detach(self):
-        """Keep no more of the received bytes alive than twice the command's own."""
+        """Keep no more of the received bytes alive than twice what is unread of the command."""
         cdef Py_ssize_t start = self._header_start, end = self._body_start + self._body_length
         if self._data is None or 2 * (end - start) >= len(self._data):
             return

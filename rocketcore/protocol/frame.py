@@ -1,7 +1,7 @@
 """Frames out of a stream: boundaries and heads of everything that one read brought, found before Python looks at any.
 
 ``FrameDecoder`` is for whoever wants commands. A transport works with ``Assembler`` and ``ChunkReader``, which give it
-the rows of a chunk: most of what arrives on a hot path is answered from the rows alone.
+the rows of a chunk: sends that came together are stored from their rows alone.
 """
 
 from __future__ import annotations

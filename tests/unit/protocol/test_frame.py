@@ -144,6 +144,19 @@ def test_a_detached_command_does_not_keep_what_was_received() -> None:
     assert (commands[1].remark, commands[1].ext_fields, commands[1].body) == (None, None, b"")
 
 
+def test_a_body_that_was_read_is_not_kept_twice() -> None:
+    data = RemotingCommand(11, ext_fields={"n": "5"}, body=bytes(100_000)).encode()
+    reader = ChunkReader()
+    reader.scan(data, 0)
+    command = reader.chunk.command(0)
+    reader.chunk.data = b""
+    before = sys.getrefcount(data)
+    assert command.body == bytes(100_000)
+    assert command.body is command.body
+    assert sys.getrefcount(data) == before - 1
+    assert command.ext_fields == {"n": "5"}
+
+
 def test_a_command_that_is_most_of_what_was_received_is_not_copied() -> None:
     data, (command,) = received(1)
     before = sys.getrefcount(data)
