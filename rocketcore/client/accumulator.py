@@ -54,15 +54,15 @@ FREE_SHARE: Final = 0.75
 
 
 class Accumulator:
-    """Collects messages and sends them as batches by ``logic``, on the event loop that runs when it is made."""
+    """Collects messages and sends them as batches by ``sender``, on the event loop that runs when it is made."""
 
-    def __init__(self, logic: Sender, config: ProducerConfig, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._logic = logic
+    def __init__(self, sender: Sender, config: ProducerConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._sender = sender
         self._config = config
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._delivery = Delivery(logic, config, clock)
+        self._delivery = Delivery(sender, config, clock)
         self._failures = Failures(clock)
         # Any thread uses these, each in one step.
         self._coming: deque[Item] = deque()
@@ -107,7 +107,7 @@ class Accumulator:
         raises  what is wrong with the message; ClientClosed; with ``wait`` Overloaded where no room came in
                 ``delivery_timeout`` seconds
         """
-        self._logic.check(message)
+        self._sender.check(message)
         topic, body = message.topic, message.body
         msg_id = new_uniq_key()
         properties = property_text(message, msg_id).encode()
@@ -160,9 +160,9 @@ class Accumulator:
         if queue is not None and not isinstance(queue, MessageQueue):
             raise TypeError(f"message to {message.topic!r}: queue is a MessageQueue, got {type(queue).__name__}")
         if queue is not None or group is not None:
-            publisher = self._logic.find_publisher(message.topic)
+            publisher = self._sender.find_publisher(message.topic)
             if publisher is not None:
-                target = self._logic.target(publisher, group, queue)
+                target = self._sender.target(publisher, group, queue)
         return Place(group, queue, target, not can_be_batched(message))
 
     def _has_room(self, destination: str, size: int) -> bool:
@@ -358,9 +358,9 @@ class Accumulator:
         if backlog is not None and (backlog.waiting or (backlog.queue is not None and backlog.under_way)):
             return False
         if isinstance(key, str):
-            publisher = self._logic.find_publisher(key)
+            publisher = self._sender.find_publisher(key)
             return publisher is None or any(map(self._in_flight.idle, publisher.addresses))
-        publisher = self._logic.find_publisher(key.topic)
+        publisher = self._sender.find_publisher(key.topic)
         target = publisher.by_queue.get(key) if publisher is not None else None
         return target is None or self._in_flight.idle(target.address)
 
@@ -376,7 +376,7 @@ class Accumulator:
     def _advance(self, backlog: Backlog) -> None:
         """Start batches of a backlog as long as it may, and there is room at a broker."""
         while backlog.waiting and backlog.lookup is None and not (backlog.queue is not None and backlog.under_way):
-            publisher = self._logic.find_publisher(backlog.topic)
+            publisher = self._sender.find_publisher(backlog.topic)
             if publisher is None or (backlog.queue is not None and backlog.queue not in publisher.by_queue):
                 backlog.lookup = self._task(self._find_route(backlog))
                 return
@@ -385,7 +385,7 @@ class Accumulator:
                 continue
             batch = backlog.waiting[0]
             avoid = () if batch.attempts is None or backlog.queue is not None else batch.attempts.avoid
-            target = self._logic.target(publisher, None, backlog.queue, avoid, self._in_flight.full)
+            target = self._sender.target(publisher, None, backlog.queue, avoid, self._in_flight.full)
             if target is None:
                 wanted: Collection[str] = publisher.addresses
                 if backlog.queue is not None:
@@ -414,7 +414,7 @@ class Accumulator:
     def _give_queue(self, publisher: TopicPublisher, batch: Batch) -> None:
         """Move a batch to the backlog of its queue, now that the topic's queues are known."""
         try:
-            target = self._logic.target(publisher, batch.group, batch.queue)
+            target = self._sender.target(publisher, batch.group, batch.queue)
         except BaseException as error:  # a selector may be anyone's, and must not end the loop
             self._finish(batch, error)
             return
@@ -425,19 +425,19 @@ class Accumulator:
     async def _find_route(self, backlog: Backlog) -> None:
         """Ask for the topic's route until the backlog's batches have somewhere to go, or none of them has time left."""
         pauses = Backoff(FIRST_ROUTE_PAUSE, LONGEST_ROUTE_PAUSE)
-        logic, timeout = self._logic, self._config.timeout
+        sender, timeout = self._sender, self._config.timeout
         try:
             while backlog.waiting:
                 try:
-                    if logic.find_publisher(backlog.topic) is None:
-                        await logic.publisher(backlog.topic, timeout)
+                    if sender.find_publisher(backlog.topic) is None:
+                        await sender.publisher(backlog.topic, timeout)
                     else:
-                        await logic.refresh_route(backlog.topic, timeout)
+                        await sender.refresh_route(backlog.topic, timeout)
                 except RocketError as error:
                     if not error.retriable:
                         raise
                     backlog.failure = error
-                publisher = logic.find_publisher(backlog.topic)
+                publisher = sender.find_publisher(backlog.topic)
                 if publisher is not None and (backlog.queue is None or backlog.queue in publisher.by_queue):
                     break
                 await asyncio.sleep(pauses.next())

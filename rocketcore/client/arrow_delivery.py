@@ -16,7 +16,7 @@ from rocketcore.client.sender import Sender
 from rocketcore.errors import BrokerError, NoPermission, RequestTimeout, RocketError, TopicNotExist, TransportError
 from rocketcore.message import MessageQueue, SendResult, SendStatus
 
-__all__ = ["Delivery", "SendSummary"]
+__all__ = ["BodyDelivery", "SendSummary"]
 
 _REFUSALS = (NoPermission, TopicNotExist)
 """Answers that another broker may not share; when all have given one, waiting longer changes nothing."""
@@ -34,7 +34,7 @@ class SendSummary:
     seconds: float = 0.0
 
 
-class Delivery:
+class BodyDelivery:
     """Sends batch bodies; belongs to one event loop, or to one thread.
 
     timeout           seconds for one attempt

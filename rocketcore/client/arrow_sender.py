@@ -21,7 +21,7 @@ import pyarrow as pa
 from rocketcore._fast.arrow_in import BatchEncoder
 from rocketcore._fast.properties import encode_properties
 from rocketcore.client.arrow_columns import Codes, Columns, Rows, codes_of, message_columns, refuse_rows, taken
-from rocketcore.client.arrow_delivery import Delivery, SendSummary
+from rocketcore.client.arrow_delivery import BodyDelivery, SendSummary
 from rocketcore.client.attempts import Retries, until_answered
 from rocketcore.client.selectors import find_selector
 from rocketcore.client.sender import Sender
@@ -80,7 +80,7 @@ class RecordBatchSender:
         # As long as the longest request that a broker takes; a row that does not fit into it is refused.
         self._buffer = bytearray(MAX_MESSAGE_BYTES)
         self._select = find_selector(sender.config.selector)
-        self._delivery = Delivery(
+        self._delivery = BodyDelivery(
             sender,
             self.summary,
             timeout=settings.timeout,

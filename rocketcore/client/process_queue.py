@@ -156,11 +156,6 @@ class ProcessQueue:
         return next(iter(self._messages), self.max_offset)
 
     @property
-    def min_offset(self) -> int:
-        """Offset of the first message here, 0 without any."""
-        return next(iter(self._messages), 0)
-
-    @property
     def waiting_count(self) -> int:
         """Messages that no one works on."""
         return len(self._waiting)
@@ -180,7 +175,7 @@ class ProcessQueue:
         pulled = self._clock.time_millis() - round((self._clock.monotonic() - self.last_pull) * 1000)
         return ProcessQueueInfo(
             commit_offset=self.commit_offset,
-            cached_msg_min_offset=self.min_offset,
+            cached_msg_min_offset=next(iter(self._messages), 0),
             cached_msg_max_offset=self.max_offset - 1 if self._messages else 0,
             cached_msg_count=len(self._messages),
             cached_msg_size_in_mib=self.cached_bytes >> 20,

@@ -14,10 +14,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+import pyarrow
+from pyarrow import RecordBatch
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from rocketcore.client.arrow_ranges import Position, QueueRange, find_range
+from rocketcore.client.arrow_reader import RangeReader, ReadSettings, probe
+from rocketcore.client.attempts import Retries, newest_route, until_answered
+from rocketcore.client.instance import ClientInstance
 from rocketcore.codes import (
     DLQ_TOPIC_PREFIX,
     RETRY_TOPIC_PREFIX,
@@ -27,16 +33,11 @@ from rocketcore.codes import (
 )
 from rocketcore.errors import BrokerError, ConfigError, GroupNotExist, OffsetOutOfRange, RocketError, RouteNotFound
 from rocketcore.message import MessageQueue
+from rocketcore.protocol.bodies.topic import TopicList
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.spark.connection import connect
 from rocketcore.spark.options import EARLIEST, LATEST, SourceOptions
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch
-
-    from rocketcore.client.arrow_ranges import Position, QueueRange
-    from rocketcore.client.arrow_reader import ReadSettings
-    from rocketcore.client.attempts import Retries
-    from rocketcore.client.instance import ClientInstance
-    from rocketcore.transport.client import Remoting
+from rocketcore.transport.client import Remoting
 
 __all__ = ["RangePartition", "RocketMQReader", "clamp_range", "join_ranges", "split_ranges"]
 
@@ -77,8 +78,6 @@ class RocketMQReader(DataSourceReader):
 
         raises  RouteNotFound, and OffsetOutOfRange for a range that is not all there
         """
-        from rocketcore.spark.connection import connect
-
         options = self._options
         connection = connect(options)
         try:
@@ -102,9 +101,6 @@ class RocketMQReader(DataSourceReader):
                 yield from self._read(queue_range)
 
     def _read(self, queue_range: QueueRange) -> Iterator[RecordBatch]:
-        from rocketcore.client.arrow_reader import RangeReader
-        from rocketcore.spark.connection import connect
-
         connection = connect(self._options)
         reader = RangeReader(connection.instance, queue_range, self._settings())
         try:
@@ -119,8 +115,6 @@ class RocketMQReader(DataSourceReader):
             connection.run(reader.close())
 
     def _settings(self) -> ReadSettings:
-        from rocketcore.client.arrow_reader import ReadSettings
-
         options = self._options
         return ReadSettings(
             columns=self._columns,
@@ -136,8 +130,6 @@ class RocketMQReader(DataSourceReader):
 
     def _named(self, batch: RecordBatch) -> RecordBatch:
         """Return a record batch with exactly the Arrow schema that Spark compares it with."""
-        import pyarrow
-
         fields = [
             field.with_name(name).with_nullable(nullable)
             for field, (name, nullable) in zip(batch.schema, self._fields, strict=True)
@@ -196,9 +188,6 @@ def clamp_range(wanted: QueueRange, held: QueueRange, *, fail_on_data_loss: bool
 
 
 async def _plan(instance: ClientInstance, options: SourceOptions, settings: ReadSettings) -> list[QueueRange]:
-    from rocketcore.client.arrow_ranges import find_range
-    from rocketcore.client.attempts import Retries, until_answered
-
     # Who waits for a plan sees nothing else.
     retries = Retries(options.fetch_timeout, instance.clock, level=logging.WARNING)
     queues = await _queues(instance, options, retries)
@@ -229,9 +218,6 @@ async def _check_pulls(
     retries: Retries,
 ) -> None:
     """Pull once from each broker as the tasks will; raises ConfigError naming the option that it does not take."""
-    from rocketcore.client.arrow_reader import probe
-    from rocketcore.client.attempts import until_answered
-
     for queue in {queue.broker: queue for queue in queues}.values():
         try:
             await until_answered(
@@ -280,15 +266,11 @@ async def _queues(instance: ClientInstance, options: SourceOptions, retries: Ret
 
 async def _readable(instance: ClientInstance, topic: str, timeout: float, retries: Retries) -> tuple[MessageQueue, ...]:
     """Return a topic's queues by its route of now."""
-    from rocketcore.client.attempts import newest_route
-
     return (await newest_route(instance, topic, timeout, retries)).subscribe
 
 
 async def _matching_topics(instance: ClientInstance, pattern: str, timeout: float) -> tuple[str, ...]:
     """Return the topics whose whole name matches, the system's own left out."""
-    from rocketcore.protocol.bodies.topic import TopicList
-    from rocketcore.protocol.command import RemotingCommand
 
     async def question(remoting: Remoting, address: str, limit: float) -> list[str]:
         request = RemotingCommand.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)

@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 
 from rocketcore.errors import ConfigError, RocketError
 from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
-from rocketcore.spark.schema import check_read_schema, check_write_schema, read_schema
 
 __all__ = ["RocketMQDataSource"]
 
@@ -28,16 +27,20 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
+        from rocketcore.spark.schema import read_schema  # pyarrow, which looking for a format needs not
+
         options = parse_options(SourceOptions, self.options)
         return read_schema(options.include_properties, options.include_hosts)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from rocketcore.spark.reader import RocketMQReader
+        from rocketcore.spark.schema import check_read_schema
 
         options, columns = parse_options(SourceOptions, self.options), check_read_schema(schema)
         return RocketMQReader(options, columns, tuple((field.name, field.nullable) for field in schema.fields))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from rocketcore.spark.schema import check_write_schema
         from rocketcore.spark.writer import RocketMQWriter, plan_queues
 
         options = parse_options(SinkOptions, self.options)

@@ -12,20 +12,19 @@ import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from pyarrow import RecordBatch
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings
+from rocketcore.client.attempts import Retries, newest_route
+from rocketcore.client.config import ProducerConfig
+from rocketcore.client.sender import Sender
 from rocketcore.errors import ConfigError, MessageIllegal, NoBrokerRegistered, RouteNotFound
 from rocketcore.message import MessageQueue
+from rocketcore.spark.connection import Connection, connect
 from rocketcore.spark.options import SinkOptions
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch
-
-    from rocketcore.client.arrow_sender import RecordBatchSender
-    from rocketcore.spark.connection import Connection
 
 __all__ = ["RocketMQWriter", "TaskSummary", "plan_queues"]
 
@@ -54,9 +53,6 @@ def plan_queues(options: SinkOptions) -> Queues:
 
     raises  ConfigError when the topic of the options does not exist, and is not to be created
     """
-    from rocketcore.client.attempts import Retries, newest_route
-    from rocketcore.spark.connection import connect
-
     if options.topic is None:
         return {}
     connection = connect(options)
@@ -95,8 +91,6 @@ class RocketMQWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskSummary:
         """Send a partition and wait for every answer; raises for the first row or request that fails."""
-        from rocketcore.spark.connection import connect
-
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         if context is not None and context.attemptNumber():
@@ -124,10 +118,6 @@ class RocketMQWriter(DataSourceArrowWriter):
         )
 
     def _sender(self, connection: Connection, partition: int) -> RecordBatchSender:
-        from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings
-        from rocketcore.client.config import ProducerConfig
-        from rocketcore.client.sender import Sender
-
         options = self._options
         config = ProducerConfig(
             namesrv=connection.instance.config.namesrv,

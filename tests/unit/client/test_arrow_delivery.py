@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketcore.client.arrow_delivery import Delivery, SendSummary
+from rocketcore.client.arrow_delivery import BodyDelivery, SendSummary
 from rocketcore.errors import ConnectionLost, MessageIllegal, NoPermission, RocketError
 from rocketcore.message import MessageQueue, SendStatus
 from rocketcore.service import SYSTEM_CLOCK
@@ -56,8 +56,8 @@ class Logic:
         return SimpleNamespace(status=SendStatus.SEND_OK)
 
 
-def delivery(logic: Logic, summary: SendSummary | None = None) -> Delivery:
-    return Delivery(
+def delivery(logic: Logic, summary: SendSummary | None = None) -> BodyDelivery:
+    return BodyDelivery(
         logic,  # type: ignore[arg-type]
         summary or SendSummary(),
         timeout=1.0,
