@@ -118,7 +118,7 @@ def test_a_broker_that_stands_still_is_not_sent_the_same_rows_over_and_over(
     place = {"brokerName": pa.array(["broker-a"] * 100), "queueId": pa.array([0] * 100)}
     with (
         halting_broker(cluster.broker_addresses[0]) as (address, moves),
-        at_log("rocketcore.client.arrow_delivery", "batch is sent again .* attempt=4 ", moves.set),
+        at_log("rocketcore.client.attempts", "asked again .* attempt=4 ", moves.set),
     ):
 
         def upstream() -> Iterator[pa.RecordBatch]:

@@ -156,7 +156,7 @@ def test_a_slave_that_lags_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(api, "pull_message", pull_message)
     instance = SimpleNamespace(routes=Routes(), remoting=None, clock=ManualClock(), runtime=THREADS)
-    pulls = RangeReader(cast(ClientInstance, instance), QueueRange(queue, 0, 10), ReadSettings(), concurrent=False)
+    pulls = RangeReader(cast(ClientInstance, instance), QueueRange(queue, 0, 10), ReadSettings())
     answers = run_sync(pulls.next_answers())
     assert [(answer.begin, answer.end) for answer in answers] == [(0, 8), (8, 10)]
     assert asked == [("master", 0), ("slave", 8), ("master", 8)]
@@ -164,6 +164,8 @@ def test_a_slave_that_lags_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class _PassingTime:
     """A runtime whose pauses only move the clock."""
+
+    concurrent = False
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock

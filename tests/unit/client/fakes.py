@@ -56,7 +56,7 @@ class FakeRemoting:
         clock: ManualClock | None = None,
     ) -> None:
         self.routes = dict(routes)
-        self.serve = serve or (lambda address, request: greeted_or_stored(request))
+        self.serve = serve or (lambda address, request: answer_heartbeat_or_send(request))
         self.clock = clock or ManualClock()
         self.asked: list[tuple[str, RemotingCommand]] = []
         self.timeouts: list[float] = []
@@ -89,7 +89,7 @@ class FakeRemoting:
         raise AssertionError("no one closes channels here")
 
 
-def greeted_or_stored(request: RemotingCommand) -> RemotingCommand:
+def answer_heartbeat_or_send(request: RemotingCommand) -> RemotingCommand:
     """Return the answer of a broker that is well."""
     return RemotingCommand.response(request) if request.code == RequestCode.HEART_BEAT else stored(request)
 

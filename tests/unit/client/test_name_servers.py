@@ -28,7 +28,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
 from rocketcore.transport.blocking.client import run_sync
 from rocketcore.transport.client import Remoting
-from tests.unit.client.fakes import ManualRuntime, decoded, greeted_or_stored, route
+from tests.unit.client.fakes import ManualRuntime, answer_heartbeat_or_send, decoded, route
 
 Routes = Mapping[str, TopicRouteData]
 
@@ -68,7 +68,7 @@ class Network:
         if address in self.leaving:
             return RemotingCommand.response(request, ResponseCode.GO_AWAY, "please go away")
         if address not in self.name_servers:
-            return greeted_or_stored(request)
+            return answer_heartbeat_or_send(request)
         routes = self.name_servers[address]
         if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             brokers = {broker.broker_name: broker for data in routes.values() for broker in data.broker_datas}
