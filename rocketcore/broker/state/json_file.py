@@ -14,7 +14,7 @@ import asyncio
 import logging
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,8 @@ from rocketcore.protocol import fastjson
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
 
 RETRY_SECONDS = 5.0
 
@@ -136,8 +138,8 @@ class StateWriter:
         while self._dirty:
             batch, self._dirty = self._dirty, {}
             self._writing, self._waiting = self._waiting, []
-            texts, failures = _encode_all(batch)
-            failures |= await asyncio.get_running_loop().run_in_executor(self._pool, _write_all, texts)
+            texts, failures = _each(batch, lambda _, encode: encode())
+            failures |= (await asyncio.get_running_loop().run_in_executor(self._pool, _each, texts, JsonFile.save))[1]
             done, self._writing = self._writing, None
             for future in done:
                 if future.done():
@@ -155,30 +157,20 @@ class StateWriter:
                 return
 
 
-def _encode_all(
-    batch: dict[JsonFile, Callable[[], bytes]],
-) -> tuple[dict[JsonFile, bytes], dict[JsonFile, Exception]]:
-    texts: dict[JsonFile, bytes] = {}
+def _each(
+    batch: Mapping[JsonFile, A], function: Callable[[JsonFile, A], B]
+) -> tuple[dict[JsonFile, B], dict[JsonFile, Exception]]:
+    """Return what a function makes of each file of a batch, and what it fails with."""
+    done: dict[JsonFile, B] = {}
     failures: dict[JsonFile, Exception] = {}
-    for file, encode in batch.items():
+    for file, value in batch.items():
         try:
-            texts[file] = encode()
-        except Exception as error:
-            logger.exception("state not encoded path=%s", file.path)
-            failures[file] = error
-    return texts, failures
-
-
-def _write_all(texts: dict[JsonFile, bytes]) -> dict[JsonFile, Exception]:
-    failures: dict[JsonFile, Exception] = {}
-    for file, text in texts.items():
-        try:
-            file.save(text)
+            done[file] = function(file, value)
         except Exception as error:
             expected = isinstance(error, OSError)
             logger.error("state file not saved path=%s error=%s", file.path, error, exc_info=not expected)
             failures[file] = error
-    return failures
+    return done, failures
 
 
 def _read_object(text: bytes) -> dict[str, Any]:
