@@ -11,7 +11,6 @@ import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from rocketcore.addresses import host_field, join
 from rocketcore.broker.config import BrokerConfig
@@ -156,9 +155,7 @@ class Broker:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def start(self) -> None:
