@@ -107,14 +107,17 @@ class Assembler:
         self.pending_bytes = 0
         return joined
 
-    def keep(self, data: bytes, position: int) -> None:
-        """Keep what follows ``position``: less than one frame, whose length a scan has checked where it is known."""
+    def keep(self, data: bytes, position: int, missing: int | None = None) -> None:
+        """Keep what follows ``position`` until ``missing`` bytes more are there.
+
+        missing  None: what the frame lacks, or its length word; a scan has checked the length where it is known
+        """
         left = len(data) - position
         if left <= 0:
             return
         self._parts.append(data[position:] if position else data)
         self.pending_bytes = left
-        self._missing = missing_bytes(data, position)
+        self._missing = missing_bytes(data, position) if missing is None else missing
 
 
 class FrameDecoder:

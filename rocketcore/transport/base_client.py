@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from rocketcore.errors import ConfigError
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import SYSTEM_CLOCK, Clock
-from rocketcore.transport.endpoint import ChannelLimits
 from rocketcore.transport.hooks import RpcHook
+from rocketcore.transport.limits import ChannelLimits
 from rocketcore.transport.tls.settings import ClientTls, TlsOption
 
 __all__ = ["BaseClient", "Signer", "split_address"]
@@ -70,6 +70,17 @@ class BaseClient(ABC):
     def _target(self, address: str) -> tuple[str, int]:
         """Return host and port to connect to."""
         return split_address(self._address_map.get(address, address))
+
+    def _why_not(self, error: OSError | ValueError, address: str, timeout: float) -> str:
+        """Tell in a few words why there is no connection to an address."""
+        if isinstance(error, TimeoutError):
+            return f"no connection within {timeout:g} s"
+        if isinstance(error, OSError):
+            return error.strerror or str(error)
+        if isinstance(error, ConfigError):  # no address: servers pass on what was registered
+            return str(error)
+        # A name that no host can have; UnicodeError is among the errors.
+        return f"{self._target(address)[0]!r} is no host: {error}"
 
     def _prepare(self, address: str, command: RemotingCommand) -> None:
         """Let the hooks see a request, then sign what they made of it."""

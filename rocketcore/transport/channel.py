@@ -1,8 +1,18 @@
 """One connection of an event loop: frames in, handlers and outstanding requests, frames out.
 
-What arrives in one read is looked at as a whole: the kernels find all frames and read all heads, then runs of one code
-go to a run handler, answers to whoever waits, and the rest to general handlers. How what they write leaves is the
-subject of ``outbound``.
+What one read brought is looked at as a whole. The kernels find all its frames and read all their heads into the rows of
+a table before any command is made, since on a hot path none is needed: the rows of one code go to the ``run`` of its
+route together, which reads what it wants of them in one more kernel call and returns all answers as bytes. Only the
+other rows become commands, one after the other, and are served by the handler of their route.
+
+A read is corked: what is written while it is served leaves in one write at its end, for a write is a system call and
+costs more than most handlers. The queue is flushed before that where it exceeds the high-water mark; so a turn never
+holds more unsent bytes than the mark and one answer, and when the transport has taken more than the mark too, it says
+that it is full. Then a server stops in the middle of the read, keeps the rest of it and stops reading. What a turn has
+to do is bounded by what the transport gives at a time, 256 KiB or one frame.
+
+Of an incomplete frame at the end of a read the beginning is kept, see ``inbound``: a long one that nobody serves is
+refused before its body has come.
 
 Both ends may ask. Opaques of the two directions are independent: the response bit is looked at first.
 
@@ -13,275 +23,283 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any, Final
 
-from rocketcore._fast import command as command_kernel
 from rocketcore._fast import frame as frame_kernel
-from rocketcore.codes import CURRENT_VERSION, OVERLOAD, LanguageCode, RemotingFlag, ResponseCode, Version
-from rocketcore.errors import (
-    BrokerError,
-    ConnectionLost,
-    DecodeError,
-    Overloaded,
-    RequestTimeout,
-    RocketError,
-    TransportError,
-)
+from rocketcore.codes import OVERLOAD, RemotingFlag, ResponseCode, Version
+from rocketcore.errors import DecodeError, Overloaded
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
-from rocketcore.protocol.frame import Assembler, Chunk, missing_bytes
-from rocketcore.transport.endpoint import Endpoint, address_text
+from rocketcore.protocol.frame import Chunk
+from rocketcore.transport import exchange
+from rocketcore.transport.endpoint import Endpoint
+from rocketcore.transport.inbound import Inbound
 from rocketcore.transport.lingering import Lingering
 from rocketcore.transport.outbound import Outbound
-from rocketcore.transport.routes import Handler, RunHandler
+from rocketcore.transport.outstanding import Outstanding
+from rocketcore.transport.routes import RunHandler
+from rocketcore.transport.states import TRANSITIONS, Event, State
 
 __all__ = ["Channel"]
 
 logger = logging.getLogger(__name__)
 
 _CODE: Final = frame_kernel.CODE
-_VERSION: Final = frame_kernel.VERSION
-_OPAQUE: Final = frame_kernel.OPAQUE
 _FLAG: Final = frame_kernel.FLAG
 _STATUS: Final = frame_kernel.STATUS
 _FRAME_START: Final = frame_kernel.FRAME_START
-_SERIALIZE_TYPE: Final = frame_kernel.SERIALIZE_TYPE
 _RESPONSE: Final = int(RemotingFlag.RESPONSE)
 _ONEWAY: Final = int(RemotingFlag.ONEWAY)
+_FULL: Final = State.FULL
 _GO_AWAY_SINCE: Final = int(Version.V5_3_1)
-_PLACED_BYTES: Final = 1 << 16
-"""What is missing of a frame is received into its place if it is at least this much …"""
-_PLACED_SHARE: Final = 16
-"""… and at most this many times what is there: room is not given away for the mere claim of a length."""
+_BUSY: Final = (ResponseCode.SYSTEM_BUSY, OVERLOAD)
+_UNANSWERED: Final = (-1, "")
 
 
-class Channel(Outbound):
+class Channel(asyncio.Protocol):
     """One connection.
 
     ``attributes`` belongs to whoever uses the channel. Nothing here may be called from another thread.
+
+    state         where in its life it is
+    closed        nothing is sent any more: what is written is dropped
+    write_paused  the peer has to take some of what was written before more should be
+    last_read     monotonic seconds
     """
 
     __slots__ = (
         "__weakref__",
-        "_assembler",
-        "_attributes",
-        "_partial_bytes",
-        "_partial_since",
-        "_pending",
-        "_placed_bytes",
+        "_endpoint",
+        "_held_bytes",
+        "_inbound",
+        "_loop",
+        "_monotonic",
+        "_outbound",
+        "_outstanding",
         "_serving",
         "_stream",
+        "_transport",
+        "attributes",
+        "closed",
         "last_read",
         "local_address",
         "remote_address",
+        "state",
+        "write_paused",
     )
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        super().__init__(endpoint)
-        self._assembler = Assembler()
-        self._attributes: dict[str, Any] | None = None
-        self._partial_bytes = 0
-        self._partial_since = 0.0
-        self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle, int]] = {}
-        self._placed_bytes = 0  # of the frame that the stream receives into its place
+    def __init__(self, endpoint: Endpoint[Channel]) -> None:
+        self.attributes: dict[str, Any] = {}
+        self._endpoint = endpoint
+        self._held_bytes = 0  # of those that the endpoint counts
+        self._inbound = Inbound(endpoint.routes, endpoint.server, self._refuses)
+        self._loop = asyncio.get_running_loop()
+        self._monotonic = endpoint.clock.monotonic
+        self._outstanding = Outstanding(self._monotonic, self._check_silence)
         self._serving = 0
         self._stream: Any = None  # the transport, where it is one whose responder may answer for this channel
-        self.last_read = self.last_written
+        self.closed = False
+        self.last_read = self._monotonic()
         self.local_address = ""
         self.remote_address = ""
+        self.state = State.NEW
+        self.write_paused = False
 
     def __repr__(self) -> str:
-        return f"<Channel {self.local_address} → {self.remote_address}{' closed' if self._closed else ''}>"
+        return f"<Channel {self.local_address} → {self.remote_address} {self.state.value}>"
 
-    @property
-    def attributes(self) -> dict[str, Any]:
-        if self._attributes is None:
-            self._attributes = {}
-        return self._attributes
-
-    @property
-    def in_flight(self) -> int:
-        """Requests of ours that wait for an answer."""
-        return len(self._pending)
-
-    # asyncio.Protocol
+    def _happened(self, event: Event) -> None:
+        self.state = state = TRANSITIONS[self.state, event]
+        self.closed = state is State.CLOSING or state is State.CLOSED
+        self.write_paused = state is _FULL
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.remote_address = address_text(transport.get_extra_info("peername"))
+        self.remote_address = exchange.socket_address(transport.get_extra_info("peername"))
         self.attach(transport)
 
-    def attach(self, transport: asyncio.BaseTransport) -> None:
+    def attach(self, transport: Any) -> None:
         """Begin to use a connected transport; ``remote_address`` is known."""
+        high_water_bytes = self._endpoint.limits.write_high_water_bytes
         self._transport = transport
         if hasattr(transport, "direct"):
             self._stream = transport
             self._stream.direct = True
-        self.local_address = address_text(transport.get_extra_info("sockname"))
-        self._transport.set_write_buffer_limits(high=self._endpoint.limits.write_high_water_bytes)
+        self.local_address = exchange.socket_address(transport.get_extra_info("sockname"))
+        transport.set_write_buffer_limits(high=high_water_bytes)
+        self._outbound = Outbound(transport, high_water_bytes, self._monotonic)
         self._endpoint.channels.add(self)
+        self._happened(Event.CONNECTED)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closed = True
-        self._out.clear()
+        self._happened(Event.LOST)
+        self._outbound.clear()
         self._endpoint.channels.discard(self)
-        self._endpoint.partial_bytes -= self._partial_bytes
+        self._endpoint.partial_bytes -= self._held_bytes
+        self._outbound.wake()
         cause = "the connection was closed" if exc is None else f"the connection broke: {exc}"
-        self._fail_pending(lambda code: ConnectionLost(f"{request_name(code)} at {self.remote_address}: {cause}"))
-        self._wake_writers()
+        self._outstanding.fail(self.remote_address, cause)
         for callback in self._endpoint.close_callbacks:
             try:
                 callback(self)
             except Exception:
                 logger.exception("close callback failed endpoint=%s channel=%s", self._endpoint.name, self)
 
+    def pause_writing(self) -> None:
+        self._happened(Event.BUFFER_FULL)
+        if self._reading_stopped:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        was_stopped = self._reading_stopped
+        self._happened(Event.BUFFER_EMPTIED)
+        self._outbound.wake()
+        if was_stopped:
+            self._transport.resume_reading()
+            if self._inbound.since is not None:
+                self._inbound.restart(self._monotonic())
+            # Frames that were read but not looked at yet; there may be no further read to bring them up.
+            if self._inbound.kept_bytes:
+                self._loop.call_soon(self._read_kept)
+
     def data_received(self, data: bytes) -> None:
         self.last_read = self._monotonic()
-        self._placed_bytes = 0
-        assembler = self._assembler
-        whole = assembler.feed(data) if assembler.pending_bytes else data
-        if whole is not None:
-            self._read(whole)
-        if assembler.pending_bytes or self._placed_bytes or self._partial_bytes:
-            self._count_partial()
+        inbound = self._inbound
+        if inbound.since is not None:
+            self._go_on(data)
+        else:
+            self._read(data)
+            if inbound.since is not None:
+                self._count_held()
 
     def part_received(self, size: int) -> None:
         """Hear from the stream how much of the frame is there that it receives into its place."""
         self.last_read = self._monotonic()
-        self._placed_bytes = size
-        self._count_partial()
+        self._inbound.placed_bytes = size
+        self._count_held()
 
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._endpoint.stop_reading_when_full and not self._closed:
-            self._transport.resume_reading()
-            self._partial_since = self._monotonic()
-            # Frames that were read but not looked at yet; there may be no further read to bring them up.
-            if self._assembler.pending_bytes:
-                self._loop.call_soon(self._read_kept)
-
-    # Reading
+    @property
+    def _reading_stopped(self) -> bool:
+        """Whether nothing is read until the peer has taken some of its answers."""
+        return self.state is _FULL and self._endpoint.server
 
     def _read_kept(self) -> None:
-        if not self._closed and not self._write_paused and (whole := self._assembler.feed(b"")) is not None:
+        if self._inbound.kept_bytes and not self.closed and not self._reading_stopped:
+            self._go_on(b"")
+
+    def _go_on(self, data: bytes) -> None:
+        whole = self._inbound.feed(data)
+        if whole is not None:
             self._read(whole)
-            self._count_partial()
+        self._inbound.end_if_complete()
+        self._count_held()
 
     def _read(self, whole: bytes) -> None:
+        """Serve the frames that begin ``whole``, and keep the beginning of one that is not complete."""
         endpoint = self._endpoint
+        outbound = self._outbound
+        routes = endpoint.routes
         reader = endpoint.reader
         chunk = reader.chunk
+        size = len(whole)
+        is_long = size > routes.least_limit
         position = 0
-        self._corked = True
+        outbound.corked = True
         try:
-            while not self._closed:
+            while not self.closed:
                 end = reader.scan(whole, position)
-                route = endpoint.routes.get(chunk.code)
+                route = routes.get(chunk.code)
                 if (
                     route is not None
                     and route.run is not None
-                    and end == len(whole)
+                    and end == size
                     and not endpoint.going_away
-                    and chunk.count <= endpoint.max_runs.get(chunk.code, chunk.count)
+                    and not (is_long and route.excess(size, size))
                 ):
                     # All that the read brought is one run, as nearly always on a hot path: no row is looked at here.
                     reply = self._run(route.run, chunk, 0, chunk.count)
-                    if type(reply) is bytes and reply and not self._out and not self._closed:
-                        self.last_written = self.last_read
+                    if type(reply) is bytes and reply and not outbound.pieces and not self.closed:
+                        outbound.last_written = self.last_read
                         self._transport.write(reply)
                     elif reply:
                         self.write(reply)
                     return
-                served = self._dispatch(chunk)
-                if served < chunk.count:
-                    position = chunk.rows[served, _FRAME_START]
+                served = self._dispatch(chunk, is_long)
+                position = end if served == chunk.count else chunk.rows[served, _FRAME_START]
+                if chunk.count == 0 or position == size or self._reading_stopped:
                     break
-                position = end
-                if chunk.count == 0 or position == len(whole):
-                    break
+            if position < size and not self.closed:
+                self._inbound.keep(whole, position, self.last_read, self._stream)
         except DecodeError as error:
             self._log_closing(str(error))
-            self._corked = False
             self.close()
-            return
         finally:
-            self._corked = False
             chunk.data = b""
-            if self._out:
-                self.flush()
-        if position < len(whole):
-            self._keep(whole, position)
+            outbound.corked = False
+            if outbound.pieces:
+                outbound.flush()
 
-    def _keep(self, whole: bytes, position: int) -> None:
-        self._partial_since = max(self._partial_since, self.last_read)
-        missing = missing_bytes(whole, position)
-        there = len(whole) - position
-        if self._stream is not None and _PLACED_BYTES <= missing <= _PLACED_SHARE * there and not self._closed:
-            self._placed_bytes = there
-            self._stream.expect(whole, position, missing)
-        else:
-            self._assembler.keep(whole, position)
+    def _dispatch(self, chunk: Chunk, is_long: bool) -> int:
+        """Serve the rows of a chunk; returns how many, all of them unless the peer does not read its answers.
 
-    def _count_partial(self) -> None:
+        is_long  a frame may be longer than its route allows
+        """
         endpoint = self._endpoint
-        pending = self._assembler.pending_bytes + self._placed_bytes
-        endpoint.partial_bytes += pending - self._partial_bytes
-        self._partial_bytes = pending
-        if self._stream is not None:
-            self._stream.direct = not pending
-        if endpoint.partial_bytes > endpoint.limits.max_partial_bytes and not self._closed:
-            self._log_closing(f"{endpoint.partial_bytes} bytes of incomplete frames are held")
-            self.abort()
-
-    def _dispatch(self, chunk: Chunk) -> int:
-        """Serve the rows of a chunk; returns how many, all of them unless the peer does not read its answers."""
-        endpoint = self._endpoint
+        lengths_of = self._inbound.lengths
         heads, count = chunk.heads, chunk.count
-        high_water = endpoint.limits.write_high_water_bytes
         index = 0
-        while index < count and not self._closed:
-            if heads[index, _STATUS]:
-                self._serve(chunk.command(index))
-                index += 1
-            elif heads[index, _FLAG] & _RESPONSE:
-                self._take_answer(chunk, index)
-                index += 1
+        while index < count and not self.closed:
+            code = heads[index, _CODE]
+            last = index
+            route = endpoint.routes.get(code)
+            run = None if route is None or endpoint.going_away else route.run
+            if route is not None and run is not None:
+                while (
+                    last < count
+                    and heads[last, _CODE] == code
+                    and not heads[last, _STATUS]
+                    and not heads[last, _FLAG] & _RESPONSE
+                    and not (is_long and route.excess(*lengths_of(chunk, last)))
+                ):
+                    last += 1
+            if run is not None and last > index:
+                reply = self._run(run, chunk, index, last)
+                if reply:
+                    self.write(reply)
+                index = last
             else:
-                code = heads[index, _CODE]
-                route = endpoint.routes.get(code)
-                if route is None or route.run is None or endpoint.going_away:
-                    self._serve_row(chunk, index, code)
-                    index += 1
+                lengths = lengths_of(chunk, index) if is_long else None
+                command = chunk.command(index)
+                if command.is_response:
+                    self._outstanding.answered(command)
                 else:
-                    last = index + 1
-                    stop = min(count, index + endpoint.max_runs.get(code, count))
-                    while (
-                        last < stop
-                        and heads[last, _CODE] == code
-                        and not heads[last, _STATUS]
-                        and not heads[last, _FLAG] & _RESPONSE
-                    ):
-                        last += 1
-                    reply = self._run(route.run, chunk, index, last)
-                    if reply:
-                        self.write(reply)
-                    index = last
-            if self._out_bytes > high_water:
-                self.flush()
-                if self._write_paused and endpoint.stop_reading_when_full:
-                    return index
+                    self.serve(command, lengths)
+                index += 1
+            if self._reading_stopped:
+                return index
         return count
 
-    def _take_answer(self, chunk: Chunk, index: int) -> None:
-        pending = self._pending.pop(chunk.heads[index, _OPAQUE], None)
-        if pending is None:
-            logger.debug("late answer remote=%s opaque=%d", self.remote_address, chunk.heads[index, _OPAQUE])
-            return
-        future, timer, _ = pending
-        timer.cancel()
-        if not future.done():
-            future.set_result(chunk.command(index))
+    def _refuses(self, head: bytes, body_bytes: int) -> bool:
+        """Tell whether the rest of a frame is not worth receiving, and answer it then; see ``Inbound``."""
+        reader = self._endpoint.reader
+        reader.scan(len(head).to_bytes(4, "big") + head, 0)
+        command = reader.chunk.command(0)
+        if command.is_response:
+            return command.opaque not in self._outstanding
+        refusal = self._refusal(command, (len(head) - 4, body_bytes))
+        if refusal is not None:
+            self._refuse(command, *refusal)
+        return refusal is not None
 
-    # Serving
+    def _count_held(self) -> None:
+        endpoint = self._endpoint
+        held = self._inbound.held_bytes
+        endpoint.partial_bytes += held - self._held_bytes
+        self._held_bytes = held
+        if self._stream is not None:
+            self._stream.direct = self._inbound.since is None
+        if endpoint.partial_bytes > endpoint.limits.max_partial_bytes and not self.closed:
+            self._log_closing(f"{endpoint.partial_bytes} bytes of incomplete frames are held")
+            self.abort()
 
     def _run(self, handler: RunHandler, chunk: Chunk, first: int, last: int) -> bytes | list[bytes] | None:
         try:
@@ -289,65 +307,23 @@ class Channel(Outbound):
         except Exception as error:
             logger.exception("run handler failed endpoint=%s remote=%s", self._endpoint.name, self.remote_address)
             for index in range(first, last):
-                self._reply_to_row(chunk, index, ResponseCode.SYSTEM_ERROR, _failure_text(error))
+                self._refuse(chunk.command(index), ResponseCode.SYSTEM_ERROR, exchange.failure_text(error))
             return None
 
-    def _serve_row(self, chunk: Chunk, index: int, code: int) -> None:
+    def serve(self, command: RemotingCommand, lengths: tuple[int, int] | None = None) -> None:
+        """Serve a request by the handler of its row; ``lengths`` of its header and body, where they may be too many."""
         endpoint = self._endpoint
-        if endpoint.going_away and chunk.heads[index, _VERSION] > _GO_AWAY_SINCE:
-            self._reply_to_row(chunk, index, ResponseCode.GO_AWAY, "please go away")
-        elif endpoint.going_away and not endpoint.takes_requests:
-            return
-        elif code not in endpoint.routes:
-            self._reply_to_row(chunk, index, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _not_supported(code))
-        else:
-            self._serve(chunk.command(index))
-
-    def _reply_to_row(self, chunk: Chunk, index: int, code: int, remark: str) -> None:
-        """Answer without building the request's command."""
-        heads = chunk.heads
-        if not heads[index, _FLAG] & _ONEWAY:
-            self.write(
-                command_kernel.encode_frame(
-                    int(code),
-                    int(LanguageCode.PYTHON),
-                    CURRENT_VERSION,
-                    heads[index, _OPAQUE],
-                    _RESPONSE,
-                    remark,
-                    None,
-                    b"",
-                    chunk.rows[index, _SERIALIZE_TYPE],
-                )
-            )
-
-    def serve(self, command: RemotingCommand, handler: Handler | None = None) -> None:
-        """Serve a request by its general handler, or by ``handler``; for run handlers and the requests they meet."""
-        self._serve(command, handler)
-
-    def _serve(self, command: RemotingCommand, handler: Handler | None = None) -> None:
-        """Serve one command by the general path."""
-        if command.is_response:
-            self._resolve(command)
-            return
-        endpoint = self._endpoint
-        route = endpoint.routes.get(command.code)
-        if endpoint.going_away and command.version > _GO_AWAY_SINCE:
-            self._reply(command, RemotingCommand.response(command, ResponseCode.GO_AWAY, "please go away"))
-            return
-        if endpoint.going_away and not endpoint.takes_requests:
-            return
-        if route is None:
-            code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-            self._reply(command, RemotingCommand.response(command, code, _not_supported(command.code)))
-            return
-        if self._serving >= endpoint.limits.max_in_flight or len(endpoint.tasks) >= endpoint.limits.max_serving:
-            self._reply(command, RemotingCommand.response(command, ResponseCode.SYSTEM_BUSY, OVERLOAD))
+        refusal = self._refusal(command, lengths)
+        limits = endpoint.limits
+        if refusal is None and (self._serving >= limits.max_in_flight or len(endpoint.tasks) >= limits.max_serving):
+            refusal = _BUSY
+        if refusal is not None:
+            self._refuse(command, *refusal)
             return
         try:
             for hook in endpoint.hooks:
                 hook.before_request(self.remote_address, command)
-            result = route.serve(self, command) if handler is None else handler(self, command)
+            result = endpoint.routes[command.code].serve(self, command)
         except Exception as error:
             result = self._failure(command, error)
         if result is None or isinstance(result, RemotingCommand):
@@ -358,6 +334,24 @@ class Channel(Outbound):
         task = self._loop.create_task(self._serve_later(command, result), name=f"{endpoint.name}-{command.code}")
         endpoint.tasks.add(task)
         task.add_done_callback(endpoint.tasks.discard)
+
+    def _refusal(self, command: RemotingCommand, lengths: tuple[int, int] | None) -> tuple[int, str] | None:
+        """Return code and remark for a request that no handler is to see; None: one is."""
+        endpoint = self._endpoint
+        if endpoint.going_away:
+            if command.version > _GO_AWAY_SINCE:
+                return ResponseCode.GO_AWAY, "please go away"
+            if not endpoint.takes_requests:
+                return _UNANSWERED
+        route = endpoint.routes.get(command.code)
+        if route is None:
+            return exchange.not_supported(command.code)
+        excess = route.excess(*lengths) if lengths is not None else ""
+        return (ResponseCode.SYSTEM_ERROR, excess) if excess else None
+
+    def _refuse(self, command: RemotingCommand, code: int, remark: str) -> None:
+        if code >= 0:
+            self._reply(command, RemotingCommand.response(command, code, remark))
 
     async def _serve_later(self, command: RemotingCommand, result: Awaitable[RemotingCommand | None]) -> None:
         try:
@@ -385,34 +379,20 @@ class Channel(Outbound):
         self._reply(command, response)
 
     def _failure(self, command: RemotingCommand, error: Exception) -> RemotingCommand:
-        if isinstance(error, BrokerError):
-            return RemotingCommand.response(command, error.code, error.remark)
-        if not isinstance(error, RocketError):
-            logger.error(
-                "request failed endpoint=%s remote=%s request=%s",
-                self._endpoint.name,
-                self.remote_address,
-                request_name(command.code),
-                exc_info=error,
-            )
-        return RemotingCommand.response(command, ResponseCode.SYSTEM_ERROR, _failure_text(error))
+        return exchange.failure(command, error, self._endpoint.name, self.remote_address)
 
     def _reply(self, request: RemotingCommand, response: RemotingCommand | None) -> None:
-        if response is None or request.is_oneway or self._closed:
-            return
-        response.opaque = request.opaque
-        response.flag |= _RESPONSE
-        try:
-            frame = response.encode()
-        except Exception as error:  # too long, or with a field that is no text
-            frame = self._failure(request, error).encode()
-        self.write(frame)
+        if response is not None and not request.is_oneway and not self.closed:
+            self.write(exchange.answer_frame(request, response, self._endpoint.name, self.remote_address))
+
+    def write(self, data: bytes | memoryview | list[bytes]) -> None:
+        """Send bytes, together with what else is written in this turn of the loop; nothing on a closed channel."""
+        if not self.closed:
+            self._outbound.write(data)
 
     def send(self, command: RemotingCommand) -> None:
         """Send a command, for example an answer that was held back."""
         self.write(command.encode())
-
-    # Asking
 
     def invoke_nowait(self, command: RemotingCommand, timeout: float) -> asyncio.Future[RemotingCommand]:
         """Send a request and return the future of its answer, which fails with RequestTimeout or ConnectionLost.
@@ -420,46 +400,27 @@ class Channel(Outbound):
         raises  ConnectionLost on a closed channel, Overloaded where too many requests or bytes are outstanding
         """
         self._check_room(command)
-        if len(self._pending) >= self._endpoint.limits.max_in_flight:
-            raise Overloaded(f"{self.remote_address}: {len(self._pending)} requests are outstanding")
-        if command.opaque in self._pending:
+        if len(self._outstanding) >= self._endpoint.limits.max_in_flight:
+            raise exchange.too_many(self.remote_address, len(self._outstanding))
+        if command.opaque in self._outstanding:
             command.opaque = next_opaque()
         frame = command.encode()
-        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        began = self._endpoint.clock.monotonic()
-        timer = self._loop.call_later(timeout, self._expire, future, command.opaque, command.code, timeout, began)
-        self._pending[command.opaque] = future, timer, command.code
+        future = self._outstanding.add(command, self.remote_address, timeout)
         self.write(frame)
         return future
 
     async def invoke(self, command: RemotingCommand, timeout: float) -> RemotingCommand:
         """Send a request and return its answer, whatever its code; raises as ``invoke_nowait`` and its future."""
-        if self._write_paused:
+        if self.write_paused:
             timeout = await self.room(command.code, timeout)
         future = self.invoke_nowait(command, timeout)
         opaque = command.opaque
         try:
             return await future
         except asyncio.CancelledError:
-            pending = self._pending.get(opaque)
-            if pending is not None and pending[0] is future:
-                # Its timer goes on: at the deadline it finds out whether the peer is silent.
-                del self._pending[opaque]
+            # At its deadline it is found out whether the peer is silent.
+            self._outstanding.leave(opaque, future)
             raise
-
-    async def room(self, code: int, timeout: float) -> float:
-        """Wait until the peer has taken enough of what was written for a request of ``code``; returns the seconds left.
-
-        raises  RequestTimeout after ``timeout`` seconds
-        """
-        began = self._loop.time()
-        try:
-            async with asyncio.timeout(timeout):
-                await self.drain()
-        except TimeoutError:
-            what = f"{request_name(code)} at {self.remote_address}"
-            raise RequestTimeout(f"{what}: not sent within {timeout:g} s, the peer does not read") from None
-        return max(0.0, timeout - (self._loop.time() - began))
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
         """Send a request that has no answer; raises ConnectionLost on a closed channel, Overloaded."""
@@ -467,68 +428,63 @@ class Channel(Outbound):
         command.flag |= _ONEWAY
         self.write(command.encode())
 
+    async def room(self, code: int, timeout: float) -> float:
+        """Wait until a request of ``code`` has room; returns the seconds left, raises RequestTimeout after ``timeout``."""
+        began = self._loop.time()
+        try:
+            async with asyncio.timeout(timeout):
+                while self.write_paused:
+                    await self._outbound.emptied()
+        except TimeoutError:
+            raise exchange.not_sent(code, self.remote_address, timeout, "the peer does not read") from None
+        return max(0.0, timeout - (self._loop.time() - began))
+
     def _check_room(self, command: RemotingCommand) -> None:
-        if self._closed:
-            raise ConnectionLost(f"{request_name(command.code)} at {self.remote_address}: the connection is closed")
-        if self._write_paused:
+        if self.closed:
+            raise exchange.lost(command.code, self.remote_address, "the connection is closed")
+        if self.write_paused:
             unsent = self._transport.get_write_buffer_size()
             if unsent > 2 * self._endpoint.limits.write_high_water_bytes:
                 what = f"{request_name(command.code)} at {self.remote_address}"
                 raise Overloaded(f"{what}: {unsent} bytes are not sent yet")
 
-    def _resolve(self, command: RemotingCommand) -> None:
-        pending = self._pending.pop(command.opaque, None)
-        if pending is not None:
-            pending[1].cancel()
-            if not pending[0].done():
-                pending[0].set_result(command)
-
-    def _expire(
-        self, future: asyncio.Future[RemotingCommand], opaque: int, code: int, timeout: float, began: float
-    ) -> None:
-        """End a request at its deadline; its caller may have left before, and the connection ended."""
-        pending = self._pending.get(opaque)
-        if pending is not None and pending[0] is future:
-            del self._pending[opaque]
-        if not future.done():
-            what = f"{request_name(code)} at {self.remote_address}"
-            future.set_exception(RequestTimeout(f"{what}: no answer within {timeout:g} s"))
-        if self not in self._endpoint.channels:
-            return
-        silent = self._endpoint.clock.monotonic() - max(began, self.last_read)
-        if self.last_read < began and silent >= self._endpoint.limits.silent_timeout:
+    def _check_silence(self, began: float) -> None:
+        """End a connection that brought nothing since ``began``, when an answer to a request was due."""
+        silent = exchange.silent_for(began, self.last_read, self._monotonic())
+        if silent >= self._endpoint.limits.silent_timeout and self.state is not State.CLOSED:
             self._log_closing(f"silent for {silent:.1f} s")
             self.abort()
 
-    def _fail_pending(self, error: Callable[[int], TransportError]) -> None:
-        pending, self._pending = self._pending, {}
-        for future, timer, code in pending.values():
-            timer.cancel()
-            if not future.done():
-                future.set_exception(error(code))
+    def close(self) -> None:
+        """Send what was written, then close."""
+        if not self.closed:
+            self._outbound.flush()
+            self._happened(Event.END)
+            self._transport.close()
 
-    # Ending
+    def abort(self) -> None:
+        """Close at once; what was not sent is lost."""
+        self._happened(Event.END)
+        self._outbound.clear()
+        self._transport.abort()
 
     def finish(self) -> None:
         """Send what was written and let the peer take it, then close: what it goes on sending is dropped."""
-        if not self._closed:
-            self._corked = False
-            self.flush()
-            self._closed = True
+        if not self.closed:
+            self._outbound.flush()
+            self._happened(Event.END)
             if self._stream is not None:
                 self._stream.direct = False
-            Lingering(self._transport, self._monotonic() - max(self.last_read, self.last_written), self.connection_lost)
+            quiet = self._monotonic() - max(self.last_read, self._outbound.last_written)
+            Lingering(self._transport, quiet, self.connection_lost)
 
     def check_idle(self, now: float) -> None:
         """Close the connection where it was silent for too long, or a frame takes too long to arrive."""
         limits = self._endpoint.limits
-        if now - max(self.last_read, self.last_written) >= limits.idle_timeout:
+        since = self._inbound.since
+        if now - max(self.last_read, self._outbound.last_written) >= limits.idle_timeout:
             reason = "idle"
-        elif (
-            self._partial_bytes
-            and not (self._write_paused and self._endpoint.stop_reading_when_full)  # then it is us who do not read
-            and now - self._partial_since >= limits.partial_frame_timeout
-        ):
+        elif since is not None and not self._reading_stopped and now - since >= limits.partial_frame_timeout:
             reason = "a frame did not arrive in time"
         else:
             return
@@ -538,11 +494,3 @@ class Channel(Outbound):
     def _log_closing(self, reason: str) -> None:
         name = self._endpoint.name
         logger.info("connection closed endpoint=%s remote=%s reason=%s", name, self.remote_address, reason)
-
-
-def _failure_text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _not_supported(code: int) -> str:
-    return f" request type {code} not supported"

@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from rocketcore.codes import ResponseCode
-from rocketcore.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout
+from rocketcore.errors import ClientClosed, ConnectError
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
 from rocketcore.service import Deadline, PeriodicTask
 from rocketcore.transport.base_client import BaseClient, Signer, split_address
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.endpoint import Endpoint
+from rocketcore.transport.exchange import no_time_left
 from rocketcore.transport.lookup import HostLookup
-from rocketcore.transport.routes import Handler, Route, add_routes
+from rocketcore.transport.routes import Route
 from rocketcore.transport.tls.transport import connect_tls
 
 __all__ = ["Remoting", "RemotingClient", "Signer", "split_address"]
@@ -52,8 +53,8 @@ class RemotingClient(BaseClient):
     """
 
     def _set_up(self) -> None:
-        self._endpoint = Endpoint(
-            self.name, self.limits, clock=self.clock, stop_reading_when_full=False, hooks=self._hooks
+        self._endpoint: Endpoint[Channel] = Endpoint(
+            self.name, self.limits, server=False, clock=self.clock, hooks=self._hooks
         )
         self._channels: dict[str, Channel] = {}
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
@@ -70,11 +71,7 @@ class RemotingClient(BaseClient):
 
     def add_routes(self, rows: Iterable[Route]) -> None:
         """Serve requests that servers send to us; what has no row is answered with code 3."""
-        add_routes(self._endpoint.routes, rows)
-
-    def register(self, code: int, handler: Handler) -> None:
-        """Serve a request that servers send to us."""
-        self.add_routes([Route(code, handler)])
+        self._endpoint.routes.add(rows)
 
     def address_of(self, channel: Channel) -> str | None:
         """Return the address that a connection was made to, None for one that is not ours any more."""
@@ -89,37 +86,18 @@ class RemotingClient(BaseClient):
 
         raises  ConnectError, ConnectionLost, RequestTimeout after ``timeout`` seconds, Overloaded, ClientClosed
         """
+        deadline = self.clock.monotonic() + timeout
         channel = self._channels.get(address)
-        if channel is not None and not channel.closed:
-            deadline = None
-            began = self.clock.monotonic()
-        else:
-            deadline = Deadline(timeout, self.clock)
+        if channel is None or channel.closed:
             channel = await self.connect(address, timeout, request_name(command.code))
-            timeout = deadline.remaining()
+            timeout = max(0.0, deadline - self.clock.monotonic())
         self._prepare(address, command)
         response = await channel.invoke(command, timeout)
         if response.code == ResponseCode.GO_AWAY:
-            left = deadline.remaining() if deadline is not None else timeout - (self.clock.monotonic() - began)
+            left = deadline - self.clock.monotonic()
             response = await self._repeat_elsewhere(address, channel, command, left)
         self._show(address, command, response)
         return response
-
-    def invoke_nowait(
-        self, address: str, command: RemotingCommand, timeout: float = 3.0
-    ) -> asyncio.Future[RemotingCommand]:
-        """Ask over the open connection and return the future of the answer; GO_AWAY is left to the caller.
-
-        raises  ConnectError where no connection is open: call ``connect()`` before; Overloaded
-        """
-        channel = self._channels.get(address)
-        if channel is None or channel.closed:
-            raise ConnectError(f"{request_name(command.code)} at {address}: not connected")
-        self._prepare(address, command)
-        answer = channel.invoke_nowait(command, timeout)
-        if self._hooks:
-            answer.add_done_callback(lambda done: self._show_later(address, command, done))
-        return answer
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout: float) -> None:
         """Send a request that has no answer; done when the connection has taken it, which waits for a slow peer.
@@ -194,16 +172,12 @@ class RemotingClient(BaseClient):
         if self._endpoint.channels:
             logger.warning("connections did not end client=%s connections=%d", self.name, len(self._endpoint.channels))
 
-    def _show_later(self, address: str, command: RemotingCommand, answer: asyncio.Future[RemotingCommand]) -> None:
-        if not answer.cancelled() and answer.exception() is None:
-            self._show(address, command, answer.result())
-
     async def _repeat_elsewhere(
         self, address: str, old: Channel, command: RemotingCommand, timeout: float
     ) -> RemotingCommand:
         """Ask once more over a new connection; the old one goes on with what it has and is closed by the server."""
         if timeout <= 0:
-            raise RequestTimeout(f"{request_name(command.code)} at {address}: the server goes away, no time is left")
+            raise no_time_left(command.code, address)
         deadline = Deadline(timeout, self.clock)
         if self._channels.get(address) is old:
             del self._channels[address]
@@ -222,14 +196,8 @@ class RemotingClient(BaseClient):
                     _, channel = await loop.create_connection(self._make_channel, sock=sock)
                 else:
                     channel = await connect_tls(sock, self._tls.context, self._tls.hostname(host), self._make_channel)
-        except TimeoutError as error:
-            raise ConnectError(f"no connection within {self._connect_timeout:g} s") from error
-        except OSError as error:
-            raise ConnectError(error.strerror or str(error)) from error
-        except ConfigError as error:  # no address: servers pass on what was registered
-            raise ConnectError(str(error)) from error
-        except ValueError as error:  # a name that no host can have; UnicodeError among them
-            raise ConnectError(f"{host!r} is no host: {error}") from error
+        except (OSError, ValueError) as error:
+            raise ConnectError(self._why_not(error, address, self._connect_timeout)) from error
         channel.remote_address = address
         if self._sweeper is None:
             interval = max(0.05, self.limits.idle_timeout / 4)

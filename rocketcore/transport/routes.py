@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rocketcore.codes import FRAME_MAX_BYTES
 from rocketcore.errors import ConfigError
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import Chunk
@@ -17,7 +16,9 @@ from rocketcore.protocol.frame import Chunk
 if TYPE_CHECKING:
     from rocketcore.protocol.schema import Header
 
-__all__ = ["Handler", "Right", "Route", "RunHandler", "add_routes"]
+__all__ = ["Handler", "Right", "Route", "RouteTable", "RunHandler"]
+
+_USUAL_LIMIT: Final = 64 << 10
 
 Handler = Callable[..., "RemotingCommand | Awaitable[RemotingCommand | None] | None"]
 """Serves one request: ``(channel, request)``, or ``(channel, request, header)`` where its row has a header class.
@@ -58,8 +59,8 @@ class Route(NamedTuple):
     handler: Handler
     header: type[Header] | None = None
     right: Right = Right.ANY
-    header_limit: int = FRAME_MAX_BYTES
-    body_limit: int = FRAME_MAX_BYTES
+    header_limit: int = _USUAL_LIMIT
+    body_limit: int = _USUAL_LIMIT
     run: RunHandler | None = None
 
     def serve(self, channel: Any, request: RemotingCommand) -> Any:
@@ -68,10 +69,32 @@ class Route(NamedTuple):
             return self.handler(channel, request)
         return self.handler(channel, request, request.header(self.header))
 
+    def excess(self, header_bytes: int, body_bytes: int) -> str:
+        """Tell what of a request is longer than may be; empty where nothing is."""
+        if header_bytes > self.header_limit:
+            return f"request type {self.code}: a header of {header_bytes} bytes, {self.header_limit} at most"
+        if body_bytes > self.body_limit:
+            return f"request type {self.code}: a body of {body_bytes} bytes, {self.body_limit} at most"
+        return ""
 
-def add_routes(table: dict[int, Route], rows: Iterable[Route]) -> None:
-    """Add rows to a table by their codes; raises ConfigError where a code has a row already."""
-    for row in rows:
-        if row.code in table:
-            raise ConfigError(f"request code {int(row.code)} already has a handler")
-        table[int(row.code)] = row
+
+class RouteTable(dict[int, Route]):
+    """The rows of one server or client by their codes.
+
+    header_limit  bytes of the longest header that a row allows
+    least_limit   a frame of so many bytes is within the limits of every row, and no burden where a code has none
+    """
+
+    def __init__(self, rows: Iterable[Route] = ()) -> None:
+        super().__init__()
+        self.header_limit = self.least_limit = _USUAL_LIMIT
+        self.add(rows)
+
+    def add(self, rows: Iterable[Route]) -> None:
+        """Add rows; raises ConfigError where a code has one already."""
+        for row in rows:
+            if row.code in self:
+                raise ConfigError(f"request code {int(row.code)} already has a handler")
+            self[int(row.code)] = row
+            self.header_limit = max(self.header_limit, row.header_limit)
+            self.least_limit = min(self.least_limit, row.header_limit, row.body_limit)

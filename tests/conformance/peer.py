@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import socket
+import ssl
 import struct
 import time
 import zlib
@@ -250,6 +251,12 @@ class RawConnection:
     def __exit__(self, *_: object) -> None:
         self._stream.close()
         self.socket.close()
+
+    def wrap(self, context: ssl.SSLContext) -> None:
+        """Go on with TLS."""
+        self._stream.close()
+        self.socket = context.wrap_socket(self.socket, server_hostname=self.socket.getpeername()[0])
+        self._stream = self.socket.makefile("rb")
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)

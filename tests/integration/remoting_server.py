@@ -9,11 +9,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rocketcore.codes import ResponseCode
+from rocketcore.codes import FRAME_MAX_BYTES, ResponseCode
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.signing import verify
+from rocketcore.transport.blocking.client import BlockingRemotingClient
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
+from rocketcore.transport.routes import Handler, Route
 from rocketcore.transport.server.server import RemotingServer
 
 ECHO, NEVER, SLOW, CALL_BACK, DROP, HEADERS = 100, 101, 102, 103, 104, 106
@@ -72,6 +74,11 @@ class TestServer:
         return int(self.call(lambda server: server.connection_count))
 
 
+def add_handler(server: RemotingServer | RemotingClient | BlockingRemotingClient, code: int, handler: Handler) -> None:
+    """Serve a code, whatever the length of its requests."""
+    server.add_routes([Route(code, handler, body_limit=FRAME_MAX_BYTES)])
+
+
 def install(server: RemotingServer, callback_answers: list[RemotingCommand]) -> None:
     async def slow(channel: Channel, request: RemotingCommand) -> RemotingCommand:
         await asyncio.sleep(float(request.body))
@@ -85,12 +92,13 @@ def install(server: RemotingServer, callback_answers: list[RemotingCommand]) -> 
     def drop(channel: Channel, request: RemotingCommand) -> None:
         channel.abort()
 
-    server.register(ECHO, lambda channel, request: RemotingCommand.response(request, body=request.body))
-    server.register(NEVER, lambda channel, request: None)
-    server.register(SLOW, slow)
-    server.register(CALL_BACK, call_back)
-    server.register(DROP, drop)
-    server.register(
+    add_handler(server, ECHO, lambda channel, request: RemotingCommand.response(request, body=request.body))
+    add_handler(server, NEVER, lambda channel, request: None)
+    add_handler(server, SLOW, slow)
+    add_handler(server, CALL_BACK, call_back)
+    add_handler(server, DROP, drop)
+    add_handler(
+        server,
         HEADERS,
         lambda channel, request: RemotingCommand.response(
             request, code=0 if verify(request.ext_fields or {}, request.body, "sk") else ResponseCode.NO_PERMISSION

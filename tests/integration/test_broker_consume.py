@@ -40,6 +40,7 @@ from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 from tests.integration.broker_client import BrokerClient, running_broker, store_config
+from tests.integration.remoting_server import add_handler
 
 
 def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: object) -> None:
@@ -214,7 +215,7 @@ def test_members_of_a_group_are_told_of_one_another(tmp_path: Path) -> None:
         def notified(channel: Channel, request: RemotingCommand) -> None:
             told.append((request.ext_fields or {})["consumerGroup"])
 
-        client.client.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, notified)
+        add_handler(client.client, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, notified)
         answer = await client.heartbeat("T", client_id="one")
         assert answer.version >= 232
         await client.heartbeat("T", client_id="one")

@@ -94,8 +94,8 @@ def test_many_sends_at_once_keep_their_order(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         await client.send("T")
         requests = [client.send_request("T", b"%d" % number, queue_id=number % 2) for number in range(400)]
-        await client.client.connect(client.broker.address)
-        futures = [client.client.invoke_nowait(client.broker.address, request, TIMEOUT) for request in requests]
+        channel = await client.client.connect(client.broker.address)
+        futures = [channel.invoke_nowait(request, TIMEOUT) for request in requests]
         answers = await asyncio.gather(*futures)
         assert {answer.code for answer in answers} == {0}
         even = [answer for answer in answers if (answer.ext_fields or {})["queueId"] == "0"]
@@ -124,8 +124,8 @@ def test_unusual_messages_among_plain_ones(tmp_path: Path) -> None:
             without_key,
             client.send_request("T", b"t2"),
         ]
-        channel = await client.client.connect(client.broker.address)
-        futures = [client.client.invoke_nowait(client.broker.address, request, TIMEOUT) for request in requests]
+        channel = channel = await client.client.connect(client.broker.address)
+        futures = [channel.invoke_nowait(request, TIMEOUT) for request in requests]
         channel.invoke_oneway(oneway)
         answers = await asyncio.gather(*futures)
         assert [answer.code for answer in answers] == [0, 0, ResponseCode.INVALID_PARAMETER, 16, 0, 0]
@@ -313,10 +313,10 @@ def test_too_many_unacknowledged_bytes_are_refused_as_busy(tmp_path: Path) -> No
     async def scenario(client: BrokerClient) -> None:
         await client.send("T")
         stored = 1
-        await client.client.connect(client.broker.address)
+        channel = await client.client.connect(client.broker.address)
         for _ in range(5):
             requests = [client.send_request("T", b"x" * 1000) for _ in range(50)]
-            futures = [client.client.invoke_nowait(client.broker.address, request, TIMEOUT) for request in requests]
+            futures = [channel.invoke_nowait(request, TIMEOUT) for request in requests]
             answers = await asyncio.gather(*futures)
             assert {answer.code for answer in answers} <= {0, ResponseCode.SYSTEM_BUSY}
             stored += sum(answer.code == 0 for answer in answers)
@@ -364,12 +364,9 @@ def test_stopping_answers_what_was_stored(tmp_path: Path) -> None:
         acknowledged: list[bytes] = []
         async with asyncio.timeout(30), running_broker(tmp_path) as client:
             await client.send("T")
-            await client.client.connect(client.broker.address)
+            channel = await client.client.connect(client.broker.address)
             requests = {b"%d" % number: client.send_request("T", b"%d" % number) for number in range(300)}
-            futures = {
-                body: client.client.invoke_nowait(client.broker.address, request, TIMEOUT)
-                for body, request in requests.items()
-            }
+            futures = {body: channel.invoke_nowait(request, TIMEOUT) for body, request in requests.items()}
             await asyncio.sleep(0)
             await client.broker.stop()
             results = await asyncio.gather(*futures.values(), return_exceptions=True)

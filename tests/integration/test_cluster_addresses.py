@@ -23,7 +23,7 @@ from rocketcore.errors import ConnectError, TransportError
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
 from rocketcore.transport.client import split_address
-from rocketcore.transport.endpoint import address_text
+from rocketcore.transport.exchange import socket_address
 from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls, server_tls
 
 SEGMENT_BYTES = 8 << 20
@@ -110,7 +110,7 @@ def test_tls_over_ipv6(tmp_path: Path) -> None:
 
 @ipv6
 def test_addresses_of_ipv6() -> None:
-    assert address_text(("::1", 80, 0, 0)) == "[::1]:80"
+    assert socket_address(("::1", 80, 0, 0)) == "[::1]:80"
     assert split_address("[::1]:80") == ("::1", 80)
     assert split_address("[fe80::1%eth0]:80") == ("fe80::1%eth0", 80)
 

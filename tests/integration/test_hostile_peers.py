@@ -6,6 +6,7 @@ With sanitizers on, the bounds of memory are left out, and everything else is lo
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import resource
 import selectors
@@ -14,12 +15,16 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from rocketcore.codes import RequestCode
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.transport.endpoint import ChannelLimits
+from rocketcore.transport.limits import ChannelLimits
+from rocketcore.transport.server import server as server_module
+from rocketcore.transport.server.listener import open_listener
 from tests.conformance.peer import (
     FakeBroker,
     Peer,
@@ -32,11 +37,14 @@ from tests.conformance.peer import (
     unique,
 )
 from tests.fixtures.processes import Processes, RocketProcess
+from tests.fixtures.tls import client_tls, server_tls
 from tests.fuzz.build import SANITIZED
 from tests.integration.remoting_server import ECHO, TestServer
 
 KIB, MIB = 1 << 10, 1 << 20
 FRAME_MAX = 16 * MIB
+WELCOME = (RequestCode.SEND_MESSAGE, RequestCode.REGISTER_BROKER)
+"""Large requests that a broker serves, and a name server."""
 TIMEOUT = 20.0
 
 
@@ -145,7 +153,9 @@ def test_memory_of_large_frames_is_given_back(server: Witness) -> None:
     """It is kept for the next one only while there is work."""
     before = resident_bytes(server.process.pid)
     with Peer(server.process.address, apache=False) as peer:
-        assert peer.ask(9999, body=bytes(4 * MIB)).code == 3
+        # The one that the server does not know is not received.
+        answers = [peer.ask(code, body=bytes(4 * MIB)).code for code in WELCOME]
+        assert sorted(answers) == [1, 3]
         assert peak_bytes(server.process.pid) > before + 4 * MIB
         peer.eventually(lambda: resident_bytes(server.process.pid) < before + 3 * MIB, TIMEOUT)
 
@@ -272,11 +282,17 @@ def is_closed(attacker: socket.socket) -> bool:
     return True
 
 
+def begun(announced: int, there: int, code: int) -> bytes:
+    """The first bytes of a frame of ``announced`` bytes."""
+    header = b'{"code":%d,"opaque":1,"extFields":{}}' % code
+    return (struct.pack(">II", announced - 4, len(header)) + header).ljust(there, b"x")
+
+
 def test_frames_that_are_announced_and_never_sent(server: Witness) -> None:
     """What was announced takes no room, what came does: a kilobyte a connection."""
     with connections(server.process.address, 1_000) as attackers:
         for attacker in attackers:
-            attacker.sendall(struct.pack(">II", FRAME_MAX - 4, 100) + b"x" * KIB)
+            attacker.sendall(begun(FRAME_MAX, KIB, WELCOME[0]))
         server.check(growth=16 * MIB)
     server.check_closed()
 
@@ -284,8 +300,8 @@ def test_frames_that_are_announced_and_never_sent(server: Witness) -> None:
 def test_large_frames_that_are_announced_and_begun(server: Witness) -> None:
     """Room is made for them, and takes memory only as far as it is filled."""
     with connections(server.process.address, 200) as attackers:
-        for attacker in attackers:
-            attacker.sendall(struct.pack(">II", MIB - 4, 100) + b"x" * 80 * KIB)
+        for code, attacker in zip(itertools.cycle(WELCOME), attackers):
+            attacker.sendall(begun(MIB, 80 * KIB, code))
         server.check(growth=200 * 160 * KIB)
     server.check_closed()
 
@@ -296,12 +312,32 @@ def test_incomplete_frames_of_all_connections_together_have_a_limit(announced: i
     with TestServer(limits=limits) as server, connections(server.address, 64) as attackers:
         for attacker in attackers:
             with contextlib.suppress(ConnectionError):
-                attacker.sendall(struct.pack(">II", announced - 4, 100) + b"x" * 64 * KIB)
+                attacker.sendall(begun(announced, 64 * KIB, ECHO))
         closed = 0
         while closed < 64 - 16:  # a megabyte is what sixteen of them brought
             closed += sum(is_closed_now(attacker) for attacker in wait_readable(attackers))
             attackers = [attacker for attacker in attackers if attacker.fileno() >= 0]
         assert echoes(server)
+
+
+@pytest.mark.parametrize("kind", ["reactor", "loop", "tls"])
+def test_a_large_request_of_a_code_that_nobody_serves_is_not_held(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is answered by its header; the rest of it is thrown away, and the next request is served."""
+    if kind == "loop":
+        monkeypatch.setattr(server_module, "open_listener", partial(open_listener, by_loop=True))
+    frame = json_frame({"code": 9999, "opaque": 1}, bytes(FRAME_MAX - 100))
+    with TestServer(tls=server_tls()) as server, RawConnection(server.address, TIMEOUT) as peer:
+        if kind == "tls":
+            peer.wrap(client_tls().context())
+        peer.send(frame[: 64 * KIB])
+        answer, _ = peer.read_frame()
+        assert (answer["code"], answer["opaque"]) == (3, 1)
+        for part in (frame[64 * KIB : 8 * MIB], frame[8 * MIB : -1]):
+            peer.send(part)
+            assert server.call(lambda server: server._endpoint.partial_bytes) == 0
+        peer.send(frame[-1:] + json_frame({"code": ECHO, "opaque": 2}, b"next"))
+        answer, body = peer.read_frame()
+        assert (answer["opaque"], body) == (2, b"next")
 
 
 def wait_readable(sockets: list[socket.socket]) -> list[socket.socket]:
@@ -449,12 +485,12 @@ def test_a_name_that_no_message_could_carry(namesrv: Witness, compressed: bool) 
 
 
 def test_values_that_fill_the_key_value_table(namesrv: Witness) -> None:
-    value = "v" * (3 * MIB)
+    value = "v" * (400 * KIB)
     with Peer(namesrv.process.address, apache=False) as peer:
-        codes = [peer.ask(100, {"namespace": "n", "key": f"k{i}", "value": value}).code for i in range(8)]
-        assert codes == [0, 0, 1, 1, 1, 1, 1, 1]
-        assert peer.json(219, {"namespace": "n"}) == {"table": {"k0": value, "k1": value}}
-        assert peer.ask(101, {"namespace": "n", "key": "k2"}).code == 22
+        codes = [peer.ask(100, {"namespace": "n", "key": f"k{i}", "value": value}).code for i in range(24)]
+        assert codes == [0] * 20 + [1] * 4
+        assert peer.json(219, {"namespace": "n"}) == {"table": {f"k{i}": value for i in range(20)}}
+        assert peer.ask(101, {"namespace": "n", "key": "k20"}).code == 22
     namesrv.check(growth=96 * MIB)
 
 

@@ -18,6 +18,7 @@ from rocketcore.nameserver.server import NameServer
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
 from rocketcore.transport.client import RemotingClient
+from tests.integration.remoting_server import add_handler
 
 TOPICS = ("orders", "payments", "%RETRY%billing")
 
@@ -130,13 +131,13 @@ def test_register_and_ask_for_the_route(tmp_path: Path, kind: SerializeType) -> 
 def test_pipelined_questions_are_answered_each_with_its_own_route(tmp_path: Path) -> None:
     async def scenario(peer: Peer) -> None:
         await peer.register()
-        await peer.client.connect(peer.server.address)
+        channel = await peer.client.connect(peer.server.address)
         names = [*TOPICS, "nothing"] * 50
         futures = []
         for name in names:
             request = RemotingCommand.request(105)
             request.ext_fields = {"topic": name}
-            futures.append(peer.client.invoke_nowait(peer.server.address, request, 10))
+            futures.append(channel.invoke_nowait(request, 10))
         answers = await asyncio.gather(*futures)
         bodies = {name: (await peer.ask(105, {"topic": name})).body for name in names}
         for name, answer in zip(names, answers, strict=True):
@@ -428,7 +429,7 @@ async def listening_broker() -> AsyncIterator[tuple[str, asyncio.Queue[dict[str,
         told.put_nowait(request.ext_fields or {})
 
     broker = RemotingServer(name="broker")
-    broker.register(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, hear)
+    add_handler(broker, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, hear)
     await broker.start()
     try:
         yield broker.address, told

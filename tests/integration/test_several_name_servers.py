@@ -28,6 +28,7 @@ from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.server.server import RemotingServer
 from tests.integration.broker_client import running_broker, store_config
+from tests.integration.remoting_server import add_handler
 from tests.soak.cluster import free_ports
 
 TOPIC = "BenchmarkTest"
@@ -108,8 +109,8 @@ class Recorder:
         self.arrived = asyncio.Event()
         self._after = after
         self._server = RemotingServer("127.0.0.1", 0, name="recorder")
-        self._server.register(RequestCode.REGISTER_BROKER, self._register)
-        self._server.register(RequestCode.UNREGISTER_BROKER, self._unregister)
+        add_handler(self._server, RequestCode.REGISTER_BROKER, self._register)
+        add_handler(self._server, RequestCode.UNREGISTER_BROKER, self._unregister)
         self.unregistered = 0
 
     async def __aenter__(self) -> Recorder:
@@ -446,9 +447,9 @@ async def fake_routes(port: int, answer: TopicRouteData) -> AsyncIterator[None]:
     async def register(channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return RemotingCommand.response(request)
 
-    server.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, route)
-    server.register(RequestCode.REGISTER_BROKER, register)
-    server.register(RequestCode.UNREGISTER_BROKER, register)
+    add_handler(server, RequestCode.GET_ROUTEINFO_BY_TOPIC, route)
+    add_handler(server, RequestCode.REGISTER_BROKER, register)
+    add_handler(server, RequestCode.UNREGISTER_BROKER, register)
     await server.start()
     try:
         yield

@@ -28,14 +28,23 @@ from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.transport.blocking.client import BlockingRemotingClient
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient, split_address
-from rocketcore.transport.endpoint import ChannelLimits
+from rocketcore.transport.limits import ChannelLimits
 from rocketcore.transport.server.admission import ConnectionSettings
 from rocketcore.transport.server.server import RemotingServer
 from rocketcore.transport.tls.session import TlsSession
 from rocketcore.transport.tls.settings import ServerTls, TlsConfig
 from rocketcore.transport.tls.socket import TlsSocket
 from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls, server_tls
-from tests.integration.remoting_server import ECHO, NEVER, TIMEOUT, TestServer, ended, eventually, run_threads
+from tests.integration.remoting_server import (
+    ECHO,
+    NEVER,
+    TIMEOUT,
+    TestServer,
+    add_handler,
+    ended,
+    eventually,
+    run_threads,
+)
 
 WHO = 110
 PREAMBLE_V2 = b"\r\n\r\n\x00\r\nQUIT\n"
@@ -53,7 +62,7 @@ class TlsServer(TestServer):
 
     def __enter__(self) -> TlsServer:
         super().__enter__()
-        self.call(lambda server: server.register(WHO, who))
+        self.call(lambda server: add_handler(server, WHO, who))
         return self
 
     def _run_on(self, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
@@ -204,10 +213,9 @@ def test_pipelining_from_one_thread_does_not_deadlock() -> None:
     """Both socket buffers fill while nobody waits for an answer: records are sent in parts, and read meanwhile."""
     body = os.urandom(200_000)
     with TlsServer(tls=server_tls()) as server, BlockingRemotingClient(tls=client_tls()) as client:
-        pending = [
-            client.invoke_nowait(server.address, RemotingCommand.request(ECHO, body=body), 30) for _ in range(150)
-        ]
-        assert all(each.result().body == body for each in pending)
+        channel = client.connect(server.address)
+        pending = [channel.invoke_nowait(RemotingCommand.request(ECHO, body=body), 30) for _ in range(150)]
+        assert all(channel.wait(each).body == body for each in pending)
 
 
 def test_a_blocking_client_keeps_its_connection_after_a_deadline() -> None:
@@ -644,7 +652,7 @@ def test_a_name_server_tells_brokers_over_tls(
     async def scenario() -> None:
         told: asyncio.Queue[RemotingCommand] = asyncio.Queue()
         broker = RemotingServer(name="broker", tls=server_tls("enforcing"))
-        broker.register(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, lambda channel, request: told.put_nowait(request))
+        add_handler(broker, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, lambda channel, request: told.put_nowait(request))
         await broker.start()
         config = NameServerConfig(listen_port=0, rocketmq_home=tmp_path, notify_min_broker_id_changed=True)
         name_server = NameServer(config, tls=server_tls("enforcing"), client_tls=tls)

@@ -28,7 +28,7 @@ from rocketcore.protocol.signing import Signer
 from rocketcore.transport.blocking.client import BlockingRemotingClient
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient, split_address
-from rocketcore.transport.endpoint import ChannelLimits
+from rocketcore.transport.limits import ChannelLimits
 from rocketcore.transport.server.admission import ConnectionSettings
 from rocketcore.transport.server.server import RemotingServer
 from tests.fixtures.threads import InThread
@@ -41,6 +41,7 @@ from tests.integration.remoting_server import (
     NEVER,
     TIMEOUT,
     TestServer,
+    add_handler,
     ended,
     eventually,
     with_client,
@@ -85,10 +86,8 @@ def test_bodies_of_megabytes(server: TestServer) -> None:
 
 def test_futures_for_pipelining(server: TestServer) -> None:
     async def scenario(client: RemotingClient) -> None:
-        with pytest.raises(ConnectError, match=r"PUT_KV_CONFIG at .*: not connected"):
-            client.invoke_nowait(server.address, RemotingCommand.request(ECHO))
-        await client.connect(server.address)
-        futures = [client.invoke_nowait(server.address, RemotingCommand.request(ECHO, body=b"x")) for _ in range(100)]
+        channel = await client.connect(server.address)
+        futures = [channel.invoke_nowait(RemotingCommand.request(ECHO, body=b"x"), TIMEOUT) for _ in range(100)]
         assert all(answer.body == b"x" for answer in await asyncio.gather(*futures))
         await client.invoke_oneway(server.address, RemotingCommand.request(ECHO), TIMEOUT)
 
@@ -349,7 +348,7 @@ def test_one_way_requests_all_arrive_at_a_server_that_reads() -> None:
     async def scenario() -> None:
         received: list[int] = []
         server = RemotingServer()
-        server.register(ECHO, lambda channel, request: received.append(len(request.body)))  # type: ignore[func-returns-value]
+        add_handler(server, ECHO, lambda channel, request: received.append(len(request.body)))  # type: ignore[func-returns-value]
         await server.start()
         async with RemotingClient(limits=ChannelLimits(write_high_water_bytes=1 << 20)) as client:
             for _ in range(200):
@@ -386,7 +385,7 @@ def test_the_server_asks_the_client(server: TestServer) -> None:
             await asyncio.sleep(0)
             return RemotingCommand.response(request, body=request.body.upper())
 
-        client.register(307, answer)
+        add_handler(client, 307, answer)
         response = await client.invoke(server.address, RemotingCommand.request(CALL_BACK, body=b"ask"), TIMEOUT)
         assert response.body == b"ASK"
 
@@ -411,7 +410,6 @@ def test_signer_and_address_map(server: TestServer) -> None:
     with_client(server, scenario, **options)
     with BlockingRemotingClient(**options) as client:
         assert client.invoke("broker:10911", RemotingCommand.request(HEADERS, body=b"x"), TIMEOUT).code == 0
-        assert client.invoke_nowait("broker:10911", RemotingCommand.request(HEADERS)).result().code == 0
 
 
 def test_a_connection_that_never_ends_does_not_hold_the_close_of_a_client(
@@ -479,12 +477,9 @@ def test_idle_connections_are_closed() -> None:
 
 def test_one_handler_a_code() -> None:
     server = RemotingServer()
-    server.register(ECHO, lambda channel, request: None)
-    server.register_chunk(ECHO, lambda channel, chunk, first, last: None)
+    add_handler(server, ECHO, lambda channel, request: None)
     with pytest.raises(ConfigError, match="100 already has a handler"):
-        server.register(ECHO, lambda channel, request: None)
-    with pytest.raises(ConfigError, match="100 already has a run handler"):
-        server.register_chunk(ECHO, lambda channel, chunk, first, last: None)
+        add_handler(server, ECHO, lambda channel, request: None)
 
 
 def test_close_callback() -> None:

@@ -20,7 +20,7 @@ from rocketcore.errors import (
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
 from rocketcore.transport.client import Remoting, RemotingClient
-from rocketcore.transport.endpoint import ChannelLimits
+from rocketcore.transport.limits import ChannelLimits
 from tests.fixtures.threads import InThread
 from tests.integration.remoting_server import (
     CALL_BACK,
@@ -30,6 +30,7 @@ from tests.integration.remoting_server import (
     SLOW,
     TIMEOUT,
     TestServer,
+    add_handler,
     eventually,
     run_threads,
     with_client,
@@ -107,19 +108,21 @@ def test_a_reader_that_gives_up_hands_over(
 def test_pipelining_from_one_thread_does_not_deadlock(server: TestServer, blocking: BlockingRemotingClient) -> None:
     """Both socket buffers fill while nobody waits for an answer: the writer has to read."""
     body = bytes(200_000)
-    pending = [blocking.invoke_nowait(server.address, RemotingCommand.request(ECHO, body=body), 30) for _ in range(150)]
-    assert all(len(each.result().body) == len(body) for each in pending)
+    channel = blocking.connect(server.address)
+    pending = [channel.invoke_nowait(RemotingCommand.request(ECHO, body=body), 30) for _ in range(150)]
+    assert all(len(channel.wait(each).body) == len(body) for each in pending)
 
 
 def test_outstanding_requests_are_bounded(server: TestServer) -> None:
     with BlockingRemotingClient(limits=ChannelLimits(max_in_flight=3)) as client:
+        channel = client.connect(server.address)
         for _ in range(3):
-            client.invoke_nowait(server.address, RemotingCommand.request(NEVER), 0.05)
+            channel.invoke_nowait(RemotingCommand.request(NEVER), 0.05)
         with pytest.raises(Overloaded, match="3 requests are outstanding"):
-            client.invoke_nowait(server.address, RemotingCommand.request(NEVER), 0.05)
+            channel.invoke_nowait(RemotingCommand.request(NEVER), 0.05)
         threading.Event().wait(0.1)
         # Those whose time is over make room.
-        client.invoke_nowait(server.address, RemotingCommand.request(ECHO), TIMEOUT).result()
+        channel.wait(channel.invoke_nowait(RemotingCommand.request(ECHO), TIMEOUT))
 
 
 def test_the_server_drops_the_connection(
@@ -154,7 +157,7 @@ def test_the_server_asks_the_blocking_client(server: TestServer, blocking: Block
     async def answer_later(channel: Any, request: RemotingCommand) -> RemotingCommand:
         return answer(channel, request)
 
-    blocking.register(307, answer if kind == "function" else answer_later)
+    add_handler(blocking, 307, answer if kind == "function" else answer_later)
     response = blocking.invoke(server.address, RemotingCommand.request(CALL_BACK, body=b"ask"), TIMEOUT)
     assert response.body == b"ASK"
 
@@ -165,7 +168,7 @@ def test_the_server_asks_on_an_idle_connection(server: TestServer, blocking: Blo
     def answer(channel: Any, request: RemotingCommand) -> None:
         asked.set()
 
-    blocking.register(40, answer)
+    add_handler(blocking, 40, answer)
     blocking.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
     server.call(lambda running: [channel.invoke_oneway(RemotingCommand.request(40)) for channel in running.channels])
     assert asked.wait(TIMEOUT)
@@ -178,7 +181,7 @@ def test_handler_errors_of_the_blocking_client(
         raise ValueError("broken")
 
     blocking.invoke(server.address, RemotingCommand.request(CALL_BACK), TIMEOUT)
-    blocking.register(307, answer)
+    add_handler(blocking, 307, answer)
     blocking.invoke(server.address, RemotingCommand.request(CALL_BACK), TIMEOUT)
     answers = [(each.code, each.remark) for each in server.callback_answers]
     assert answers == [(3, " request type 307 not supported"), (1, "ValueError: broken")]

@@ -20,7 +20,7 @@ from rocketcore.transport.blocking.client import BlockingRemotingClient
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.server.server import RemotingServer
-from tests.integration.remoting_server import CALL_BACK, ECHO, HEADERS, SLOW, TIMEOUT, TestServer
+from tests.integration.remoting_server import CALL_BACK, ECHO, HEADERS, SLOW, TIMEOUT, TestServer, add_handler
 
 
 class Recorder:
@@ -69,8 +69,8 @@ def test_an_exception_is_the_answer() -> None:
     with TestServer(hooks=[hook]) as server, BlockingRemotingClient() as client:
 
         def register(running: RemotingServer) -> None:
-            running.register(120, handler)
-            running.register(121, handler)
+            add_handler(running, 120, handler)
+            add_handler(running, 121, handler)
 
         server.call(register)
         refused = client.invoke(server.address, RemotingCommand.request(120), TIMEOUT)
@@ -124,17 +124,15 @@ def test_a_client_shows_every_kind_of_request() -> None:
     expected = [("before", ECHO, None), ("after", ECHO, 0), ("before", SLOW, None)]
     with TestServer() as server:
         with BlockingRemotingClient(hooks=[hook]) as client:
-            pending = client.invoke_nowait(server.address, RemotingCommand.request(ECHO), TIMEOUT)
-            assert pending.result().ext_fields == {"hooked": "1"}
-            assert pending.result().ext_fields == {"hooked": "1"}
+            answer = client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
+            assert answer.ext_fields == {"hooked": "1"}
             client.invoke_oneway(server.address, RemotingCommand.request(SLOW, body=b"0"), TIMEOUT)
         assert hook.seen == expected
         hook.seen.clear()
 
         async def scenario() -> None:
             async with asyncio.timeout(30), RemotingClient(hooks=[hook]) as client:
-                await client.connect(server.address)
-                answer = await client.invoke_nowait(server.address, RemotingCommand.request(ECHO))
+                answer = await client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
                 assert answer.ext_fields == {"hooked": "1"}
                 await client.invoke_oneway(server.address, RemotingCommand.request(SLOW, body=b"0"), TIMEOUT)
 
@@ -160,12 +158,12 @@ def test_requests_of_the_server_are_shown_too() -> None:
     hook = Recorder()
     with TestServer() as server:
         with BlockingRemotingClient(hooks=[hook]) as client:
-            client.register(307, lambda channel, request: RemotingCommand.response(request, body=b"me"))
+            add_handler(client, 307, lambda channel, request: RemotingCommand.response(request, body=b"me"))
             assert client.invoke(server.address, RemotingCommand.request(CALL_BACK), TIMEOUT).body == b"me"
 
         async def scenario() -> None:
             async with asyncio.timeout(30), RemotingClient(hooks=[hook]) as client:
-                client.register(307, lambda channel, request: RemotingCommand.response(request, body=b"me"))
+                add_handler(client, 307, lambda channel, request: RemotingCommand.response(request, body=b"me"))
                 assert (await client.invoke(server.address, RemotingCommand.request(CALL_BACK), TIMEOUT)).body == b"me"
 
         asyncio.run(scenario())

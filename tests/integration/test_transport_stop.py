@@ -26,7 +26,7 @@ from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient, split_address
 from rocketcore.transport.server.server import RemotingServer
 from tests.fixtures.tls import client_tls, server_tls
-from tests.integration.remoting_server import ECHO, NEVER, TIMEOUT, ended
+from tests.integration.remoting_server import ECHO, NEVER, TIMEOUT, add_handler, ended
 
 LARGE = 12 << 20
 """More than the kernel buffers of a connection."""
@@ -105,7 +105,7 @@ def test_a_stopping_server_finishes_what_it_serves() -> None:
             await release.wait()
             return RemotingCommand.response(request, remark="finished")
 
-        server.register(ECHO, held)
+        add_handler(server, ECHO, held)
         await server.start()
         async with RemotingClient() as client:
             waiting = asyncio.create_task(client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT))
@@ -134,7 +134,7 @@ def test_requests_that_never_end_do_not_hold_the_stop() -> None:
             await asyncio.Event().wait()
             raise AssertionError
 
-        server.register(ECHO, held)
+        add_handler(server, ECHO, held)
         await server.start()
         async with RemotingClient() as client:
             waiting = asyncio.create_task(client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT))
@@ -176,8 +176,8 @@ def test_a_stopping_server_finishes_what_old_clients_ask_meanwhile() -> None:
             request.version = 407
             return asyncio.create_task(client.invoke(server.address, request, TIMEOUT))
 
-        server.register(ECHO, waits)
-        server.register(NEVER, keeps)
+        add_handler(server, ECHO, waits)
+        add_handler(server, NEVER, keeps)
         await server.start()
         async with RemotingClient() as client:
             first = ask(ECHO, b"first")
@@ -211,7 +211,7 @@ def test_a_stop_waits_for_the_end_of_the_handlers_that_it_cancels() -> None:
                 await asyncio.sleep(0)
                 ended.set()
 
-        server.register(ECHO, held)
+        add_handler(server, ECHO, held)
         server.on_close(lambda channel: gone.set())
         await server.start()
         async with RemotingClient() as client:
@@ -233,8 +233,8 @@ def test_a_stop_that_is_cancelled_cuts_what_is_left() -> None:
             begun.set()
             await asyncio.Event().wait()
 
-        server.register(ECHO, held)
-        server.register(NEVER, lambda channel, request: RemotingCommand.response(request))
+        add_handler(server, ECHO, held)
+        add_handler(server, NEVER, lambda channel, request: RemotingCommand.response(request))
         await server.start()
         async with RemotingClient() as client:
             waiting = asyncio.create_task(client.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT))
@@ -321,7 +321,7 @@ def test_a_client_that_goes_on_writing_gets_the_answers_to_what_a_stopping_serve
         async def drain() -> None:
             finished.set()
 
-        server.register(ECHO, answer)
+        add_handler(server, ECHO, answer)
         await server.start()
         sock = await asyncio.to_thread(connect_with_little_room, server, tls)
         await asyncio.to_thread(sock.sendall, asked(ECHO))
@@ -340,7 +340,7 @@ def test_a_client_that_goes_on_writing_gets_the_answers_to_what_a_stopping_serve
 def test_a_client_that_has_its_answer_and_is_quiet_does_not_hold_the_stop(loop_factory: LoopFactory, tls: bool) -> None:
     async def scenario() -> None:
         server = RemotingServer(name="stopping", tls=server_tls())
-        server.register(ECHO, lambda channel, request: RemotingCommand.response(request))
+        add_handler(server, ECHO, lambda channel, request: RemotingCommand.response(request))
         await server.start()
         with BlockingRemotingClient(tls=client_tls() if tls else False) as client:
             request = RemotingCommand.request(ECHO)
@@ -361,7 +361,7 @@ def test_a_system_that_does_not_tell_what_was_taken_does_not_hold_the_stop(
 
     async def scenario() -> None:
         server = RemotingServer(name="stopping")
-        server.register(ECHO, lambda channel, request: RemotingCommand.response(request))
+        add_handler(server, ECHO, lambda channel, request: RemotingCommand.response(request))
         await server.start()
         with BlockingRemotingClient() as client:
             await asyncio.to_thread(client.invoke, server.address, RemotingCommand.request(ECHO), TIMEOUT)
@@ -390,7 +390,7 @@ def test_a_client_that_writes_without_end_is_cut_when_the_grace_is_over(loop_fac
     async def scenario() -> None:
         server = RemotingServer(name="stopping")
         asked = asyncio.Event()
-        server.register(NEVER, lambda channel, request: asked.set())
+        add_handler(server, NEVER, lambda channel, request: asked.set())
         await server.start()
         sock = await asyncio.to_thread(partial(socket.create_connection, split_address(server.address), TIMEOUT))
         writer = threading.Thread(target=write_without_end, args=(sock,), daemon=True)
@@ -402,5 +402,26 @@ def test_a_client_that_writes_without_end_is_cut_when_the_grace_is_over(loop_fac
         assert await asyncio.to_thread(cut.wait, TIMEOUT)
         stopped.set()
         await asyncio.to_thread(writer.join, TIMEOUT)
+
+    run(loop_factory, scenario)
+
+
+def test_a_stop_does_not_wait_for_the_rest_of_a_request_that_was_refused_by_its_header(
+    loop_factory: LoopFactory,
+) -> None:
+    async def scenario() -> None:
+        server = RemotingServer(name="stopping")
+        await server.start()
+        reader, writer = await asyncio.open_connection(*split_address(server.address))
+        writer.write(RemotingCommand.request(NEVER, body=bytes(LARGE)).encode()[:100_000])
+        decoder = FrameDecoder()
+        while not (answers := decoder.feed(await reader.read(1 << 16))):
+            pass
+        assert [answer.code for answer in answers] == [ResponseCode.REQUEST_CODE_NOT_SUPPORTED]
+        async with asyncio.timeout(5):
+            await server.stop(grace=25)
+        assert server.connection_count == 0
+        assert await reader.read() == b""
+        writer.close()
 
     run(loop_factory, scenario)

@@ -13,7 +13,7 @@ from rocketcore.broker.store import StoreConfig
 from rocketcore.client.serving import serve_broker_requests
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
-from rocketcore.transport.routes import Route, add_routes
+from rocketcore.transport.routes import Route, RouteTable
 
 __all__ = ["Rows", "broker_routes", "client_routes", "example", "nameserver_routes"]
 
@@ -21,11 +21,11 @@ __all__ = ["Rows", "broker_routes", "client_routes", "example", "nameserver_rout
 class Rows:
     """What takes rows as the connections of a client do; ``table`` is by code."""
 
-    def __init__(self, table: dict[int, Route]) -> None:
+    def __init__(self, table: RouteTable) -> None:
         self.table = table
 
     def add_routes(self, rows: Any) -> None:
-        add_routes(self.table, rows)
+        self.table.add(rows)
 
 
 @cache
@@ -44,7 +44,7 @@ def broker_routes() -> dict[int, Route]:
 
 @cache
 def client_routes() -> dict[int, Route]:
-    rows: Any = Rows({})
+    rows: Any = Rows(RouteTable())
     consumer: Any = None
     serve_broker_requests(rows, consumer)
     return rows.table  # type: ignore[no-any-return]

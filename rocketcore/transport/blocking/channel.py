@@ -13,17 +13,18 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from rocketcore.codes import RemotingFlag
-from rocketcore.errors import ConnectionLost, DecodeError, Overloaded, RequestTimeout, TransportError
-from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
+from rocketcore.errors import ConnectionLost, DecodeError, RequestTimeout, TransportError
+from rocketcore.protocol.command import RemotingCommand, next_opaque
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.service import Clock
-from rocketcore.transport.endpoint import ChannelLimits, address_text
+from rocketcore.transport import exchange
+from rocketcore.transport.limits import ChannelLimits
+from rocketcore.transport.tls.socket import TlsSocket
 
-__all__ = ["BlockingChannel", "ChannelOwner", "ConnectedSocket", "PendingAnswer", "Retired"]
+__all__ = ["BlockingChannel", "ChannelOwner", "PendingAnswer", "Retired"]
 
 _RECEIVE_BYTES: Final = 1 << 16
 _LONGEST_READ: Final = 1.0
@@ -31,31 +32,6 @@ _LONGEST_READ: Final = 1.0
 _PROBE_AFTER: Final = 1.0
 """Seconds without traffic after which a connection is looked at before it is used."""
 _WRITE_TURN_MILLIS: Final = 50
-
-
-class ConnectedSocket(Protocol):
-    """What a connection needs of its socket; TLS may be in between."""
-
-    def recv(self, size: int, flags: int = ..., /) -> bytes:
-        """Read once; may return more than ``size`` bytes."""
-
-    def send(self, data: bytes | memoryview, flags: int = ..., /) -> int:
-        """Write once; the rest has to follow."""
-
-    def setsockopt(self, level: int, option: int, value: int | bytes, /) -> None:
-        """Set an option of the socket."""
-
-    def getsockname(self) -> Any:
-        """Return this end's address."""
-
-    def fileno(self) -> int:
-        """Return the descriptor to poll."""
-
-    def shutdown(self, how: int, /) -> None:
-        """End the connection."""
-
-    def close(self) -> None:
-        """Close the descriptor."""
 
 
 class ChannelOwner(Protocol):
@@ -79,44 +55,32 @@ class Retired(ConnectionLost):
 
 
 class PendingAnswer:
-    """An outstanding request; ``result()`` waits for its answer."""
+    """An outstanding request; ``BlockingChannel.wait`` returns its answer."""
 
     __slots__ = (
-        "_channel",
         "answer",
         "code",
         "deadline",
         "error",
-        "on_answer",
         "opaque",
         "sleeping",
         "timeout",
         "wake",
     )
 
-    def __init__(self, channel: BlockingChannel, code: int, opaque: int, timeout: float, deadline: float) -> None:
-        self._channel = channel
+    def __init__(self, code: int, opaque: int, timeout: float, deadline: float) -> None:
         self.code = code
         self.opaque = opaque
         self.timeout = timeout
         self.deadline = deadline
         self.answer: RemotingCommand | None = None
         self.error: TransportError | None = None
-        self.on_answer: Callable[[RemotingCommand], None] | None = None
         self.sleeping = False
         self.wake: threading.Lock | None = None
 
     @property
     def done(self) -> bool:
         return self.answer is not None or self.error is not None
-
-    def result(self) -> RemotingCommand:
-        """Return the answer; raises RequestTimeout at the request's deadline, ConnectionLost."""
-        answer = self._channel.wait(self)
-        on_answer, self.on_answer = self.on_answer, None
-        if on_answer is not None:
-            on_answer(answer)
-        return answer
 
 
 class BlockingChannel:
@@ -127,7 +91,7 @@ class BlockingChannel:
     _write_lock was taken with a time-out; so it is one that only its owner can release, who tries in any case.
     """
 
-    def __init__(self, owner: ChannelOwner, sock: ConnectedSocket, address: str) -> None:
+    def __init__(self, owner: ChannelOwner, sock: socket.socket | TlsSocket, address: str) -> None:
         self._owner = owner
         self._socket = sock
         self._clock = owner.clock
@@ -142,7 +106,7 @@ class BlockingChannel:
         self._read_slice = 0.0
         self.last_read = self.last_used = self._clock.monotonic()
         self.remote_address = address
-        self.local_address = address_text(sock.getsockname())
+        self.local_address = exchange.socket_address(sock.getsockname())
 
     @property
     def closed(self) -> bool:
@@ -170,7 +134,7 @@ class BlockingChannel:
                 self._forget_expired(now)
             if command.opaque in self._pending:
                 command.opaque = next_opaque()
-            pending = PendingAnswer(self, command.code, command.opaque, timeout, now + timeout)
+            pending = PendingAnswer(command.code, command.opaque, timeout, now + timeout)
             self._pending[command.opaque] = pending
         try:
             self._write(command.encode(), pending.deadline, command.code, timeout)
@@ -186,9 +150,9 @@ class BlockingChannel:
         command.flag |= RemotingFlag.ONEWAY
         self._write(command.encode(), self._clock.monotonic() + timeout, command.code, timeout)
 
-    def send(self, command: RemotingCommand, timeout: float) -> None:
-        """Send a command as it is, for example an answer."""
-        self._write(command.encode(), self._clock.monotonic() + timeout, command.code, timeout)
+    def answer(self, request: RemotingCommand, frame: bytes, timeout: float) -> None:
+        """Send the answer to a request of the server."""
+        self._write(frame, self._clock.monotonic() + timeout, request.code, timeout)
 
     def wait(self, pending: PendingAnswer) -> RemotingCommand:
         """Return the answer of an outstanding request; the calling thread may do the reading meanwhile."""
@@ -240,17 +204,14 @@ class BlockingChannel:
 
     def _check_open(self, code: int) -> None:
         if self._error is not None:
-            lost = Retired if self._retired else ConnectionLost
-            raise lost(f"{self._asked(code)}: {self._error}")
-
-    def _asked(self, code: int) -> str:
-        return f"{request_name(code)} at {self.remote_address}"
+            lost = exchange.lost(code, self.remote_address, self._error)
+            raise Retired(*lost.args) if self._retired else lost
 
     def _forget_expired(self, now: float) -> None:
         for opaque in [each.opaque for each in self._pending.values() if each.deadline <= now and not each.sleeping]:
             del self._pending[opaque]
         if len(self._pending) >= self._owner.limits.max_in_flight:
-            raise Overloaded(f"{self.remote_address}: {len(self._pending)} requests are outstanding")
+            raise exchange.too_many(self.remote_address, len(self._pending))
 
     def _sleep(self, pending: PendingAnswer) -> None:
         assert pending.wake is not None
@@ -269,15 +230,14 @@ class BlockingChannel:
             self._pending.pop(pending.opaque, None)
             if pending.done:
                 return
-            pending.error = RequestTimeout(f"{self._asked(pending.code)}: no answer within {pending.timeout:g} s")
+            pending.error = exchange.no_answer(pending.code, self.remote_address, pending.timeout)
             if not self._reading:
                 # This thread may have been woken to read: somebody else has to.
                 self._wake_next()
         if self._retired:
             self._close_if_done()
-        began = pending.deadline - pending.timeout
-        silent = self._clock.monotonic() - began
-        if self.last_read < began and silent >= self._owner.limits.silent_timeout:
+        silent = exchange.silent_for(pending.deadline - pending.timeout, self.last_read, self._clock.monotonic())
+        if silent >= self._owner.limits.silent_timeout:
             self.fail(ConnectionLost(f"{self.remote_address}: silent for {silent:.1f} s"))
 
     # Reading
@@ -381,7 +341,7 @@ class BlockingChannel:
         try:
             locked = self._write_lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic()))
             if not locked:
-                raise RequestTimeout(f"{self._asked(code)}: not sent within {timeout:g} s, others write")
+                raise exchange.not_sent(code, self.remote_address, timeout, "others write")
             try:
                 sent = self._socket.send(frame, socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -392,7 +352,7 @@ class BlockingChannel:
         except OSError as error:
             lost = ConnectionLost(f"{self.remote_address}: the connection broke: {error.strerror or error}")
             self.fail(lost)
-            raise ConnectionLost(f"{self._asked(code)}: {lost}") from error
+            raise exchange.lost(code, self.remote_address, lost) from error
         except RequestTimeout:
             raise
         except BaseException:
@@ -414,11 +374,10 @@ class BlockingChannel:
         while sent < len(frame):
             left = deadline - self._clock.monotonic()
             if left <= 0:
-                late = f"{self._asked(code)}: not sent within {timeout:g} s, the server does not read"
                 if sent:
                     # Half a frame is out: nothing else can follow it.
                     self.fail(ConnectionLost(f"{self.remote_address}: a frame could not be sent whole"))
-                raise RequestTimeout(late)
+                raise exchange.not_sent(code, self.remote_address, timeout, "the server does not read")
             lead = False
             try:
                 with self._mutex:
@@ -464,7 +423,7 @@ class BlockingChannel:
                 return
             self._error = error
             for pending in self._pending.values():
-                pending.error = ConnectionLost(f"{self._asked(pending.code)}: {error}")
+                pending.error = exchange.lost(pending.code, self.remote_address, error)
                 self._wake(pending)
             self._pending.clear()
         with contextlib.suppress(OSError):

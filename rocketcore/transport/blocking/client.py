@@ -19,35 +19,29 @@ from collections import deque
 from collections.abc import Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
-from rocketcore.codes import RemotingFlag, ResponseCode
+from rocketcore.codes import ResponseCode
 from rocketcore.errors import (
-    BrokerError,
     ClientClosed,
-    ConfigError,
     ConnectError,
-    LocalProtocolError,
-    RequestTimeout,
     TransportError,
 )
 from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
 from rocketcore.service import PeriodicThread
+from rocketcore.transport import exchange
 from rocketcore.transport.base_client import BaseClient
 from rocketcore.transport.blocking.channel import (
     BlockingChannel,
-    ConnectedSocket,
-    PendingAnswer,
     Retired,
     release_if_owned,
 )
 from rocketcore.transport.lookup import HostLookup
-from rocketcore.transport.routes import Handler, Route, add_routes
+from rocketcore.transport.routes import Route, RouteTable
 from rocketcore.transport.tls.socket import TlsSocket
 
 __all__ = [
     "BlockingChannel",
     "BlockingChannelAdapter",
     "BlockingRemotingClient",
-    "PendingAnswer",
     "run_sync",
 ]
 
@@ -89,7 +83,7 @@ class BlockingRemotingClient(BaseClient):
 
     def _set_up(self) -> None:
         self._forks: dict[int, threading.Lock] = {}
-        self._routes: dict[int, Route] = {}
+        self._routes = RouteTable()
         self._begin()
 
     def _begin(self) -> None:
@@ -111,12 +105,8 @@ class BlockingRemotingClient(BaseClient):
 
     def add_routes(self, rows: Iterable[Route]) -> None:
         """Serve requests that servers send to us, by handlers whose coroutines need no loop; see ``RemotingClient``."""
-        add_routes(self._routes, rows)
+        self._routes.add(rows)
         self._start_server()
-
-    def register(self, code: int, handler: Handler) -> None:
-        """Serve a request that servers send to us."""
-        self.add_routes([Route(code, handler)])
 
     def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
         """Ask and return the answer, whatever its code.
@@ -135,20 +125,6 @@ class BlockingRemotingClient(BaseClient):
             response = self._repeat_elsewhere(address, channel, command, deadline)
         self._show(address, command, response)
         return response
-
-    def invoke_nowait(self, address: str, command: RemotingCommand, timeout: float = 3.0) -> PendingAnswer:
-        """Send a request and return its outstanding answer; GO_AWAY is left to the caller."""
-        deadline = self.clock.monotonic() + timeout
-        channel = self.connect(address, timeout, request_name(command.code))
-        self._prepare(address, command)
-        try:
-            pending = channel.invoke_nowait(command, max(0.0, deadline - self.clock.monotonic()))
-        except Retired:
-            channel = self.connect(address, deadline - self.clock.monotonic(), request_name(command.code))
-            pending = channel.invoke_nowait(command, max(0.0, deadline - self.clock.monotonic()))
-        if self._hooks:
-            pending.on_answer = lambda response: self._show(address, command, response)
-        return pending
 
     def invoke_oneway(self, address: str, command: RemotingCommand, timeout: float) -> None:
         """Send a request that has no answer; done when the socket has taken it."""
@@ -243,7 +219,7 @@ class BlockingRemotingClient(BaseClient):
         self._retire(address, old)
         left = deadline - self.clock.monotonic()
         if left <= 0:
-            raise RequestTimeout(f"{request_name(command.code)} at {address}: the server goes away, no time is left")
+            raise exchange.no_time_left(command.code, address)
         channel = self.connect(address, left, request_name(command.code))
         command.opaque = next_opaque()
         return channel.invoke(command, max(0.0, deadline - self.clock.monotonic()))
@@ -258,12 +234,12 @@ class BlockingRemotingClient(BaseClient):
                 self._retired.append(channel)
         channel.retire()
 
-    def _open(self, address: str, deadline: float, timeout: float, what: str) -> ConnectedSocket:
+    def _open(self, address: str, deadline: float, timeout: float, what: str) -> socket.socket | TlsSocket:
         try:
             host, port = self._target(address)
             sock = self._connected(host, port, deadline)
             try:
-                connected: ConnectedSocket = sock
+                connected: socket.socket | TlsSocket = sock
                 if self._tls is not None:
                     left = deadline - self.clock.monotonic()
                     connected = TlsSocket(sock, self._tls.context, self._tls.hostname(host), left)
@@ -271,14 +247,8 @@ class BlockingRemotingClient(BaseClient):
             except BaseException:
                 sock.close()
                 raise
-        except OSError as error:
-            late = isinstance(error, TimeoutError)
-            why = f"no connection within {timeout:g} s" if late else error.strerror or str(error)
-            raise ConnectError(f"{what} at {address}: {why}") from error
-        except ConfigError as error:  # no address: servers pass on what was registered
-            raise ConnectError(f"{what} at {address}: {error}") from error
-        except ValueError as error:  # a name that no host can have; UnicodeError among them
-            raise ConnectError(f"{what} at {address}: {host!r} is no host: {error}") from error
+        except (OSError, ValueError) as error:
+            raise ConnectError(f"{what} at {address}: {self._why_not(error, address, timeout)}") from error
         return connected
 
     def _connected(self, host: str, port: int, deadline: float) -> socket.socket:
@@ -337,44 +307,28 @@ class BlockingRemotingClient(BaseClient):
 
     def _serve(self, channel: BlockingChannel, command: RemotingCommand) -> None:
         route = self._routes.get(command.code)
+        remote = channel.remote_address
         if route is None:
-            self._answer(channel, command, self._not_supported(command))
+            self._answer(channel, command, RemotingCommand.response(command, *exchange.not_supported(command.code)))
             return
         try:
             for hook in self._hooks:
-                hook.before_request(channel.remote_address, command)
+                hook.before_request(remote, command)
             result = route.serve(channel, command)
             if inspect.iscoroutine(result):
                 result = run_sync(result)
             if isinstance(result, RemotingCommand):
-                self._show(channel.remote_address, command, result)
-        except BrokerError as error:
-            result = RemotingCommand.response(command, error.code, error.remark)
+                self._show(remote, command, result)
         except Exception as error:
-            result = self._failure(channel, command, error)
+            result = exchange.failure(command, error, self.name, remote)
         if isinstance(result, RemotingCommand):
             self._answer(channel, command, result)
 
-    def _failure(self, channel: BlockingChannel, command: RemotingCommand, error: Exception) -> RemotingCommand:
-        asked = request_name(command.code)
-        logger.error("request failed remote=%s request=%s", channel.remote_address, asked, exc_info=error)
-        return RemotingCommand.response(command, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-
-    def _not_supported(self, command: RemotingCommand) -> RemotingCommand:
-        remark = f" request type {command.code} not supported"
-        return RemotingCommand.response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-
     def _answer(self, channel: BlockingChannel, command: RemotingCommand, response: RemotingCommand) -> None:
-        if command.is_oneway:
-            return
-        response.opaque = command.opaque
-        response.flag |= RemotingFlag.RESPONSE
-        with contextlib.suppress(TransportError):
-            try:
-                channel.send(response, self._connect_timeout)
-            except (LocalProtocolError, TypeError, ValueError, OverflowError) as error:
-                # Too long, or with a field that is no text.
-                channel.send(self._failure(channel, command, error), self._connect_timeout)
+        if not command.is_oneway:
+            frame = exchange.answer_frame(command, response, self.name, channel.remote_address)
+            with contextlib.suppress(TransportError):
+                channel.answer(command, frame, self._connect_timeout)
 
 
 class BlockingChannelAdapter:

@@ -12,7 +12,7 @@ import resource
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from rocketcore.codes import CURRENT_VERSION
 from rocketcore.service import Seldom
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rocketcore._fast.answers import ReadyAnswers
     from rocketcore._fast.reactor import Reactor, Responder
 
-__all__ = ["Listener", "make_answers", "open_listener", "raise_descriptor_limit"]
+__all__ = ["make_answers", "open_listener", "raise_descriptor_limit"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,23 +40,6 @@ _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 ProtocolFactory = Callable[[], asyncio.Protocol]
 
 
-class Listener(Protocol):
-    """What a server needs of what listens for it."""
-
-    @property
-    def sockets(self) -> Sequence[Any]:
-        """The listening sockets."""
-
-    def answer_with(self, responder: Responder | None) -> None:
-        """Let a kernel answer what it can before a protocol sees it, where connections are read by a reactor."""
-
-    def close(self) -> None:
-        """Accept no more connections."""
-
-    def end(self) -> None:
-        """Free what is left, after all connections were closed."""
-
-
 class ReactorListener:
     """Accepts connections for a reactor."""
 
@@ -71,9 +54,11 @@ class ReactorListener:
             self._loop.add_reader(listening.fileno(), self._accept, listening)
 
     def answer_with(self, responder: Responder | None) -> None:
+        """Let a kernel answer what it can before a protocol sees it."""
         self._reactor.responder = responder
 
     def close(self) -> None:
+        """Accept no more connections."""
         sockets, self.sockets = self.sockets, []
         for timer in self._pauses.values():
             timer.cancel()
@@ -82,6 +67,7 @@ class ReactorListener:
             listening.close()
 
     def end(self) -> None:
+        """Free what is left, after all connections were closed."""
         self._reactor.close()
 
     def _accept(self, listening: socket.socket) -> None:
@@ -147,7 +133,7 @@ class LoopListener:
 
 async def open_listener(
     host: str, port: int, factory: ProtocolFactory, *, monotonic: Callable[[], float], by_loop: bool = False
-) -> Listener:
+) -> ReactorListener | LoopListener:
     """Listen at every address of a host name that this machine has, all with one port; 0 takes a free one.
 
     factory    makes the protocol of each connection

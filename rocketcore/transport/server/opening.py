@@ -15,7 +15,8 @@ import ssl
 from typing import Any, Final, Protocol
 
 from rocketcore.errors import DecodeError
-from rocketcore.transport.endpoint import ChannelLimits, address_text
+from rocketcore.transport.exchange import socket_address
+from rocketcore.transport.limits import ChannelLimits
 from rocketcore.transport.server.proxy_protocol import FIRST_BYTES, parse_preamble
 from rocketcore.transport.tls.session import TlsSession
 from rocketcore.transport.tls.transport import TlsTransport
@@ -99,7 +100,7 @@ class Opening(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self.socket_address = self.source = address_text(transport.get_extra_info("peername"))
+        self.socket_address = self.source = socket_address(transport.get_extra_info("peername"))
         if not self._server.opened(self):
             self._closed = True
             self._transport.abort()

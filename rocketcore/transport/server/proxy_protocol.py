@@ -16,6 +16,7 @@ import re
 import socket
 from typing import Final, NamedTuple
 
+from rocketcore.addresses import join
 from rocketcore.errors import DecodeError
 
 __all__ = ["FIRST_BYTES", "Preamble", "parse_preamble"]
@@ -70,7 +71,7 @@ def _parse_text(data: bytes) -> Preamble | None:
     version = 4 if protocol == b"TCP4" else 6
     addresses = [_text_address(word, version) for word in words[2:4]]
     ports = [_text_port(word) for word in words[4:6]]
-    return Preamble(_joined(addresses[0], ports[0]), end + 2)
+    return Preamble(join(addresses[0], ports[0]), end + 2)
 
 
 def _text_address(word: bytes, version: int) -> str:
@@ -116,8 +117,4 @@ def _parse_binary(data: bytes) -> Preamble | None:
     port_at = 16 + 2 * size
     port = int.from_bytes(data[port_at : port_at + 2], "big")
     kind = socket.AF_INET if size == 4 else socket.AF_INET6
-    return Preamble(_joined(socket.inet_ntop(kind, source), port), end)
-
-
-def _joined(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return Preamble(join(socket.inet_ntop(kind, source), port), end)

@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from rocketcore.errors import ConfigError
-from rocketcore.protocol.frame import ROWS
+from rocketcore.addresses import join
 from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline, PeriodicTask
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.endpoint import ChannelLimits, Endpoint, address_text
+from rocketcore.transport.endpoint import Endpoint
 from rocketcore.transport.hooks import RpcHook
-from rocketcore.transport.routes import Handler, Route, RunHandler, add_routes
+from rocketcore.transport.limits import ChannelLimits
+from rocketcore.transport.routes import Route
 from rocketcore.transport.server.admission import Admission, ConnectionSettings
-from rocketcore.transport.server.listener import Listener, make_answers, open_listener
+from rocketcore.transport.server.listener import LoopListener, ReactorListener, make_answers, open_listener
 from rocketcore.transport.server.opening import Opening
 from rocketcore.transport.tls.settings import ServerCertificate, ServerTls
 
@@ -43,7 +43,7 @@ class ServerChannel(Channel):
 
     __slots__ = ("_server", "socket_address")
 
-    def __init__(self, server: RemotingServer, endpoint: Endpoint) -> None:
+    def __init__(self, server: RemotingServer, endpoint: Endpoint[Channel]) -> None:
         super().__init__(endpoint)
         self._server = server
         self.socket_address = ""
@@ -98,22 +98,17 @@ class RemotingServer:
         self._host = host
         self._requested_port = port
         self._admission = Admission(name, connections or ConnectionSettings(), clock)
-        self._endpoint = Endpoint(
-            name,
-            replace(limits or ChannelLimits(), idle_timeout=idle_timeout),
-            clock=clock,
-            stop_reading_when_full=True,
-            hooks=hooks,
-        )
+        limits = replace(limits or ChannelLimits(), idle_timeout=idle_timeout)
+        self._endpoint: Endpoint[Channel] = Endpoint(name, limits, server=True, clock=clock, hooks=hooks)
         self._openings: set[Opening] = set()
         self._certificate = ServerCertificate(tls, clock)
         self._looks_first = bool(self._admission.proxies) or tls.mode != "disabled"
-        self._listener: Listener | None = None
+        self._listener: ReactorListener | LoopListener | None = None
         self._ready_answers: ReadyAnswers | None = None
         self._sweeper: PeriodicTask | None = None
         self._all_closed: asyncio.Event | None = None
         self._accepting = False
-        self.limits = self._endpoint.limits
+        self.limits = limits
         self.name = name
         self.port = port
         self.tls_required = tls.mode == "enforcing"
@@ -121,7 +116,7 @@ class RemotingServer:
     @property
     def address(self) -> str:
         """``ip:port`` that this server listens at."""
-        return f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"
+        return join(self._host, self.port)
 
     @property
     def channels(self) -> set[Channel]:
@@ -137,25 +132,7 @@ class RemotingServer:
         """Serve what has a row, all else is answered with code 3; raises ConfigError for a second row of a code."""
         if self._endpoint.hooks:
             rows = (row._replace(run=None) for row in rows)
-        add_routes(self._endpoint.routes, rows)
-
-    def register(self, code: int, handler: Handler) -> None:
-        """Serve a request code; a code has one handler."""
-        self.add_routes([Route(code, handler)])
-
-    def register_chunk(self, code: int, handler: RunHandler, *, max_run: int = ROWS) -> None:
-        """Serve runs of a request code from their heads; unusual requests of it still go to its general handler.
-
-        max_run  requests in a run at most; between runs a connection that does not read its answers is found out, so a
-                 code with large answers needs short runs
-        """
-        route = self._endpoint.routes[int(code)]
-        if route.run is not None:
-            raise ConfigError(f"request code {int(code)} already has a run handler")
-        if self._endpoint.hooks:
-            return
-        self._endpoint.routes[int(code)] = route._replace(run=handler)
-        self._endpoint.max_runs[int(code)] = max_run
+        self._endpoint.routes.add(rows)
 
     def register_answers(
         self, code: int, field: str, answers: dict[bytes, bytes], *, without: str
@@ -192,7 +169,7 @@ class RemotingServer:
         interval = max(0.05, min(limits.idle_timeout, limits.partial_frame_timeout) / 4)
         self._sweeper = PeriodicTask(f"{self.name}-sweep", self._sweep, interval)
         self._sweeper.start()
-        logger.info("listening server=%s address=%s", self.name, address_text(self._listener.sockets[0].getsockname()))
+        logger.info("listening server=%s address=%s", self.name, join(*self._listener.sockets[0].getsockname()[:2]))
 
     async def stop(self, grace: float = 1.0, *, drain: Callable[[], Awaitable[None]] | None = None) -> None:
         """Take no more connections, answer GO_AWAY to who understands it, wait for what is being served, then close.

@@ -225,7 +225,7 @@ def route(data: TopicRouteData) -> None:
 
 
 async def serve(frame: bytes, decoded: RemotingCommand) -> None:
-    endpoint, wire = Endpoint("fuzz", LIMITS, clock=ManualClock(), stop_reading_when_full=False), Wire()
+    endpoint, wire = Endpoint("fuzz", LIMITS, clock=ManualClock(), server=False), Wire()
     served: Any = Served(endpoint.routes)
     consumer: Any = Consumer()
     serve_broker_requests(served, consumer)

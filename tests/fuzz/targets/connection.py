@@ -29,8 +29,8 @@ from rocketcore.protocol.bodies.topic import RegisterBrokerBody, TopicConfig, To
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.endpoint import ChannelLimits, Endpoint
-from rocketcore.transport.routes import add_routes
+from rocketcore.transport.endpoint import Endpoint
+from rocketcore.transport.limits import ChannelLimits
 from rocketcore.transport.server.listener import make_answers
 from rocketcore.transport.server.opening import Opening
 from rocketcore.transport.server.proxy_protocol import FIRST_BYTES, parse_preamble
@@ -93,8 +93,8 @@ class Served:
         processor = NameServerProcessor(
             self.routes, kv, RunningConfig(config, {}), housekeeping, run_in_writer=write_now, serving=lambda: True
         )
-        self.endpoint = Endpoint("fuzz", LIMITS, clock=clock, stop_reading_when_full=True)
-        add_routes(self.endpoint.routes, processor.routes())
+        self.endpoint = Endpoint("fuzz", LIMITS, clock=clock, server=True)
+        self.endpoint.routes.add(processor.routes())
         self.endpoint.close_callbacks.append(housekeeping.connection_closed)
         self.channel: Channel | None = None
 

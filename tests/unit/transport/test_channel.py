@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -11,91 +10,12 @@ import pytest
 from rocketcore.codes import LanguageCode, RequestCode, ResponseCode
 from rocketcore.errors import ConfigError, ConnectionLost, GroupNotExist, Overloaded, RequestTimeout
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.frame import Chunk, FrameDecoder
+from rocketcore.protocol.frame import Chunk
 from rocketcore.protocol.headers.nameserver import GetKVConfigRequestHeader
-from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.endpoint import ChannelLimits, Endpoint, address_text
-from rocketcore.transport.routes import Handler, Route, RunHandler, add_routes
-
-
-class ListTransport(asyncio.Transport):
-    """Keeps what is written, one entry a write; ``full`` behaves like a socket whose peer does not read."""
-
-    def __init__(self, protocol: Channel) -> None:
-        super().__init__()
-        self.protocol = protocol
-        self.writes: list[bytes] = []
-        self.full = False
-        self.reading = True
-        self.ended = ""
-        self.aborted = asyncio.Event()
-        self.high = 0
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return {"peername": ("10.0.0.9", 50000), "sockname": ("10.0.0.1", 10911)}.get(name, default)
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self.high = high or 0
-
-    def is_closing(self) -> bool:
-        return bool(self.ended)
-
-    def get_write_buffer_size(self) -> int:
-        return sum(map(len, self.writes)) if self.full else 0
-
-    def write(self, data: Any) -> None:
-        self.writes.append(bytes(data))
-        if self.full and self.get_write_buffer_size() > self.high:
-            self.protocol.pause_writing()
-
-    def writelines(self, list_of_data: Any) -> None:
-        self.write(b"".join(list_of_data))
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def close(self) -> None:
-        self.ended = self.ended or "closed"
-
-    def abort(self) -> None:
-        self.ended = "aborted"
-        self.aborted.set()
-
-    def commands(self) -> list[RemotingCommand]:
-        return FrameDecoder().feed(b"".join(self.writes))
-
-
-class Peer:
-    """A channel, its endpoint, its clock, and the other side's view."""
-
-    def __init__(self, *, server: bool = True, **limits: Any) -> None:
-        self.clock = ManualClock()
-        self.endpoint = Endpoint("test", ChannelLimits(**limits), clock=self.clock, stop_reading_when_full=server)
-        self.channel = Channel(self.endpoint)
-        self.transport = ListTransport(self.channel)
-        self.channel.connection_made(self.transport)
-
-    def serve(self, code: int, handler: Handler | None = None, run: RunHandler | None = None) -> None:
-        add_routes(self.endpoint.routes, [Route(code, handler or echo, run=run)])
-
-    def receive(self, *commands: RemotingCommand) -> None:
-        self.channel.data_received(b"".join(command.encode() for command in commands))
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(10):
-            await scenario()
-
-    asyncio.run(bounded())
-
-
-def echo(channel: Channel, request: RemotingCommand) -> RemotingCommand:
-    return RemotingCommand.response(request, remark="echo", body=request.body)
+from rocketcore.transport.exchange import socket_address
+from rocketcore.transport.routes import Route, RouteTable
+from tests.unit.transport.fakes import ListTransport, Peer, echo, placing, run
 
 
 def test_all_answers_of_a_read_leave_in_one_write() -> None:
@@ -111,7 +31,7 @@ def test_all_answers_of_a_read_leave_in_one_write() -> None:
     run(scenario)
 
 
-def test_runs_of_one_code_go_to_the_chunk_handler() -> None:
+def test_runs_of_one_code_go_to_the_run_handler() -> None:
     async def scenario() -> None:
         runs: list[tuple[int, int]] = []
 
@@ -134,19 +54,7 @@ def test_runs_of_one_code_go_to_the_chunk_handler() -> None:
     run(scenario)
 
 
-def test_runs_are_no_longer_than_the_code_allows() -> None:
-    async def scenario() -> None:
-        runs: list[tuple[int, int]] = []
-        peer = Peer()
-        peer.serve(105, run=lambda channel, chunk, first, last: runs.append((first, last)))
-        peer.endpoint.max_runs[105] = 2
-        peer.channel.data_received(b"".join(RemotingCommand.request(105).encode() for _ in range(5)))
-        assert runs == [(0, 2), (2, 4), (4, 5)]
-
-    run(scenario)
-
-
-def test_a_failing_chunk_handler_answers_each_row(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_run_handler_answers_each_row(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         def broken(channel: Channel, chunk: Chunk, first: int, last: int) -> bytes:
             raise ZeroDivisionError("no")
@@ -213,7 +121,7 @@ def test_the_header_of_a_row_is_read_before_its_handler() -> None:
             return echo(channel, request)
 
         peer = Peer()
-        add_routes(peer.endpoint.routes, [Route(101, handler, GetKVConfigRequestHeader)])
+        peer.endpoint.routes.add([Route(101, handler, GetKVConfigRequestHeader)])
         peer.receive(
             RemotingCommand.request(101, GetKVConfigRequestHeader(namespace="n", key="k")), RemotingCommand.request(101)
         )
@@ -228,7 +136,7 @@ def test_the_header_of_a_row_is_read_before_its_handler() -> None:
 
 def test_a_code_has_one_row() -> None:
     with pytest.raises(ConfigError, match="100 already has a handler"):
-        add_routes({}, [Route(100, echo), Route(101, echo), Route(100, echo)])
+        RouteTable([Route(100, echo), Route(101, echo), Route(100, echo)])
 
 
 def test_one_way_requests_get_no_answer() -> None:
@@ -375,7 +283,7 @@ def test_what_one_turn_writes_is_bounded_by_the_high_water_mark() -> None:
             for _ in range(200)
         ]
         await asyncio.sleep(0)
-        assert peer.channel.in_flight < 15
+        assert len(peer.channel._outstanding) < 15
         served = 0
         while served < 200:
             sent = peer.transport.commands()
@@ -386,7 +294,7 @@ def test_what_one_turn_writes_is_bounded_by_the_high_water_mark() -> None:
             peer.channel.resume_writing()
             for _ in range(3):
                 await asyncio.sleep(0)
-            peer.channel.flush()
+            peer.channel._outbound.flush()
         assert all(answer.code == 0 for answer in await asyncio.gather(*asking))
 
     run(scenario)
@@ -422,7 +330,7 @@ def test_requests_of_one_turn_leave_in_one_write() -> None:
     async def scenario() -> None:
         peer = Peer(server=False)
         futures = [peer.channel.invoke_nowait(RemotingCommand.request(100), 5) for _ in range(50)]
-        assert peer.channel.in_flight == 50
+        assert len(peer.channel._outstanding) == 50
         await asyncio.sleep(0)
         assert len(peer.transport.writes) == 1
         sent = peer.transport.commands()
@@ -430,7 +338,7 @@ def test_requests_of_one_turn_leave_in_one_write() -> None:
         peer.receive(*(RemotingCommand.response(command, remark=str(command.opaque)) for command in reversed(sent)))
         for future, command in zip(futures, sent, strict=True):
             assert (await future).remark == str(command.opaque)
-        assert peer.channel.in_flight == 0
+        assert len(peer.channel._outstanding) == 0
 
     run(scenario)
 
@@ -472,7 +380,7 @@ def test_deadline_and_late_answer() -> None:
         request = RemotingCommand.request(RequestCode.GET_MAX_OFFSET)
         with pytest.raises(RequestTimeout, match=r"GET_MAX_OFFSET at 10\.0\.0\.9:50000: no answer within 0\.01 s"):
             await peer.channel.invoke(request, 0.01)
-        assert peer.channel.in_flight == 0
+        assert len(peer.channel._outstanding) == 0
         peer.receive(RemotingCommand.response(request))
         assert not peer.channel.closed
 
@@ -499,11 +407,11 @@ def test_a_caller_that_leaves_leaves_nothing_behind() -> None:
             request = RemotingCommand.request(100)
             asking = asyncio.create_task(peer.channel.invoke(request, 5))
             await asyncio.sleep(0)
-            assert peer.channel.in_flight == 1
+            assert len(peer.channel._outstanding) == 1
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
-            assert peer.channel.in_flight == 0
+            assert len(peer.channel._outstanding) == 0
             peer.receive(RemotingCommand.response(request))
         assert not peer.channel.closed
 
@@ -545,7 +453,7 @@ def test_a_lost_connection_ends_what_is_outstanding() -> None:
         with pytest.raises(ConnectionLost):
             peer.channel.invoke_oneway(RemotingCommand.request(100))
         peer.channel.write(b"nobody gets this")
-        peer.channel.flush()
+        peer.channel._outbound.flush()
         await asyncio.sleep(0)
 
     run(scenario)
@@ -607,7 +515,7 @@ def test_a_bad_frame_behind_a_run_closes_after_the_run_was_answered() -> None:
     run(scenario)
 
 
-def test_what_a_chunk_handler_writes_itself_goes_before_what_it_returns() -> None:
+def test_what_a_run_handler_writes_itself_goes_before_what_it_returns() -> None:
     async def scenario() -> None:
         def both(channel: Channel, chunk: Chunk, first: int, last: int) -> bytes:
             channel.write(b"first ")
@@ -625,7 +533,7 @@ def test_what_a_chunk_handler_writes_itself_goes_before_what_it_returns() -> Non
     run(scenario)
 
 
-def test_a_chunk_handler_that_closes_or_has_no_answer_writes_nothing() -> None:
+def test_a_run_handler_that_closes_or_has_no_answer_writes_nothing() -> None:
     async def scenario() -> None:
         def closing(channel: Channel, chunk: Chunk, first: int, last: int) -> bytes:
             channel.close()
@@ -735,30 +643,9 @@ def test_incomplete_frames_of_all_connections_are_bounded() -> None:
     run(scenario)
 
 
-class PlacingTransport(ListTransport):
-    """A stream that receives what is missing of a large frame into its place."""
-
-    def __init__(self, protocol: Channel) -> None:
-        super().__init__(protocol)
-        self.direct = False
-        self.expected: tuple[bytes, int] | None = None
-
-    def expect(self, data: bytes, position: int, missing: int) -> None:
-        assert self.expected is None
-        self.expected = data[position:], missing
-
-
-def placing(**limits: Any) -> tuple[Peer, PlacingTransport]:
-    peer = Peer(**limits)
-    transport = peer.transport = PlacingTransport(peer.channel)
-    peer.channel.connection_made(transport)
-    return peer, transport
-
-
 def test_the_rest_of_a_large_frame_is_received_into_its_place() -> None:
     async def scenario() -> None:
         peer, transport = placing()
-        peer.serve(9999, echo)
         small, large = (RemotingCommand.request(9999, body=bytes(size)) for size in (10, 500_000))
         frame = large.encode()
         peer.channel.data_received(small.encode() + frame[:100_000])
@@ -780,7 +667,6 @@ def test_the_rest_of_a_large_frame_is_received_into_its_place() -> None:
 def test_no_room_is_made_for_the_claim_of_a_length_or_for_little(size: int, there: int) -> None:
     async def scenario() -> None:
         peer, transport = placing()
-        peer.serve(9999, echo)
         frame = RemotingCommand.request(9999, body=bytes(size)).encode()
         peer.channel.data_received(frame[:there])
         assert transport.expected is None
@@ -858,7 +744,7 @@ def test_large_answers_are_not_joined() -> None:
         peer = Peer()
         peer.channel.write([bytes(100_000), b"x"])
         peer.channel.write(memoryview(b"y"))
-        peer.channel.flush()
+        peer.channel._outbound.flush()
         assert b"".join(peer.transport.writes) == bytes(100_000) + b"xy"
         peer.channel.close()
         peer.channel.close()
@@ -878,7 +764,7 @@ def test_unknown_code_mirrors_the_type_of_the_header() -> None:
     run(scenario)
 
 
-def test_address_text() -> None:
-    assert address_text(("127.0.0.1", 1)) == "127.0.0.1:1"
-    assert address_text(("::1", 1, 0, 0)) == "[::1]:1"
-    assert address_text("") == address_text(None) == ""
+def test_socket_addresses() -> None:
+    assert socket_address(("127.0.0.1", 1)) == "127.0.0.1:1"
+    assert socket_address(("::1", 1, 0, 0)) == "[::1]:1"
+    assert socket_address("") == socket_address(None) == ""

@@ -18,7 +18,7 @@ import pytest
 import uvloop
 
 from rocketcore.service import SYSTEM_CLOCK
-from rocketcore.transport.server.listener import Listener, open_listener
+from rocketcore.transport.server.listener import LoopListener, ReactorListener, open_listener
 from tests.fuzz.build import SANITIZED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
@@ -82,7 +82,7 @@ class Place:
     """A listener and the protocols of its connections."""
 
     def __init__(self) -> None:
-        self.listener: Listener
+        self.listener: ReactorListener | LoopListener
         self.protocols: list[Recorder] = []
         self.made = asyncio.Event()
         self.failing_at_once = False
