@@ -429,7 +429,7 @@ class Channel(asyncio.Protocol):
         self.write(command.encode())
 
     async def room(self, code: int, timeout: float) -> float:
-        """Wait until a request of ``code`` has room; returns the seconds left, raises RequestTimeout after ``timeout``."""
+        """Wait until a request has room; returns the seconds left of ``timeout``, raises RequestTimeout after them."""
         began = self._loop.time()
         try:
             async with asyncio.timeout(timeout):
