@@ -16,11 +16,11 @@ RocketMQ  remoting/protocol/body/RegisterBrokerBody.java 5.5.0
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItem, PyDict_Next
+from cpython.dict cimport PyDict_GetItem, PyDict_Next, PyDict_SetItem
 from cpython.ref cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t
-from libc.string cimport memchr, memcmp
+from libc.string cimport memchr, memcmp, memcpy
 
 from rocketcore._fast.command cimport Text, is_text, rc_is_utf8, read_int, read_string, read_word, skip_ext, skip_space
 
@@ -29,6 +29,10 @@ cdef extern from "rc_bytes.h" nogil:
     bint rc_fits(const uint8_t* at, int64_t length, const uint8_t* end)
     int32_t rc_get_i32(const uint8_t* at)
     bint rc_get_decimal(const uint8_t* at, const uint8_t* end, int64_t low, int64_t high, int64_t* value)
+
+cdef extern from "Python.h":
+    str PyUnicode_New(Py_ssize_t size, Py_UCS4 highest)
+    void* PyUnicode_DATA(object text)
 
 cdef enum:
     NAME_MAX = 0x7FFF
@@ -245,10 +249,14 @@ cdef class _Topics:
         return <PyObject*>numbers
 
     cdef int add(self, const Text* name, PyObject* numbers) except -1:
-        text = PyUnicode_DecodeUTF8(<const char*>name.start, name.end - name.start, NULL)
-        if not is_printable_ascii(name):
+        cdef Py_ssize_t length = name.end - name.start
+        if is_printable_ascii(name):
+            text = PyUnicode_New(length, 0x7F)
+            memcpy(PyUnicode_DATA(text), name.start, length)
+        else:
+            text = PyUnicode_DecodeUTF8(<const char*>name.start, length, NULL)
             self.to_check.append(text)
-        self.topics[text] = <object>numbers
+        PyDict_SetItem(self.topics, text, <object>numbers)
         return 0
 
 
