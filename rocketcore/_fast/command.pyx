@@ -42,6 +42,89 @@ cdef enum:
     ENTRY_BOUND = 6  # what one ext entry takes besides its texts, in either form
 
 
+cdef inline int64_t find_language(const Text* name) noexcept nogil:
+    """Ordinal of a language name, −1 where it is none of them (or written in another case)."""
+    cdef int64_t i
+    for i in range(LANGUAGES):
+        if is_text(name, rc_language_names[i], strlen(rc_language_names[i])):
+            return i
+    return -1
+
+
+cdef bint read_json(const uint8_t* at, const uint8_t* end, Head* head) noexcept nogil:
+    """Fill ``head``; False if it is unusual.
+
+    Unusual is also a key that is unknown or comes twice, a missing opaque (Java invents one), an unknown language, and
+    text that is not UTF-8: rare, and the general reader decides what they mean.
+    """
+    cdef Text key, text
+    cdef int seen = 0, field
+    if not rc_is_utf8(at, end - at):
+        return False
+    head.code = head.language = head.version = head.flag = 0
+    head.remark.start = head.ext.start = NULL
+    at = skip_space(at, end)
+    if at == end or at[0] != c"{":
+        return False
+    at = skip_space(at + 1, end)
+    while True:
+        at = read_string(at, end, &key)
+        if at == NULL:
+            return False
+        at = skip_space(at, end)
+        if at == end or at[0] != c":":
+            return False
+        at = skip_space(at + 1, end)
+        if is_text(&key, "code", 4):
+            field = 1
+            at = read_int(at, end, &head.code)
+        elif is_text(&key, "extFields", 9):
+            field = 2
+            if at < end and at[0] == c"n":
+                at = read_word(at, end, "null")
+            else:
+                at = skip_ext(at, end, &head.ext)
+        elif is_text(&key, "flag", 4):
+            field = 4
+            at = read_int(at, end, &head.flag)
+        elif is_text(&key, "language", 8):
+            field = 8
+            at = read_string(at, end, &text)
+            if at != NULL:
+                head.language = find_language(&text)
+                if head.language < 0:
+                    return False
+        elif is_text(&key, "opaque", 6):
+            field = 16
+            at = read_int(at, end, &head.opaque)
+        elif is_text(&key, "remark", 6):
+            field = 32
+            if at < end and at[0] == c"n":
+                at = read_word(at, end, "null")
+            else:
+                at = read_string(at, end, &head.remark)
+        elif is_text(&key, "serializeTypeCurrentRPC", 23):
+            field = 64
+            at = read_string(at, end, &text)
+        elif is_text(&key, "version", 7):
+            field = 128
+            at = read_int(at, end, &head.version)
+        else:
+            return False
+        if at == NULL or seen & field:
+            return False
+        seen |= field
+        at = skip_space(at, end)
+        if at == end:
+            return False
+        if at[0] == c"}":
+            break
+        if at[0] != c",":
+            return False
+        at = skip_space(at + 1, end)
+    return (seen & 16) != 0 and skip_space(at + 1, end) == end
+
+
 cdef object unescaped(const Text* text):
     cdef Py_ssize_t length = text.end - text.start
     cdef uint8_t* room
