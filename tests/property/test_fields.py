@@ -15,7 +15,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import ChunkReader
 from rocketcore.protocol.json_header import read_json_header
 from rocketcore.protocol.schema import Header, HeaderType
-from tests.property.test_header import DAMAGE, RAW_TEXTS, TEXTS, damage
+from tests.property.test_command import DAMAGE, RAW_TEXTS, TEXTS, damage
 from tests.reference import frame as reference_frame
 from tests.reference import header as reference
 from tests.reference.declarations import HEADERS

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rocketcore._fast import command as command_kernel
 from rocketcore._fast import frame
 from rocketcore._fast import sends as kernel
-from tests.property.test_header import DAMAGE, TEXTS, damage, read_head
+from tests.property.test_command import DAMAGE, TEXTS, damage, read_head
 from tests.reference import header as reference
 from tests.reference import sends as reference_sends
 
