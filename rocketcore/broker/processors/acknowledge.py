@@ -48,7 +48,7 @@ class Acknowledger:
     def reply_when_durable(self, channel: Channel, end_offset: int, size: int, replies: Sequence[SendReply]) -> None:
         """Send the replies once everything before ``end_offset`` is durable; until then ``size`` bytes are pending."""
         self._pending_bytes[channel] = self._pending_bytes.get(channel, 0) + size
-        self._store.wait(end_offset, lambda status: self._settle(channel, size, replies, status))
+        self._store.wait(end_offset, lambda status: self._flushed(channel, size, replies, status))
 
     def encode(self, replies: Sequence[SendReply], status: PutStatus = PutStatus.PUT_OK) -> bytes:
         """The frames of the replies, back to back."""
@@ -70,7 +70,7 @@ class Acknowledger:
         self._mark(response)
         return response
 
-    def _settle(self, channel: Channel, size: int, replies: Sequence[SendReply], status: PutStatus) -> None:
+    def _flushed(self, channel: Channel, size: int, replies: Sequence[SendReply], status: PutStatus) -> None:
         left = self._pending_bytes[channel] - size
         if left:
             self._pending_bytes[channel] = left

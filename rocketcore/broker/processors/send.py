@@ -403,6 +403,7 @@ class SendProcessor:
             raise BrokerError.of(
                 ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
             )
+        # A level goes before a timer, and a checkpoint is for the broker alone to make.
         dropped = asks & (ASKS_TIMER | ASKS_POP_CHECKPOINT)
         for name in [name for name in properties if asked_by(name) & dropped]:
             del properties[name]
