@@ -350,9 +350,8 @@ cdef inline int read_asks(
     cdef rc_property found
     cdef uint64_t bit, names = extra.names
     cdef const uint8_t* next_name = text
-    cdef bint waits = True, in_transaction = sys_flag & TRANSACTION_MASK
-    cdef bint prepared = False
-    cdef int asks = 0
+    cdef bint waits = True, prepared = False
+    cdef int asks = ASKS_KEY
     tags.value = key.value = NULL
     while rc_next_property(&reader, &found):
         if found.name != next_name:
@@ -370,6 +369,7 @@ cdef inline int read_asks(
             waits = is_true(&found)
         elif named(&found, b"UNIQ_KEY", 8):
             key[0] = found
+            asks &= ~ASKS_KEY
         elif named(&found, b"TRAN_MSG", 8):
             prepared = found.value_length == 4 and memcmp(found.value, b"true", 4) == 0
         else:
@@ -378,12 +378,10 @@ cdef inline int read_asks(
         asks |= ASKS_REWRITE
     if not waits:
         asks |= ASKS_NO_WAIT
-    if prepared or in_transaction:
+    if prepared or sys_flag & TRANSACTION_MASK:
         asks |= ASKS_TRANSACTION
     if sys_flag & INNER_BATCH:
         asks |= ASKS_INNER_BATCH
-    if key.value == NULL:
-        asks |= ASKS_KEY
     return asks
 
 
