@@ -225,7 +225,8 @@ def route(data: TopicRouteData) -> None:
 
 
 async def serve(frame: bytes, decoded: RemotingCommand) -> None:
-    endpoint, wire = Endpoint("fuzz", LIMITS, clock=ManualClock(), server=False), Wire()
+    endpoint: Endpoint[Channel] = Endpoint("fuzz", LIMITS, clock=ManualClock(), server=False)
+    wire = Wire()
     served: Any = Served(endpoint.routes)
     consumer: Any = Consumer()
     serve_broker_requests(served, consumer)

@@ -43,6 +43,7 @@ from tests.reference.routes import nameserver_routes
 
 FOLDER = scratch()
 LIMITS = ChannelLimits(max_frame_bytes=1 << 15, max_partial_bytes=1 << 16)
+BODY_LIMIT = 1000
 JOINT, BODY = b"\n\n", b"\r\r"
 
 
@@ -93,8 +94,11 @@ class Served:
         processor = NameServerProcessor(
             self.routes, kv, RunningConfig(config, {}), housekeeping, run_in_writer=write_now, serving=lambda: True
         )
-        self.endpoint = Endpoint("fuzz", LIMITS, clock=clock, server=True)
-        self.endpoint.routes.add(processor.routes())
+        self.endpoint: Endpoint[Channel] = Endpoint("fuzz", LIMITS, clock=clock, server=True)
+        # Short limits, so that long requests are refused by their header; what the reactor answers itself has none.
+        question = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        rows = (row if row.code == question else row._replace(body_limit=BODY_LIMIT) for row in processor.routes())
+        self.endpoint.routes.add(rows)
         self.endpoint.close_callbacks.append(housekeeping.connection_closed)
         self.channel: Channel | None = None
 
@@ -117,7 +121,7 @@ class Served:
         return self.channel
 
 
-async def settle(endpoint: Endpoint) -> None:
+async def settle(endpoint: Endpoint[Channel]) -> None:
     """Let everything that was received be answered."""
     for _ in range(4):
         await asyncio.sleep(0)
@@ -189,9 +193,9 @@ async def serve(stream: bytes, cut: int) -> None:
 
 
 def clean() -> Served:
-    """Return a new server without files, which numbers commands without an opaque from 0 on."""
+    """Return a new server without files, which takes 0 for the opaque of commands that have none."""
     shutil.rmtree(FOLDER / "namesrv", ignore_errors=True)
-    command._opaque = itertools.count()  # type: ignore[misc]
+    command._opaque = itertools.repeat(0)  # type: ignore[assignment, misc]
     return Served()
 
 

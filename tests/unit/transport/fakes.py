@@ -73,7 +73,7 @@ class Peer:
         self, *, server: bool = True, transport: Callable[[Channel], ListTransport] | None = None, **limits: Any
     ) -> None:
         self.clock = ManualClock()
-        self.endpoint = Endpoint("test", ChannelLimits(**limits), clock=self.clock, server=server)
+        self.endpoint: Endpoint[Channel] = Endpoint("test", ChannelLimits(**limits), clock=self.clock, server=server)
         self.channel = Channel(self.endpoint)
         self.transport = (transport or ListTransport)(self.channel)
         self.channel.connection_made(self.transport)
