@@ -45,6 +45,7 @@ from rocketcore.protocol.headers.consumer import (
 )
 from rocketcore.protocol.schema import Header
 from rocketcore.service import ManualClock
+from rocketcore.transport.routes import RouteTable
 from tests.reference.message import Stored, encode
 from tests.reference.routes import Rows
 from tests.unit.client.fakes import FakeRemoting, ManualRuntime, Outcome, route
@@ -275,7 +276,7 @@ class Connections(Rows):
 
 def answering(consumer: PushConsumer) -> Callable[[Channel, RemotingCommand], Any]:
     """Return what answers a broker's request."""
-    connections: Any = Connections({})
+    connections: Any = Connections(RouteTable())
     serve_broker_requests(connections, consumer)
     return lambda channel, request: connections.table[request.code].serve(channel, request)
 
