@@ -2,7 +2,7 @@
 
 In       anything that exports the Arrow PyCapsule Interface (pyarrow.Array and others): string, binary, their large
          forms, int32 and int64. Offsets and validity are read as the Arrow columnar format states them
-Out      elements as ``message.encode_batch`` writes them, one behind the other in a caller's buffer
+Out      elements as ``batch.encode_batch`` writes them, one behind the other in a caller's buffer
 RocketMQ common/message/MessageDecoder.java (encodeMessages)
 """
 
@@ -13,9 +13,10 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport INT32_MAX, INT32_MIN, UINT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memchr, memcmp, memset, strchr
 
-from rocketcore._fast.arrow cimport put_hex_32
+from rocketcore._fast.batch cimport ELEMENT_FIXED_SIZE, put_element_head
 from rocketcore._fast.buffers cimport Borrowed, borrow, borrow_room, give_back, is_int64
-from rocketcore._fast.record cimport rc_put_16, rc_put_32, rc_put_64, rc_put_bytes, rc_put_u8
+from rocketcore._fast.message_id cimport put_hex
+from rocketcore._fast.record cimport PROPERTIES_MAX, rc_put_16, rc_put_32, rc_put_bytes, rc_put_u8
 
 from rocketcore.errors import MessageIllegal
 
@@ -47,8 +48,6 @@ cdef extern from *:
         const void** buffers
 
 cdef enum:
-    ELEMENT_FIXED_SIZE = 22
-    PROPERTIES_MAX = 32767
     NAME_SIZE = 9  # UNIQ_KEY U+0001
     KEY_SIZE = 32
     MOST_RESERVED = 128
@@ -162,6 +161,7 @@ cdef RowStatus put_row(
     cdef Slice body, tags, keys, properties, msg_id
     cdef RowStatus status
     cdef bint open_end = False
+    cdef uint8_t counter[4]
     cdef uint8_t* at
     if row < 0 or row >= source.body.length:
         return ROW_POSITION
@@ -210,10 +210,7 @@ cdef RowStatus put_row(
     size[0] = ELEMENT_FIXED_SIZE + body.length + properties_length
     if size[0] > room:
         return ROW_NO_ROOM
-    at = rc_put_32(out, <uint32_t>size[0])
-    at = rc_put_64(at, 0)  # magic and CRC: the broker computes its own
-    at = rc_put_32(at, <uint32_t>flag)
-    at = rc_put_32(at, <uint32_t>body.length)
+    at = put_element_head(out, size[0], <int32_t>flag, body.length)
     at = rc_put_bytes(at, body.start, body.length)
     at = rc_put_16(at, <uint16_t>properties_length)
     if msg_id.length > 0:
@@ -222,7 +219,8 @@ cdef RowStatus put_row(
             at, source.template + NAME_SIZE + KEY_SIZE + 1, source.template_length - NAME_SIZE - KEY_SIZE - 1
         )
     else:
-        put_hex_32(rc_put_bytes(at, source.template, NAME_SIZE + KEY_SIZE - 8), <uint32_t>number)
+        rc_put_32(counter, <uint32_t>number)
+        put_hex(rc_put_bytes(at, source.template, NAME_SIZE + KEY_SIZE - 8), counter, 4)
         at = rc_put_bytes(
             at + NAME_SIZE + KEY_SIZE, source.template + NAME_SIZE + KEY_SIZE,
             source.template_length - NAME_SIZE - KEY_SIZE,

@@ -15,8 +15,8 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
-from rocketcore._fast.arrow cimport put_hex_32
 from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, check_range, give_back
+from rocketcore._fast.message_id cimport put_id
 from rocketcore._fast.record cimport (
     BODY_LENGTH,
     BODY_START,
@@ -285,16 +285,10 @@ cdef int append_host(Bytes* buffer, const uint8_t* host, bint v6) noexcept nogil
 cdef int append_id(Bytes* buffer, const uint8_t* data, const int64_t* record) noexcept nogil:
     """Append the offset message id, for a message without UNIQ_KEY: hex of host, port and physical offset."""
     cdef int64_t width = 20 if record[SYS_FLAG] & STORE_HOST_V6 else 8
-    cdef uint8_t* at
-    cdef int64_t i
     cdef int outcome = reserve(buffer, 2 * width + 16)
     if outcome:
         return outcome
-    at = buffer.data + buffer.length
-    for i in range(0, width, 4):
-        at = put_hex_32(at, <uint32_t>rc_get_i32(data + record[STORE_HOST] + i))
-    at = put_hex_32(at, <uint32_t>(<uint64_t>record[PHYSICAL_OFFSET] >> 32))
-    put_hex_32(at, <uint32_t>record[PHYSICAL_OFFSET])
+    put_id(buffer.data + buffer.length, data + record[STORE_HOST], width, record[PHYSICAL_OFFSET])
     buffer.length += 2 * width + 16
     return APPENDED
 
