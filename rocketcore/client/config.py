@@ -17,6 +17,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
+from rocketcore.addresses import split
 from rocketcore.client.allocate import AllocateStrategy, find_strategy
 from rocketcore.client.selectors import Selector, find_selector
 from rocketcore.codes import MAX_MESSAGE_BYTES
@@ -76,11 +77,13 @@ def _check_address(address: str) -> None:
     """Refuse a name server address that no connection can be made to."""
     if "/" in address:
         raise ConfigError(f"name server address {address!r} is host:port, without a scheme or a path")
-    host, _, port = address.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not bare or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+    try:
+        host, port = split(address)
+    except ValueError:
+        port = 0
+    if not port:
         raise ConfigError(f"name server address {address!r} is not host:port")
-    if not (_is_ipv6(bare) if ":" in bare else _HOST.fullmatch(bare)):
+    if not (_is_ipv6(host) if ":" in host else _HOST.fullmatch(host)):
         raise ConfigError(f"name server address {address!r}: {host!r} is no host")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
+from rocketcore.addresses import split
 from rocketcore.errors import ConfigError
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import SYSTEM_CLOCK, Clock
@@ -20,12 +21,13 @@ Signer = Callable[[RemotingCommand], None]
 
 def split_address(address: str) -> tuple[str, int]:
     """Return host and port of ``host:port`` or ``[ipv6]:port``; raises ConfigError for anything else."""
-    host, colon, port = address.strip().rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    is_port = port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536
-    if not colon or not host or not host.isprintable() or not is_port:
+    try:
+        host, port = split(address.strip())
+    except ValueError:
+        port = 0
+    if not port or not host.isprintable():
         raise ConfigError(f"{address!r} is not an address of the form host:port")
-    return host, int(port)
+    return host, port
 
 
 class BaseClient(ABC):
