@@ -10,7 +10,7 @@ from rocketcore.protocol.frame import ChunkReader
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.limits import ChannelLimits
-from rocketcore.transport.routes import RouteTable
+from rocketcore.transport.routes import Routes
 
 __all__ = ["Endpoint"]
 
@@ -47,7 +47,7 @@ class Endpoint(Generic[C]):
         self.clock = clock
         self.hooks = tuple(hooks)
         self.reader = ChunkReader(limits.max_frame_bytes)
-        self.routes = RouteTable()
+        self.routes = Routes()
         self.close_callbacks: list[Callable[[C], None]] = []
         self.channels: set[C] = set()
         self.tasks: set[asyncio.Task[None]] = set()

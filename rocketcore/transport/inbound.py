@@ -1,7 +1,7 @@
 """What a connection of an event loop has received of a frame that is not complete.
 
 Its beginning is held in parts. A frame that is longer than any row's limits allow without a look
-(``RouteTable.least_limit``) is judged as soon as its header is there: one that is not wanted is not held, what follows
+(``Routes.least_limit``) is judged as soon as its header is there: one that is not wanted is not held, what follows
 of it is thrown away as it comes. A longer one that is wanted is received into its place where the transport can
 (``expect``), so that its parts need not be joined. Room for it is made once a sixteenth of what is missing has come:
 nobody has memory for the mere claim of a length.
@@ -15,7 +15,7 @@ from typing import Any, Final
 from rocketcore._fast.frame import BODY_LENGTH, HEADER_LENGTH
 from rocketcore.errors import DecodeError
 from rocketcore.protocol.frame import Assembler, Chunk, missing_bytes
-from rocketcore.transport.routes import RouteTable
+from rocketcore.transport.routes import Routes
 
 __all__ = ["Inbound"]
 
@@ -40,7 +40,7 @@ class Inbound:
 
     __slots__ = ("_assembler", "_bounded", "_routes", "_to_drop", "_unwanted", "placed_bytes", "since")
 
-    def __init__(self, routes: RouteTable, bounded: bool, unwanted: Callable[[bytes, int], bool]) -> None:
+    def __init__(self, routes: Routes, bounded: bool, unwanted: Callable[[bytes, int], bool]) -> None:
         self._assembler = Assembler()
         self._bounded = bounded
         self._routes = routes

@@ -16,7 +16,7 @@ from rocketcore.protocol.frame import Chunk
 if TYPE_CHECKING:
     from rocketcore.protocol.schema import Header
 
-__all__ = ["Handler", "Right", "Route", "RouteTable", "RunHandler"]
+__all__ = ["Handler", "Right", "Route", "Routes", "RunHandler"]
 
 _USUAL_LIMIT: Final = 64 << 10
 
@@ -78,7 +78,7 @@ class Route(NamedTuple):
         return ""
 
 
-class RouteTable(dict[int, Route]):
+class Routes(dict[int, Route]):
     """The rows of one server or client by their codes.
 
     header_limit  bytes of the longest header that a row allows

@@ -30,7 +30,7 @@ from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.protocol.headers.message import SendMessageRequestHeaderV2
 from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.routes import RouteTable
+from rocketcore.transport.routes import Routes
 from tests.fuzz.targets.connection import Wire, settle
 
 QUEUES = 4
@@ -136,7 +136,7 @@ class Scene:
         if exists:
             self.broker._context.topics.ensure(topic, QUEUES)
         run = {} if by_chunk else {"run": None}
-        self.endpoint.routes = RouteTable(route._replace(**run) for route in self.routes.values())
+        self.endpoint.routes = Routes(route._replace(**run) for route in self.routes.values())
         wire, channel = Wire(), Channel(self.endpoint)
         channel.remote_address = "127.0.0.1:50000"
         channel.attach(wire)

@@ -13,7 +13,7 @@ from rocketcore.broker.store import StoreConfig
 from rocketcore.client.serving import serve_broker_requests
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
-from rocketcore.transport.routes import Route, RouteTable
+from rocketcore.transport.routes import Route, Routes
 
 __all__ = ["Rows", "broker_routes", "client_routes", "example", "nameserver_routes"]
 
@@ -21,7 +21,7 @@ __all__ = ["Rows", "broker_routes", "client_routes", "example", "nameserver_rout
 class Rows:
     """What takes rows as the connections of a client do; ``table`` is by code."""
 
-    def __init__(self, table: RouteTable) -> None:
+    def __init__(self, table: Routes) -> None:
         self.table = table
 
     def add_routes(self, rows: Any) -> None:
@@ -44,7 +44,7 @@ def broker_routes() -> dict[int, Route]:
 
 @cache
 def client_routes() -> dict[int, Route]:
-    rows: Any = Rows(RouteTable())
+    rows: Any = Rows(Routes())
     consumer: Any = None
     serve_broker_requests(rows, consumer)
     return rows.table  # type: ignore[no-any-return]

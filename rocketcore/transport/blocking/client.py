@@ -35,7 +35,7 @@ from rocketcore.transport.blocking.channel import (
     release_if_owned,
 )
 from rocketcore.transport.lookup import HostLookup
-from rocketcore.transport.routes import Route, RouteTable
+from rocketcore.transport.routes import Route, Routes
 from rocketcore.transport.tls.socket import TlsSocket
 
 __all__ = [
@@ -83,7 +83,7 @@ class BlockingRemotingClient(BaseClient):
 
     def _set_up(self) -> None:
         self._forks: dict[int, threading.Lock] = {}
-        self._routes = RouteTable()
+        self._routes = Routes()
         self._begin()
 
     def _begin(self) -> None:

@@ -41,7 +41,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.routes import RouteTable
+from rocketcore.transport.routes import Routes
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, scratch
 from tests.fuzz.targets.connection import BODY, FAILURES, JOINT, Wire, loop, request, settle, stream_of
@@ -119,7 +119,7 @@ async def answered(parts: list[bytes], *, by_chunks: bool) -> tuple[list[bytes],
         context.topics.ensure("T", 4)
         context.groups.find("g")
         if not by_chunks:
-            endpoint.routes = RouteTable(route._replace(run=None) for route in endpoint.routes.values())
+            endpoint.routes = Routes(route._replace(run=None) for route in endpoint.routes.values())
         wire, channel = Wire(), Channel(endpoint)
         channel.remote_address = "127.0.0.1:50000"
         channel.attach(wire)

@@ -45,7 +45,7 @@ from rocketcore.protocol.headers.consumer import (
 )
 from rocketcore.protocol.schema import Header
 from rocketcore.service import ManualClock
-from rocketcore.transport.routes import RouteTable
+from rocketcore.transport.routes import Routes
 from tests.reference.message import Stored, encode
 from tests.reference.routes import Rows
 from tests.unit.client.fakes import FakeRemoting, ManualRuntime, Outcome, route
@@ -276,7 +276,7 @@ class Connections(Rows):
 
 def answering(consumer: PushConsumer) -> Callable[[Channel, RemotingCommand], Any]:
     """Return what answers a broker's request."""
-    connections: Any = Connections(RouteTable())
+    connections: Any = Connections(Routes())
     serve_broker_requests(connections, consumer)
     return lambda channel, request: connections.table[request.code].serve(channel, request)
 

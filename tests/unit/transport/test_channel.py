@@ -14,7 +14,7 @@ from rocketcore.protocol.frame import Chunk
 from rocketcore.protocol.headers.nameserver import GetKVConfigRequestHeader
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.exchange import socket_address
-from rocketcore.transport.routes import Route, RouteTable
+from rocketcore.transport.routes import Route, Routes
 from tests.unit.transport.fakes import ListTransport, Peer, echo, placing, run
 
 
@@ -136,7 +136,7 @@ def test_the_header_of_a_row_is_read_before_its_handler() -> None:
 
 def test_a_code_has_one_row() -> None:
     with pytest.raises(ConfigError, match="100 already has a handler"):
-        RouteTable([Route(100, echo), Route(101, echo), Route(100, echo)])
+        Routes([Route(100, echo), Route(101, echo), Route(100, echo)])
 
 
 def test_one_way_requests_get_no_answer() -> None:
