@@ -6,7 +6,15 @@ RocketMQ  common/message/MessageDecoder.java, store/MessageExtEncoder.java (5.5.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t
 
-from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, borrow_room, borrow_rows, check_range, give_back
+from rocketcore._fast.buffers cimport (
+    Borrowed,
+    borrow_bytes,
+    borrow_room,
+    borrow_rows,
+    check_range,
+    give_back,
+    outside,
+)
 from rocketcore._fast.record cimport (
     PROPERTIES_MAX,
     Fields,
@@ -177,10 +185,6 @@ def encode_batch(bodies, properties, flags=None):
         at = rc_put_16(at, <uint16_t>properties_length)
         at = append(at, texts[i], properties_length)
     return batch
-
-
-cdef inline bint outside(int64_t start, int64_t length, int64_t total) noexcept nogil:
-    return start < 0 or length < 0 or start > total or length > total - start
 
 
 cdef inline Properties read_properties(const uint8_t* text, int64_t length, rc_property* tags) noexcept nogil:

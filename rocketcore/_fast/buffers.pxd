@@ -25,6 +25,8 @@ from libc.stdint cimport int64_t
 
 cdef enum:
     BORROWED_MAX = 8
+    # Work of about two microseconds, for which giving the GIL away and asking for it back is worth while.
+    NOGIL_BYTES = 65536
 
 
 # ``count`` is 0 before the first is borrowed, and counts only what has to be given back.
@@ -90,3 +92,8 @@ cdef inline int check_range(const Py_buffer* view, Py_ssize_t start, Py_ssize_t 
     if start < 0 or end < start or end > view.len:
         raise ValueError(f"range {start}:{end} is not within the {view.len} bytes of data")
     return 0
+
+
+cdef inline bint outside(int64_t start, int64_t length, int64_t total) noexcept nogil:
+    """Whether a row's range is not within ``total`` bytes."""
+    return start < 0 or length < 0 or start > total or length > total - start

@@ -21,6 +21,7 @@ from rocketcore._fast.record cimport (
     check_record,
     hash_of_tags,
     is_checksum,
+    level_of,
     named,
     rc_get_i32,
     rc_get_i64,
@@ -67,17 +68,6 @@ cpdef enum:
 cdef enum:
     PAGE_SIZE = 4096
 
-cdef inline int64_t delay_level(const uint8_t* text, int64_t length) noexcept nogil:
-    """Value of a DELAY property; 0 unless it is digits that make an int32."""
-    cdef int64_t level = 0
-    cdef int64_t i
-    for i in range(length):
-        if text[i] < 48 or text[i] > 57 or level > INT32_MAX // 10:
-            return 0
-        level = level * 10 + text[i] - 48
-    return level if level <= INT32_MAX else 0
-
-
 cdef inline void read_properties(const uint8_t* data, int64_t* row) noexcept nogil:
     """Fill TAGS_CODE and DELAY_LEVEL; where a name occurs twice the last one counts."""
     cdef rc_property_reader reader = rc_read_properties(data + row[PROPERTIES_START], row[PROPERTIES_LENGTH])
@@ -88,7 +78,7 @@ cdef inline void read_properties(const uint8_t* data, int64_t* row) noexcept nog
         if named(&found, b"TAGS", 4):
             tags = found
         elif named(&found, b"DELAY", 5):
-            row[DELAY_LEVEL] = delay_level(found.value, found.value_length)
+            row[DELAY_LEVEL] = level_of(found.value, found.value_length)
     row[TAGS_CODE] = hash_of_tags(&tags)
 
 

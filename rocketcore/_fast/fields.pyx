@@ -37,6 +37,7 @@ from rocketcore._fast.frame cimport (
     row_in,
 )
 from rocketcore._fast.status cimport OK
+from rocketcore._fast.text cimport is_true
 
 from rocketcore._fast.command import read
 
@@ -267,10 +268,7 @@ cdef inline object value_of(int kind, const Text* text):
     if text.escaped or kind == OTHER:
         return None
     if kind == BOOL:
-        return length == 4 and (
-            text.start[0] | 0x20 == c"t" and text.start[1] | 0x20 == c"r"
-            and text.start[2] | 0x20 == c"u" and text.start[3] | 0x20 == c"e"
-        )
+        return is_true(text.start, length)
     if kind == INT:
         return number if rc_get_decimal(text.start, text.end, INT32_MIN, INT32_MAX, &number) else None
     return number if rc_get_decimal(text.start, text.end, INT64_MIN, INT64_MAX, &number) else None

@@ -14,7 +14,7 @@ RocketMQ  common/message/MessageDecoder.java, store/MessageExtEncoder.java, stor
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp
 
 from rocketcore._fast.status cimport (
@@ -33,6 +33,7 @@ from rocketcore._fast.status cimport (
 
 cdef extern from "rc_bytes.h" nogil:
     bint rc_fits(const uint8_t* at, int64_t length, const uint8_t* end)
+    bint rc_get_decimal(const uint8_t* at, const uint8_t* end, int64_t low, int64_t high, int64_t* value)
     int16_t rc_get_i16(const uint8_t* at)
     int32_t rc_get_i32(const uint8_t* at)
     int64_t rc_get_i64(const uint8_t* at)
@@ -350,6 +351,12 @@ cdef inline int64_t find_tags_code(const uint8_t* properties, int64_t length) no
         if named(&found, b"TAGS", 4):
             tags = found
     return hash_of_tags(&tags)
+
+
+cdef inline int64_t level_of(const uint8_t* text, int64_t length) noexcept nogil:
+    """The delay level that a value of DELAY is; 0 unless it is a positive int32."""
+    cdef int64_t level, plus = length > 1 and text[0] == c"+" and text[1] != c"-"
+    return level if rc_get_decimal(text + plus, text + length, 1, INT32_MAX, &level) else 0
 
 
 # What the records of one put have in common. The hosts' widths are in sys_flag already.

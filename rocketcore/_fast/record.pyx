@@ -3,12 +3,16 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
-from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, borrow_room, borrow_rows, check_range, give_back
+from rocketcore._fast.buffers cimport (
+    NOGIL_BYTES,
+    Borrowed,
+    borrow_bytes,
+    borrow_room,
+    borrow_rows,
+    check_range,
+    give_back,
+)
 from rocketcore._fast.status cimport OK, Status, fail
-
-cdef enum:
-    # Work of about two microseconds, for which giving the GIL away and asking for it back is worth while.
-    NOGIL_BYTES = 65536
 
 
 cdef Status scan_loop(
@@ -82,6 +86,12 @@ def scan_stored(
     if count == 0 and status != OK:
         raise fail(status, position)
     return count, position
+
+
+def delay_level(str value not None):
+    """Return the delay level that a value of the property DELAY is; 0 unless it is a positive int32."""
+    cdef bytes text = value.encode(errors="replace")
+    return level_of(<const uint8_t*>PyBytes_AS_STRING(text), len(text))
 
 
 def tags_code(properties):

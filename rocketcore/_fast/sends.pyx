@@ -13,6 +13,7 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, in
 from libc.string cimport memcmp
 
 from rocketcore._fast.buffers cimport (
+    NOGIL_BYTES,
     Borrowed,
     borrow_bytes,
     borrow_room,
@@ -20,6 +21,7 @@ from rocketcore._fast.buffers cimport (
     borrow_values,
     check_range,
     give_back,
+    outside,
 )
 from rocketcore._fast.command cimport (
     RESPONSE,
@@ -70,6 +72,7 @@ from rocketcore._fast.record cimport (
     write_record,
 )
 from rocketcore._fast.status cimport OK
+from rocketcore._fast.text cimport is_true
 
 
 cdef extern from "rc_json.h" nogil:
@@ -79,8 +82,6 @@ cdef enum:
     SEND_MESSAGE_V2 = 310
     # The required fields in the mask of those seen: a … h.
     SEND_REQUIRED = 0xff
-    # Work of about two microseconds, for which giving the GIL away and asking for it back is worth while.
-    NOGIL_BYTES = 65536
 
 # One row a request; positions in data, those of the properties in scratch.
 cpdef enum:
@@ -122,10 +123,6 @@ cpdef enum:
     ASKS_POP_CHECKPOINT = 32  # to be taken for the broker's own: POP_CK
     ASKS_KEY = 64  # a UNIQ_KEY
     ASKS_REWRITE = 128  # that its property text is not stored as it came
-
-
-cdef inline bint outside(int64_t start, int64_t length, int64_t total) noexcept nogil:
-    return start < 0 or length < 0 or start > total or length > total - start
 
 
 cdef inline bint read_send(
@@ -272,15 +269,6 @@ def scan_send(data, rows, heads, Py_ssize_t first, Py_ssize_t last, out, scratch
         give_back(&held)
 
 
-cdef inline bint is_true(const rc_property* found) noexcept nogil:
-    """Java's Boolean.parseBoolean."""
-    cdef const uint8_t* text = found.value
-    return (
-        found.value_length == 4 and (text[0] | 32) == 116 and (text[1] | 32) == 114 and (text[2] | 32) == 117
-        and (text[3] | 32) == 101
-    )
-
-
 cdef inline int asked_by_name(const uint8_t* name, int64_t length) noexcept nogil:
     """What a property asks for whatever its value. Called for most of every message: the length decides first."""
     if length == 5:
@@ -366,7 +354,7 @@ cdef inline int read_asks(
         if named(&found, b"TAGS", 4):
             tags[0] = found
         elif named(&found, b"WAIT", 4):
-            waits = is_true(&found)
+            waits = is_true(found.value, found.value_length)
         elif named(&found, b"UNIQ_KEY", 8):
             key[0] = found
             asks &= ~ASKS_KEY

@@ -1,8 +1,8 @@
-"""Text between Java and Python: they differ in what becomes of malformed UTF-8 and of unpaired surrogates."""
+"""Text as Java reads it: what becomes of malformed UTF-8 and of unpaired surrogates, and what is true."""
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 
 cdef extern from "rc_hash.h" nogil:
@@ -11,6 +11,14 @@ cdef extern from "rc_hash.h" nogil:
 
 cdef extern from "rc_json.h" nogil:
     uint8_t* rc_put_utf8(uint8_t* out, uint32_t code_point)
+
+
+cdef inline bint is_true(const uint8_t* text, int64_t length) noexcept nogil:
+    """Java's Boolean.parseBoolean."""
+    return (
+        length == 4 and text[0] | 0x20 == c"t" and text[1] | 0x20 == c"r" and text[2] | 0x20 == c"u"
+        and text[3] | 0x20 == c"e"
+    )
 
 
 cdef inline object to_str(const uint8_t* start, Py_ssize_t length):

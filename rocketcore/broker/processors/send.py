@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rocketcore._fast.message_id import offset_msg_id
 from rocketcore._fast.properties import decode_properties, encode_properties
+from rocketcore._fast.record import delay_level
 from rocketcore._fast.sends import (
     ASKS_INNER_BATCH,
     ASKS_KEY,
@@ -379,7 +380,7 @@ class SendProcessor:
             raise BrokerError.of(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {message.topic}"
             )
-        if _level(properties) > 0:
+        if delay_level(properties.get(DELAY, "")):
             raise BrokerError.of(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
         if not message.body:
             # Apache's code: there it is the exception that a missing body raises.
@@ -398,8 +399,8 @@ class SendProcessor:
             raise BrokerError.of(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
         if message.topic.startswith(RETRY_TOPIC_PREFIX):
             self._check_retry(request, header, message, properties)
-        level = _level(properties)
-        if asks & ASKS_TIMER and level <= 0:
+        level = delay_level(properties.get(DELAY, ""))
+        if asks & ASKS_TIMER and not level:
             raise BrokerError.of(
                 ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
             )
@@ -459,11 +460,3 @@ def _is_forbidden(topic_name: str) -> bool:
 def _queue_count(topic: TopicConfig) -> int:
     """How many queues a sender may name."""
     return max(topic.write_queue_nums, topic.read_queue_nums)
-
-
-def _level(properties: dict[str, str]) -> int:
-    """The delay level that a message asks for; 0 for none or for what is not a number."""
-    try:
-        return int(properties.get(DELAY, "0"))
-    except ValueError:
-        return 0

@@ -236,9 +236,9 @@ class MessageStore:
 
     def _tags_code(self, message: StoredMessage, store_timestamp: int) -> int:
         if message.topic == SCHEDULE_TOPIC:
-            level = decode_properties(message.properties).get(DELAY, "")
-            if level.isascii() and level.isdigit() and int(level) > 0:
-                return delivery_time(store_timestamp, int(level), self._levels)
+            level = kernel.delay_level(decode_properties(message.properties).get(DELAY, ""))
+            if level:
+                return delivery_time(store_timestamp, level, self._levels)
         return kernel.tags_code(message.properties)
 
     def put_batch(self, message: StoredMessage) -> PutResult:
