@@ -26,12 +26,22 @@ class BlockingMethods(Protocol):
         """Run a coroutine of that object to its end."""
 
 
+def _of_method(error: TypeError, kind: type, name: str) -> TypeError:
+    """Return an error about arguments that names the method that was called, not the one that it runs."""
+    text = str(error)
+    place = text.find(f"{name}()")
+    return error if place < 0 else TypeError(f"{kind.__name__}.{text[place:]}")
+
+
 def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
     """Return a method that runs the coroutine method of this name, a subclass's own too, to its end."""
     name = method.__name__
 
     def call(self: BlockingMethods, /, *arguments: P.args, **options: P.kwargs) -> T:
-        coroutine: Coroutine[Any, Any, T] = getattr(self._logic(), name)(*arguments, **options)
+        try:
+            coroutine: Coroutine[Any, Any, T] = getattr(self._logic(), name)(*arguments, **options)
+        except TypeError as error:
+            raise _of_method(error, type(self), name) from None
         return self._run(coroutine)
 
     functools.update_wrapper(call, method)
@@ -44,7 +54,11 @@ def on_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 
     def call(self: BlockingMethods, /, *arguments: P.args, **options: P.kwargs) -> T:
         async def on_loop() -> T:
-            result: T = getattr(self._logic(), name)(*arguments, **options)
+            run = getattr(self._logic(), name)
+            try:
+                result: T = run(*arguments, **options)
+            except TypeError as error:
+                raise _of_method(error, type(self), name) from None
             return result
 
         return self._run(on_loop())

@@ -270,7 +270,7 @@ class Channel(asyncio.Protocol):
                 lengths = lengths_of(chunk, index) if is_long else None
                 command = chunk.command(index)
                 if command.is_response:
-                    self._outstanding.answered(command)
+                    self._outstanding.answered(command, self.remote_address)
                 else:
                     self.serve(command, lengths)
                 index += 1

@@ -44,11 +44,11 @@ class Outstanding:
         self._table[command.opaque] = future, late, command.code
         return future
 
-    def answered(self, answer: RemotingCommand) -> None:
-        """Give an answer to whoever waits for it."""
+    def answered(self, answer: RemotingCommand, address: str) -> None:
+        """Give an answer, which came from ``address``, to whoever waits for it."""
         entry = self._table.pop(answer.opaque, None)
         if entry is None:
-            logger.debug("late answer opaque=%d", answer.opaque)
+            logger.debug("late answer remote=%s opaque=%d", address, answer.opaque)
             return
         future, late, _ = entry
         late.cancel()
