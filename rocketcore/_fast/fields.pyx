@@ -151,6 +151,8 @@ cdef class Received:
     @property
     def body(self):
         if self._body is None:
+            if self._data is None:
+                return b""
             self._body = self._data[self._body_start:self._body_start + self._body_length]
             # What is unread from here on is the header, and a long body need not be in memory twice.
             self._body_start = self._header_start + self._header_length

@@ -82,6 +82,7 @@ cdef enum:
     SEND_MESSAGE_V2 = 310
     # The required fields in the mask of those seen: a … h.
     SEND_REQUIRED = 0xff
+    COMPARED_MAX = 64  # names of one text that are compared with each other
 
 # One row a request; positions in data, those of the properties in scratch.
 cpdef enum:
@@ -330,7 +331,7 @@ cdef inline int read_asks(
     """The decision about a message: all that it asks for, as a mask of ASKS_….
 
     Of a name that comes twice the last pair counts. Such a text is not stored as it came, nor one with a pair that is
-    none, or with a name that the broker adds.
+    none, or with a name that the broker adds. Whether a long one is such a text is for the slow path's map to find out.
 
     tags, key  become the pairs of TAGS and UNIQ_KEY; their value is NULL where there is none
     """
@@ -339,14 +340,17 @@ cdef inline int read_asks(
     cdef uint64_t bit, names = extra.names
     cdef const uint8_t* next_name = text
     cdef bint waits = True, prepared = False
+    cdef int64_t pairs = 0 if length <= PROPERTIES_MAX else COMPARED_MAX
     cdef int asks = ASKS_KEY
     tags.value = key.value = NULL
     while rc_next_property(&reader, &found):
         if found.name != next_name:
             asks |= ASKS_REWRITE
         next_name = found.value + found.value_length + 1
+        pairs += 1
         bit = name_bit(&found)
-        if names & bit and (
+        # Each comparison reads the text again, so that they are only made where they cannot add up.
+        if pairs > COMPARED_MAX or names & bit and (
             has_name_of(text, found.name - text, &found) or has_name_of(extra.text, extra.length, &found)
         ):
             asks |= ASKS_REWRITE
@@ -381,7 +385,8 @@ def examine(properties, int64_t sys_flag, bytes extra_properties not None):
     NO_WAIT           WAIT is there and not "true", in whatever case (Message.java, isWaitStoreMsgOK)
     TRANSACTION       TRAN_MSG is "true", or a bit of the transaction type is set in ``sys_flag``
     INNER_BATCH       INNER_NUM is there, or its bit is set
-    REWRITE           a name comes twice or is among the extra ones, a pair has no name or value, or there is a checksum
+    REWRITE           a name comes twice or is among the extra ones, a pair has no name or value, or there is a checksum;
+                      or there are more than 64 pairs, or 32,767 bytes
     """
     cdef Extra extra = extra_of(extra_properties)
     cdef rc_property tags, key

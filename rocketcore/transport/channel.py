@@ -92,10 +92,10 @@ class Channel(asyncio.Protocol):
         self.attributes: dict[str, Any] = {}
         self._endpoint = endpoint
         self._held_bytes = 0  # of those that the endpoint counts
-        self._inbound = Inbound(endpoint.routes, endpoint.server, self._refuses)
+        self._inbound = Inbound(endpoint.routes, endpoint.server)
         self._loop = asyncio.get_running_loop()
         self._monotonic = endpoint.clock.monotonic
-        self._outstanding = Outstanding(self._monotonic, self._check_silence)
+        self._outstanding = Outstanding(self._monotonic)
         self._serving = 0
         self._stream: Any = None  # the transport, where it is one whose responder may answer for this channel
         self.closed = False
@@ -112,6 +112,10 @@ class Channel(asyncio.Protocol):
         self.state = state = TRANSITIONS[self.state, event]
         self.closed = state is State.CLOSING or state is State.CLOSED
         self.write_paused = state is _FULL
+        if self.closed:
+            self._inbound.clear()
+            self._endpoint.partial_bytes -= self._held_bytes
+            self._held_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.remote_address = exchange.socket_address(transport.get_extra_info("peername"))
@@ -134,7 +138,6 @@ class Channel(asyncio.Protocol):
         self._happened(Event.LOST)
         self._outbound.clear()
         self._endpoint.channels.discard(self)
-        self._endpoint.partial_bytes -= self._held_bytes
         self._outbound.wake()
         cause = "the connection was closed" if exc is None else f"the connection broke: {exc}"
         self._outstanding.fail(self.remote_address, cause)
@@ -174,6 +177,8 @@ class Channel(asyncio.Protocol):
     def part_received(self, size: int) -> None:
         """Hear from the stream how much of the frame is there that it receives into its place."""
         self.last_read = self._monotonic()
+        if self.closed:
+            return
         self._inbound.placed_bytes = size
         self._count_held()
 
@@ -228,7 +233,7 @@ class Channel(asyncio.Protocol):
                 if chunk.count == 0 or position == size or self._reading_stopped:
                     break
             if position < size and not self.closed:
-                self._inbound.keep(whole, position, self.last_read, self._stream)
+                self._inbound.keep(whole, position, self.last_read, self._stream, self._refuses)
         except DecodeError as error:
             self._log_closing(str(error))
             self.close()
@@ -291,13 +296,15 @@ class Channel(asyncio.Protocol):
         return refusal is not None
 
     def _count_held(self) -> None:
+        if self.closed:
+            return
         endpoint = self._endpoint
         held = self._inbound.held_bytes
         endpoint.partial_bytes += held - self._held_bytes
         self._held_bytes = held
         if self._stream is not None:
             self._stream.direct = self._inbound.since is None
-        if endpoint.partial_bytes > endpoint.limits.max_partial_bytes and not self.closed:
+        if endpoint.partial_bytes > endpoint.limits.max_partial_bytes:
             self._log_closing(f"{endpoint.partial_bytes} bytes of incomplete frames are held")
             self.abort()
 
@@ -405,7 +412,7 @@ class Channel(asyncio.Protocol):
         if command.opaque in self._outstanding:
             command.opaque = next_opaque()
         frame = command.encode()
-        future = self._outstanding.add(command, self.remote_address, timeout)
+        future = self._outstanding.add(command, self.remote_address, timeout, self._check_silence)
         self.write(frame)
         return future
 

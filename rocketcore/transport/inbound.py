@@ -33,19 +33,17 @@ class Inbound:
     routes        the limits of its requests
     bounded       a header longer than any row allows is no request's. Of what a client is answered it may be one, as
                   with the ids of a great many messages
-    unwanted      told what a long frame begins with, the serialize type before its header, and the bytes of its body
     since         monotonic seconds of its first byte, or of when we read again; None: there is no incomplete frame
     placed_bytes  what the transport has received of it into its place
     """
 
-    __slots__ = ("_assembler", "_bounded", "_routes", "_to_drop", "_unwanted", "placed_bytes", "since")
+    __slots__ = ("_assembler", "_bounded", "_routes", "_to_drop", "placed_bytes", "since")
 
-    def __init__(self, routes: Routes, bounded: bool, unwanted: Callable[[bytes, int], bool]) -> None:
+    def __init__(self, routes: Routes, bounded: bool) -> None:
         self._assembler = Assembler()
         self._bounded = bounded
         self._routes = routes
         self._to_drop = 0  # bytes that are still to come
-        self._unwanted = unwanted
         self.placed_bytes = 0
         self.since: float | None = None
 
@@ -63,15 +61,18 @@ class Inbound:
         if self._to_drop:
             dropped = min(self._to_drop, len(data))
             self._to_drop -= dropped
+            if not self._to_drop:
+                self.since = None  # what follows has its own time
             return data[dropped:] or None
         self.placed_bytes = 0
         return self._assembler.feed(data)
 
-    def keep(self, data: bytes, position: int, now: float, stream: Any) -> None:
+    def keep(self, data: bytes, position: int, now: float, stream: Any, unwanted: Callable[[bytes, int], bool]) -> None:
         """Take what follows ``position`` of bytes that were read up to there.
 
-        stream  the transport, if it can receive into a place
-        raises  DecodeError for a header that is too long, or that cannot be read
+        stream    the transport, if it can receive into a place
+        unwanted  told what a long frame begins with, the serialize type before its header, and the bytes of its body
+        raises    DecodeError for a header that is too long, or that cannot be read
         """
         if position or self.since is None:
             self.restart(now)
@@ -86,7 +87,7 @@ class Inbound:
             if there < judged:
                 self._assembler.keep(data, position, judged - there)
                 return
-            if self._unwanted(data[position + 4 : position + judged], there + missing - judged):
+            if unwanted(data[position + 4 : position + judged], there + missing - judged):
                 self._to_drop = missing
                 return
         if stream is not None and _PLACED_BYTES <= missing <= _PLACED_SHARE * there:
@@ -94,6 +95,12 @@ class Inbound:
             stream.expect(data, position, missing)
         else:
             self._assembler.keep(data, position)
+
+    def clear(self) -> None:
+        """Let go of what is held: the connection ends, and may be referred to for longer."""
+        self._assembler = Assembler()
+        self._to_drop = self.placed_bytes = 0
+        self.since = None
 
     def restart(self, now: float) -> None:
         """Count the time that the frame at hand may take from now on."""

@@ -15,18 +15,13 @@ logger = logging.getLogger(__name__)
 
 
 class Outstanding:
-    """The table of one connection, by opaque.
+    """The table of one connection, by opaque."""
 
-    on_deadline  called at each deadline that came without an answer, also where the caller has left, with the monotonic
-                 seconds of when the request was sent
-    """
+    __slots__ = ("_loop", "_monotonic", "_table")
 
-    __slots__ = ("_loop", "_monotonic", "_on_deadline", "_table")
-
-    def __init__(self, monotonic: Callable[[], float], on_deadline: Callable[[float], None]) -> None:
+    def __init__(self, monotonic: Callable[[], float]) -> None:
         self._loop = asyncio.get_running_loop()
         self._monotonic = monotonic
-        self._on_deadline = on_deadline
         self._table: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle, int]] = {}
 
     def __len__(self) -> int:
@@ -35,11 +30,17 @@ class Outstanding:
     def __contains__(self, opaque: int) -> bool:
         return opaque in self._table
 
-    def add(self, command: RemotingCommand, address: str, timeout: float) -> asyncio.Future[RemotingCommand]:
-        """Return the future of the answer to a request whose opaque is not in use."""
+    def add(
+        self, command: RemotingCommand, address: str, timeout: float, on_deadline: Callable[[float], None]
+    ) -> asyncio.Future[RemotingCommand]:
+        """Return the future of the answer to a request whose opaque is not in use.
+
+        on_deadline  called where the deadline comes without an answer, also where the caller has left, with the
+                     monotonic seconds of when the request was sent
+        """
         future: asyncio.Future[RemotingCommand] = self._loop.create_future()
         late = self._loop.call_later(
-            timeout, self._expire, future, command.opaque, command.code, address, timeout, self._monotonic()
+            timeout, self._expire, future, command, address, timeout, self._monotonic(), on_deadline
         )
         self._table[command.opaque] = future, late, command.code
         return future
@@ -72,13 +73,13 @@ class Outstanding:
     def _expire(
         self,
         future: asyncio.Future[RemotingCommand],
-        opaque: int,
-        code: int,
+        command: RemotingCommand,
         address: str,
         timeout: float,
         began: float,
+        on_deadline: Callable[[float], None],
     ) -> None:
-        self.leave(opaque, future)
+        self.leave(command.opaque, future)
         if not future.done():
-            future.set_exception(exchange.no_answer(code, address, timeout))
-        self._on_deadline(began)
+            future.set_exception(exchange.no_answer(command.code, address, timeout))
+        on_deadline(began)

@@ -23,6 +23,8 @@ def asks(properties: bytes, sys_flag: int, extra: bytes) -> set[str]:
         "REWRITE": (
             plain not in (properties, properties + b"\x02")
             or len(values) < len(pairs)
+            or len(pairs) > 64
+            or (len(properties) > 32767 and bool(pairs))
             or b"__CRC32#" in values
             or not values.keys().isdisjoint(dict(properties_of(extra)))
         ),

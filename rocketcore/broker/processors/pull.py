@@ -29,6 +29,8 @@ _SUSPEND = int(PullSysFlag.SUSPEND)
 _COMMIT_OFFSET = int(PullSysFlag.COMMIT_OFFSET)
 _HAS_SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
 _READ = int(Permission.READ)
+_HEADER_LIMIT = 512 << 10
+"""A subscription to some thousand tags is a field of the header."""
 _LITE_PULL = int(RequestCode.LITE_PULL_MESSAGE)
 _SUCCESS = int(ResponseCode.SUCCESS)
 _FOUND = GetStatus.FOUND
@@ -93,8 +95,8 @@ class PullProcessor:
 
     def routes(self) -> Iterable[Route]:
         return (
-            Route(RequestCode.PULL_MESSAGE, self.pull, PullMessageRequestHeader, Right.SUB),
-            Route(RequestCode.LITE_PULL_MESSAGE, self.pull, PullMessageRequestHeader, Right.SUB),
+            Route(RequestCode.PULL_MESSAGE, self.pull, PullMessageRequestHeader, Right.SUB, _HEADER_LIMIT),
+            Route(RequestCode.LITE_PULL_MESSAGE, self.pull, PullMessageRequestHeader, Right.SUB, _HEADER_LIMIT),
         )
 
     def pull(

@@ -307,6 +307,15 @@ def test_what_a_message_asks_for(properties: bytes, sys_flag: int, asks: int) ->
     assert kernel.examine(properties, sys_flag, EXTRA) == asks | kernel.ASKS_KEY
 
 
+def test_a_text_of_many_pairs_or_bytes_is_not_searched_for_repeats() -> None:
+    """Each name that may be there twice costs a pass over the text."""
+    texts = [f"name{i}\x01value\x02".encode() for i in range(65)]
+    assert kernel.examine(b"".join(texts[:64]), 0, b"") == kernel.ASKS_KEY
+    assert kernel.examine(b"".join(texts), 0, b"") == kernel.ASKS_KEY | kernel.ASKS_REWRITE
+    assert kernel.examine(b"a\x01" + bytes(32_764) + b"\x02", 0, b"") == kernel.ASKS_KEY
+    assert kernel.examine(b"a\x01" + bytes(32_765) + b"\x02", 0, b"") == kernel.ASKS_KEY | kernel.ASKS_REWRITE
+
+
 def test_what_the_name_of_a_property_asks_for() -> None:
     assert kernel.asked_by("TIMER_DELIVER_MS") == kernel.ASKS_TIMER
     assert kernel.asked_by("POP_CK") == kernel.ASKS_POP_CHECKPOINT

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -772,3 +774,48 @@ def test_socket_addresses() -> None:
     assert socket_address(("127.0.0.1", 1)) == "127.0.0.1:1"
     assert socket_address(("::1", 1, 0, 0)) == "[::1]:1"
     assert socket_address("") == socket_address(None) == ""
+
+
+@pytest.mark.parametrize("end", ["lost", "close", "abort"])
+def test_nothing_that_came_is_held_after_the_end(end: str) -> None:
+    async def scenario() -> None:
+        peer = Peer()
+        peer.serve(9999)
+        frame = RemotingCommand.request(9999, body=bytes(10_000)).encode()
+        peer.channel.data_received(frame[:60])
+        peer.channel.data_received(frame[60:9_000])
+        assert peer.endpoint.partial_bytes == 9_000
+        if end == "lost":
+            peer.channel.connection_lost(None)
+        else:
+            getattr(peer.channel, end)()
+        assert peer.endpoint.partial_bytes == 0
+        assert peer.channel._inbound.held_bytes == 0
+        peer.channel.part_received(5_000)
+        peer.channel.data_received(frame[9_000:])
+        assert peer.endpoint.partial_bytes == 0
+        assert peer.transport.commands() == []
+
+    run(scenario)
+
+
+def test_a_closed_channel_is_gone_without_the_garbage_collector() -> None:
+    async def scenario() -> None:
+        gc.disable()
+        try:
+            peer = Peer()
+            peer.serve(9999)
+            future = peer.channel.invoke_nowait(RemotingCommand.request(9999), 30.0)
+            peer.receive(RemotingCommand.request(9999, body=b"x"))
+            peer.channel.data_received(RemotingCommand.request(9999, body=bytes(10_000)).encode()[:9_000])
+            channel = weakref.ref(peer.channel)
+            peer.channel.connection_lost(None)
+            with pytest.raises(ConnectionLost):
+                await future
+            del future, peer.channel, peer.transport.protocol  # transports let go of it too
+            await asyncio.sleep(0)
+            assert channel() is None
+        finally:
+            gc.enable()
+
+    run(scenario)

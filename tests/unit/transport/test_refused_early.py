@@ -188,3 +188,20 @@ def test_the_parts_of_a_long_frame_do_not_put_its_deadline_off() -> None:
             assert peer.transport.ended == ended
 
     run(scenario)
+
+
+def test_a_frame_behind_one_that_was_thrown_away_has_its_own_time() -> None:
+    async def scenario() -> None:
+        peer = Peer(partial_frame_timeout=60.0, idle_timeout=1000.0)
+        peer.serve(SERVED)
+        refused = RemotingCommand.request(UNKNOWN, body=bytes(100_000)).encode()
+        peer.channel.data_received(refused[:50_000])
+        peer.clock.advance(58.0)
+        following = RemotingCommand.request(SERVED, body=b"next").encode()
+        peer.channel.data_received(refused[50_000:] + following[:20])
+        peer.clock.advance(59.0)
+        peer.endpoint.sweep()
+        peer.channel.data_received(following[20:])
+        assert [answer.body for answer in peer.transport.commands()] == [b"", b"next"]
+
+    run(scenario)
