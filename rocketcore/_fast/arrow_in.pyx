@@ -298,7 +298,7 @@ cdef inline bint is_format(const rc_arrow_schema* schema, const char* letters) n
 @cython.auto_pickle(False)
 @cython.final
 cdef class BatchEncoder:
-    """Lays rows out as the elements of client batches (wire format: ``message.encode_batch``).
+    """Lays rows out as the elements of client batches (wire format: ``batch.encode_batch``).
 
     write_id, partition  64 and 32 bits: with the row's number (32 bits) they make the UNIQ_KEY, 32 upper-case hex
                          digits, so that the same row sent again has the same id

@@ -34,14 +34,12 @@ def require_topics(topics: Sequence[str]) -> None:
 class Watch(AbstractContextManager["Watch"]):
     """Asks the brokers of the topics while no message comes; says on stderr when they go away and when they are back.
 
-    ask       one probe; raises RocketError where a server does not answer
-    interval  seconds of silence before a probe, and between two
+    ask  one probe; raises RocketError where a server does not answer
     """
 
-    def __init__(self, ask: Callable[[], object], settings: Settings, *, interval: float = PROBE_SECONDS) -> None:
+    def __init__(self, ask: Callable[[], object], settings: Settings) -> None:
         self._ask = ask
         self._settings = settings
-        self._interval = interval
         self._ended = threading.Event()
         self._heard = False
         self._trouble: RocketError | None = None
@@ -75,7 +73,7 @@ class Watch(AbstractContextManager["Watch"]):
         return None if self._heard else self._trouble
 
     def _run(self) -> None:
-        while not self._ended.wait(self._interval):
+        while not self._ended.wait(PROBE_SECONDS):
             if self._heard:
                 self._heard = False
                 self._found(None)

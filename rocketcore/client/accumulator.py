@@ -36,7 +36,7 @@ from rocketcore.client.sender import Sender
 from rocketcore.errors import ClientClosed, Overloaded, RocketError
 from rocketcore.ids import new_uniq_key
 from rocketcore.message import Message, MessageQueue, SendResult
-from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock
+from rocketcore.service import SYSTEM_CLOCK, Backoff
 
 __all__ = ["Accumulator"]
 
@@ -56,14 +56,14 @@ FREE_SHARE: Final = 0.75
 class Accumulator:
     """Collects messages and sends them as batches by ``sender``, on the event loop that runs when it is made."""
 
-    def __init__(self, sender: Sender, config: ProducerConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, sender: Sender, config: ProducerConfig) -> None:
         self._sender = sender
         self._config = config
-        self._clock = clock
+        self._clock = SYSTEM_CLOCK
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._delivery = Delivery(sender, config, clock)
-        self._failures = Failures(clock)
+        self._delivery = Delivery(sender, config, self._clock)
+        self._failures = Failures(self._clock)
         # Any thread uses these, each in one step.
         self._coming: deque[Item] = deque()
         self._coming_bytes = 0

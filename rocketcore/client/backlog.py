@@ -1,4 +1,7 @@
-"""What the accumulator's batches wait in and for: backlogs of queues, windows of brokers. Both belong to its loop."""
+"""What the accumulator's batches wait in and for: backlogs of queues, and what is in flight at each broker.
+
+Both belong to its loop.
+"""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ class ConsumerConfig(ClientConfig):
     suspend_time: float = setting(
         1.0, "ordered: wait before a failed message is tried again", unit="s", property="suspendCurrentQueueTimeMillis"
     )
-    consume_timeout: float = setting(900.0, "a message not settled for so long is sent back", unit="s")
+    consume_timeout: float = setting(900.0, "a message without a result for so long is sent back", unit="s")
     pull_batch_size: int = setting(32, "messages of one pull", unit="count")
     pull_timeout: float = setting(15.0, "how long a broker holds a pull that finds nothing", unit="s")
     pull_threshold_for_queue: int = setting(1000, "messages of a queue in memory", unit="count")

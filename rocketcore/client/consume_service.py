@@ -232,7 +232,7 @@ async def _outcome(handler: _Handler, message: ReceivedMessage, result: Awaitabl
 
 
 class ConsumeService:
-    """Hands messages out and collects results; all methods but the settling of messages belong to the loop.
+    """Hands messages out and collects results; all methods but those that take results belong to the loop.
 
     process_result  called on the loop with what became of each message
     consumable      whether messages of a queue may be handed out now

@@ -195,7 +195,11 @@ class GroupConsumer(Subscriber):
             raise ConfigError(f"the consumer of group {self.group!r} has no subscription: it would receive nothing")
 
     async def close(self) -> None:
-        """Finish what is being handled, store the offsets, leave the group; a second call waits for the first."""
+        """Finish what is being handled, store the offsets that are to be stored, leave the group.
+
+        A second call waits for the first. A ``PullConsumer`` stores what polls returned with ``auto_commit``, and
+        nothing without.
+        """
         if self._closed:
             if not self._inside_handler():
                 await self._ended.wait()

@@ -126,7 +126,7 @@ class ProcessQueue:
         return True
 
     def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Undo the taking and the settling of messages that were the first here."""
+        """Undo the taking and the acknowledgement of messages that were the first here."""
         self._messages = {message.offset: message for message in messages} | self._messages
         self._waiting.extendleft(reversed(messages))
         self.cached_bytes += sum(len(message.body) for message in messages)

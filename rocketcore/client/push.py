@@ -1,4 +1,4 @@
-"""PushConsumer: messages come to handlers, or to whoever iterates; each is settled by itself.
+"""PushConsumer: messages come to handlers, or to whoever iterates; each has a result of its own.
 
 Clustering: a failed message goes back to its broker, which delivers it again after a while and puts it into the group's
 dead letter queue (DLQ) after ``max_reconsume_times``. Broadcasting: a failed message is gone. Ordered: a failed message
@@ -85,9 +85,10 @@ class Subscription:
 class PushConsumer(GroupConsumer):
     """Receives messages as a member of a group (Java: ``DefaultMQPushConsumer``).
 
-    Subscribe, then iterate (``async for``) and settle each message with ``ack()``, ``retry()`` or ``process()``; or
-    give each topic a handler, a function or a coroutine function. A handler that returns is done with the message; one
-    that raises gets it again, after the delay of ``RetryLater`` if it raised that. All methods belong to one loop.
+    Subscribe, then iterate (``async for``) and say what became of each message by ``ack()``, ``retry()`` or
+    ``process()``; or give each topic a handler, a function or a coroutine function. A handler that returns is done with
+    the message; one that raises gets it again, after the delay of ``RetryLater`` if it raised that. All methods belong
+    to one loop.
     """
 
     def __init__(
@@ -289,7 +290,7 @@ class PushConsumer(GroupConsumer):
     def take_result(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
         """Take what became of a message; any thread."""
         if not isinstance(result, ConsumeResult):
-            raise ConfigError(f"a message is settled with a ConsumeResult, got {result!r}")
+            raise ConfigError(f"the result of a message is a ConsumeResult, got {result!r}")
         self._service.take_result(message, result, delay)
 
     def _process_result(self, handled: HandlerResult) -> None:
@@ -301,7 +302,7 @@ class PushConsumer(GroupConsumer):
             process_queue = None if reader is None else reader.process_queue
             self._last_queue, self._last_process_queue = message.queue, process_queue
         if process_queue is None or not process_queue.holds(message) or message.offset in process_queue.returning:
-            return  # settled before, or the queue is not ours any more
+            return  # it has a result already, or the queue is not ours any more
         if result is ConsumeResult.SUCCESS:
             process_queue.remove(message)
         elif self.config.broadcast:
@@ -425,7 +426,7 @@ class PushConsumer(GroupConsumer):
                 self._service.abandon(late)
             for message in late:
                 if process_queue.holds(message) and message.offset not in process_queue.returning:
-                    logger.warning("message not settled in time msg_id=%s queue=%s", message.msg_id, message.queue)
+                    logger.warning("message without a result in time msg_id=%s queue=%s", message.msg_id, message.queue)
                     self._return(process_queue, message, EXPIRED_DELAY_LEVEL)
 
     # Locks of an ordered consumer

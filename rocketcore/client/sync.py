@@ -178,9 +178,9 @@ class Subscription:
 class PushConsumer(_Hosted[AsyncPushConsumer]):
     """Receives messages as a member of a group (Java: ``DefaultMQPushConsumer``); thread-safe.
 
-    Subscribe, then iterate and settle each message with ``ack()``, ``retry()`` or ``process()``; or give each topic a
-    handler, which runs on a pool of ``threads``, and call ``run()``. A handler that returns is done with the message;
-    one that raises gets it again, after the delay of ``RetryLater`` if it raised that.
+    Subscribe, then iterate and say what became of each message by ``ack()``, ``retry()`` or ``process()``; or give each
+    topic a handler, which runs on a pool of ``threads``, and call ``run()``. A handler that returns is done with the
+    message; one that raises gets it again, after the delay of ``RetryLater`` if it raised that.
 
     namesrv  as in ``Producer``
     config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``

@@ -56,7 +56,7 @@ def test_a_first_message_creates_its_topic(tmp_path: Path) -> None:
 
 
 def test_both_ways_in_store_the_same(tmp_path: Path) -> None:
-    """The first send of a topic takes the general way, the next the kernels'; a V1 send the general way again."""
+    """The first send of a topic takes the slow path, the next the fast one; a V1 send the slow one again."""
 
     async def scenario(client: BrokerClient) -> None:
         properties = {"UNIQ_KEY": unique(9), "TAGS": "a", "KEYS": "k1 k2", "city": "Łódź"}

@@ -1,6 +1,6 @@
 """A send is answered, stored and held back the same whichever way it takes through the broker.
 
-The general way takes one request at a time and knows all rules; kernels take whole chunks of plain ones. Which of the
+The slow path takes one request at a time and knows all rules; kernels take whole chunks of plain ones. Which of the
 two a request takes depends on things that its sender does not see, such as whether its topic exists already.
 """
 

@@ -20,9 +20,8 @@ class _Lease:
 class QueueLocks:
     """Leases by group and queue; time is monotonic, so that a clock jump frees nothing."""
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK, live_seconds: float = LOCK_MAX_LIVE_SECONDS) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
-        self._live_seconds = live_seconds
         self._leases: dict[str, dict[MessageQueue, _Lease]] = {}
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
@@ -66,4 +65,4 @@ class QueueLocks:
                 del self._leases[group]
 
     def _expired(self, lease: _Lease, now: float) -> bool:
-        return now - lease.renewed > self._live_seconds
+        return now - lease.renewed > LOCK_MAX_LIVE_SECONDS

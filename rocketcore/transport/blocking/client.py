@@ -1,6 +1,6 @@
 """A client for blocking callers, without a loop and without a hop between threads.
 
-Threads write their requests and read their answers themselves, see ``blocking_channel``. Requests that a server
+Threads write their requests and read their answers themselves, see ``blocking/channel.py``. Requests that a server
 sends to us are served by one thread of the client, which also looks at connections that nobody is reading; it exists
 where a handler is registered, or a server has asked.
 
