@@ -10,6 +10,7 @@ json      {"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"topicName":"
           bytes of it, or under another key than its name is *unusual*, and so is a body with an escape in a key outside
           of the table
 text      length i32, then "name read write perm filterType" and perhaps attributes, separated by one blank each
+known     the table that the topics are for: those that are as it has them are left out, and no name of theirs is kept
 form      all bytes of a topic but its name; those of one form have the same numbers, and a broker writes few forms
 RocketMQ  remoting/protocol/body/RegisterBrokerBody.java 5.5.0
 """
@@ -190,14 +191,24 @@ cdef class _Topics:
     """The topics of one body, and the forms they have."""
 
     cdef dict topics
+    cdef dict known        # topic → what the table has, None: nothing is left out
+    cdef object same
+    cdef dict answers      # of ``same``, by what it was asked
+    cdef PyObject* old     # what was asked last, and its answer
+    cdef PyObject* value
+    cdef bint is_same
     cdef list to_check     # names that hold more than printable ASCII
     cdef dict shared       # read, write, perm and system flag → numbers
     cdef object numbers
     cdef Form forms[FORMS]
     cdef int form_count
 
-    def __cinit__(self, numbers):
+    def __cinit__(self, numbers, known, same):
         self.topics = {}
+        self.known = known
+        self.same = same
+        self.answers = {}
+        self.old = self.value = NULL
         self.to_check = []
         self.shared = {}
         self.numbers = numbers
@@ -248,13 +259,33 @@ cdef class _Topics:
             self.form_count += 1
         return <PyObject*>numbers
 
+    cdef bint is_known(self, str name, PyObject* numbers) except -1:
+        """Whether the table has these numbers for a topic."""
+        cdef PyObject* old = PyDict_GetItem(self.known, name)
+        if old == NULL:
+            return False
+        if old != self.old or numbers != self.value:
+            key = (<object>old, <object>numbers)
+            answer = self.answers.get(key)
+            if answer is None:
+                answer = self.answers[key] = bool(self.same(*key))
+            self.old, self.value, self.is_same = old, numbers, answer
+        return self.is_same
+
     cdef int add(self, const Text* name, PyObject* numbers) except -1:
         cdef Py_ssize_t length = name.end - name.start
-        if is_printable_ascii(name):
+        cdef bint plain = is_printable_ascii(name)
+        cdef str text
+        if plain:
             text = PyUnicode_New(length, 0x7F)
             memcpy(PyUnicode_DATA(text), name.start, length)
         else:
             text = PyUnicode_DecodeUTF8(<const char*>name.start, length, NULL)
+        if self.known is not None and self.is_known(text, numbers):
+            if self.topics:
+                self.topics.pop(text, None)  # the last of a name wins
+            return 0
+        if not plain:
             self.to_check.append(text)
         PyDict_SetItem(self.topics, text, <object>numbers)
         return 0
@@ -326,10 +357,11 @@ cdef const uint8_t* read_object(
     return at
 
 
-def read_topic_table(bytes body not None, numbers):
+def read_topic_table(bytes body not None, numbers, dict known=None, same=None):
     """Read ``topicConfigTable`` of a registration in JSON.
 
     numbers   called as ``numbers(read, write, perm, sys_flag)``, once for each distinct four
+    known     topics for which ``same(known[topic], numbers)`` holds are left out; asked once for each distinct two
     returns   (topics, to_check, start, end): a dict of topic name to numbers, where the last of a name wins; a list of
               the names that hold more than printable ASCII; and the range of the table in ``body``. None if the table
               is unusual, missing or there twice, or the body not UTF-8. What is outside of the table has only been
@@ -338,7 +370,7 @@ def read_topic_table(bytes body not None, numbers):
     cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(body)
     cdef const uint8_t* end = data + PyBytes_GET_SIZE(body)
     cdef const uint8_t* table[2]
-    cdef _Topics topics = _Topics.__new__(_Topics, numbers)
+    cdef _Topics topics = _Topics.__new__(_Topics, numbers, known, same)
     table[0] = table[1] = NULL
     if not rc_is_utf8(data, end - data):
         return None
@@ -347,12 +379,14 @@ def read_topic_table(bytes body not None, numbers):
     return topics.topics, topics.to_check, table[0] - data, table[1] - data
 
 
-def read_topic_texts(bytes data not None, Py_ssize_t position, Py_ssize_t count, numbers):
+def read_topic_texts(
+    bytes data not None, Py_ssize_t position, Py_ssize_t count, numbers, dict known=None, same=None
+):
     """Read topics of the compressed form, already inflated.
 
     position  where the first text's length word is
     count     how many there are, at most
-    numbers   as for ``read_topic_table``; the system flag is 0, it does not travel
+    numbers   as for ``read_topic_table``, as known and same; the system flag is 0, it does not travel
     returns   (topics, to_check, read, position): the first two as ``read_topic_table`` has them, how many texts it
               took, and the first byte after them. It stops before a text that is not plain: cut, not UTF-8, of fewer
               than five words, without name or with one of more than 32,767 bytes, or with a number that is no int32
@@ -365,7 +399,7 @@ def read_topic_texts(bytes data not None, Py_ssize_t position, Py_ssize_t count,
     cdef Py_ssize_t taken = 0
     cdef Topic topic
     cdef PyObject* found
-    cdef _Topics topics = _Topics.__new__(_Topics, numbers)
+    cdef _Topics topics = _Topics.__new__(_Topics, numbers, known, same)
     if not 0 <= position <= end - start:
         raise ValueError(f"position {position} is not within the {end - start} bytes of data")
     at = start + position

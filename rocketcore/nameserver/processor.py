@@ -140,7 +140,8 @@ class NameServerProcessor:
         result = self._routes.register_unchanged(broker, channel, digest)
         if result is None:
             _check_broker(broker)
-            registered = read_registration(body, header.compressed, request.version)
+            known = self._routes.known_topics(broker)
+            registered = read_registration(body, header.compressed, request.version, known)
             if "clusterName" in fields:
                 result = self._routes.register_broker(broker, registered, channel, digest)
             else:

@@ -3,15 +3,16 @@
 A broker sends all its topics every 30 seconds, and whenever one changes. Bytes that are those of the last time are told
 by their hash and come no further than ``RouteInfoManager.register_unchanged``. Of the others a kernel reads the topics,
 which are nearly all of the body: 10,000 in a millisecond, where an object for each value would take more than a
-hundred. What is around them, a few hundred bytes, goes to the general reader, which follows Java in every oddity, and
-so does the whole of a body with a topic that the kernel finds unusual. Nothing is applied before all of it is read.
+hundred; those that are as the table has them are left out. What is around them, a few hundred bytes, goes to the
+general reader, which follows Java in every oddity, and so does the whole of a body with a topic that the kernel finds
+unusual. Nothing is applied before all of it is read.
 
 RocketMQ: ``RegisterBrokerBody``, ``DefaultRequestProcessor.extractRegisterBrokerBodyFromRequest``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from rocketcore._fast.registration import read_topic_table, read_topic_texts
@@ -28,6 +29,8 @@ from rocketcore.protocol.bodies.topic import (
 )
 
 __all__ = [
+    "ALL_WANTED",
+    "KnownTopics",
     "QueueNumbers",
     "RegisteredTopics",
     "check_version",
@@ -45,8 +48,22 @@ class QueueNumbers(NamedTuple):
     sys_flag: int
 
 
+class KnownTopics(NamedTuple):
+    """The table that a registration is for, and whether what it has for a topic is what came; None: all are wanted."""
+
+    table: dict[str, Any] | None = None
+    same: Callable[[Any, QueueNumbers], bool] | None = None
+
+
+ALL_WANTED: Final = KnownTopics()
+
+
 class RegisteredTopics(NamedTuple):
-    """What a broker registered; ``filter_servers`` is None where it says nothing of them."""
+    """What a broker registered.
+
+    topics          all of them, or those that are not as ``KnownTopics`` has them
+    filter_servers  None where it says nothing of them
+    """
 
     data_version: DataVersion
     topics: dict[str, QueueNumbers]
@@ -63,7 +80,7 @@ MAX_TOPICS: Final = 250_000
 """Topics of one registration: twice what a frame of plain JSON holds, a twentieth of what a compressed one could."""
 
 
-def read_registration(body: bytes, compressed: bool, version: int) -> RegisteredTopics:
+def read_registration(body: bytes, compressed: bool, version: int, known: KnownTopics = ALL_WANTED) -> RegisteredTopics:
     """Read a body as a sender of ``version`` writes it; no body is an empty table.
 
     raises  BrokerSystemError with the original's text when it does not decode
@@ -71,18 +88,18 @@ def read_registration(body: bytes, compressed: bool, version: int) -> Registered
     if not body:
         return RegisteredTopics(DataVersion(), {}, {}, None if version < Version.V3_0_11 else [])
     try:
-        return _read(body, compressed, version)
+        return _read(body, compressed, version, known)
     except DecodeError as error:
         raise BrokerSystemError(1, f"RemotingCommandException: Failed to decode RegisterBrokerBody, {error}") from error
 
 
-def _read(body: bytes, compressed: bool, version: int) -> RegisteredTopics:
+def _read(body: bytes, compressed: bool, version: int, known: KnownTopics) -> RegisteredTopics:
     if version < Version.V3_0_11:
         table = RegisterBrokerBody(TopicConfigAndMappingSerializeWrapper.decode(body))
         return _checked(_reduce(table)._replace(filter_servers=None))
     if compressed or body[0] == _ZLIB:
-        return _read_compressed(body, version)
-    return _read_plain(body) or _checked(_of_document(fastjson.loads(body)))
+        return _read_compressed(body, version, known)
+    return _read_plain(body, known) or _checked(_of_document(fastjson.loads(body)))
 
 
 def _checked(registered: RegisteredTopics, topics: Iterable[str] | None = None) -> RegisteredTopics:
@@ -98,9 +115,9 @@ def _checked(registered: RegisteredTopics, topics: Iterable[str] | None = None) 
     return registered
 
 
-def _read_plain(body: bytes) -> RegisteredTopics | None:
+def _read_plain(body: bytes, known: KnownTopics = ALL_WANTED) -> RegisteredTopics | None:
     """Read JSON whose topics are written as usual; None: the general reader must look at it."""
-    found = read_topic_table(body, QueueNumbers)
+    found = read_topic_table(body, QueueNumbers, *known)
     if found is None:
         return None
     topics, to_check, start, end = found
@@ -117,7 +134,7 @@ def _of_document(document: Any) -> RegisteredTopics:
     return registered._replace(filter_servers=None) if unsaid else registered
 
 
-def _read_compressed(body: bytes, version: int) -> RegisteredTopics:
+def _read_compressed(body: bytes, version: int, known: KnownTopics) -> RegisteredTopics:
     inflated = RegisterBrokerBody.inflate(body)
     # Data version and number of topics, each after its length word; a slice that is cut gives a smaller number, and the
     # general reader says what is wrong.
@@ -126,7 +143,7 @@ def _read_compressed(body: bytes, version: int) -> RegisteredTopics:
     if count > MAX_TOPICS:
         raise DecodeError(f"RegisterBrokerBody: {count} topics, more than {MAX_TOPICS}")
     if start + 4 <= len(inflated):
-        topics, to_check, read, end = read_topic_texts(inflated, start + 4, count, QueueNumbers)
+        topics, to_check, read, end = read_topic_texts(inflated, start + 4, count, QueueNumbers, *known)
         if read == count:
             rest = RegisterBrokerBody.decode_inflated(inflated[:start] + bytes(4) + inflated[end:], version)
             return _checked(_reduce(rest)._replace(topics=topics), to_check)

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from rocketcore.codes import MASTER_ID, Permission, TopicSysFlag
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.live_brokers import Connection, LiveBroker, LiveBrokers, LiveKey, timeout_seconds
-from rocketcore.nameserver.registration import QueueNumbers, RegisteredTopics
+from rocketcore.nameserver.registration import ALL_WANTED, KnownTopics, QueueNumbers, RegisteredTopics
 from rocketcore.nameserver.topic_table import TopicTable
 from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicQueueMappingInfo, TopicRouteData
 from rocketcore.protocol.bodies.topic import DataVersion
@@ -133,6 +133,18 @@ class RouteInfoManager:
         self._live.connect(key, live, connection)
         return self._result_for(broker, data, None)
 
+    def known_topics(self, broker: BrokerRegistration) -> KnownTopics:
+        """Return what the topics of a registration may be compared with while they are read.
+
+        All are wanted of a broker that is new, and refused if it has only one; of a slave, whose topics may become
+        read-only; and where those that are missing are to go.
+        """
+        data = self._brokers.get(broker.broker_name)
+        new = data is None or broker.broker_id not in data.broker_addrs
+        if new or broker.broker_id != MASTER_ID or self.config.delete_topic_with_broker_registration:
+            return ALL_WANTED
+        return self._topics.known(broker.broker_name)
+
     def register_broker(
         self,
         broker: BrokerRegistration,
@@ -141,7 +153,7 @@ class RouteInfoManager:
         digest: int | None = None,
     ) -> RegisterResult | None:
         """Apply a registration that was read, by the rules of 5.x, in their order (the processor's handler of the same
-        name reads it from a request).
+        name reads it from a request). It was read for ``known_topics``, and nothing has changed since, or holds all.
 
         Return None where 5.x refuses: an unknown broker id that brings exactly one topic, which is an increment that
         overtook the full table.

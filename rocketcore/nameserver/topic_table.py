@@ -11,7 +11,7 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
 from typing import Final
 
 from rocketcore._fast.registration import move
-from rocketcore.nameserver.registration import QueueNumbers
+from rocketcore.nameserver.registration import KnownTopics, QueueNumbers
 
 __all__ = ["TopicQueues", "TopicTable"]
 
@@ -55,6 +55,10 @@ class TopicTable:
 
     def items(self) -> ItemsView[str, TopicQueues]:
         return self._topics.items()
+
+    def known(self, broker: str) -> KnownTopics:
+        """Return the table as the reader of a broker's registration compares with it."""
+        return KnownTopics(self._topics, lambda topic, numbers: topic.queues.get(broker) == numbers)
 
     def put(self, broker: str, topics: dict[str, QueueNumbers], *, only_missing: bool = False) -> None:
         """Give topics their queues on a broker; ``only_missing``: only those that have none there.

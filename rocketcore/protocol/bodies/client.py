@@ -200,12 +200,3 @@ class ResetOffsetBodyForC(Body):
     """Body of RESET_CONSUMER_CLIENT_OFFSET (220) where the request came from a C++ admin."""
 
     offset_table: list[MessageQueueForC] = field(default_factory=list)
-
-
-@body
-class QuerySubscriptionResponseBody(Body):
-    """Answer to QUERY_SUBSCRIPTION_BY_CONSUMER (345) [5.x]."""
-
-    subscription_data: SubscriptionData | None = None
-    group: str = ""
-    topic: str = ""

@@ -126,13 +126,6 @@ class QueryTopicsByConsumerRequestHeader(RpcHeader):
     group: str
 
 
-class QuerySubscriptionByConsumerRequestHeader(TopicHeader):
-    """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
-
-    group: str
-    topic: str | None = None
-
-
 class QueryConsumeTimeSpanRequestHeader(TopicHeader):
     """QUERY_CONSUME_TIME_SPAN (303)."""
 

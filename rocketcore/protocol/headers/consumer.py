@@ -159,11 +159,3 @@ class CloneGroupOffsetRequestHeader(RpcHeader):
     dest_group: str
     topic: str | None = None
     offline: bool = False
-
-
-class QueryCorrectionOffsetHeader(TopicHeader):
-    """QUERY_CORRECTION_OFFSET (308)."""
-
-    compare_group: str
-    topic: str
-    filter_groups: str | None = None

@@ -57,20 +57,6 @@ class QueryDataVersionResponseHeader(Header):
     changed: bool
 
 
-class BrokerHeartbeatRequestHeader(Header):
-    """BROKER_HEARTBEAT (904)."""
-
-    cluster_name: str
-    broker_addr: str
-    broker_name: str
-    broker_id: Long | None = None
-    epoch: int | None = None
-    max_offset: Long | None = None
-    confirm_offset: Long | None = None
-    heartbeat_timeout_millis: Long | None = wire("heartbeatTimeoutMills", default=None)
-    election_priority: int | None = None
-
-
 class GetBrokerMemberGroupRequestHeader(Header):
     """GET_BROKER_MEMBER_GROUP (901)."""
 

@@ -438,3 +438,34 @@ def test_no_topic_moves_where_one_has_nothing_to_go_to() -> None:
     with pytest.raises(KeyError):
         move(table, {"a": "x", "b": "x"}, target)
     assert table == {"a": 1}
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["T", "U", "V", "é"]), st.sampled_from([Numbers(8, 8, 6, 0), Numbers(4, 4, 6, 0)]))
+    ),
+    st.dictionaries(st.sampled_from(["T", "U", "é", "W"]), st.sampled_from([Numbers(8, 8, 6, 0), Numbers(1, 1, 6, 0)])),
+)
+def test_topics_that_are_as_the_table_has_them_are_left_out(
+    topics: list[tuple[str, Numbers]], known: dict[str, Numbers]
+) -> None:
+    """Of a name that comes twice the last counts, here too."""
+    entries = ",".join(f"{json.dumps(name, ensure_ascii=False)}:{json.dumps(config(name, *numbers))}"
+                       for name, numbers in topics)  # fmt: skip
+    body = f'{{"topicConfigSerializeWrapper":{{"topicConfigTable":{{{entries}}}}}}}'.encode()
+    asked: list[tuple[Numbers, Numbers]] = []
+
+    def same(old: Numbers, new: Numbers) -> bool:
+        asked.append((old, new))
+        return old == new
+
+    found = read_topic_table(body, Numbers, known, same)
+    whole = read_topic_table(body, Numbers)
+    if whole is None:
+        assert found is None
+        return
+    assert found is not None
+    assert found[0] == {name: numbers for name, numbers in whole[0].items() if known.get(name) != numbers}
+    assert found[2:] == whole[2:]
+    assert len(asked) == len(set(asked))
