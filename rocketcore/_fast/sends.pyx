@@ -385,8 +385,8 @@ def examine(properties, int64_t sys_flag, bytes extra_properties not None):
     NO_WAIT           WAIT is there and not "true", in whatever case (Message.java, isWaitStoreMsgOK)
     TRANSACTION       TRAN_MSG is "true", or a bit of the transaction type is set in ``sys_flag``
     INNER_BATCH       INNER_NUM is there, or its bit is set
-    REWRITE           a name comes twice or is among the extra ones, a pair has no name or value, or there is a checksum;
-                      or there are more than 64 pairs, or 32,767 bytes
+    REWRITE           a name comes twice or is among the extra ones, a pair has no name or value, there is a checksum,
+                      or there are more than 64 pairs or 32,767 bytes
     """
     cdef Extra extra = extra_of(extra_properties)
     cdef rc_property tags, key
