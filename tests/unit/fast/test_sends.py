@@ -14,33 +14,17 @@ from rocketcore._fast import sends as kernel
 from tests.fixtures.vectors import family, name_of
 from tests.reference import header as header_reference
 from tests.reference import message as reference
+from tests.unit.fast.test_command import BINARY, JSON, SEND, TYPES, Tables
 
-TYPES = {"JSON": 0, "ROCKETMQ": 1}
-JSON, BINARY = 0, 1
 HOST = bytes([10, 0, 0, 1]) + (10911).to_bytes(4)
 BORN = bytes([10, 0, 0, 9]) + (50000).to_bytes(4)
 V6 = ipaddress.ip_address("2001:db8::1").packed + (10911).to_bytes(4)
 EXTRA = b"CLUSTER\x01c1\x02"
 KEY = b"UNIQ_KEY\x010A0000090001000000020000000A0003\x02"
-SEND = {
-    "a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1700000000000", "h": "0",
-    "i": "TAGS\x01TagA\x02", "j": "0", "k": "false", "m": "false", "n": "b-a",
-}  # fmt: skip
 
 
-class Tables:
-    """The frames of some bytes, their heads read."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.rows = np.zeros((64, frame_kernel.FRAME_COLUMNS), np.int64)
-        self.heads = np.full((64, frame_kernel.HEAD_COLUMNS), -77, np.int64)
-        self.count, position, _ = frame_kernel.read_frames(data, 0, self.rows, self.heads)
-        assert position == len(data)
-
-    def read(self, index: int = 0) -> Any:
-        _, start, length, _, _, serialize_type = self.rows[index]
-        return command_kernel.read(self.data, start, length, serialize_type)
+class SendTables(Tables):
+    """The same, of which the send headers can be read too."""
 
     def send(self, scratch: int = 4096) -> tuple[list[dict[str, int]], bytearray]:
         names = [name for name in dir(kernel) if name.startswith("SEND_") and name != "SEND_COLUMNS"]
@@ -52,14 +36,14 @@ class Tables:
 @pytest.mark.parametrize("vector", family("frames.jsonl", "typed/"), ids=name_of)
 def test_sends_of_java(vector: dict[str, Any]) -> None:
     """A hook's ext field is one this reader does not know; without it the request is read."""
-    tables = Tables(bytes.fromhex(vector["hex"]))
+    tables = SendTables(bytes.fromhex(vector["hex"]))
     rows, _ = tables.send()
     assert rows[0]["STATUS"] == 1
     code, language, version, opaque, flag, remark, ext = tables.read()
     ext = {key: value for key, value in ext.items() if key != "extra"}
     body = tables.data[tables.rows[0][frame_kernel.BODY_START] :]
     serialize_type = TYPES[vector["input"]["serializeType"]]
-    plain = Tables(
+    plain = SendTables(
         command_kernel.encode_frame(code, language, version, opaque, flag, remark, ext, body, serialize_type)
     )
     [row], scratch = plain.send()
@@ -68,7 +52,7 @@ def test_sends_of_java(vector: dict[str, Any]) -> None:
         check_send(plain, 0, row, scratch)
 
 
-def check_send(tables: Tables, index: int, row: dict[str, int], scratch: bytearray) -> None:
+def check_send(tables: SendTables, index: int, row: dict[str, int], scratch: bytearray) -> None:
     """Compare a send row with the reference, field by field."""
 
     def cut(name: str) -> str:
@@ -110,7 +94,7 @@ def frame_of(
     ],
 )
 def test_sends_on_the_fast_path(serialize_type: int, changes: dict[str, str | None]) -> None:
-    tables = Tables(frame_of(serialize_type, changes) + frame_of(serialize_type, flag=2))
+    tables = SendTables(frame_of(serialize_type, changes) + frame_of(serialize_type, flag=2))
     rows, scratch = tables.send()
     assert [row["STATUS"] for row in rows] == [0, 0]
     for index, row in enumerate(rows):
@@ -139,7 +123,7 @@ def test_sends_on_the_fast_path(serialize_type: int, changes: dict[str, str | No
 )
 def test_sends_for_the_slow_path(serialize_type: int, changes: dict[str, str | None]) -> None:
     """The row after it is read all the same."""
-    tables = Tables(frame_of(serialize_type, changes) + frame_of(serialize_type))
+    tables = SendTables(frame_of(serialize_type, changes) + frame_of(serialize_type))
     rows, scratch = tables.send()
     assert [row["STATUS"] for row in rows] == [1, 0]
     check_send(tables, 1, rows[1], scratch)
@@ -147,33 +131,33 @@ def test_sends_for_the_slow_path(serialize_type: int, changes: dict[str, str | N
 
 @pytest.mark.parametrize(("code", "flag"), [(10, 0), (320, 0), (325, 0), (310, 1), (310, 3)])
 def test_other_commands_are_no_sends(code: int, flag: int) -> None:
-    rows, _ = Tables(frame_of(JSON, code=code, flag=flag)).send()
+    rows, _ = SendTables(frame_of(JSON, code=code, flag=flag)).send()
     assert rows[0]["STATUS"] == 1
 
 
 def test_invalid_utf8_in_a_binary_send_is_for_the_slow_path() -> None:
     data = frame_of(BINARY).replace(b"TagA", b"Tag\xff")
-    assert Tables(data).send()[0][0]["STATUS"] == 1
+    assert SendTables(data).send()[0][0]["STATUS"] == 1
 
 
 def test_send_stops_when_scratch_is_full() -> None:
     text = SEND["i"]
-    tables = Tables(frame_of(BINARY) * 5)
+    tables = SendTables(frame_of(BINARY) * 5)
     rows, scratch = tables.send(scratch=2 * len(text) + 1)
     assert len(rows) == 2
     assert scratch == (text * 2).encode() + b"\0"
-    assert Tables(frame_of(BINARY)).send(scratch=len(text) - 1)[0][0]["STATUS"] == 1
+    assert SendTables(frame_of(BINARY)).send(scratch=len(text) - 1)[0][0]["STATUS"] == 1
 
 
 def test_send_stops_when_the_table_is_full() -> None:
-    tables = Tables(frame_of(JSON) * 5)
+    tables = SendTables(frame_of(JSON) * 5)
     out = np.zeros((3, kernel.SEND_COLUMNS), np.int64)
     assert kernel.scan_send(tables.data, tables.rows, tables.heads, 1, 5, out, bytearray(1000)) == 3
     assert out[0][kernel.SEND_BODY_START] == tables.rows[1][frame_kernel.BODY_START]
 
 
 def test_rows_that_do_not_fit_the_data_are_refused() -> None:
-    tables = Tables(frame_of(JSON))
+    tables = SendTables(frame_of(JSON))
     out = np.zeros((1, kernel.SEND_COLUMNS), np.int64)
     with pytest.raises(ValueError, match="not within"):
         kernel.scan_send(tables.data[:-1], tables.rows, tables.heads, 0, 1, out, bytearray(100))
