@@ -1,287 +1,41 @@
-"""The source: queues of topics to Arrow record batches for Spark.
-
-Planning runs in the driver and fixes every range, ``[start, end)`` of one queue, before the first task; what arrives
-later is not read. Offsets of a queue are dense, so a range splits anywhere. A task costs Spark some 30 ms: there are as
-few as ``minPartitions`` and ``maxRecordsPerPartition`` allow, and none for an empty range.
-"""
+"""The source of batch queries: ranges fixed in the driver (``planning``), read by tasks (``range_task``)."""
 
 from __future__ import annotations
 
-import logging
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
-from functools import partial
-from itertools import pairwise
-from typing import Final, Literal
+from collections.abc import Iterator
 
-import pyarrow
 from pyarrow import RecordBatch
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rocketcore.client.arrow_ranges import Position, QueueRange, find_range
-from rocketcore.client.arrow_reader import RangeReader, ReadSettings, probe
-from rocketcore.client.attempts import Retries, newest_route, until_answered
-from rocketcore.client.instance import ClientInstance
-from rocketcore.codes import (
-    DLQ_TOPIC_PREFIX,
-    RETRY_TOPIC_PREFIX,
-    SYSTEM_TOPIC_PREFIX,
-    SYSTEM_TOPICS,
-    RequestCode,
-)
-from rocketcore.errors import BrokerError, ConfigError, GroupNotExist, OffsetOutOfRange, RocketError, RouteNotFound
-from rocketcore.message import MessageQueue
-from rocketcore.protocol.bodies.topic import TopicList
-from rocketcore.protocol.command import RemotingCommand
+from rocketcore.errors import RocketError
 from rocketcore.spark.connection import connect
-from rocketcore.spark.options import EARLIEST, LATEST, SourceOptions
-from rocketcore.transport.client import Remoting
+from rocketcore.spark.options import SourceOptions
+from rocketcore.spark.planning import plan_ranges, plan_tasks
+from rocketcore.spark.range_task import Projection, RangePartition, read_partition
 
-__all__ = ["RangePartition", "RocketMQReader", "clamp_range", "join_ranges", "split_ranges"]
-
-logger = logging.getLogger(__name__)
-
-_READ_THE_REST: Final = "failOnDataLoss=false reads what is there"
-
-_FEW_MESSAGES: Final = 1000
-"""A task of fewer costs more to start than to run."""
-
-_NOT_MATCHED = (SYSTEM_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
-
-
-class RangePartition(InputPartition):
-    """What one task reads, range after range."""
-
-    def __init__(self, ranges: tuple[QueueRange, ...]) -> None:
-        super().__init__(tuple((queue_range.queue, queue_range.start, queue_range.end) for queue_range in ranges))
-        self.ranges = ranges
+__all__ = ["RocketMQReader"]
 
 
 class RocketMQReader(DataSourceReader):
-    """Reads topics in a batch query; see ``SourceOptions``.
+    """Reads topics in a batch query; see ``SourceOptions``."""
 
-    columns  what Spark wants of each message, in this order
-    fields   the names that Spark has for them, and whether they may be null
-    """
-
-    def __init__(
-        self, options: SourceOptions, columns: tuple[str, ...], fields: tuple[tuple[str, bool], ...] | None = None
-    ) -> None:
+    def __init__(self, options: SourceOptions, projection: Projection) -> None:
         self._options = options
-        self._columns = columns
-        self._fields = fields or tuple((name, True) for name in columns)
+        self._projection = projection
 
     def partitions(self) -> list[InputPartition]:
         """Fix the ranges, within ``fetchTimeoutMs`` where brokers are away.
 
         raises  RouteNotFound, and OffsetOutOfRange for a range that is not all there
         """
-        options = self._options
-        connection = connect(options)
+        connection = connect(self._options)
         try:
-            ranges = connection.run(_plan(connection.instance, options, self._settings()))
+            ranges = connection.run(plan_ranges(connection.instance, self._options))
         except RocketError as error:
             raise error.with_traceback(None) from None  # Spark prints every frame; the last line is what counts
-        parts = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
-        if len(parts) > len(ranges) and sum(map(len, parts)) < _FEW_MESSAGES * len(parts):
-            logger.warning(
-                "%d tasks of some %d messages each: a task costs some 30 ms, give a smaller minPartitions",
-                len(parts),
-                sum(map(len, parts)) // len(parts),
-            )
-        # Spark reads an empty list as one partition of None, which read() takes as nothing to do.
-        return [RangePartition(group) for group in join_ranges(parts, options.max_partitions)]
+        # Spark reads an empty list as one partition of None, which is read as nothing.
+        return [RangePartition(group) for group in plan_tasks(ranges, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the messages of the ranges of a task."""
-        if isinstance(partition, RangePartition):
-            for queue_range in partition.ranges:
-                yield from self._read(queue_range)
-
-    def _read(self, queue_range: QueueRange) -> Iterator[RecordBatch]:
-        connection = connect(self._options)
-        reader = RangeReader(connection.instance, queue_range, self._settings())
-        try:
-            connection.run(reader.open())
-            # Decoded on this thread: the connections' thread pulls meanwhile.
-            while answers := connection.run(reader.next_answers()):
-                yield from map(self._named, reader.decode(answers))
-            yield from map(self._named, reader.decode(()))
-        except OffsetOutOfRange as error:
-            raise OffsetOutOfRange(f"{error}; {_READ_THE_REST}") from None
-        finally:
-            connection.run(reader.close())
-
-    def _settings(self) -> ReadSettings:
-        options = self._options
-        return ReadSettings(
-            columns=self._columns,
-            group=options.group_id,
-            tags=options.tag_expression,
-            sql=options.sql_expression,
-            fail_on_data_loss=options.fail_on_data_loss,
-            pull_bytes=options.pull_batch_bytes,
-            batch_bytes=options.arrow_batch_bytes,
-            timeout=options.request_timeout,
-            fetch_timeout=options.fetch_timeout,
-        )
-
-    def _named(self, batch: RecordBatch) -> RecordBatch:
-        """Return a record batch with exactly the Arrow schema that Spark compares it with."""
-        fields = [
-            field.with_name(name).with_nullable(nullable)
-            for field, (name, nullable) in zip(batch.schema, self._fields, strict=True)
-        ]
-        return pyarrow.RecordBatch.from_arrays(batch.columns, schema=pyarrow.schema(fields))
-
-
-def split_ranges(ranges: Iterable[QueueRange], min_partitions: int | None, max_records: int | None) -> list[QueueRange]:
-    """Cut ranges into tasks: the fewest of at most ``max_records`` messages, but at least ``min_partitions`` of them.
-
-    The longest range is cut first, in equal parts; an empty one is left out. Fewer messages than ``min_partitions``
-    make one task each.
-    """
-    filled = [queue_range for queue_range in ranges if len(queue_range)]
-    counts = [max(1, -(-len(queue_range) // max_records)) if max_records else 1 for queue_range in filled]
-    wanted = min(min_partitions or 1, sum(map(len, filled)))
-    while sum(counts) < wanted:
-        largest = max(range(len(filled)), key=lambda index: len(filled[index]) / counts[index])
-        counts[largest] += 1
-    parts = []
-    for queue_range, count in zip(filled, counts, strict=True):
-        edges = [queue_range.start + len(queue_range) * index // count for index in range(count + 1)]
-        parts += [replace(queue_range, start=start, end=end) for start, end in pairwise(edges) if start < end]
-    return parts
-
-
-def join_ranges(ranges: list[QueueRange], most: int | None) -> list[tuple[QueueRange, ...]]:
-    """Give each task one range, or put neighbours together until there are at most so many tasks of about one size."""
-    if most is None or len(ranges) <= most:
-        return [(queue_range,) for queue_range in ranges]
-    groups: list[list[QueueRange]] = [[] for _ in range(most)]
-    total, seen = sum(map(len, ranges)), 0
-    for queue_range in ranges:
-        # The middle of a range says which part of the whole it belongs to.
-        groups[(2 * seen + len(queue_range)) * most // (2 * total)].append(queue_range)
-        seen += len(queue_range)
-    return [tuple(group) for group in groups if group]
-
-
-def clamp_range(wanted: QueueRange, held: QueueRange, *, fail_on_data_loss: bool) -> QueueRange:
-    """Bring a range that was asked for within what the queue holds; raises OffsetOutOfRange if that is not allowed."""
-    problems = []
-    if wanted.start < held.start:
-        problems.append(f"starts at {wanted.start}, the queue at {held.start}")
-    if wanted.start > held.end:
-        problems.append(f"starts at {wanted.start}, the queue ends at {held.end}")
-    if wanted.end > held.end:
-        problems.append(f"ends at {wanted.end}, the queue at {held.end}")
-    if problems:
-        text = f"the range asked of {wanted.queue} {' and '.join(problems)}"
-        if fail_on_data_loss:
-            raise OffsetOutOfRange(f"{text}; {_READ_THE_REST}")
-        logger.warning("data loss: %s", text)
-    start = min(max(wanted.start, held.start), held.end)
-    return replace(wanted, start=start, end=max(start, min(wanted.end, held.end)))
-
-
-async def _plan(instance: ClientInstance, options: SourceOptions, settings: ReadSettings) -> list[QueueRange]:
-    # Who waits for a plan sees nothing else.
-    retries = Retries(options.fetch_timeout, instance.clock, level=logging.WARNING)
-    queues = await _queues(instance, options, retries)
-    for name, offsets in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
-        if not isinstance(offsets, str) and (strangers := sorted(set(offsets) - set(queues))):
-            raise ConfigError(f"{name} names {strangers[0]}, which this read does not include")
-    await _check_pulls(instance, queues, options, settings, retries)
-    ranges = []
-    for queue in queues:
-        start = _edge(queue, options.starting_offsets, options.starting_timestamp, "first")
-        end = _edge(queue, options.ending_offsets, options.ending_timestamp, "last")
-        wanted, held = await until_answered(
-            instance,
-            queue.topic,
-            retries,
-            options.request_timeout,
-            partial(find_range, instance, queue, start, end, group=options.group_id),
-        )
-        ranges.append(clamp_range(wanted, held, fail_on_data_loss=options.fail_on_data_loss))
-    return ranges
-
-
-async def _check_pulls(
-    instance: ClientInstance,
-    queues: list[MessageQueue],
-    options: SourceOptions,
-    settings: ReadSettings,
-    retries: Retries,
-) -> None:
-    """Pull once from each broker as the tasks will; raises ConfigError naming the option that it does not take."""
-    for queue in {queue.broker: queue for queue in queues}.values():
-        try:
-            await until_answered(
-                instance, queue.topic, retries, options.request_timeout, partial(probe, instance, queue, 0, settings)
-            )
-        except GroupNotExist as error:
-            raise ConfigError(f"option groupId is {options.group_id!r}, but {error}") from error
-        except BrokerError as error:
-            if settings.takes_all:
-                raise
-            name = "sqlExpression" if options.sql_expression is not None else "subExpression"
-            raise ConfigError(f"option {name}: {error}") from error
-
-
-def _edge(queue: MessageQueue, offsets: object, timestamp: int | None, default: Literal["first", "last"]) -> Position:
-    if timestamp is not None:
-        return datetime.fromtimestamp(timestamp / 1000, UTC)
-    if isinstance(offsets, str):
-        return "first" if offsets == "earliest" else "last"
-    assert isinstance(offsets, Mapping)
-    offset = offsets.get(queue)
-    if offset is None:
-        return default
-    if offset in (EARLIEST, LATEST):
-        return "first" if offset == EARLIEST else "last"
-    return int(offset)
-
-
-async def _queues(instance: ClientInstance, options: SourceOptions, retries: Retries) -> list[MessageQueue]:
-    """Return the queues to read, in order; those that were named must be there."""
-    if options.assignment:
-        there = set()
-        for topic in sorted({queue.topic for queue in options.assignment}):
-            there |= set(await _readable(instance, topic, options.request_timeout, retries))
-        if gone := sorted(set(options.assignment) - there):
-            raise RouteNotFound(f"{gone[0]} is not a queue that can be read")
-        return list(options.assignment)
-    topics = options.topics
-    if options.topic_pattern is not None:
-        topics = await _matching_topics(instance, options.topic_pattern, options.request_timeout)
-    queues: list[MessageQueue] = []
-    for topic in topics:
-        queues += await _readable(instance, topic, options.request_timeout, retries)
-    return queues
-
-
-async def _readable(instance: ClientInstance, topic: str, timeout: float, retries: Retries) -> tuple[MessageQueue, ...]:
-    """Return a topic's queues by its route of now."""
-    return (await newest_route(instance, topic, timeout, retries)).subscribe
-
-
-async def _matching_topics(instance: ClientInstance, pattern: str, timeout: float) -> tuple[str, ...]:
-    """Return the topics whose whole name matches, the system's own left out."""
-
-    async def question(remoting: Remoting, address: str, limit: float) -> list[str]:
-        request = RemotingCommand.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        response = await remoting.invoke(address, request, limit)
-        response.raise_for_code(address, "list of topics")
-        return list(TopicList.decode(response.body).topic_list)
-
-    names = await instance.ask_name_server(question, timeout)
-    expression = re.compile(pattern)
-    own = [name for name in names if name not in SYSTEM_TOPICS and not name.startswith(_NOT_MATCHED)]
-    found = tuple(sorted(name for name in own if expression.fullmatch(name)))
-    if not found:
-        raise RouteNotFound(f"no topic matches subscribePattern {pattern!r}")
-    return found
+        return read_partition(partition, self._options, self._projection)

@@ -33,11 +33,13 @@ class RocketMQDataSource(DataSource):
         return read_schema(options.include_properties, options.include_hosts)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from rocketcore.spark.range_task import Projection
         from rocketcore.spark.reader import RocketMQReader
         from rocketcore.spark.schema import check_read_schema
 
         options, columns = parse_options(SourceOptions, self.options), check_read_schema(schema)
-        return RocketMQReader(options, columns, tuple((field.name, field.nullable) for field in schema.fields))
+        fields = tuple((field.name, field.nullable) for field in schema.fields)
+        return RocketMQReader(options, Projection(columns, fields))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from rocketcore.spark.schema import check_write_schema

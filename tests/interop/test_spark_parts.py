@@ -10,6 +10,7 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
+from rocketcore.spark.range_task import Projection
 from rocketcore.spark.reader import RocketMQReader
 from rocketcore.spark.writer import RocketMQWriter, plan_queues
 from tests.fixtures.apache import require_java
@@ -32,7 +33,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def bodies(cluster: ApacheCluster, **options: str) -> list[int]:
     settings = parse_options(SourceOptions, {"nameServer": cluster.namesrv, **options})
-    reader = RocketMQReader(settings, ("body",))
+    reader = RocketMQReader(settings, Projection(("body",)))
     found = []
     for partition in reader.partitions():
         for batch in reader.read(partition):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rocketcore.client.arrow_ranges import QueueRange
 from rocketcore.errors import OffsetOutOfRange
 from rocketcore.message import MessageQueue
-from rocketcore.spark.reader import clamp_range, split_ranges
+from rocketcore.spark.planning import clamp_range, split_ranges
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

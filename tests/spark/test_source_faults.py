@@ -27,7 +27,8 @@ from rocketcore.message import MessageQueue
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.service import ManualClock
 from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
-from rocketcore.spark.reader import RangePartition, RocketMQReader
+from rocketcore.spark.range_task import Projection, RangePartition
+from rocketcore.spark.reader import RocketMQReader
 from rocketcore.spark.writer import RocketMQWriter
 from rocketcore.transport.blocking.client import run_sync
 from tests.spark.halting import at_log, halting_broker
@@ -37,7 +38,7 @@ MakeTopic = Callable[..., str]
 
 def reader(cluster: LocalCluster, topic: str, *columns: str, **options: str) -> RocketMQReader:
     settings = parse_options(SourceOptions, {"nameServer": cluster.namesrv, "topic": topic, **options})
-    return RocketMQReader(settings, columns or ("body",))
+    return RocketMQReader(settings, Projection(columns or ("body",)))
 
 
 def batches(source: RocketMQReader) -> Iterator[pa.RecordBatch]:
@@ -268,7 +269,7 @@ def test_a_schema_of_a_table(cluster: LocalCluster, make_topic: MakeTopic) -> No
     topic = make_topic(queues=1)
     fill(cluster, topic, ["a", "b"])
     settings = parse_options(SourceOptions, {"nameServer": cluster.namesrv, "topic": topic})
-    source = RocketMQReader(settings, ("body", "queueId"), (("Body", False), ("queueid", True)))
+    source = RocketMQReader(settings, Projection(("body", "queueId"), (("Body", False), ("queueid", True))))
     (batch,) = batches(source)
     assert batch.schema.equals(pa.schema([pa.field("Body", pa.binary(), nullable=False), ("queueid", pa.int32())]))
     assert batch.num_rows == 2

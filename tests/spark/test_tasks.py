@@ -12,7 +12,8 @@ import rocketcore as rmq
 from rocketcore import LocalCluster
 from rocketcore.spark.connection import connect
 from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
-from rocketcore.spark.reader import RangePartition, RocketMQReader
+from rocketcore.spark.range_task import Projection, RangePartition
+from rocketcore.spark.reader import RocketMQReader
 from rocketcore.spark.writer import RocketMQWriter, TaskSummary
 
 MakeTopic = Callable[..., str]
@@ -46,7 +47,7 @@ def writer(cluster: LocalCluster, topic: str, **options: str) -> RocketMQWriter:
 
 def reader(cluster: LocalCluster, topic: str, **options: str) -> RocketMQReader:
     settings = parse_options(SourceOptions, {"nameServer": cluster.namesrv, "topic": topic, **options})
-    return RocketMQReader(settings, ("body",))
+    return RocketMQReader(settings, Projection(("body",)))
 
 
 @pytest.mark.parametrize("batch_bytes", ["1m", "2k"])

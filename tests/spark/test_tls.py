@@ -16,6 +16,7 @@ from rocketcore.errors import ConfigError, TransportError
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
 from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
+from rocketcore.spark.range_task import Projection
 from rocketcore.spark.reader import RocketMQReader
 from rocketcore.spark.writer import RocketMQWriter, plan_queues
 from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls, server_tls
@@ -50,7 +51,7 @@ def test_rows_there_and_back(name_server: str) -> None:
     options = {"nameServer": name_server, "topic": "T", **TRUST, **OWN}
     written = parse_options(SinkOptions, {**options, "createTopic": "true"})
     RocketMQWriter(written, None, plan_queues(written)).write(iter([pa.record_batch({"body": ["a", "b", "c"]})]))
-    source = RocketMQReader(parse_options(SourceOptions, options), ("body",))
+    source = RocketMQReader(parse_options(SourceOptions, options), Projection(("body",)))
     found = [body for part in source.partitions() for batch in source.read(part) for body in batch["body"].to_pylist()]
     assert sorted(found) == [b"a", b"b", b"c"]
 
@@ -61,4 +62,4 @@ def test_who_may_not_connect_is_told_in_the_driver(name_server: str, tls: dict[s
     with pytest.raises((TransportError, ConfigError)):
         plan_queues(parse_options(SinkOptions, options))
     with pytest.raises(TransportError):
-        RocketMQReader(parse_options(SourceOptions, options), ("body",)).partitions()
+        RocketMQReader(parse_options(SourceOptions, options), Projection(("body",))).partitions()

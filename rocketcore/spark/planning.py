@@ -1,0 +1,212 @@
+"""Planning of a read, in the driver: which queues, from where to where, in which tasks.
+
+Every range, ``[start, end)`` of one queue, is fixed before the first task; what arrives later is not read. Offsets of a
+queue are dense, so a range splits anywhere. A task costs Spark some 30 ms: there are as few as ``minPartitions`` and
+``maxRecordsPerPartition`` allow, and none for an empty range.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import pairwise
+from typing import Final, Literal
+
+from rocketcore.client.arrow_ranges import Position, QueueRange, find_range
+from rocketcore.client.arrow_reader import ReadSettings, probe
+from rocketcore.client.attempts import Retries, newest_route, until_answered
+from rocketcore.client.instance import ClientInstance
+from rocketcore.codes import (
+    DLQ_TOPIC_PREFIX,
+    RETRY_TOPIC_PREFIX,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+    RequestCode,
+)
+from rocketcore.errors import BrokerError, ConfigError, GroupNotExist, OffsetOutOfRange, RouteNotFound
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.bodies.topic import TopicList
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.spark.option_texts import EARLIEST, LATEST
+from rocketcore.spark.options import SourceOptions
+from rocketcore.spark.range_task import READ_THE_REST, read_settings
+from rocketcore.transport.client import Remoting
+
+__all__ = ["clamp_range", "join_ranges", "plan_ranges", "plan_tasks", "split_ranges"]
+
+logger = logging.getLogger(__name__)
+
+_FEW_MESSAGES: Final = 1000
+"""A task of fewer costs more to start than to run."""
+
+_NOT_MATCHED = (SYSTEM_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
+
+
+def plan_tasks(ranges: list[QueueRange], options: SourceOptions) -> list[tuple[QueueRange, ...]]:
+    """Return what each task reads; logs a warning for many small ones."""
+    parts = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+    if len(parts) > len(ranges) and sum(map(len, parts)) < _FEW_MESSAGES * len(parts):
+        logger.warning(
+            "%d tasks of some %d messages each: a task costs some 30 ms, give a smaller minPartitions",
+            len(parts),
+            sum(map(len, parts)) // len(parts),
+        )
+    return join_ranges(parts, options.max_partitions)
+
+
+async def plan_ranges(instance: ClientInstance, options: SourceOptions) -> list[QueueRange]:
+    """Return the ranges that a batch query reads, within ``fetchTimeoutMs`` where brokers are away.
+
+    raises  RouteNotFound, ConfigError naming an option, and OffsetOutOfRange for a range that is not all there
+    """
+    # Who waits for a plan sees nothing else.
+    retries = Retries(options.fetch_timeout, instance.clock, level=logging.WARNING)
+    queues = await _queues(instance, options, retries)
+    for name, offsets in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
+        if not isinstance(offsets, str) and (strangers := sorted(set(offsets) - set(queues))):
+            raise ConfigError(f"{name} names {strangers[0]}, which this read does not include")
+    await _check_pulls(instance, queues, options, read_settings(options), retries)
+    ranges = []
+    for queue in queues:
+        start = _edge(queue, options.starting_offsets, options.starting_timestamp, "first")
+        end = _edge(queue, options.ending_offsets, options.ending_timestamp, "last")
+        wanted, held = await until_answered(
+            instance,
+            queue.topic,
+            retries,
+            options.request_timeout,
+            partial(find_range, instance, queue, start, end, group=options.group_id),
+        )
+        ranges.append(clamp_range(wanted, held, fail_on_data_loss=options.fail_on_data_loss))
+    return ranges
+
+
+def split_ranges(ranges: Iterable[QueueRange], min_partitions: int | None, max_records: int | None) -> list[QueueRange]:
+    """Cut ranges into tasks: the fewest of at most ``max_records`` messages, but at least ``min_partitions`` of them.
+
+    The longest range is cut first, in equal parts; an empty one is left out. Fewer messages than ``min_partitions``
+    make one task each.
+    """
+    filled = [queue_range for queue_range in ranges if len(queue_range)]
+    counts = [max(1, -(-len(queue_range) // max_records)) if max_records else 1 for queue_range in filled]
+    wanted = min(min_partitions or 1, sum(map(len, filled)))
+    while sum(counts) < wanted:
+        largest = max(range(len(filled)), key=lambda index: len(filled[index]) / counts[index])
+        counts[largest] += 1
+    parts = []
+    for queue_range, count in zip(filled, counts, strict=True):
+        edges = [queue_range.start + len(queue_range) * index // count for index in range(count + 1)]
+        parts += [replace(queue_range, start=start, end=end) for start, end in pairwise(edges) if start < end]
+    return parts
+
+
+def join_ranges(ranges: list[QueueRange], most: int | None) -> list[tuple[QueueRange, ...]]:
+    """Give each task one range, or put neighbours together until there are at most so many tasks of about one size."""
+    if most is None or len(ranges) <= most:
+        return [(queue_range,) for queue_range in ranges]
+    groups: list[list[QueueRange]] = [[] for _ in range(most)]
+    total, seen = sum(map(len, ranges)), 0
+    for queue_range in ranges:
+        # The middle of a range says which part of the whole it belongs to.
+        groups[(2 * seen + len(queue_range)) * most // (2 * total)].append(queue_range)
+        seen += len(queue_range)
+    return [tuple(group) for group in groups if group]
+
+
+def clamp_range(wanted: QueueRange, held: QueueRange, *, fail_on_data_loss: bool) -> QueueRange:
+    """Bring a range that was asked for within what the queue holds; raises OffsetOutOfRange if that is not allowed."""
+    problems = []
+    if wanted.start < held.start:
+        problems.append(f"starts at {wanted.start}, the queue at {held.start}")
+    if wanted.start > held.end:
+        problems.append(f"starts at {wanted.start}, the queue ends at {held.end}")
+    if wanted.end > held.end:
+        problems.append(f"ends at {wanted.end}, the queue at {held.end}")
+    if problems:
+        text = f"the range asked of {wanted.queue} {' and '.join(problems)}"
+        if fail_on_data_loss:
+            raise OffsetOutOfRange(f"{text}; {READ_THE_REST}")
+        logger.warning("data loss: %s", text)
+    start = min(max(wanted.start, held.start), held.end)
+    return replace(wanted, start=start, end=max(start, min(wanted.end, held.end)))
+
+
+async def _check_pulls(
+    instance: ClientInstance,
+    queues: list[MessageQueue],
+    options: SourceOptions,
+    settings: ReadSettings,
+    retries: Retries,
+) -> None:
+    """Pull once from each broker as the tasks will; raises ConfigError naming the option that it does not take."""
+    for queue in {queue.broker: queue for queue in queues}.values():
+        try:
+            await until_answered(
+                instance, queue.topic, retries, options.request_timeout, partial(probe, instance, queue, 0, settings)
+            )
+        except GroupNotExist as error:
+            raise ConfigError(f"option groupId is {options.group_id!r}, but {error}") from error
+        except BrokerError as error:
+            if settings.takes_all:
+                raise
+            name = "sqlExpression" if options.sql_expression is not None else "subExpression"
+            raise ConfigError(f"option {name}: {error}") from error
+
+
+def _edge(queue: MessageQueue, offsets: object, timestamp: int | None, default: Literal["first", "last"]) -> Position:
+    if timestamp is not None:
+        return datetime.fromtimestamp(timestamp / 1000, UTC)
+    if isinstance(offsets, str):
+        return "first" if offsets == "earliest" else "last"
+    assert isinstance(offsets, Mapping)
+    offset = offsets.get(queue)
+    if offset is None:
+        return default
+    if offset in (EARLIEST, LATEST):
+        return "first" if offset == EARLIEST else "last"
+    return int(offset)
+
+
+async def _queues(instance: ClientInstance, options: SourceOptions, retries: Retries) -> list[MessageQueue]:
+    """Return the queues to read, in order; those that were named must be there."""
+    if options.assignment:
+        there = set()
+        for topic in sorted({queue.topic for queue in options.assignment}):
+            there |= set(await _readable(instance, topic, options.request_timeout, retries))
+        if gone := sorted(set(options.assignment) - there):
+            raise RouteNotFound(f"{gone[0]} is not a queue that can be read")
+        return list(options.assignment)
+    topics = options.topics
+    if options.topic_pattern is not None:
+        topics = await _matching_topics(instance, options.topic_pattern, options.request_timeout)
+    queues: list[MessageQueue] = []
+    for topic in topics:
+        queues += await _readable(instance, topic, options.request_timeout, retries)
+    return queues
+
+
+async def _readable(instance: ClientInstance, topic: str, timeout: float, retries: Retries) -> tuple[MessageQueue, ...]:
+    """Return a topic's queues by its route of now."""
+    return (await newest_route(instance, topic, timeout, retries)).subscribe
+
+
+async def _matching_topics(instance: ClientInstance, pattern: str, timeout: float) -> tuple[str, ...]:
+    """Return the topics whose whole name matches, the system's own left out."""
+
+    async def question(remoting: Remoting, address: str, limit: float) -> list[str]:
+        request = RemotingCommand.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        response = await remoting.invoke(address, request, limit)
+        response.raise_for_code(address, "list of topics")
+        return list(TopicList.decode(response.body).topic_list)
+
+    names = await instance.ask_name_server(question, timeout)
+    expression = re.compile(pattern)
+    own = [name for name in names if name not in SYSTEM_TOPICS and not name.startswith(_NOT_MATCHED)]
+    found = tuple(sorted(name for name in own if expression.fullmatch(name)))
+    if not found:
+        raise RouteNotFound(f"no topic matches subscribePattern {pattern!r}")
+    return found
