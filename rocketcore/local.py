@@ -254,7 +254,7 @@ class _ThreadHost:
         from rocketcore.config_file import load_config
         from rocketcore.nameserver.config import NameServerConfig
         from rocketcore.nameserver.server import NameServer
-        from rocketcore.transport.tls.settings import ServerTls
+        from rocketcore.transport.tls.server_settings import ServerTls
 
         async def start() -> str:
             self._namesrv = server = NameServer(
@@ -271,7 +271,7 @@ class _ThreadHost:
         from rocketcore.broker.config import BrokerConfig
         from rocketcore.broker.store.config import StoreConfig
         from rocketcore.config_file import load_config
-        from rocketcore.transport.tls.settings import TLS_SETTINGS, ServerTls, client_tls
+        from rocketcore.transport.tls.server_settings import TLS_SETTINGS, ServerTls, client_tls
 
         if index in self._brokers:
             raise ConfigError(f"{_broker_name(index)} is running")

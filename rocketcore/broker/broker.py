@@ -43,7 +43,8 @@ from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.server.server import RemotingServer
-from rocketcore.transport.tls.settings import ServerTls, TlsOption
+from rocketcore.transport.tls.server_settings import ServerTls
+from rocketcore.transport.tls.settings import TlsOption
 
 logger = logging.getLogger(__name__)
 

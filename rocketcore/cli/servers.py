@@ -30,7 +30,8 @@ from rocketcore.config_file import (
 from rocketcore.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rocketcore.transport.tls.settings import ServerTls, TlsOption
+    from rocketcore.transport.tls.server_settings import ServerTls
+    from rocketcore.transport.tls.settings import TlsOption
 
 __all__ = [
     "Sources",
@@ -147,7 +148,7 @@ def _load(
     server: Literal["broker", "name server"], path: Path | None, options: dict[str, str], classes: Sequence[type[Any]]
 ) -> tuple[Sources, list[Any], ServerTls, TlsOption]:
     """Return where the settings of a server come from, its configurations, its TLS, and that of its connections."""
-    from rocketcore.transport.tls.settings import TLS_SETTINGS, ServerTls, client_tls, tls_properties
+    from rocketcore.transport.tls.server_settings import TLS_SETTINGS, ServerTls, client_tls, tls_properties
 
     log_to_stderr()
     refuse_tls()

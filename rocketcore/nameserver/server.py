@@ -16,7 +16,8 @@ from rocketcore.nameserver.route_info import RouteInfoManager
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.server.server import RemotingServer
-from rocketcore.transport.tls.settings import ServerTls, TlsOption
+from rocketcore.transport.tls.server_settings import ServerTls
+from rocketcore.transport.tls.settings import TlsOption
 
 __all__ = ["NameServer"]
 

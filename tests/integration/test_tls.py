@@ -31,8 +31,9 @@ from rocketcore.transport.client import RemotingClient, split_address
 from rocketcore.transport.limits import ChannelLimits
 from rocketcore.transport.server.admission import ConnectionSettings
 from rocketcore.transport.server.server import RemotingServer
+from rocketcore.transport.tls.server_settings import ServerTls
 from rocketcore.transport.tls.session import TlsSession
-from rocketcore.transport.tls.settings import ServerTls, TlsConfig
+from rocketcore.transport.tls.settings import TlsConfig
 from rocketcore.transport.tls.socket import TlsSocket
 from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls, server_tls
 from tests.integration.remoting_server import (

@@ -22,7 +22,7 @@ from rocketcore.transport.routes import Route
 from rocketcore.transport.server.admission import Admission, ConnectionSettings
 from rocketcore.transport.server.listener import LoopListener, ReactorListener, make_answers, open_listener
 from rocketcore.transport.server.opening import Opening
-from rocketcore.transport.tls.settings import ServerCertificate, ServerTls
+from rocketcore.transport.tls.server_settings import ServerCertificate, ServerTls
 
 if TYPE_CHECKING:
     from rocketcore._fast.answers import ReadyAnswers

@@ -16,17 +16,16 @@ import pytest
 from rocketcore.config_file import environment_properties, load_config, print_config, property_name
 from rocketcore.errors import ConfigError
 from rocketcore.service import ManualClock
-from rocketcore.transport.tls import settings as tls
-from rocketcore.transport.tls.session import TlsSession, failure_text
-from rocketcore.transport.tls.settings import (
+from rocketcore.transport.tls import server_settings as tls
+from rocketcore.transport.tls.server_settings import (
     TLS_SETTINGS,
-    ClientTls,
     ServerCertificate,
     ServerTls,
-    TlsConfig,
     client_tls,
     tls_properties,
 )
+from rocketcore.transport.tls.session import TlsSession, failure_text
+from rocketcore.transport.tls.settings import ClientTls, TlsConfig
 from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, server_tls
 from tests.fixtures.tls import client_tls as trusting
 
