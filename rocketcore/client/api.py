@@ -20,6 +20,7 @@ from rocketcore.errors import DecodeError
 from rocketcore.message import MessageQueue, SendStatus
 from rocketcore.protocol.bodies.route import ClusterInfo, TopicRouteData
 from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers.admin import GetTopicStatsInfoRequestHeader
 from rocketcore.protocol.headers.consumer import (
     GetConsumerListByGroupRequestHeader,
     GetEarliestMsgStoretimeRequestHeader,
@@ -48,6 +49,7 @@ from rocketcore.transport.client import Remoting
 
 if TYPE_CHECKING:
     from rocketcore.protocol.bodies.heartbeat import HeartbeatData, SubscriptionData
+    from rocketcore.protocol.bodies.stats import TopicOffset
 
 __all__ = [
     "SEND_STATUSES",
@@ -68,6 +70,7 @@ __all__ = [
     "send_message",
     "send_message_back",
     "topic_route",
+    "topic_stats",
     "unlock_queues",
     "unregister_client",
     "update_consumer_offset",
@@ -253,6 +256,15 @@ async def min_offset(remoting: Remoting, address: str, queue: MessageQueue, time
     request = RemotingCommand.request(RequestCode.GET_MIN_OFFSET, header)
     response = await _ask(remoting, address, request, timeout, f"min offset of {queue}")
     return response.header(GetMinOffsetResponseHeader).offset
+
+
+async def topic_stats(remoting: Remoting, address: str, topic: str, timeout: float) -> dict[MessageQueue, TopicOffset]:
+    """Return the bounds of a broker's queues of a topic; one of 4.9 leaves out those that are only read."""
+    from rocketcore.protocol.bodies.stats import TopicStatsTable
+
+    request = RemotingCommand.request(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader(topic=topic))
+    response = await _ask(remoting, address, request, timeout, f"offsets of topic {topic!r}")
+    return TopicStatsTable.decode(response.body).offset_table
 
 
 async def search_offset(remoting: Remoting, address: str, queue: MessageQueue, timestamp: int, timeout: float) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -20,7 +20,7 @@ from rocketcore.filter import SUBSCRIBE_ALL, TAG
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 
-__all__ = ["Position", "QueueRange", "find_range", "first_offset", "offsets_of"]
+__all__ = ["Position", "QueueRange", "find_offset", "find_range", "first_offset", "offsets_of", "topic_ranges"]
 
 Position = Literal["first", "last"] | datetime | int
 
@@ -48,34 +48,70 @@ async def find_range(
 ) -> tuple[QueueRange, QueueRange]:
     """Return the asked range of a queue, and the range of all that the queue holds now.
 
-    start, end  ``first``, ``last`` (after the last message), an offset, or a store time: the first message that was
-                stored then or later
+    start, end  as ``find_offset`` takes them
     timeout     seconds for one request
     group       named to the broker where messages are looked at to compare their times
     """
     address, _ = instance.routes.subscribe_address(queue.broker)
+    held = await _whole(instance, address, queue, timeout)
+    first = await find_offset(instance, held, start, timeout, group=group)
+    last = await find_offset(instance, held, end, timeout, group=group)
+    return QueueRange(queue, first, last), held
+
+
+async def topic_ranges(
+    instance: ClientInstance, topic: str, broker: str, queues: Iterable[MessageQueue], timeout: float
+) -> dict[MessageQueue, QueueRange]:
+    """Return the ranges of all that a broker's queues of a topic hold now, by one request where the broker says all.
+
+    queues   those that are wanted; others may be in the answer
+    timeout  seconds for one request
+    """
+    address, _ = instance.routes.subscribe_address(broker)
+    table = await api.topic_stats(instance.remoting, address, topic, timeout)
+    found = {}
+    for key, offsets in table.items():
+        queue = MessageQueue(topic, broker, key.queue_id)
+        found[queue] = QueueRange(queue, offsets.min_offset, offsets.max_offset)
+    for queue in queues:
+        if queue not in found:
+            found[queue] = await _whole(instance, address, queue, timeout)
+    return found
+
+
+async def _whole(instance: ClientInstance, address: str, queue: MessageQueue, timeout: float) -> QueueRange:
     low = await api.min_offset(instance.remoting, address, queue, timeout)
-    high = await api.max_offset(instance.remoting, address, queue, timeout)
-    edges = []
-    for position in (start, end):
-        if isinstance(position, datetime):
-            if position.tzinfo is None:
-                raise ConfigError("a time needs a time zone, for example datetime(…, tzinfo=UTC)")
-            millis = round(position.timestamp() * 1000)
-            hint = await api.search_offset(instance.remoting, address, queue, millis, timeout)
+    return QueueRange(queue, low, await api.max_offset(instance.remoting, address, queue, timeout))
 
-            async def older(offset: int, millis: int = millis) -> bool:
-                stored = await _store_time(instance, address, queue, offset, group, timeout)
-                return stored is None or stored < millis
 
-            edges.append(await first_offset(older, low, high, hint))
-        elif position == "first":
-            edges.append(low)
-        elif position == "last":
-            edges.append(high)
-        else:
-            edges.append(position)
-    return QueueRange(queue, edges[0], edges[1]), QueueRange(queue, low, high)
+async def find_offset(
+    instance: ClientInstance, held: QueueRange, position: Position, timeout: float, *, group: str = "ARROW_READER"
+) -> int:
+    """Return the offset that a position in a queue means.
+
+    held      all that the queue holds
+    position  ``first``, ``last`` (after the last message), an offset, or a store time: the first message that was
+              stored then or later
+    timeout   seconds for one request
+    group     named to the broker where messages are looked at to compare their times
+    """
+    if position == "first":
+        return held.start
+    if position == "last":
+        return held.end
+    if not isinstance(position, datetime):
+        return position
+    if position.tzinfo is None:
+        raise ConfigError("a time needs a time zone, for example datetime(…, tzinfo=UTC)")
+    queue, millis = held.queue, round(position.timestamp() * 1000)
+    address, _ = instance.routes.subscribe_address(queue.broker)
+    hint = await api.search_offset(instance.remoting, address, queue, millis, timeout)
+
+    async def older(offset: int) -> bool:
+        stored = await _store_time(instance, address, queue, offset, group, timeout)
+        return stored is None or stored < millis
+
+    return await first_offset(older, held.start, held.end, hint)
 
 
 async def first_offset(older: Callable[[int], Awaitable[bool]], low: int, high: int, hint: int) -> int:

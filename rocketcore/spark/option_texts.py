@@ -25,6 +25,7 @@ __all__ = [
     "read_assignment",
     "read_boolean",
     "read_count",
+    "read_duration",
     "read_group",
     "read_millis",
     "read_name_servers",
@@ -51,6 +52,8 @@ LAST_MILLIS: Final = 253_402_300_799_999
 """The end of the year 9999, the last that Python's times have."""
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
+_DURATION = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
+_SECONDS = {"us": 1e-6, "": 1e-3, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -76,6 +79,15 @@ def read_size(text: str) -> int:
 
 def read_millis(text: str) -> float:
     return read_count(text) / 1000
+
+
+def read_duration(text: str) -> float:
+    """Return the seconds that a time in Spark's spelling has; a number alone is milliseconds."""
+    match = _DURATION.fullmatch(text.strip())
+    unit = _SECONDS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise ValueError("a time, for example 15m, 30s or 500ms")
+    return int(match[1]) * unit
 
 
 def read_timestamp(text: str) -> int:

@@ -1,13 +1,14 @@
 """The options of the Spark source and sink, declared once: name, aliases, how the text is read, what it means.
 
 Spark hands option keys over in lower case, so names are compared without regard to case. An option that this direction
-does not know is refused: a misspelt ``startingOffsets`` would otherwise read the wrong range without a word.
+does not know is refused: a misspelt ``startingOffsets`` would otherwise read the wrong range without a word. So is one
+that belongs to the other of batch and stream.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
@@ -19,7 +20,17 @@ from rocketcore.errors import ConfigError
 from rocketcore.message import MessageQueue
 from rocketcore.spark import option_texts as texts
 
-__all__ = ["ConnectionOptions", "SinkOptions", "SourceOptions", "option_names", "parse_options"]
+__all__ = [
+    "SPARK_OPTIONS",
+    "ConnectionOptions",
+    "ReadOptions",
+    "SinkOptions",
+    "SourceOptions",
+    "StreamSourceOptions",
+    "option_names",
+    "parse_options",
+    "read_options_class",
+]
 
 OptionsT = TypeVar("OptionsT", bound="ConnectionOptions")
 
@@ -81,8 +92,8 @@ class ConnectionOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions(ConnectionOptions):
-    """What is read, from where to where, and in parts of which size."""
+class ReadOptions(ConnectionOptions):
+    """What is read, from where on, and in parts of which size: what batch queries and streams share."""
 
     topics: tuple[str, ...] = option(
         "topic", texts.read_topics, "topics, joined by commas", default=(), aliases=("subscribe",)
@@ -94,13 +105,9 @@ class SourceOptions(ConnectionOptions):
     starting_offsets: str | Mapping[MessageQueue, int] = option(
         "startingOffsets", texts.read_offsets, "where to start", default="earliest"
     )
-    ending_offsets: str | Mapping[MessageQueue, int] = option(
-        "endingOffsets", texts.read_offsets, "where to stop", default="latest"
-    )
     starting_timestamp: int | None = option(
         "startingTimestamp", texts.read_timestamp, "first store time, ms or ISO 8601"
     )
-    ending_timestamp: int | None = option("endingTimestamp", texts.read_timestamp, "store time to stop before")
     fail_on_data_loss: bool = option(
         "failOnDataLoss", texts.read_boolean, "refuse a range that is not all there", default=True
     )
@@ -119,7 +126,9 @@ class SourceOptions(ConnectionOptions):
     include_hosts: bool = option(
         "includeHosts", texts.read_boolean, "adds hosts, flags and log positions", default=False
     )
-    group_id: str = option("groupId", texts.read_group, "consumer group named to the broker", default="SPARK_SOURCE")
+    group_id: str | None = option(
+        "groupId", texts.read_group, "consumer group named to the broker; a stream reports its offsets under it"
+    )
     pull_batch_bytes: int = option("pullBatchBytes", texts.read_size, "bytes asked for in one pull", default=1 << 20)
     arrow_batch_bytes: int = option("arrowBatchBytes", texts.read_size, "bytes in one record batch", default=1 << 20)
     fetch_timeout: float = option(
@@ -133,6 +142,30 @@ class SourceOptions(ConnectionOptions):
             raise ConfigError("give exactly one of the options topic, subscribePattern and assign")
         if self.starting_timestamp is not None and self.starting_offsets != "earliest":
             raise ConfigError("give startingOffsets or startingTimestamp, not both")
+        if self.pull_batch_bytes > _MOST_PULL_BYTES:
+            raise ConfigError(f"pullBatchBytes is at most {_MOST_PULL_BYTES}, got {self.pull_batch_bytes}")
+        if (self.min_partitions or 1) > (self.max_partitions or self.min_partitions or 1):
+            raise ConfigError("minPartitions is more than maxPartitions")
+        if self.sql_expression is not None and self.tag_expression != "*":
+            raise ConfigError("give subExpression or sqlExpression, not both")
+
+    @property
+    def group(self) -> str:
+        """The consumer group that pulls name."""
+        return self.group_id or "SPARK_SOURCE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions(ReadOptions):
+    """What a batch query reads: from where to where."""
+
+    ending_offsets: str | Mapping[MessageQueue, int] = option(
+        "endingOffsets", texts.read_offsets, "where to stop", default="latest"
+    )
+    ending_timestamp: int | None = option("endingTimestamp", texts.read_timestamp, "store time to stop before")
+
+    def __post_init__(self) -> None:
+        ReadOptions.__post_init__(self)
         if self.ending_timestamp is not None and self.ending_offsets != "latest":
             raise ConfigError("give endingOffsets or endingTimestamp, not both")
         if (self.starting_timestamp or 0) > (self.ending_timestamp or texts.LAST_MILLIS):
@@ -141,16 +174,33 @@ class SourceOptions(ConnectionOptions):
             for queue, start in self.starting_offsets.items():
                 if start > (end := self.ending_offsets.get(queue, texts.LATEST)) >= 0:
                     raise ConfigError(f"startingOffsets lies behind endingOffsets for {queue}: {start} and {end}")
-        if self.pull_batch_bytes > _MOST_PULL_BYTES:
-            raise ConfigError(f"pullBatchBytes is at most {_MOST_PULL_BYTES}, got {self.pull_batch_bytes}")
         if self.starting_offsets == "latest":
             raise ConfigError("startingOffsets=latest reads nothing in a batch query")
         if self.ending_offsets == "earliest":
             raise ConfigError("endingOffsets=earliest reads nothing in a batch query")
-        if (self.min_partitions or 1) > (self.max_partitions or self.min_partitions or 1):
-            raise ConfigError("minPartitions is more than maxPartitions")
-        if self.sql_expression is not None and self.tag_expression != "*":
-            raise ConfigError("give subExpression or sqlExpression, not both")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSourceOptions(ReadOptions):
+    """What a stream reads, and how much of it at a time."""
+
+    max_offsets_per_trigger: int | None = option(
+        "maxOffsetsPerTrigger", texts.read_count, "messages in one batch at most, of all queues together"
+    )
+    min_offsets_per_trigger: int | None = option(
+        "minOffsetsPerTrigger", texts.read_count, "a batch waits until there are so many messages"
+    )
+    max_trigger_delay: float | None = option(
+        "maxTriggerDelay", texts.read_duration, "how long it waits for them at most; without it 15m"
+    )
+
+    def __post_init__(self) -> None:
+        ReadOptions.__post_init__(self)
+        least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            raise ConfigError(f"minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, {most}")
+        if least is None and self.max_trigger_delay is not None:
+            raise ConfigError("maxTriggerDelay needs minOffsetsPerTrigger")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +251,8 @@ class SinkOptions(ConnectionOptions):
             raise ConfigError(f"options tags and properties: {error}") from None
 
 
-_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger")
+SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "queryname"})
+"""What Spark itself hands to the sink of a streaming query, among the options, in lower case."""
 
 
 def option_names(cls: type[ConnectionOptions]) -> dict[str, str]:
@@ -211,9 +262,25 @@ def option_names(cls: type[ConnectionOptions]) -> dict[str, str]:
     }
 
 
-def parse_options(cls: type[OptionsT], options: Mapping[str, str]) -> OptionsT:
+def _labels(cls: type[ConnectionOptions]) -> dict[str, str]:
+    """Return the same names in lower case → as they are written."""
+    return {name.lower(): name for item in fields(cls) for name in (item.metadata["option"], *item.metadata["aliases"])}
+
+
+def read_options_class(options: Mapping[str, str]) -> type[ReadOptions]:
+    """Return what the options of a read are, by those that only a batch query has, or only a stream."""
+    given = {name.lower() for name in options}
+    shared = option_names(ReadOptions).keys()
+    kinds = (StreamSourceOptions, SourceOptions)
+    return next((kind for kind in kinds if given & (option_names(kind).keys() - shared)), ReadOptions)
+
+
+def parse_options(
+    cls: type[OptionsT], options: Mapping[str, str], *, ignored: Collection[str] = frozenset()
+) -> OptionsT:
     """Read Spark's options into ``cls``.
 
+    ignored  names in lower case that are passed over
     raises  ConfigError for an unknown or repeated option and for a value that does not parse; the text names the option
     """
     known = option_names(cls)
@@ -221,6 +288,8 @@ def parse_options(cls: type[OptionsT], options: Mapping[str, str]) -> OptionsT:
     given: dict[str, str] = {}
     values: dict[str, Any] = {}
     for name, text in options.items():
+        if name.lower() in ignored:
+            continue
         attribute = known.get(name.lower())
         if attribute is None:
             raise ConfigError(_unknown(cls, name))
@@ -240,18 +309,21 @@ def parse_options(cls: type[OptionsT], options: Mapping[str, str]) -> OptionsT:
     return cls(**values)
 
 
+_DIRECTIONS: Final[tuple[tuple[type[ConnectionOptions], str], ...]] = (
+    (ReadOptions, "reading"),
+    (SourceOptions, "batch reads"),
+    (StreamSourceOptions, "streaming reads"),
+    (SinkOptions, "writing"),
+)
+
+
 def _unknown(cls: type[ConnectionOptions], name: str) -> str:
     if name.lower() == "path":
         return "a topic is no path: use the option topic, not load(…) or save(…) with an argument"
-    for stream_only in _STREAM_ONLY:
-        if name.lower() == stream_only.lower():
-            return f"option {stream_only} belongs to streaming reads, which rocketcore does not have yet"
-    for other, direction in ((SourceOptions, "reading"), (SinkOptions, "writing")):
-        if other is not cls and name.lower() in option_names(other):
-            return f"option {name} belongs to {direction}"
-    labels = {
-        label.lower(): label for item in fields(cls) for label in (item.metadata["option"], *item.metadata["aliases"])
-    }
+    for other, direction in _DIRECTIONS:
+        if not issubclass(cls, other) and (label := _labels(other).get(name.lower())):
+            return f"option {label} belongs to {direction}"
+    labels = _labels(cls)
     if close := difflib.get_close_matches(name.lower(), labels, n=1):
         return f"unknown option {name}; did you mean {labels[close[0]]}?"
     return f"unknown option {name}; there are {', '.join(sorted(labels.values(), key=str.lower))}"

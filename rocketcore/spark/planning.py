@@ -7,17 +7,18 @@ queue are dense, so a range splits anywhere. A task costs Spark some 30 ms: ther
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
-from rocketcore.client.arrow_ranges import Position, QueueRange, find_range
-from rocketcore.client.arrow_reader import ReadSettings, probe
+from rocketcore.client.arrow_ranges import Position, QueueRange, find_offset, topic_ranges
+from rocketcore.client.arrow_reader import probe
 from rocketcore.client.attempts import Retries, newest_route, until_answered
 from rocketcore.client.instance import ClientInstance
 from rocketcore.codes import (
@@ -32,21 +33,37 @@ from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies.topic import TopicList
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.spark.option_texts import EARLIEST, LATEST
-from rocketcore.spark.options import SourceOptions
+from rocketcore.spark.options import ReadOptions, SourceOptions
 from rocketcore.spark.range_task import READ_THE_REST, read_settings
 from rocketcore.transport.client import Remoting
 
-__all__ = ["clamp_range", "join_ranges", "plan_ranges", "plan_tasks", "split_ranges"]
+__all__ = [
+    "check_pulls",
+    "clamp_range",
+    "find_held",
+    "find_starts",
+    "join_ranges",
+    "matching_topics",
+    "plan_ranges",
+    "plan_tasks",
+    "split_ranges",
+]
 
 logger = logging.getLogger(__name__)
 
 _FEW_MESSAGES: Final = 1000
 """A task of fewer costs more to start than to run."""
 
+_AT_ONCE: Final = 32
+"""Questions under way: a topic may have a thousand queues, and each is looked at for a time."""
+
+K = TypeVar("K")
+T = TypeVar("T")
+
 _NOT_MATCHED = (SYSTEM_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
 
 
-def plan_tasks(ranges: list[QueueRange], options: SourceOptions) -> list[tuple[QueueRange, ...]]:
+def plan_tasks(ranges: list[QueueRange], options: ReadOptions) -> list[tuple[QueueRange, ...]]:
     """Return what each task reads; logs a warning for many small ones."""
     parts = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
     if len(parts) > len(ranges) and sum(map(len, parts)) < _FEW_MESSAGES * len(parts):
@@ -65,24 +82,78 @@ async def plan_ranges(instance: ClientInstance, options: SourceOptions) -> list[
     """
     # Who waits for a plan sees nothing else.
     retries = Retries(options.fetch_timeout, instance.clock, level=logging.WARNING)
+    held = await find_held(instance, options, retries)
+    _check_named("endingOffsets", options.ending_offsets, held)
+    starts = await find_starts(instance, held, options, retries)
+    ends = await _find_edges(instance, held, options, retries, options.ending_offsets, options.ending_timestamp, "last")
+    return [
+        clamp_range(QueueRange(queue, starts[queue], ends[queue]), held[queue], options.fail_on_data_loss)
+        for queue in held
+    ]
+
+
+async def find_held(instance: ClientInstance, options: ReadOptions, retries: Retries) -> dict[MessageQueue, QueueRange]:
+    """Return what each queue that the options mean holds now, in order; every broker is asked for it, and for a pull.
+
+    raises  RouteNotFound, ConfigError naming an option
+    """
     queues = await _queues(instance, options, retries)
-    for name, offsets in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
-        if not isinstance(offsets, str) and (strangers := sorted(set(offsets) - set(queues))):
-            raise ConfigError(f"{name} names {strangers[0]}, which this read does not include")
-    await _check_pulls(instance, queues, options, read_settings(options), retries)
-    ranges = []
+    _check_named("startingOffsets", options.starting_offsets, queues)
+    await check_pulls(instance, queues, options, retries)
+    places: dict[tuple[str, str], list[MessageQueue]] = {}
     for queue in queues:
-        start = _edge(queue, options.starting_offsets, options.starting_timestamp, "first")
-        end = _edge(queue, options.ending_offsets, options.ending_timestamp, "last")
-        wanted, held = await until_answered(
-            instance,
-            queue.topic,
-            retries,
-            options.request_timeout,
-            partial(find_range, instance, queue, start, end, group=options.group_id),
-        )
-        ranges.append(clamp_range(wanted, held, fail_on_data_loss=options.fail_on_data_loss))
-    return ranges
+        places.setdefault((queue.topic, queue.broker), []).append(queue)
+
+    async def ask(place: tuple[str, str]) -> dict[MessageQueue, QueueRange]:
+        question = partial(topic_ranges, instance, *place, places[place])
+        return await until_answered(instance, place[0], retries, options.request_timeout, question)
+
+    found: dict[MessageQueue, QueueRange] = {}
+    for ranges in await _side_by_side(ask, places):
+        found |= ranges
+    return {queue: found[queue] for queue in queues}
+
+
+async def find_starts(
+    instance: ClientInstance, held: Mapping[MessageQueue, QueueRange], options: ReadOptions, retries: Retries
+) -> dict[MessageQueue, int]:
+    """Return the offsets that ``startingOffsets`` or ``startingTimestamp`` mean."""
+    offsets, timestamp = options.starting_offsets, options.starting_timestamp
+    return await _find_edges(instance, held, options, retries, offsets, timestamp, "first")
+
+
+async def _find_edges(
+    instance: ClientInstance,
+    held: Mapping[MessageQueue, QueueRange],
+    options: ReadOptions,
+    retries: Retries,
+    offsets: str | Mapping[MessageQueue, int],
+    timestamp: int | None,
+    default: Literal["first", "last"],
+) -> dict[MessageQueue, int]:
+    async def find(queue: MessageQueue) -> int:
+        position = _edge(queue, offsets, timestamp, default)
+        question = partial(find_offset, instance, held[queue], position, group=options.group)
+        return await until_answered(instance, queue.topic, retries, options.request_timeout, question)
+
+    return dict(zip(held, await _side_by_side(find, held), strict=True))
+
+
+async def _side_by_side(ask: Callable[[K], Awaitable[T]], items: Iterable[K]) -> list[T]:
+    """Ask for each of the items, some at the same time; the first failure ends the others."""
+    places = asyncio.Semaphore(_AT_ONCE)
+
+    async def in_turn(item: K) -> T:
+        async with places:
+            return await ask(item)
+
+    tasks = [asyncio.ensure_future(in_turn(item)) for item in items]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def split_ranges(ranges: Iterable[QueueRange], min_partitions: int | None, max_records: int | None) -> list[QueueRange]:
@@ -117,7 +188,7 @@ def join_ranges(ranges: list[QueueRange], most: int | None) -> list[tuple[QueueR
     return [tuple(group) for group in groups if group]
 
 
-def clamp_range(wanted: QueueRange, held: QueueRange, *, fail_on_data_loss: bool) -> QueueRange:
+def clamp_range(wanted: QueueRange, held: QueueRange, fail_on_data_loss: bool) -> QueueRange:
     """Bring a range that was asked for within what the queue holds; raises OffsetOutOfRange if that is not allowed."""
     problems = []
     if wanted.start < held.start:
@@ -135,26 +206,30 @@ def clamp_range(wanted: QueueRange, held: QueueRange, *, fail_on_data_loss: bool
     return replace(wanted, start=start, end=max(start, min(wanted.end, held.end)))
 
 
-async def _check_pulls(
-    instance: ClientInstance,
-    queues: list[MessageQueue],
-    options: SourceOptions,
-    settings: ReadSettings,
-    retries: Retries,
+def _check_named(option: str, offsets: str | Mapping[MessageQueue, int], queues: Collection[MessageQueue]) -> None:
+    if not isinstance(offsets, str) and (strangers := sorted(set(offsets) - set(queues))):
+        raise ConfigError(f"{option} names {strangers[0]}, which this read does not include")
+
+
+async def check_pulls(
+    instance: ClientInstance, queues: Iterable[MessageQueue], options: ReadOptions, retries: Retries
 ) -> None:
     """Pull once from each broker as the tasks will; raises ConfigError naming the option that it does not take."""
-    for queue in {queue.broker: queue for queue in queues}.values():
+    settings = read_settings(options)
+
+    async def ask(queue: MessageQueue) -> None:
+        question = partial(probe, instance, queue, 0, settings)
         try:
-            await until_answered(
-                instance, queue.topic, retries, options.request_timeout, partial(probe, instance, queue, 0, settings)
-            )
+            await until_answered(instance, queue.topic, retries, options.request_timeout, question)
         except GroupNotExist as error:
-            raise ConfigError(f"option groupId is {options.group_id!r}, but {error}") from error
+            raise ConfigError(f"option groupId is {options.group!r}, but {error}") from error
         except BrokerError as error:
             if settings.takes_all:
                 raise
             name = "sqlExpression" if options.sql_expression is not None else "subExpression"
             raise ConfigError(f"option {name}: {error}") from error
+
+    await _side_by_side(ask, {queue.broker: queue for queue in queues}.values())
 
 
 def _edge(queue: MessageQueue, offsets: object, timestamp: int | None, default: Literal["first", "last"]) -> Position:
@@ -171,7 +246,7 @@ def _edge(queue: MessageQueue, offsets: object, timestamp: int | None, default: 
     return int(offset)
 
 
-async def _queues(instance: ClientInstance, options: SourceOptions, retries: Retries) -> list[MessageQueue]:
+async def _queues(instance: ClientInstance, options: ReadOptions, retries: Retries) -> list[MessageQueue]:
     """Return the queues to read, in order; those that were named must be there."""
     if options.assignment:
         there = set()
@@ -182,7 +257,9 @@ async def _queues(instance: ClientInstance, options: SourceOptions, retries: Ret
         return list(options.assignment)
     topics = options.topics
     if options.topic_pattern is not None:
-        topics = await _matching_topics(instance, options.topic_pattern, options.request_timeout)
+        topics = await matching_topics(instance, options.topic_pattern, options.request_timeout)
+        if not topics:
+            raise RouteNotFound(f"no topic matches subscribePattern {options.topic_pattern!r}")
     queues: list[MessageQueue] = []
     for topic in topics:
         queues += await _readable(instance, topic, options.request_timeout, retries)
@@ -194,7 +271,7 @@ async def _readable(instance: ClientInstance, topic: str, timeout: float, retrie
     return (await newest_route(instance, topic, timeout, retries)).subscribe
 
 
-async def _matching_topics(instance: ClientInstance, pattern: str, timeout: float) -> tuple[str, ...]:
+async def matching_topics(instance: ClientInstance, pattern: str, timeout: float) -> tuple[str, ...]:
     """Return the topics whose whole name matches, the system's own left out."""
 
     async def question(remoting: Remoting, address: str, limit: float) -> list[str]:
@@ -206,7 +283,4 @@ async def _matching_topics(instance: ClientInstance, pattern: str, timeout: floa
     names = await instance.ask_name_server(question, timeout)
     expression = re.compile(pattern)
     own = [name for name in names if name not in SYSTEM_TOPICS and not name.startswith(_NOT_MATCHED)]
-    found = tuple(sorted(name for name in own if expression.fullmatch(name)))
-    if not found:
-        raise RouteNotFound(f"no topic matches subscribePattern {pattern!r}")
-    return found
+    return tuple(sorted(name for name in own if expression.fullmatch(name)))

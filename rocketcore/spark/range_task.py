@@ -19,7 +19,7 @@ from rocketcore.client.arrow_ranges import QueueRange
 from rocketcore.client.arrow_reader import RangeReader, ReadSettings
 from rocketcore.errors import OffsetOutOfRange
 from rocketcore.spark.connection import connect
-from rocketcore.spark.options import SourceOptions
+from rocketcore.spark.options import ReadOptions
 
 __all__ = ["READ_THE_REST", "Projection", "RangePartition", "read_partition", "read_settings"]
 
@@ -46,11 +46,11 @@ class RangePartition(InputPartition):
         self.ranges = ranges
 
 
-def read_settings(options: SourceOptions, columns: tuple[str, ...] = DEFAULT_COLUMNS) -> ReadSettings:
+def read_settings(options: ReadOptions, columns: tuple[str, ...] = DEFAULT_COLUMNS) -> ReadSettings:
     """Return how the client reads what the options say."""
     return ReadSettings(
         columns=columns,
-        group=options.group_id,
+        group=options.group,
         tags=options.tag_expression,
         sql=options.sql_expression,
         fail_on_data_loss=options.fail_on_data_loss,
@@ -61,7 +61,7 @@ def read_settings(options: SourceOptions, columns: tuple[str, ...] = DEFAULT_COL
     )
 
 
-def read_partition(partition: InputPartition, options: SourceOptions, projection: Projection) -> Iterator[RecordBatch]:
+def read_partition(partition: InputPartition, options: ReadOptions, projection: Projection) -> Iterator[RecordBatch]:
     """Yield the messages of the ranges of a task; Spark's partition of None, for an empty plan, has none.
 
     raises  OffsetOutOfRange where messages are gone (``failOnDataLoss``), and what the pulls failed with in the end
@@ -72,7 +72,7 @@ def read_partition(partition: InputPartition, options: SourceOptions, projection
             yield from map(partial(_named, projection), batches)
 
 
-def _read_range(queue_range: QueueRange, options: SourceOptions, settings: ReadSettings) -> Iterator[RecordBatch]:
+def _read_range(queue_range: QueueRange, options: ReadOptions, settings: ReadSettings) -> Iterator[RecordBatch]:
     connection = connect(options)
     reader = RangeReader(connection.instance, queue_range, settings)
     try:

@@ -1,17 +1,26 @@
 """The data source that Spark calls ``rocketmq``: what it reads and writes, and with which options.
 
-Batch reads and batch writes. Spark pickles this class by name, so every node needs rocketcore installed.
+Batch queries, streaming reads. Spark pickles this class by name, so every node needs rocketcore installed.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from rocketcore.errors import ConfigError, RocketError
-from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
+from rocketcore.spark.options import (
+    SinkOptions,
+    SourceOptions,
+    StreamSourceOptions,
+    parse_options,
+    read_options_class,
+)
+
+if TYPE_CHECKING:
+    from rocketcore.spark.range_task import Projection
 
 __all__ = ["RocketMQDataSource"]
 
@@ -29,17 +38,14 @@ class RocketMQDataSource(DataSource):
     def schema(self) -> StructType:
         from rocketcore.spark.schema import read_schema  # pyarrow, which looking for a format needs not
 
-        options = parse_options(SourceOptions, self.options)
+        # Nobody says whether a batch query asks or a stream.
+        options = parse_options(read_options_class(self.options), self.options)
         return read_schema(options.include_properties, options.include_hosts)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from rocketcore.spark.range_task import Projection
         from rocketcore.spark.reader import RocketMQReader
-        from rocketcore.spark.schema import check_read_schema
 
-        options, columns = parse_options(SourceOptions, self.options), check_read_schema(schema)
-        fields = tuple((field.name, field.nullable) for field in schema.fields)
-        return RocketMQReader(options, Projection(columns, fields))
+        return RocketMQReader(parse_options(SourceOptions, self.options), _projection(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from rocketcore.spark.schema import check_write_schema
@@ -55,8 +61,18 @@ class RocketMQDataSource(DataSource):
             raise error.with_traceback(None) from None  # Spark prints every frame; the last line is what counts
         return RocketMQWriter(options, columns, queues)
 
-    def streamReader(self, schema: StructType) -> NoReturn:
-        raise ConfigError("readStream is not there yet: rocketcore reads topics in batch queries only (spark.read)")
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from rocketcore.spark.stream_reader import stream_reader
+
+        return stream_reader(parse_options(StreamSourceOptions, self.options), _projection(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise ConfigError("writeStream is not there yet: rocketcore writes in batch queries only (frame.write)")
+
+
+def _projection(schema: StructType) -> Projection:
+    from rocketcore.spark.range_task import Projection
+    from rocketcore.spark.schema import check_read_schema
+
+    columns = check_read_schema(schema)
+    return Projection(columns, tuple((field.name, field.nullable) for field in schema.fields))

@@ -8,11 +8,24 @@ import pytest
 
 from rocketcore.errors import ConfigError
 from rocketcore.message import MessageQueue
-from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
+from rocketcore.spark.options import (
+    SPARK_OPTIONS,
+    ConnectionOptions,
+    ReadOptions,
+    SinkOptions,
+    SourceOptions,
+    StreamSourceOptions,
+    parse_options,
+    read_options_class,
+)
 
 
 def source(**options: str) -> SourceOptions:
     return parse_options(SourceOptions, {"topic": "T", **options})
+
+
+def stream(**options: str) -> StreamSourceOptions:
+    return parse_options(StreamSourceOptions, {"topic": "T", **options})
 
 
 def sink(**options: str) -> SinkOptions:
@@ -133,6 +146,67 @@ def test_sink_refuses(options: dict[str, str], reason: str) -> None:
     with pytest.raises(ConfigError) as refused:
         sink(**options)
     assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"endingOffsets": "latest"}, "option endingOffsets belongs to batch reads"),
+        ({"endingtimestamp": "5"}, "option endingTimestamp belongs to batch reads"),
+        ({"batchBytes": "1m"}, "option batchBytes belongs to writing"),
+        ({"maxOffsetPerTrigger": "5"}, "did you mean maxOffsetsPerTrigger?"),
+        ({"maxOffsetsPerTrigger": "0"}, "a whole number of at least 1"),
+        (
+            {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"},
+            "minOffsetsPerTrigger is 6, more than maxOffsetsPerTrigger, 5",
+        ),
+        ({"maxTriggerDelay": "15m"}, "maxTriggerDelay needs minOffsetsPerTrigger"),
+        ({"minOffsetsPerTrigger": "6", "maxTriggerDelay": "15 parsecs"}, "a time, for example 15m, 30s or 500ms"),
+        ({"checkpointLocation": "/tmp"}, "unknown option checkpointLocation"),
+        ({"path": "T"}, "use the option topic"),
+        ({"minPartitions": "5", "maxPartitions": "4"}, "minPartitions is more than maxPartitions"),
+    ],
+)
+def test_stream_refuses(options: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        stream(**options)
+    assert reason in str(refused.value)
+
+
+def test_stream_values() -> None:
+    assert stream(startingOffsets="latest").starting_offsets == "latest"
+    assert (stream().group_id, stream().group, stream(groupId="G").group) == (None, "SPARK_SOURCE", "G")
+    assert (stream().max_offsets_per_trigger, stream(maxOffsetsPerTrigger="7").max_offsets_per_trigger) == (None, 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("15m", 900.0), ("15min", 900.0), ("30s", 30.0), ("500ms", 0.5), ("2000", 2.0), ("1 h", 3600.0), ("2D", 172_800)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert stream(minOffsetsPerTrigger="1", maxTriggerDelay=text).max_trigger_delay == seconds
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({}, ReadOptions),
+        ({"startingoffsets": "latest"}, ReadOptions),
+        ({"endingoffsets": "latest"}, SourceOptions),
+        ({"MaxOffsetsPerTrigger": "5"}, StreamSourceOptions),
+    ],
+)
+def test_a_schema_is_asked_for_by_batch_queries_and_by_streams(
+    options: dict[str, str], kind: type[ConnectionOptions]
+) -> None:
+    assert read_options_class(options) is kind
+
+
+def test_what_spark_adds_to_the_options_of_a_stream() -> None:
+    added = {"checkpointLocation": "/tmp/c", "queryName": "q"}
+    assert parse_options(SinkOptions, {"topic": "T", **added}, ignored=SPARK_OPTIONS).topic == "T"
+    with pytest.raises(ConfigError, match="unknown option checkpointLocation"):
+        sink(**added)
 
 
 def test_times_before_1970_are_the_beginning() -> None:

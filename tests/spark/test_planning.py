@@ -57,7 +57,7 @@ def test_every_offset_is_in_exactly_one_task(
 
 
 def test_a_range_within_the_queue_is_left_alone() -> None:
-    assert clamp_range(queue_range(3, 7), queue_range(3, 9), fail_on_data_loss=True) == queue_range(3, 7)
+    assert clamp_range(queue_range(3, 7), queue_range(3, 9), True) == queue_range(3, 7)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_range_beyond_the_queue_is_data_loss(
 ) -> None:
     held = queue_range(3, 9)
     with pytest.raises(OffsetOutOfRange, match=reason):
-        clamp_range(wanted, held, fail_on_data_loss=True)
+        clamp_range(wanted, held, True)
     with caplog.at_level(logging.WARNING):
-        assert clamp_range(wanted, held, fail_on_data_loss=False) == left
+        assert clamp_range(wanted, held, False) == left
     assert reason in caplog.text

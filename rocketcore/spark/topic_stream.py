@@ -1,0 +1,186 @@
+"""What a stream reads next: where it begins, how far a batch goes, and the ranges that a batch is.
+
+A ``TopicStream`` lives as long as its query, in the driver, on the event loop of its connection. Nothing of it has to
+outlive the process: what was read is what the checkpoint says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Final
+
+from rocketcore.client.arrow_ranges import QueueRange
+from rocketcore.client.attempts import Retries
+from rocketcore.client.instance import ClientInstance
+from rocketcore.errors import OffsetOutOfRange
+from rocketcore.message import MessageQueue
+from rocketcore.service import Clock
+from rocketcore.spark.offsets import Offsets, Pacing, advance, check_belongs
+from rocketcore.spark.options import StreamSourceOptions
+from rocketcore.spark.planning import check_pulls, clamp_range, find_held, find_starts
+from rocketcore.spark.range_task import READ_THE_REST
+from rocketcore.spark.topic_watch import Look, TopicWatch
+
+__all__ = ["TopicStream"]
+
+logger = logging.getLogger(__name__)
+
+REST_SECONDS: Final = 0.05
+"""Between two looks while nothing comes: by default Spark asks again after 10 ms, and each look costs the brokers."""
+
+
+class TopicStream:
+    """The queues of one streaming query; see ``StreamSourceOptions``."""
+
+    def __init__(self, instance: ClientInstance, options: StreamSourceOptions, clock: Clock) -> None:
+        self._instance = instance
+        self._options = options
+        self._clock = clock
+        self._watch = TopicWatch(instance, options, clock)
+        self._pacing = Pacing(options.max_trigger_delay, clock)
+        self._initial: Offsets | None = None
+        self._frozen: Look | None = None
+        self._pulls_checked = False
+        self._resting = False
+        self._looked_at = float("-inf")
+        self._told: set[MessageQueue] = set()
+        self.ends: dict[MessageQueue, int] = {}
+        """Where the queues ended when they were looked at last."""
+
+    async def initial(self) -> Offsets:
+        """Return where a new query begins; found once, then it stays.
+
+        raises  RouteNotFound, ConfigError naming an option, OffsetOutOfRange for a start that is not there
+        """
+        if self._initial is None:
+            options, retries = self._options, self._retries()
+            held = await find_held(self._instance, options, retries)
+            starts = await find_starts(self._instance, held, options, retries)
+            self._initial = {
+                queue: clamp_range(QueueRange(queue, starts[queue], there.end), there, options.fail_on_data_loss).start
+                for queue, there in held.items()
+            }
+            self._pulls_checked = True
+        return self._initial
+
+    async def freeze(self) -> None:
+        """Fix the end of all further batches to what is there now; every broker is waited for."""
+        self._frozen = await self._look((), None)
+
+    async def latest(self, start: Offsets | None, most: int | None = None, least: int | None = None) -> Offsets:
+        """Return where the batch that begins at ``start`` ends: there, if there is nothing to read.
+
+        start   None: not known; the end of everything is returned
+        most    messages in the batch at most
+        least   messages that it waits for (see ``Pacing``), but not where the end is fixed
+        raises  ConfigError for the checkpoint of another query; OffsetOutOfRange for a queue that is gone with messages
+        """
+        if start is None:
+            look = await self._look((), None)
+            return {queue: there.end for queue, there in look.held.items()}
+        check_belongs(start, self._options)
+        look = await self._rested_look(start) if self._frozen is None else await self._frozen_look(self._frozen, start)
+        for queue in look.gone:
+            self._check_gone(queue, start[queue], look)
+        waiting, lost = _waiting(start, look)
+        count = sum(map(len, waiting.values()))
+        paced = count and not lost and self._frozen is None and not self._pacing.due(count, least)
+        end = start if paced else {**start, **lost, **advance(waiting, most)}
+        self._resting = end == start
+        return end
+
+    async def ranges(self, start: Offsets, end: Offsets) -> list[QueueRange]:
+        """Return what a batch reads.
+
+        raises  OffsetOutOfRange where that is not all there (``failOnDataLoss``), else it is logged; ConfigError for
+                the checkpoint of another query
+        """
+        check_belongs(start, self._options)
+        moved = [queue for queue in end if start.get(queue) != end[queue]]
+        vanished = start.keys() - end.keys()
+        if not moved and not vanished:
+            return []
+        asked = {*moved, *vanished}
+        look = await self._look(asked, asked)
+        for queue in sorted(vanished & look.gone.keys()):
+            self._check_gone(queue, start[queue], look)
+        ranges = [self._range(queue, start.get(queue), end[queue], look) for queue in sorted(moved)]
+        return [queue_range for queue_range in ranges if queue_range is not None]
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        await self._watch.close()
+
+    def _range(self, queue: MessageQueue, start: int | None, end: int, look: Look) -> QueueRange | None:
+        held = look.held.get(queue)
+        if held is None:
+            self._note_loss(f"the range asked of {queue} starts at {start} and ends at {end}, the queue is gone")
+            return None
+        if start is None:  # a queue that came while the query ran, or was stopped
+            start = min(held.start, end)
+        if start > end:
+            self._note_loss(f"the range asked of {queue} starts at {start} and ends at {end}: the topic was made anew")
+            return None
+        if queue in look.lagging:
+            held = replace(held, end=max(held.end, end))
+        return clamp_range(QueueRange(queue, start, end), held, self._options.fail_on_data_loss)
+
+    async def _rested_look(self, start: Offsets) -> Look:
+        pause = self._looked_at + REST_SECONDS - self._clock.monotonic()
+        if self._resting and pause > 0:
+            await self._instance.runtime.pause(pause)
+        self._looked_at = self._clock.monotonic()
+        return await self._look(start.keys(), ())
+
+    async def _frozen_look(self, frozen: Look, start: Offsets) -> Look:
+        """Return what was there when the ends were fixed, and what of ``start`` is gone since."""
+        missing = start.keys() - frozen.held.keys()
+        if not missing:
+            return frozen
+        return Look(frozen.held, (await self._look(missing, missing)).gone, frozen.lagging)
+
+    async def _look(self, known: Collection[MessageQueue], needed: Iterable[MessageQueue] | None) -> Look:
+        look = await self._watch.look(known, needed)
+        self.ends |= {queue: there.end for queue, there in look.held.items()}
+        if look.held and not self._pulls_checked:
+            await check_pulls(self._instance, look.held, self._options, self._retries())
+            self._pulls_checked = True
+        return look
+
+    def _retries(self) -> Retries:
+        # Who waits for the first batch sees nothing else.
+        return Retries(self._options.fetch_timeout, self._instance.clock, level=logging.WARNING)
+
+    def _check_gone(self, queue: MessageQueue, offset: int, look: Look) -> None:
+        """Accept that a queue is gone if nothing was left in it when it was seen last."""
+        last = look.gone[queue]
+        if queue in self._told or (last is not None and last.end <= offset):
+            return
+        self._told.add(queue)
+        held = "" if last is None else f"; it had messages up to {last.end}"
+        self._note_loss(f"{queue} is gone, and what it held from {offset} on{held}")
+
+    def _note_loss(self, text: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise OffsetOutOfRange(f"{text}; {READ_THE_REST}")
+        logger.warning("data loss: %s", text)
+
+
+def _waiting(start: Offsets, look: Look) -> tuple[dict[MessageQueue, QueueRange], dict[MessageQueue, int]]:
+    """Return the messages that may be read next, and the ends of queues that lost some of what was to be read.
+
+    Those ends make a batch, whose ranges are then refused or clamped. A queue that came is read from its first message.
+    """
+    waiting, lost = {}, {}
+    for queue, held in look.held.items():
+        offset = start.get(queue, held.start)
+        end = max(offset, held.end) if queue in look.lagging else held.end
+        if end < offset:
+            lost[queue] = end
+            continue
+        waiting[queue] = QueueRange(queue, min(max(offset, held.start), end), end)
+        if offset < held.start:
+            lost[queue] = waiting[queue].start
+    return waiting, lost
