@@ -49,7 +49,6 @@ from rocketcore.transport.client import Remoting
 
 if TYPE_CHECKING:
     from rocketcore.protocol.bodies.heartbeat import HeartbeatData, SubscriptionData
-    from rocketcore.protocol.bodies.stats import TopicOffset
 
 __all__ = [
     "SEND_STATUSES",
@@ -66,11 +65,11 @@ __all__ = [
     "pull_message",
     "query_consumer_offset",
     "query_message",
+    "queue_bounds",
     "search_offset",
     "send_message",
     "send_message_back",
     "topic_route",
-    "topic_stats",
     "unlock_queues",
     "unregister_client",
     "update_consumer_offset",
@@ -258,13 +257,15 @@ async def min_offset(remoting: Remoting, address: str, queue: MessageQueue, time
     return response.header(GetMinOffsetResponseHeader).offset
 
 
-async def topic_stats(remoting: Remoting, address: str, topic: str, timeout: float) -> dict[MessageQueue, TopicOffset]:
-    """Return the bounds of a broker's queues of a topic; one of 4.9 leaves out those that are only read."""
-    from rocketcore.protocol.bodies.stats import TopicStatsTable
+async def queue_bounds(remoting: Remoting, address: str, topic: str, timeout: float) -> dict[int, tuple[int, int]]:
+    """Return queue id → minimum and maximum offset of a broker's queues of a topic, by one request.
+
+    A broker of 4.9 leaves out queues that are only read.
+    """
+    from rocketcore.protocol.bodies.stats import read_bounds
 
     request = RemotingCommand.request(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader(topic=topic))
-    response = await _ask(remoting, address, request, timeout, f"offsets of topic {topic!r}")
-    return TopicStatsTable.decode(response.body).offset_table
+    return read_bounds((await _ask(remoting, address, request, timeout, f"offsets of topic {topic!r}")).body)
 
 
 async def search_offset(remoting: Remoting, address: str, queue: MessageQueue, timestamp: int, timeout: float) -> int:

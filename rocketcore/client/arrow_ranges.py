@@ -68,11 +68,10 @@ async def topic_ranges(
     timeout  seconds for one request
     """
     address, _ = instance.routes.subscribe_address(broker)
-    table = await api.topic_stats(instance.remoting, address, topic, timeout)
     found = {}
-    for key, offsets in table.items():
-        queue = MessageQueue(topic, broker, key.queue_id)
-        found[queue] = QueueRange(queue, offsets.min_offset, offsets.max_offset)
+    for queue_id, (low, high) in (await api.queue_bounds(instance.remoting, address, topic, timeout)).items():
+        queue = MessageQueue(topic, broker, queue_id)
+        found[queue] = QueueRange(queue, low, high)
     for queue in queues:
         if queue not in found:
             found[queue] = await _whole(instance, address, queue, timeout)

@@ -43,10 +43,14 @@ class GroupOffsets:
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._tell_changes())
 
-    async def finish(self, timeout: float) -> None:
+    async def settle(self, timeout: float) -> None:
         """Wait for what is under way, at most so long."""
         if self._task is not None and not self._task.done():
             await asyncio.wait((self._task,), timeout=timeout)
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 

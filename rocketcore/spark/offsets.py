@@ -99,20 +99,23 @@ def advance(waiting: Mapping[MessageQueue, QueueRange], most: int | None) -> dic
         queues = [*filled] * 2
         shares = dict.fromkeys(queues[begin : begin + most], 1)
     else:
-        shares = _pro_rata(filled, total, most)
+        shares = _pro_rata(filled, most)
     return {queue: queue_range.start + shares.get(queue, 0) for queue, queue_range in waiting.items()}
 
 
-def _pro_rata(filled: Mapping[MessageQueue, int], total: int, most: int) -> dict[MessageQueue, int]:
-    """Share out at least one to each, and the rest by the largest remainder."""
-    rest, divisor = most - len(filled), total - len(filled)
-    shares, remainders = {}, {}
-    for queue, count in filled.items():
-        whole, remainders[queue] = divmod((count - 1) * rest, divisor)
-        shares[queue] = 1 + whole
-    for queue in sorted(remainders, key=lambda queue: -remainders[queue])[: most - sum(shares.values())]:
-        shares[queue] += 1
-    return shares
+def _pro_rata(filled: Mapping[MessageQueue, int], most: int) -> dict[MessageQueue, int]:
+    """Share out one to each of those that would get less, and the rest in proportion, by the largest remainder."""
+    shares: dict[MessageQueue, int] = {}
+    total = sum(filled.values())
+    for queue in sorted(filled, key=lambda queue: filled[queue]):
+        if filled[queue] * most >= total:
+            break
+        shares[queue] = 1
+        most, total = most - 1, total - filled[queue]
+    parts = {queue: divmod(filled[queue] * most, total) for queue in filled if queue not in shares}
+    left = most - sum(whole for whole, _ in parts.values())
+    rounded_up = set(sorted(parts, key=lambda queue: -parts[queue][1])[:left])
+    return shares | {queue: whole + (queue in rounded_up) for queue, (whole, _) in parts.items()}
 
 
 class Pacing:

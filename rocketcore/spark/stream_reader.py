@@ -4,9 +4,9 @@ Spark makes a reader in the driver, one process for each query, and asks it for 
 it pickles into tasks only read. From pyspark 4.2 on Spark says where a batch begins and how much it may take
 (``RocketMQStreamReader``); before, a batch takes all that is there (``UnlimitedStreamReader``).
 
-When a batch is done Spark says so only once there is another (``commit``), and never of the last one. But it asks how
-far the next one goes (``latestOffset``) only after one is done, so that the start it names then has been read to. A
-batch that was planned is never taken for done: it may be running, or have failed.
+When a batch is done Spark says so only once there is another (``commit``), and never of the last one; in the end it
+kills the process. But it asks how far the next batch goes (``latestOffset``) only after one is done, so that the start
+it names then has been read to. A batch that was planned is never taken for done: it may be running, or have failed.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ T = TypeVar("T")
 Json = dict[str, dict[str, int]]
 """Offsets as Spark keeps them, see ``print_offsets``."""
 
-_STOP_SECONDS: Final = 3.0
-"""For what is told to the brokers last; Spark ends the process soon after."""
+_REPORT_SECONDS: Final = 1.0
+"""How long the brokers' word is waited for where nothing else is to be done."""
 
 
 class _Driven:
@@ -63,13 +63,20 @@ class _Driven:
         if options.group_id is not None:
             self._group = GroupOffsets(instance, options.group_id, options.request_timeout)
 
-    async def report(self, offsets: Offsets) -> None:
+    async def report(self, offsets: Offsets, *, wait: bool) -> None:
+        """Tell the brokers that everything up to here is read.
+
+        wait  until they know; else they are told in the background
+        """
         if self._group is not None:
             self._group.report(offsets)
+            if wait:
+                await self._group.settle(_REPORT_SECONDS)
 
     async def close(self) -> None:
         if self._group is not None:
-            await self._group.finish(_STOP_SECONDS)
+            await self._group.settle(_REPORT_SECONDS)
+            await self._group.close()
         await self.stream.close()
 
 
@@ -106,10 +113,10 @@ class _StreamReader(DataSourceStreamReader):
 
     def commit(self, end: Json) -> None:
         """Tell the brokers how far the query is, if it has a ``groupId``."""
-        self._report(parse_offsets(end))
+        self._report(parse_offsets(end), wait=False)
 
     def stop(self) -> None:
-        """End what goes on in the background."""
+        """End what goes on in the background. Spark calls this where something failed in here, else it kills."""
         made, self._made = self._made, None
         if made is not None:
             made.connection.run(made.close())
@@ -120,8 +127,8 @@ class _StreamReader(DataSourceStreamReader):
             self._made = _Driven(self._options, self._clock)
         return self._made
 
-    def _report(self, offsets: Offsets) -> None:
-        self._run(self._driven.report(offsets))
+    def _report(self, offsets: Offsets, *, wait: bool) -> None:
+        self._run(self._driven.report(offsets, wait=wait))
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         try:
@@ -149,10 +156,11 @@ class UnlimitedStreamReader(_StreamReader):
 
     def latestOffset(self) -> Json:  # type: ignore[override]  # Spark tells by the parameters which kind it is
         """Return where the queues end."""
+        end = self._run(self._driven.stream.latest(self._end))
         if self._planned is not None:
-            self._report(self._planned)
-        self._end = self._run(self._driven.stream.latest(self._end))
-        return print_offsets(self._end)
+            self._report(self._planned, wait=end == self._planned)
+        self._end = end
+        return print_offsets(end)
 
 
 if HAS_LIMITS:
@@ -175,7 +183,8 @@ if HAS_LIMITS:
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
             least = None if isinstance(limit, ReadAllAvailable) else self._options.min_offsets_per_trigger
             end = self._run(self._driven.stream.latest(begin, most, least))
-            self._report(begin)
+            # The last call of a query finds nothing new; then Spark kills the process.
+            self._report(begin, wait=end == begin)
             return print_offsets(end)
 
         def prepareForTriggerAvailableNow(self) -> None:

@@ -16,7 +16,7 @@ from rocketcore.client.attempts import Retries
 from rocketcore.client.instance import ClientInstance
 from rocketcore.errors import OffsetOutOfRange
 from rocketcore.message import MessageQueue
-from rocketcore.service import Clock
+from rocketcore.service import Backoff, Clock
 from rocketcore.spark.offsets import Offsets, Pacing, advance, check_belongs
 from rocketcore.spark.options import StreamSourceOptions
 from rocketcore.spark.planning import check_pulls, clamp_range, find_held, find_starts
@@ -27,8 +27,16 @@ __all__ = ["TopicStream"]
 
 logger = logging.getLogger(__name__)
 
-REST_SECONDS: Final = 0.05
-"""Between two looks while nothing comes: by default Spark asks again after 10 ms, and each look costs the brokers."""
+FIRST_REST: Final = 0.05
+LONGEST_REST: Final = 0.25
+"""Seconds between two looks when nothing came, and what they grow to: by default Spark asks again after 10 ms, and each
+look costs CPU here and at the brokers."""
+
+QUEUE_REST: Final = 0.001
+"""Seconds of rest for each queue, where there are so many that this is longer: a thousand take 10 ms of CPU a look."""
+
+HELD_SECONDS: Final = 0.06
+"""How long Spark is held up when it asks before that: a trigger costs CPU, too."""
 
 
 class TopicStream:
@@ -43,8 +51,8 @@ class TopicStream:
         self._initial: Offsets | None = None
         self._frozen: Look | None = None
         self._pulls_checked = False
-        self._resting = False
-        self._looked_at = float("-inf")
+        self._rests = Backoff(FIRST_REST, LONGEST_REST)
+        self._rests_until = float("-inf")
         self._told: set[MessageQueue] = set()
         self.ends: dict[MessageQueue, int] = {}
         """Where the queues ended when they were looked at last."""
@@ -81,14 +89,23 @@ class TopicStream:
             look = await self._look((), None)
             return {queue: there.end for queue, there in look.held.items()}
         check_belongs(start, self._options)
-        look = await self._rested_look(start) if self._frozen is None else await self._frozen_look(self._frozen, start)
+        if self._frozen is not None:
+            look = await self._frozen_look(self._frozen, start)
+        elif await self._rested():
+            look = await self._look(start.keys(), ())
+        else:
+            return start
         for queue in look.gone:
             self._check_gone(queue, start[queue], look)
         waiting, lost = _waiting(start, look)
         count = sum(map(len, waiting.values()))
         paced = count and not lost and self._frozen is None and not self._pacing.due(count, least)
         end = start if paced else {**start, **lost, **advance(waiting, most)}
-        self._resting = end == start
+        if end == start:
+            self._rests_until = self._clock.monotonic() + max(self._rests.next(), QUEUE_REST * len(end))
+        else:
+            self._rests.reset()
+            self._rests_until = float("-inf")
         return end
 
     async def ranges(self, start: Offsets, end: Offsets) -> list[QueueRange]:
@@ -127,12 +144,12 @@ class TopicStream:
             held = replace(held, end=max(held.end, end))
         return clamp_range(QueueRange(queue, start, end), held, self._options.fail_on_data_loss)
 
-    async def _rested_look(self, start: Offsets) -> Look:
-        pause = self._looked_at + REST_SECONDS - self._clock.monotonic()
-        if self._resting and pause > 0:
-            await self._instance.runtime.pause(pause)
-        self._looked_at = self._clock.monotonic()
-        return await self._look(start.keys(), ())
+    async def _rested(self) -> bool:
+        """Let time pass where nothing came when the queues were last looked at; say whether it is enough."""
+        rest = self._rests_until - self._clock.monotonic()
+        if rest > 0:
+            await self._instance.runtime.pause(min(rest, HELD_SECONDS))
+        return rest <= HELD_SECONDS
 
     async def _frozen_look(self, frozen: Look, start: Offsets) -> Look:
         """Return what was there when the ends were fixed, and what of ``start`` is gone since."""

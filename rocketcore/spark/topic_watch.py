@@ -59,7 +59,10 @@ class _Place:
         self.broker = broker
         self.readable: frozenset[MessageQueue] = frozenset()
         """By the route; empty where that does not name the broker."""
+        self.known: set[MessageQueue] = set()
+        """Of which the stream has offsets."""
         self.held: dict[MessageQueue, QueueRange] = {}
+        """What it said last of each."""
         self.question: asyncio.Task[dict[MessageQueue, QueueRange]] | None = None
         self.silent = False
         """Whether it was told that the broker does not answer."""
@@ -89,7 +92,7 @@ class TopicWatch:
         """
         await self._look_at_routes(known, wait=needed is None)
         for queue in known:
-            self._place(queue.topic, queue.broker)
+            self._place(queue.topic, queue.broker).known.add(queue)
         for place in self._places.values():
             if place.question is None:
                 place.question = asyncio.ensure_future(self._ask(place))
@@ -112,9 +115,10 @@ class TopicWatch:
 
     async def _ask(self, place: _Place) -> dict[MessageQueue, QueueRange]:
         instance, options, refusals = self._instance, self._options, 0
+        queues = place.readable | (place.known - place.held.keys())
 
         async def ask(limit: float) -> dict[MessageQueue, QueueRange]:
-            return await topic_ranges(instance, place.topic, place.broker, place.readable, limit)
+            return await topic_ranges(instance, place.topic, place.broker, queues, limit)
 
         def final(error: RocketError) -> bool:
             nonlocal refusals
@@ -147,7 +151,7 @@ class TopicWatch:
                 continue
             question, place.question = place.question, None
             try:
-                place.held = question.result()
+                place.held |= question.result()
             except RocketError as error:
                 # A broker that has left the route has had its time to come back.
                 if place.readable and not isinstance(error, TopicNotExist):

@@ -1,18 +1,30 @@
-"""The streaming source: as Spark calls it, without Spark around it; and in queries of Spark's."""
+"""The streaming source as Spark calls it, without Spark around it; at the end what only a query of Spark's shows."""
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+import rocketcore as rmq
 from rocketcore import LocalCluster
-from rocketcore.service import SYSTEM_CLOCK, Clock
+from rocketcore.admin.client import Admin
+from rocketcore.errors import ConfigError, OffsetOutOfRange, RouteNotFound
+from rocketcore.message import MessageQueue
+from rocketcore.service import SYSTEM_CLOCK, Clock, ManualClock
+from rocketcore.spark import stream_reader
 from rocketcore.spark.options import SinkOptions, StreamSourceOptions, parse_options
-from rocketcore.spark.range_task import Projection
-from rocketcore.spark.stream_reader import Json, RocketMQStreamReader
+from rocketcore.spark.range_task import Projection, RangePartition
+from rocketcore.spark.stream_reader import Json, RocketMQStreamReader, UnlimitedStreamReader
+from rocketcore.spark.topic_watch import ROUTE_SECONDS
 from rocketcore.spark.writer import RocketMQWriter
 
 if TYPE_CHECKING:
@@ -21,61 +33,429 @@ if TYPE_CHECKING:
 MakeTopic = Callable[..., str]
 
 
-def reader(
-    cluster: LocalCluster, topic: str | None, *, clock: Clock = SYSTEM_CLOCK, **options: str
-) -> RocketMQStreamReader:
-    given = {"nameServer": cluster.namesrv, **({"topic": topic} if topic else {}), **options}
-    return RocketMQStreamReader(parse_options(StreamSourceOptions, given), Projection(("body",)), clock)
+def options_of(cluster: LocalCluster, topic: str, **options: str) -> StreamSourceOptions:
+    chosen = {} if {"subscribePattern", "assign"} & options.keys() else {"topic": topic}
+    # A timeout of its own makes a connection of its own: another's writes would bring routes up to date.
+    common = {"nameServer": cluster.namesrv, "requestTimeoutMs": "9000"}
+    return parse_options(StreamSourceOptions, {**common, **chosen, **options})
 
 
 def fill(cluster: LocalCluster, topic: str, numbers: range) -> None:
-    """Send bodies that are numbers."""
+    """Send bodies that are numbers, to all queues in turn."""
     options = parse_options(SinkOptions, {"nameServer": cluster.namesrv, "topic": topic, "batchBytes": "1k"})
     RocketMQWriter(options).write(iter([pa.record_batch({"body": [f"{number}" for number in numbers]})]))
 
 
-def read(source: RocketMQStreamReader, start: Json, end: Json) -> list[int]:
-    batches: list[pa.RecordBatch] = []
-    for partition in source.partitions(start, end):
-        batches += source.read(partition)
-    return [int(body) for batch in batches for body in batch["body"].to_pylist()]
+class Query:
+    """Calls a reader as Spark's driver calls it: batch after batch, from a checkpoint on."""
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        topic: str,
+        *,
+        checkpoint: Json | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **options: str,
+    ) -> None:
+        settings = options_of(cluster, topic, **options)
+        self.source = RocketMQStreamReader(settings, Projection(("body",)), clock)
+        self.limit = self.source.getDefaultReadLimit()
+        # As text, like a checkpoint.
+        self.end: Json = json.loads(json.dumps(checkpoint or self.source.initialOffset()))
+
+    def latest(self) -> Json:
+        end: Json = json.loads(json.dumps(self.source.latestOffset(self.end, self.limit)))
+        return end
+
+    def read(self, start: Json, end: Json) -> list[int]:
+        """Run the tasks of a batch; return the numbers that they yield, in order."""
+        numbers: list[int] = []
+        for partition in self.source.partitions(start, end):
+            assert isinstance(partition, RangePartition)
+            for batch in self.source.read(partition):
+                numbers += [int(body) for body in batch["body"].to_pylist()]
+        return sorted(numbers)
+
+    def batch(self) -> list[int]:
+        """Run a batch, if there is anything new."""
+        end = self.latest()
+        numbers = [] if end == self.end else self.read(self.end, end)
+        self.end = end
+        return numbers
+
+    def batches(self) -> list[int]:
+        """Run batches until one is empty."""
+        numbers: list[int] = []
+        while found := self.batch():
+            numbers += found
+        return sorted(numbers)
+
+
+def until(found: Callable[[], bool]) -> None:
+    """Let something be done again until it is as it should be."""
+    deadline = time.monotonic() + 30
+    while not found():
+        assert time.monotonic() < deadline
+
+
+# Offsets
 
 
 def test_a_stream_reads_on(cluster: LocalCluster, make_topic: MakeTopic) -> None:
     topic = make_topic(queues=2)
     fill(cluster, topic, range(100))
-    source = reader(cluster, topic)
-    start = source.initialOffset()
-    assert source.initialOffset() == start
-    assert list(start[topic]) == ["broker-a:0", "broker-a:1", "broker-b:0", "broker-b:1"]
-    end = source.latestOffset(start, source.getDefaultReadLimit())
-    assert sorted(read(source, start, end)) == list(range(100))
-    assert source.latestOffset(end, source.getDefaultReadLimit()) == end
+    query = Query(cluster, topic)
+    assert query.source.initialOffset() == query.end
+    assert list(query.end[topic]) == ["broker-a:0", "broker-a:1", "broker-b:0", "broker-b:1"]
+    assert query.batches() == list(range(100))
     fill(cluster, topic, range(100, 150))
-    further = source.latestOffset(end, source.getDefaultReadLimit())
-    assert sorted(read(source, end, further)) == list(range(100, 150))
-    assert source.reportLatestOffset() == further
-    source.stop()
+    assert query.batches() == list(range(100, 150))
+    assert query.source.reportLatestOffset() == query.end
+    query.source.stop()
 
 
-def test_a_query_goes_on_where_its_checkpoint_says(
-    spark: SparkSession, cluster: LocalCluster, make_topic: MakeTopic, tmp_path: Path
-) -> None:
+def test_nothing_new_is_no_batch(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    """Spark compares offsets as text."""
+    query = Query(cluster, make_topic())
+    begin = json.dumps(query.end)
+    assert [json.dumps(query.latest()) for _ in range(5)] == [begin] * 5
+    assert query.source.partitions(query.end, query.end) == []
+
+
+@pytest.mark.parametrize("unfinished", [False, True])
+def test_a_query_goes_on_at_its_checkpoint(cluster: LocalCluster, make_topic: MakeTopic, unfinished: bool) -> None:
+    """Whether the last batch was done or not: then Spark asks for its partitions first."""
     topic = make_topic(queues=2)
+    fill(cluster, topic, range(1000))
+    first = Query(cluster, topic, maxOffsetsPerTrigger="400")
+    seen = first.batch()
+    start, end = first.end, first.latest()
+    if not unfinished:
+        seen += first.read(start, end)
+    fill(cluster, topic, range(1000, 1200))
+    second = Query(cluster, topic, checkpoint=start if unfinished else end)
+    if unfinished:
+        seen += second.read(start, end)
+        second.end = end
+    assert sorted(seen + second.batches()) == list(range(1200))
+
+
+def test_where_a_stream_begins(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(queues=1)
+    fill(cluster, topic, range(100))
+    queries = [
+        Query(cluster, topic, startingOffsets="latest"),
+        Query(cluster, topic, startingTimestamp=datetime.now(UTC).isoformat()),
+        Query(cluster, topic, startingOffsets=json.dumps({topic: {"broker-a": {"0": -1}, "broker-b": {"0": -1}}})),
+    ]
+    fill(cluster, topic, range(100, 150))
+    for query in queries:
+        assert json.loads(json.dumps(query.source.initialOffset())) == query.end, "found once"
+        assert query.batches() == list(range(100, 150))
+    held = rmq.read_arrow(cluster.namesrv, topic=topic, columns=["brokerName", "body"]).to_pylist()
+    of_a = sorted(int(row["body"]) for row in held if row["brokerName"] == "broker-a")
+    assigned = Query(cluster, topic, assign=json.dumps({topic: {"broker-a": [0]}}))
+    assert assigned.batches() == of_a
+
+
+@pytest.mark.parametrize(
+    ("offset", "reason"), [("900", "starts at 900, the queue ends at 100"), ("5", None), ("100", None)]
+)
+def test_a_start_is_there(cluster: LocalCluster, make_topic: MakeTopic, offset: str, reason: str | None) -> None:
+    topic = make_topic(queues=1)
+    with rmq.Producer(cluster.namesrv, group="spark") as producer:
+        queue = MessageQueue(topic, "broker-a", 0)
+        producer.send_batch([rmq.Message(topic, f"{number}") for number in range(100)], queue=queue)
+    chosen = {"startingOffsets": f'{{"{topic}": {{"broker-a": {{"0": {offset}}}}}}}'}
+    if reason is None:
+        assert Query(cluster, topic, **chosen).batches() == list(range(int(offset), 100))
+    else:
+        with pytest.raises(OffsetOutOfRange, match=reason):
+            Query(cluster, topic, **chosen)
+        assert Query(cluster, topic, failOnDataLoss="false", **chosen).end[topic]["broker-a:0"] == 100
+
+
+def test_what_is_wrong_is_said_before_the_first_batch(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    with pytest.raises(RouteNotFound, match="no name server knows topic 'No-Such-Topic'"):
+        Query(cluster, "No-Such-Topic")
+    with pytest.raises(RouteNotFound, match=r"no topic matches subscribePattern 'No-\.\*'"):
+        Query(cluster, "", subscribePattern="No-.*")
+    topic = make_topic()
+    with pytest.raises(ConfigError, match="option sqlExpression: "):
+        Query(cluster, topic, sqlExpression="price >")
+    begin = Query(cluster, topic).end
+    fill(cluster, topic, range(1))
+    with pytest.raises(ConfigError, match="option sqlExpression: "):
+        Query(cluster, topic, checkpoint=begin, sqlExpression="price >").latest()
+
+
+def test_the_checkpoint_of_another_topic(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    one, other = make_topic(), make_topic()
+    begin = Query(cluster, one).end
+    fill(cluster, one, range(10))
+    query = Query(cluster, one)
+    end = query.latest()
+    for call in (
+        lambda: Query(cluster, other, checkpoint=begin).latest(),
+        lambda: Query(cluster, other, checkpoint=begin).source.partitions(begin, end),
+    ):
+        with pytest.raises(ConfigError, match=f"the checkpoint is of a query that read '{one}'"):
+            call()
+
+
+# Limits
+
+
+def test_a_limit_is_kept_exactly(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(queues=3)
+    fill(cluster, topic, range(1000))
+    query = Query(cluster, topic, maxOffsetsPerTrigger="300")
+    assert query.limit == ReadMaxRows(300)
+    sizes, numbers = [], []
+    while found := query.batch():
+        sizes.append(len(found))
+        numbers += found
+    assert sizes == [300, 300, 300, 100]
+    assert sorted(numbers) == list(range(1000))
+    everything = Query(cluster, topic, maxOffsetsPerTrigger="300")
+    everything.limit = ReadAllAvailable()
+    assert len(everything.batch()) == 1000, "Spark's word counts (Trigger.Once)"
+
+
+def test_fewer_messages_than_queues(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(queues=4)
+    fill(cluster, topic, range(200))
+    query = Query(cluster, topic, maxOffsetsPerTrigger="3")
+    found: list[int] = []
+    for _ in range(3):
+        found += query.batch()
+    assert len(found) == 9
+    assert sum(offset > 0 for offset in query.end[topic].values()) == 8, "each queue had a turn"
+    found += query.batches()
+    assert sorted(found) == list(range(200))
+
+
+@pytest.mark.parametrize("most", [{}, {"maxOffsetsPerTrigger": "100"}])
+def test_a_batch_waits_for_enough(cluster: LocalCluster, make_topic: MakeTopic, most: dict[str, str]) -> None:
+    topic, clock = make_topic(), ManualClock()
+    fill(cluster, topic, range(5))
+    query = Query(cluster, topic, clock=clock, minOffsetsPerTrigger="50", maxTriggerDelay="1h", **most)
+    assert query.limit == (ReadMaxRows(100) if most else ReadMinRows(50))
+    assert query.batch() == list(range(5)), "the first does not wait"
+    fill(cluster, topic, range(5, 54))
+    for _ in range(5):
+        clock.advance(60)
+        assert query.batch() == []
+    fill(cluster, topic, range(54, 55))
+    clock.advance(60)
+    assert query.batch() == list(range(5, 55))
+    fill(cluster, topic, range(55, 56))
+    clock.advance(3599)
+    assert query.batch() == []
+    clock.advance(1)
+    assert query.batch() == [55]
+
+
+# AvailableNow
+
+
+def test_available_now_reads_what_was_there(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(queues=2)
+    fill(cluster, topic, range(1000))
+    clock = ManualClock()
+    query = Query(cluster, topic, clock=clock, maxOffsetsPerTrigger="300", minOffsetsPerTrigger="200")
+    query.source.prepareForTriggerAvailableNow()
+    fill(cluster, topic, range(1000, 1500))
+    with Admin(cluster.namesrv) as admin:
+        admin.create_topic(topic, queues=3)
+    clock.advance(ROUTE_SECONDS)
+    assert query.batches() == list(range(1000)), "the last batch has less than minOffsetsPerTrigger"
+    assert len(query.end[topic]) == 4
+    following = Query(cluster, topic, checkpoint=query.end)
+    following.source.prepareForTriggerAvailableNow()
+    assert following.batches() == list(range(1000, 1500))
+    assert len(following.end[topic]) == 6
+
+
+# Queues that come and go
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_a_queue_that_comes_is_read_from_its_begin(
+    cluster: LocalCluster, make_topic: MakeTopic, stopped: bool, starting: str
+) -> None:
+    topic, clock = make_topic(queues=1), ManualClock()
+    query = Query(cluster, topic, clock=clock, startingOffsets=starting)
+    assert query.batches() == []
+    with Admin(cluster.namesrv) as admin:
+        admin.create_topic(topic, queues=2)
+    fill(cluster, topic, range(100))
+    if stopped:
+        query.source.stop()
+        query = Query(cluster, topic, checkpoint=query.end)
+    else:
+        assert len(query.latest()[topic]) == 2, "routes are not asked for each time"
+        clock.advance(ROUTE_SECONDS)
+    assert query.batches() == list(range(100))
+    assert len(query.end[topic]) == 4
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_topic_that_comes_by_its_pattern(cluster: LocalCluster, make_topic: MakeTopic, stopped: bool) -> None:
+    topic, clock = make_topic(), ManualClock()
+    fill(cluster, topic, range(10))
+    query = Query(cluster, topic, clock=clock, subscribePattern=f"{topic}.*", startingOffsets="latest")
+    with Admin(cluster.namesrv) as admin:
+        admin.create_topic(f"{topic}-more", queues=1)
+    fill(cluster, f"{topic}-more", range(100))
+    if stopped:
+        query = Query(cluster, topic, checkpoint=query.end, subscribePattern=f"{topic}.*", startingOffsets="latest")
+    clock.advance(ROUTE_SECONDS)
+    assert query.batches() == list(range(100))
+    assert sorted(query.end) == [topic, f"{topic}-more"]
+
+
+def test_a_topic_may_be_added(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    one, other = make_topic(), make_topic()
+    query = Query(cluster, one)
+    fill(cluster, other, range(100))
+    assert Query(cluster, f"{one},{other}", checkpoint=query.end).batches() == list(range(100))
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("emptied", [False, True])
+def test_queues_that_go(
+    cluster: LocalCluster, make_topic: MakeTopic, stopped: bool, emptied: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, clock = make_topic(queues=2), ManualClock()
+    begin = Query(cluster, topic).end
+    fill(cluster, topic, range(100))
+    query = Query(cluster, topic, checkpoint=begin, clock=clock)
+    ends = query.latest()[topic]["broker-a:1"]
+    if emptied:
+        assert query.batches() == list(range(100))
+    with Admin(cluster.namesrv) as admin:
+        admin.create_topic(topic, queues=1)
+    if stopped:
+        query = Query(cluster, topic, checkpoint=query.end)
+    clock.advance(ROUTE_SECONDS)
+    if emptied:
+        fill(cluster, topic, range(100, 110))
+        assert query.batches() == list(range(100, 110))
+        assert len(query.end[topic]) == 4, "a queue that comes back is not read again"
+        return
+    with pytest.raises(OffsetOutOfRange, match=rf"{topic}.*queue_id=1\) is gone.*it had messages up to {ends}"):
+        query.batch()
+
+
+def test_a_topic_that_was_deleted(
+    cluster: LocalCluster, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = make_topic(queues=1), make_topic(queues=1)
+    fill(cluster, one, range(500))
+    query = Query(cluster, f"{one},{other}")
+    lossy = Query(cluster, f"{one},{other}", failOnDataLoss="false")
+    query.latest(), lossy.latest()
+    with Admin(cluster.namesrv) as admin:
+        admin.delete_topic(one)
+    fill(cluster, other, range(500, 520))
+    with pytest.raises(OffsetOutOfRange, match=rf"'{one}'.* is gone.*failOnDataLoss=false reads what is there"):
+        query.batch()
+    assert lossy.batches() == list(range(500, 520))
+    assert lossy.batches() == []
+    assert caplog.text.count("is gone") == 2, "once for each queue"
+
+
+def test_a_topic_that_was_made_anew(
+    cluster: LocalCluster, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic(queues=1)
+    fill(cluster, topic, range(1000))
+    query = Query(cluster, topic)
+    assert len(query.batches()) == 1000
+    lossy = Query(cluster, topic, checkpoint=query.end, failOnDataLoss="false")
+    with Admin(cluster.namesrv) as admin:
+        admin.delete_topic(topic)
+        admin.create_topic(topic, queues=1)
+    fill(cluster, topic, range(10))
+    with pytest.raises(OffsetOutOfRange, match=r"starts at \d+ and ends at \d+: the topic was made anew"):
+        query.batch()
+    assert lossy.batches() == []
+    assert "the topic was made anew" in caplog.text
+    fill(cluster, topic, range(10, 20))
+    assert lossy.batches() == list(range(10, 20))
+
+
+def test_a_range_beyond_the_end(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    """As after the loss of a broker's last messages under a batch that was planned."""
+    topic = make_topic(queues=1)
+    fill(cluster, topic, range(100))
+    query = Query(cluster, topic)
+    end = query.latest()
+    end[topic]["broker-a:0"] += 10
+    with pytest.raises(OffsetOutOfRange, match=r"ends at \d+, the queue at \d+; failOnDataLoss=false reads what"):
+        query.read(query.end, end)
+    lossy = Query(cluster, topic, failOnDataLoss="false")
+    assert lossy.read(query.end, end) == list(range(100))
+
+
+# Versions of pyspark
+
+
+def test_before_pyspark_4_2(cluster: LocalCluster, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark says neither where a batch begins nor how much it may take."""
+    topic = make_topic(queues=2)
+    monkeypatch.setattr(stream_reader, "HAS_LIMITS", False)
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
+        with pytest.raises(ConfigError, match=f"option {name} needs pyspark 4.2 or newer, this is "):
+            stream_reader.stream_reader(options_of(cluster, topic, **{name: "5"}), Projection(("body",)))
+    source = stream_reader.stream_reader(options_of(cluster, topic), Projection(("body",)))
+    assert isinstance(source, UnlimitedStreamReader)
+    begin = source.initialOffset()
+    assert source.latestOffset() == begin
+    fill(cluster, topic, range(100))
+    end = source.latestOffset()
+    rows = [batch.num_rows for partition in source.partitions(begin, end) for batch in source.read(partition)]
+    assert sum(rows) == 100
+    assert source.latestOffset() == end
+    restarted = UnlimitedStreamReader(options_of(cluster, topic), Projection(("body",)))
+    assert restarted.latestOffset() == end
+
+
+# In Spark
+
+
+def test_a_query_of_spark(spark: SparkSession, cluster: LocalCluster, make_topic: MakeTopic, tmp_path: Path) -> None:
+    """Its checkpoint, its limits, what it reports, and the group's offsets after its last batch."""
+    topic, group = make_topic(queues=2), f"G-{tmp_path.name}"
     table, checkpoint = str(tmp_path / "table"), str(tmp_path / "checkpoint")
 
     def run(**options: str) -> list[int]:
         """Read what is there into the table; return how many rows each batch had."""
-        stream = spark.readStream.format("rocketmq").options(nameServer=cluster.namesrv, topic=topic, **options).load()
-        rows: DataFrame = stream.selectExpr("int(string(body)) number")
+        given = {"nameServer": cluster.namesrv, "topic": topic, "groupId": group, **options}
+        rows: DataFrame = spark.readStream.format("rocketmq").options(**given).load().selectExpr("int(string(body)) n")
         writer = rows.writeStream.format("parquet").option("checkpointLocation", checkpoint)
         query = writer.trigger(availableNow=True).start(table)
         query.awaitTermination(60)
         assert query.exception() is None
+        last = query.lastProgress["sources"][0]
+        assert last["latestOffset"] == last["endOffset"]
         return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
     fill(cluster, topic, range(1000))
     assert run(maxOffsetsPerTrigger="300") == [300, 300, 300, 100]
     fill(cluster, topic, range(1000, 1500))
-    assert run() == [500]
-    assert sorted(row.number for row in spark.read.parquet(table).collect()) == list(range(1500))
+    assert run(minOffsetsPerTrigger="1") == [500]
+    assert sorted(row.n for row in spark.read.parquet(table).collect()) == list(range(1500))
+    with Admin(cluster.namesrv) as admin:
+        stats = admin.consume_stats(group)
+    assert sum(offsets.consumer_offset for offsets in stats.values()) == 1500
+
+
+def test_a_wrong_option_of_a_stream(spark: SparkSession, cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    options = {"nameServer": cluster.namesrv, "topic": make_topic(), "endingOffsets": "latest"}
+    query = spark.readStream.format("rocketmq").options(**options).load().writeStream.format("noop").start()
+    with pytest.raises(PySparkException, match="option endingOffsets belongs to batch reads"):
+        query.awaitTermination(60)
