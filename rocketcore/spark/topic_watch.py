@@ -155,6 +155,9 @@ class TopicWatch:
             except RocketError as error:
                 # A broker that has left the route has had its time to come back.
                 if place.readable and not isinstance(error, TopicNotExist):
+                    if isinstance(error, TransportError):
+                        text = f"broker {place.broker} with queues of topic {place.topic!r}: {error}"
+                        raise type(error)(text) from error
                     raise
                 gone.append(place)
                 continue

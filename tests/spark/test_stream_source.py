@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
@@ -19,84 +17,17 @@ from rocketcore import LocalCluster
 from rocketcore.admin.client import Admin
 from rocketcore.errors import ConfigError, OffsetOutOfRange, RouteNotFound
 from rocketcore.message import MessageQueue
-from rocketcore.service import SYSTEM_CLOCK, Clock, ManualClock
+from rocketcore.service import ManualClock
 from rocketcore.spark import stream_reader
-from rocketcore.spark.options import SinkOptions, StreamSourceOptions, parse_options
-from rocketcore.spark.range_task import Projection, RangePartition
-from rocketcore.spark.stream_reader import Json, RocketMQStreamReader, UnlimitedStreamReader
+from rocketcore.spark.range_task import Projection
+from rocketcore.spark.stream_reader import UnlimitedStreamReader
 from rocketcore.spark.topic_watch import ROUTE_SECONDS
-from rocketcore.spark.writer import RocketMQWriter
+from tests.spark.stream_query import Query, fill, options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MakeTopic = Callable[..., str]
-
-
-def options_of(cluster: LocalCluster, topic: str, **options: str) -> StreamSourceOptions:
-    chosen = {} if {"subscribePattern", "assign"} & options.keys() else {"topic": topic}
-    # A timeout of its own makes a connection of its own: another's writes would bring routes up to date.
-    common = {"nameServer": cluster.namesrv, "requestTimeoutMs": "9000"}
-    return parse_options(StreamSourceOptions, {**common, **chosen, **options})
-
-
-def fill(cluster: LocalCluster, topic: str, numbers: range) -> None:
-    """Send bodies that are numbers, to all queues in turn."""
-    options = parse_options(SinkOptions, {"nameServer": cluster.namesrv, "topic": topic, "batchBytes": "1k"})
-    RocketMQWriter(options).write(iter([pa.record_batch({"body": [f"{number}" for number in numbers]})]))
-
-
-class Query:
-    """Calls a reader as Spark's driver calls it: batch after batch, from a checkpoint on."""
-
-    def __init__(
-        self,
-        cluster: LocalCluster,
-        topic: str,
-        *,
-        checkpoint: Json | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        **options: str,
-    ) -> None:
-        settings = options_of(cluster, topic, **options)
-        self.source = RocketMQStreamReader(settings, Projection(("body",)), clock)
-        self.limit = self.source.getDefaultReadLimit()
-        # As text, like a checkpoint.
-        self.end: Json = json.loads(json.dumps(checkpoint or self.source.initialOffset()))
-
-    def latest(self) -> Json:
-        end: Json = json.loads(json.dumps(self.source.latestOffset(self.end, self.limit)))
-        return end
-
-    def read(self, start: Json, end: Json) -> list[int]:
-        """Run the tasks of a batch; return the numbers that they yield, in order."""
-        numbers: list[int] = []
-        for partition in self.source.partitions(start, end):
-            assert isinstance(partition, RangePartition)
-            for batch in self.source.read(partition):
-                numbers += [int(body) for body in batch["body"].to_pylist()]
-        return sorted(numbers)
-
-    def batch(self) -> list[int]:
-        """Run a batch, if there is anything new."""
-        end = self.latest()
-        numbers = [] if end == self.end else self.read(self.end, end)
-        self.end = end
-        return numbers
-
-    def batches(self) -> list[int]:
-        """Run batches until one is empty."""
-        numbers: list[int] = []
-        while found := self.batch():
-            numbers += found
-        return sorted(numbers)
-
-
-def until(found: Callable[[], bool]) -> None:
-    """Let something be done again until it is as it should be."""
-    deadline = time.monotonic() + 30
-    while not found():
-        assert time.monotonic() < deadline
 
 
 # Offsets

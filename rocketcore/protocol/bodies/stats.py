@@ -70,18 +70,20 @@ _QUEUE_KEY: Final = re.compile(rb'\{"brokerName":"[^"\\]*","queueId":(\d{1,9}),"
 def read_bounds(data: bytes) -> dict[int, tuple[int, int]]:
     """Return queue id → minimum and maximum offset of a ``TopicStatsTable``, all of whose queues are one broker's.
 
-    For those who ask again and again: with their keys cut down to numbers, 1,000 queues take 1 ms and not 23, since the
-    body is standard JSON then. One whose keys look otherwise is read all the same.
+    For those who ask again and again: with its keys cut down to numbers the body is standard JSON, of which 1,000
+    queues take 1 ms and not 23.
+
+    raises  DecodeError, as ``TopicStatsTable.decode``, which reads whatever is unusual
     """
-    document = fastjson.loads(_QUEUE_KEY.sub(rb'"\1":', data))
-    bounds = {}
     try:
-        for key, offsets in document["offsetTable"].items():
-            queue_id = key.queue_id if isinstance(key, MessageQueue) else int(key)
-            bounds[queue_id] = int(offsets["minOffset"]), int(offsets["maxOffset"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DecodeError(f"bounds of queues: {type(error).__name__} {error}") from None
-    return bounds
+        table = fastjson.loads(_QUEUE_KEY.sub(rb'"\1":', data))["offsetTable"]
+        bounds = {int(key): (offsets["minOffset"], offsets["maxOffset"]) for key, offsets in table.items()}
+        if all(type(low) is int and type(high) is int for low, high in bounds.values()):
+            return bounds
+    except (AttributeError, DecodeError, KeyError, TypeError, ValueError):
+        pass
+    offset_table = TopicStatsTable.decode(data).offset_table
+    return {queue.queue_id: (offsets.min_offset, offsets.max_offset) for queue, offsets in offset_table.items()}
 
 
 @body

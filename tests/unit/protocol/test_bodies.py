@@ -20,7 +20,7 @@ from rocketcore.protocol.bodies.client import LockBatchRequestBody, ResetOffsetB
 from rocketcore.protocol.bodies.heartbeat import HeartbeatData, SubscriptionData
 from rocketcore.protocol.bodies.pop import BatchAck
 from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
-from rocketcore.protocol.bodies.stats import ConsumeStats
+from rocketcore.protocol.bodies.stats import ConsumeStats, TopicOffset, TopicStatsTable, read_bounds
 from rocketcore.protocol.bodies.topic import (
     DataVersion,
     KVTable,
@@ -409,3 +409,23 @@ def test_text_fields_that_nest_as_deep_as_the_stack_are_read_or_refused() -> Non
     for depth in range(850, 1000):
         with contextlib.suppress(DecodeError):
             KVTable.decode(b'{"table":{"k":' + b"[" * depth + b"]" * depth + b"}}")
+
+
+@pytest.mark.parametrize("record", [each for each in DECODED if "TopicStatsTable" in each["name"]], ids=name_of)
+def test_bounds_are_read_as_the_table_is(record: dict[str, Any]) -> None:
+    data = record["input"]["text"].encode()
+    try:
+        table = TopicStatsTable.decode(data).offset_table
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            read_bounds(data)
+        return
+    assert read_bounds(data) == {queue.queue_id: (at.min_offset, at.max_offset) for queue, at in table.items()}
+
+
+def test_bounds_of_many_queues() -> None:
+    table = {MessageQueue("T", "broker-a", number): TopicOffset(number, 2 * number, 5) for number in range(300)}
+    data = TopicStatsTable(table, 0.5).encode()
+    assert read_bounds(data) == {number: (number, 2 * number) for number in range(300)}
+    for queue in (MessageQueue("T", 'a "b"', 7), MessageQueue("T", "a\\", 7)):
+        assert read_bounds(TopicStatsTable({queue: TopicOffset(1, 2, 5)}, 0.5).encode()) == {7: (1, 2)}
