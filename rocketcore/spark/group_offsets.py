@@ -40,7 +40,7 @@ class GroupOffsets:
     def report(self, offsets: Offsets) -> None:
         """Tell what has been read to its end, in the background; what failed before is told again with it."""
         self._wanted = offsets
-        if self._task is None or self._task.done():
+        if self._changed() and (self._task is None or self._task.done()):
             self._task = asyncio.ensure_future(self._tell_changes())
 
     async def settle(self, timeout: float) -> None:
@@ -55,10 +55,13 @@ class GroupOffsets:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _tell_changes(self) -> None:
-        while changed := {queue: at for queue, at in self._wanted.items() if self._told.get(queue) != at}:
+        while changed := self._changed():
             outcomes = await asyncio.gather(*(self._tell(queue, offset) for queue, offset in changed.items()))
             if not all(outcomes):
                 break
+
+    def _changed(self) -> dict[MessageQueue, int]:
+        return {queue: offset for queue, offset in self._wanted.items() if self._told.get(queue) != offset}
 
     async def _tell(self, queue: MessageQueue, offset: int) -> bool:
         instance = self._instance

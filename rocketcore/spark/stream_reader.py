@@ -11,6 +11,7 @@ it names then has been read to. A batch that was planned is never taken for done
 
 from __future__ import annotations
 
+import time
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final, TypeVar
 
@@ -62,6 +63,13 @@ class _Driven:
         self._group: GroupOffsets | None = None
         if options.group_id is not None:
             self._group = GroupOffsets(instance, options.group_id, options.request_timeout)
+
+    async def latest(self, start: Offsets, most: int | None, least: int | None) -> Offsets:
+        """Return where the batch that begins at ``start`` ends; up to there everything is read."""
+        end = await self.stream.latest(start, most, least)
+        # The last call of a query finds nothing new; then Spark kills the process.
+        await self.report(start, wait=end == start)
+        return end
 
     async def report(self, offsets: Offsets, *, wait: bool) -> None:
         """Tell the brokers that everything up to here is read.
@@ -179,12 +187,12 @@ if HAS_LIMITS:
 
         def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
             """Return where the batch that begins at ``start`` ends; ``start`` if there is nothing to read."""
+            if rest := self._driven.stream.rest:
+                time.sleep(rest)
             begin = parse_offsets(start)
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
             least = None if isinstance(limit, ReadAllAvailable) else self._options.min_offsets_per_trigger
-            end = self._run(self._driven.stream.latest(begin, most, least))
-            # The last call of a query finds nothing new; then Spark kills the process.
-            self._report(begin, wait=end == begin)
+            end = self._run(self._driven.latest(begin, most, least))
             return print_offsets(end)
 
         def prepareForTriggerAvailableNow(self) -> None:
