@@ -10,6 +10,7 @@ Columns: ``body`` (binary or string) and any of ``topic``, ``tags``, ``keys``, `
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,11 +27,13 @@ from rocketcore.client.attempts import Retries, until_answered
 from rocketcore.client.selectors import find_selector
 from rocketcore.client.sender import Sender
 from rocketcore.codes import MAX_MESSAGE_BYTES
-from rocketcore.errors import ConfigError, MessageIllegal, RocketError, RouteNotFound
+from rocketcore.errors import ConfigError, MessageIllegal, RocketError, RouteNotFound, TransportError
 from rocketcore.message import MessageQueue
 from rocketcore.naming import check_send_topic
 
 __all__ = ["RecordBatchSender", "SendSettings", "SendSummary"]
+
+logger = logging.getLogger(__name__)
 
 BATCH_BYTES: Final = 1 << 20
 
@@ -120,7 +123,8 @@ class RecordBatchSender:
     async def _open_topic(self, topic: str, rows: Rows) -> None:
         """Ask for the newest route of a topic at its first row, where topics must not be created.
 
-        That the topic of the settings exists is known: without a route its broker is away, and is waited for.
+        Where no name server answers, a route that is known will do, as it does for every producer. That the topic of
+        the settings exists is known: without a route its broker is away, and is waited for.
 
         raises  MessageIllegal for the row of another topic that does not exist
         """
@@ -132,7 +136,12 @@ class RecordBatchSender:
             return isinstance(error, RouteNotFound) and not error.retriable and topic != settings.topic
 
         async def ask(limit: float) -> None:
-            await instance.refresh_topic(topic, timeout=limit)
+            try:
+                await instance.refresh_topic(topic, timeout=limit)
+            except TransportError as error:
+                if instance.routes.find(topic) is None:
+                    raise
+                logger.info("known route used, no name server answers topic=%s error=%s", topic, error)
 
         retries = Retries(settings.delivery_timeout, instance.clock)
         try:

@@ -200,17 +200,18 @@ async def until_answered(
             await instance.try_refresh(topic, timeout=timeout)
 
 
-async def newest_route(instance: ClientInstance, topic: str, timeout: float, retries: Retries) -> TopicRoute:
+async def newest_route(
+    instance: ClientInstance, topic: str, timeout: float, retries: Retries, *, patient: bool = False
+) -> TopicRoute:
     """Return the route that a topic has now, a kept connection may know an older one; wait while there is no broker.
 
-    raises  RouteNotFound for a topic that does not exist; TransportError when no name server answers, whose address may
-            be wrong: nothing of the cluster was seen yet
+    patient  whether to wait for a name server, too; without it one that does not answer may be a wrong address
+    raises   RouteNotFound for a topic that does not exist; TransportError when no name server answers
     """
+    passing = (NoBrokerRegistered, TransportError) if patient else NoBrokerRegistered
 
     async def ask(limit: float) -> TopicRoute:
         await instance.refresh_topic(topic, timeout=limit)
         return await instance.route(topic, timeout=limit)
 
-    return await until_answered(
-        instance, topic, retries, timeout, ask, lambda error: not isinstance(error, NoBrokerRegistered)
-    )
+    return await until_answered(instance, topic, retries, timeout, ask, lambda error: not isinstance(error, passing))
