@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketcore.spark.java import find_java
-from rocketcore.spark.session import local_session
+from rocketcore.spark.session import local_session, recommended_settings
+from rocketcore.spark.write_ids import write_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["find_java", "local_session", "register"]
+__all__ = ["find_java", "local_session", "recommended_settings", "register", "write_id"]
 
 
 def register(spark: SparkSession) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "read_boolean",
     "read_count",
     "read_duration",
+    "read_delivery_guarantee",
     "read_group",
     "read_millis",
     "read_name_servers",
@@ -216,6 +217,17 @@ def read_write_id(text: str) -> int:
     if not re.fullmatch(r"[0-9a-fA-F]{1,16}", text.strip()):
         raise ValueError("up to 16 hexadecimal digits")
     return int(text, 16)
+
+
+def read_delivery_guarantee(text: str) -> str:
+    name = text.strip().lower()
+    if name in ("idempotent", "transactional"):
+        raise ValueError(
+            f"at-least-once: {name} needs a broker that remembers writes, which ours do not yet and Apache's never do"
+        )
+    if name != "at-least-once":
+        raise ValueError("at-least-once, idempotent or transactional")
+    return name
 
 
 def read_no_compression(text: str) -> str:

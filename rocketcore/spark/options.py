@@ -230,6 +230,9 @@ class SinkOptions(ConnectionOptions):
         "columns of a read that a write has no use for are left out",
         default=False,
     )
+    delivery_guarantee: str = option(
+        "deliveryGuarantee", texts.read_delivery_guarantee, "at-least-once", default="at-least-once"
+    )
     compression: str = option("compression", texts.read_no_compression, "none", default="none")
     write_id: int | None = option(
         "writeId", texts.read_write_id, "hexadecimal; makes message ids the same in a second run"

@@ -12,9 +12,13 @@ from rocketcore.spark.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["local_session"]
+__all__ = ["local_session", "recommended_settings"]
 
-_SETTINGS: Final = {
+_BATCH_BYTES: Final = 1 << 20
+"""Of a record batch between Spark and a Python worker: large ones cost page faults, small ones a round each."""
+_MOST_ROWS: Final = 1 << 16
+
+_LOCAL_SETTINGS: Final = {
     # Few and large tasks: each costs some 30 ms, whatever it does.
     "spark.sql.shuffle.partitions": "4",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -22,11 +26,30 @@ _SETTINGS: Final = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # JVM and Python workers over a unix socket: loopback TCP once stalled a job for good.
-    "spark.python.unix.domain.socket.enabled": "true",
-    # A speculative copy of a writing task would send its rows a second time.
-    "spark.speculation": "false",
 }
+
+
+def recommended_settings(row_bytes: int | None = None) -> dict[str, str]:
+    """Return Spark settings that suit the source and the sink, for the builder of any session.
+
+    row_bytes  length of a written row, about: body, keys, tags and properties; None: unknown
+    raises     ConfigError for one below 1
+    """
+    if row_bytes is not None and row_bytes < 1:
+        raise ConfigError(f"row_bytes is at least 1, got {row_bytes}")
+    settings = {
+        # JVM and Python workers over a unix socket: loopback TCP once stalled a job for good.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.worker.reuse": "true",
+        # A speculative copy of a writing task would send its rows a second time.
+        "spark.speculation": "false",
+        # Record batches of about 1 MiB.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(_BATCH_BYTES),
+    }
+    if row_bytes is not None:
+        rows = min(_MOST_ROWS, max(1, _BATCH_BYTES // row_bytes))
+        settings["spark.sql.execution.arrow.maxRecordsPerBatch"] = str(rows)
+    return settings
 
 
 def local_session(
@@ -48,6 +71,6 @@ def local_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name).config("spark.driver.memory", driver_memory)
-    for key, value in {**_SETTINGS, **(settings or {})}.items():
+    for key, value in {**recommended_settings(), **_LOCAL_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -1,16 +1,23 @@
 """The data source that Spark calls ``rocketmq``: what it reads and writes, and with which options.
 
-Batch queries, streaming reads. Spark pickles this class by name, so every node needs rocketcore installed.
+Spark pickles this class by name, so every node needs rocketcore installed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
-from rocketcore.errors import ConfigError, RocketError
+from rocketcore.errors import ConfigError
 from rocketcore.spark.options import (
     SinkOptions,
     SourceOptions,
@@ -31,6 +38,13 @@ class RocketMQDataSource(DataSource):
     raises  ConfigError for wrong options or columns: in the driver, before the first task
     """
 
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._unpickled = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= {**state, "_unpickled": True}
+
     @classmethod
     def name(cls) -> str:
         return "rocketmq"
@@ -48,26 +62,29 @@ class RocketMQDataSource(DataSource):
         return RocketMQReader(parse_options(SourceOptions, self.options), _projection(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from rocketcore.spark.schema import check_write_schema
-        from rocketcore.spark.writer import RocketMQWriter, plan_queues
+        from rocketcore.spark.writer import RocketMQWriter, plan_write
 
         options = parse_options(SinkOptions, self.options)
         if overwrite:
             raise ConfigError('a topic cannot be overwritten: use .mode("append")')
-        columns = check_write_schema(schema, options)
-        try:
-            queues = plan_queues(options)
-        except RocketError as error:
-            raise error.with_traceback(None) from None  # Spark prints every frame; the last line is what counts
-        return RocketMQWriter(options, columns, queues)
+        plan = plan_write(options, schema)
+        return RocketMQWriter(plan.options, plan.columns, plan.queues)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from rocketcore.spark.stream_reader import stream_reader
 
         return stream_reader(parse_options(StreamSourceOptions, self.options), _projection(schema))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise ConfigError("writeStream is not there yet: rocketcore writes in batch queries only (frame.write)")
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Return the writer of one batch.
+
+        overwrite  the output mode is complete: every batch is the whole result, and is sent as such
+        """
+        from rocketcore.spark.stream_writer import RocketMQStreamWriter, plan_stream_write
+
+        # Spark makes a data source in the process in which a batch is planned. To commit it, it unpickles one in
+        # another: all rows are stored by then, and whether the topic could be written to is no question any more.
+        return RocketMQStreamWriter(None if self._unpickled else plan_stream_write(self.options, schema))
 
 
 def _projection(schema: StructType) -> Projection:

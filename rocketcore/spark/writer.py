@@ -1,65 +1,58 @@
-"""The sink: Arrow record batches from Spark to client batches of RocketMQ.
+"""The sink of batch queries, and what the driver checks before a write, be it of a batch or of a stream.
 
-``RocketMQWriter`` is made in the driver and pickled into the tasks, so the write id and the queues that keys are spread
-over are the same in every attempt: a row that a failed attempt has sent already is sent again with the same UNIQ_KEY to
-the same queue, as long as the partition is computed in the same order again. That is at least once, with ids to find
-the repeats by.
+``RocketMQWriter`` is made in the driver and pickled into the tasks (``write_task``), so the write id and the queues
+that keys are spread over are the same in every attempt.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 from pyarrow import RecordBatch
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
-from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings
 from rocketcore.client.attempts import Retries, newest_route
-from rocketcore.client.config import ProducerConfig
-from rocketcore.client.sender import Sender
-from rocketcore.errors import ConfigError, MessageIllegal, NoBrokerRegistered, RouteNotFound
-from rocketcore.message import MessageQueue
-from rocketcore.spark.connection import Connection, connect
+from rocketcore.client.route_table import TopicRoute
+from rocketcore.errors import ConfigError, NoBrokerRegistered, RocketError, RouteNotFound, TransportError
+from rocketcore.spark.connection import connect
 from rocketcore.spark.options import SinkOptions
+from rocketcore.spark.schema import check_write_schema
+from rocketcore.spark.task_summary import Queues, TaskSummary, log_failure, log_success
+from rocketcore.spark.write_task import WritePlan, write_partition
 
-__all__ = ["RocketMQWriter", "TaskSummary", "plan_queues"]
+__all__ = ["RocketMQWriter", "plan_queues", "plan_write"]
 
 logger = logging.getLogger(__name__)
 
-Queues = Mapping[str, Sequence[MessageQueue]]
-"""Topic → the queues that keys are spread over."""
+
+def plan_write(options: SinkOptions, schema: StructType, *, patient: bool = False) -> WritePlan:
+    """Check rows and topic, and fix the queues of keys; in the driver, before the first task.
+
+    patient  see ``plan_queues``
+    raises   ConfigError naming the option or the column; TransportError when no name server answers
+    """
+    columns = check_write_schema(schema, options)
+    try:
+        return WritePlan(options, columns, plan_queues(options, patient=patient))
+    except RocketError as error:
+        raise error.with_traceback(None) from None  # Spark prints every frame; the last line is what counts
 
 
-@dataclass
-class TaskSummary(WriterCommitMessage):
-    """What one task sent, all of it acknowledged. ``queues`` are those that its keys were spread over."""
+def plan_queues(options: SinkOptions, *, patient: bool = False) -> Queues:
+    """Return the queues that the keys of a write are spread over; brokers that are away are waited for.
 
-    partition: int
-    rows: int
-    batches: int
-    sent_bytes: int
-    retries: int
-    not_safe: int
-    millis: int
-    queues: Queues = field(default_factory=dict)
-
-
-def plan_queues(options: SinkOptions) -> Queues:
-    """Return the queues that the keys of a write are spread over; in the driver, where brokers may be waited for.
-
-    raises  ConfigError when the topic of the options does not exist, and is not to be created
+    patient  whether name servers are waited for, too: the cluster was there, only this process has not seen it
+    raises   ConfigError when the topic of the options does not exist, and is not to be created; TransportError when no
+             name server answers
     """
     if options.topic is None:
         return {}
-    connection = connect(options)
     ordered = options.queue_selector == "hash"
     try:
-        retries = Retries(options.delivery_timeout, connection.instance.clock, level=logging.WARNING)
-        route = connection.run(newest_route(connection.instance, options.topic, options.request_timeout, retries))
+        route = _route(options, options.topic, patient)
     except NoBrokerRegistered as error:
         raise ConfigError(f"option topic: {error}") from None
     except RouteNotFound as error:
@@ -74,121 +67,47 @@ def plan_queues(options: SinkOptions) -> Queues:
     return {options.topic: route.publish} if ordered else {}
 
 
-class RocketMQWriter(DataSourceArrowWriter):
-    """Sends the rows of a batch query; see ``SinkOptions``.
+def _route(options: SinkOptions, topic: str, patient: bool) -> TopicRoute:
+    """Return the newest route of a topic; where no name server answers, the one that this process knows."""
+    connection = connect(options)
+    instance = connection.instance
+    known = instance.routes.find(topic)
+    retries = Retries(options.delivery_timeout, instance.clock, level=logging.WARNING)
+    try:
+        return connection.run(
+            newest_route(instance, topic, options.request_timeout, retries, patient=patient and known is None)
+        )
+    except TransportError as error:
+        if known is None:
+            raise
+        logger.warning("known route used, no name server answers topic=%s error=%s", topic, error)
+        return known
 
-    columns  of the rows, by position: what each means to a message, None for one that is left out; None: their names
-    queues   see ``plan_queues``
-    """
+
+class RocketMQWriter(DataSourceArrowWriter):
+    """Sends the rows of a batch query; see ``SinkOptions``, and ``WritePlan`` for columns and queues."""
 
     def __init__(
         self, options: SinkOptions, columns: Sequence[str | None] | None = None, queues: Queues | None = None
     ) -> None:
-        self._options = options
-        self._columns = columns
-        self._queues = queues or {}
+        self._plan = WritePlan(options, columns, queues or {})
         self._write_id = secrets.randbits(64) if options.write_id is None else options.write_id
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskSummary:
         """Send a partition and wait for every answer; raises for the first row or request that fails."""
-        context = TaskContext.get()
-        partition = context.partitionId() if context is not None else 0
-        if context is not None and context.attemptNumber():
-            logger.warning("attempt %d of partition %d: rows may be there twice", context.attemptNumber(), partition)
-        connection = connect(self._options)
-        sender = self._sender(connection, partition)
-        try:
-            # Rows are waited for on this thread: the connections' thread goes on meanwhile.
-            for batch in iterator:
-                connection.run(sender.send(self._renamed(batch)))
-            summary = connection.run(sender.finish())
-        except MessageIllegal as error:
-            raise MessageIllegal(f"partition {partition}, {error}") from None
-        finally:
-            connection.run(sender.abandon())
-        return TaskSummary(
-            partition=partition,
-            rows=summary.rows,
-            batches=summary.batches,
-            sent_bytes=summary.sent_bytes,
-            retries=summary.retries,
-            not_safe=summary.not_safe,
-            millis=round(summary.seconds * 1000),
-            queues=sender.pinned,
-        )
-
-    def _sender(self, connection: Connection, partition: int) -> RecordBatchSender:
-        options = self._options
-        config = ProducerConfig(
-            namesrv=connection.instance.config.namesrv,
-            access_key=connection.instance.config.access_key,
-            secret_key=connection.instance.config.secret_key,
-            timeout=options.send_timeout,
-            retries=0,
-            group=options.producer_group,
-            latency_fault_tolerance=True,
-        )
-        settings = SendSettings(
-            topic=options.topic,
-            tag=options.tags,
-            properties=options.properties,
-            write_id=self._write_id,
-            partition=partition,
-            ordered=options.queue_selector == "hash",
-            queues=self._queues,
-            create_topics=options.create_topic,
-            batch_bytes=options.batch_bytes,
-            max_in_flight=options.max_in_flight,
-            timeout=options.send_timeout,
-            delivery_timeout=options.delivery_timeout,
-        )
-        return RecordBatchSender(Sender(config, connection.instance), settings)
-
-    def _renamed(self, batch: RecordBatch) -> RecordBatch:
-        """Return a record batch with the columns that a message has, under the names that they have there."""
-        if self._columns is not None:
-            wanted = [index for index, name in enumerate(self._columns) if name is not None]
-            batch = batch.select(wanted).rename_columns([self._columns[index] for index in wanted])
-        if self._options.ignore_system_columns and "properties" in batch.schema.names:
-            from rocketcore.client.arrow_columns import without_reserved
-
-            place = batch.schema.get_field_index("properties")
-            batch = batch.set_column(place, "properties", without_reserved(batch.column(place)))
-        return batch
+        return write_partition(iterator, self._plan, self._write_id)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log the sum of the tasks; there is nothing left to do, every row is stored.
 
         raises  RouteNotFound when a topic's route changed between tasks: rows of one key may be in two queues
         """
-        tasks = [message for message in messages if isinstance(message, TaskSummary)]
-        logger.info(
-            "write done write_id=%016x tasks=%d rows=%d batches=%d sent_bytes=%d retries=%d slowest_millis=%d",
-            self._write_id,
-            len(tasks),
-            sum(task.rows for task in tasks),
-            sum(task.batches for task in tasks),
-            sum(task.sent_bytes for task in tasks),
-            sum(task.retries for task in tasks),
-            max((task.millis for task in tasks), default=0),
-        )
-        if not_safe := sum(task.not_safe for task in tasks):
-            logger.warning("stored, but not flushed or replicated write_id=%016x batches=%d", self._write_id, not_safe)
-        _check_alike(tasks)
+        log_success(self._name, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what stays: messages that were sent before the query failed are not taken back."""
-        rows = sum(message.rows for message in messages if isinstance(message, TaskSummary))
-        logger.warning("write failed write_id=%016x: at least %d rows were sent and stay", self._write_id, rows)
+        log_failure(self._name, messages)
 
-
-def _check_alike(tasks: list[TaskSummary]) -> None:
-    """Refuse a write whose tasks spread the keys of a topic over different queues."""
-    seen: dict[str, Sequence[MessageQueue]] = {}
-    for task in tasks:
-        for topic, queues in task.queues.items():
-            if list(seen.setdefault(topic, queues)) != list(queues):
-                raise RouteNotFound(
-                    f"the queues of topic {topic!r} changed during the write, {len(seen[topic])} and {len(queues)}: "
-                    "all rows are sent, but those of one shardingKey may be in two queues"
-                )
+    @property
+    def _name(self) -> str:
+        return f"write write_id={self._write_id:016x}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import runpy
 import shlex
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ import pytest
 import rocketcore as rmq
 from rocketcore.cli.main import run as run_rocket
 from rocketcore.local import LocalCluster
+from rocketcore.spark import write_id
 from tests.fixtures.processes import RocketProcess
 from tests.integration.test_api_snippets import run
 
@@ -30,7 +33,7 @@ BLOCKS = re.findall(r"^```(?:python)?\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILI
 EXAMPLES = (
     "make setup", "make demo", "A week of earthquakes", "rocket up", "rocket topic create", "for message in consumer:",
     "producer.send_nowait(", "@consumer.subscribe(", "rmq.PullConsumer(", "rmq.LocalCluster(", "rmq.read_arrow(",
-    "spark.read.",
+    "spark.read.", "by_hand = ",
 )  # fmt: skip
 """What only this one of the blocks has, in the order of the page and of the tests below."""
 
@@ -168,6 +171,29 @@ def test_spark(shop: str, spark: SparkSession) -> None:
             sum(bounds.max_offset for bounds in admin.topic_stats(topic).values()) for topic in ("copies", "orders")
         )
     assert copied == orders > 0
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_streams_of_spark(shop: str, spark: SparkSession, tmp_path: Path) -> None:
+    names: dict[str, Any] = {"spark": spark}
+    text = example("by_hand = ").replace("127.0.0.1:9876", shop).replace("checkpoints/", f"{tmp_path}/")
+    exec(text, names)
+    queries = names["query"], names["by_hand"]
+    groups: dict[str, set[str]] = {}
+    end = time.monotonic() + 120
+    while len(groups) < 4 and time.monotonic() < end:
+        for query in queries:
+            assert query.exception() is None
+        with contextlib.suppress(rmq.RouteNotFound):
+            for row in rmq.read_arrow(shop, topic="ticks", columns=["body", "msgId"]).to_pylist():
+                groups.setdefault(row["msgId"][:16], set()).add(row["body"])
+        time.sleep(0.2)
+    for query in queries:
+        query.stop()
+    by_hand = {write_id("ticks by hand", batch).upper() for batch in range(100)}
+    assert len(groups.keys() & by_hand) > 0
+    assert len(groups.keys() - by_hand) > 0
 
 
 @pytest.mark.spark

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -194,15 +193,8 @@ def test_a_bad_write_says_what_is_wrong(
     assert reason in str(failed.value)
 
 
-def test_overwrite_and_writing_streams_are_refused(
-    spark: SparkSession, cluster: LocalCluster, make_topic: MakeTopic, tmp_path: Path
-) -> None:
+def test_overwriting_is_refused(spark: SparkSession, make_topic: MakeTopic) -> None:
     topic = make_topic()
     rows = spark.range(1).selectExpr("string(id) body")
     with pytest.raises(PySparkException, match="a topic cannot be overwritten"):
         rows.write.format("rocketmq").mode("overwrite").option("topic", topic).save()
-    rate = spark.readStream.format("rate").load().selectExpr("string(value) body")
-    sink = rate.writeStream.format("rocketmq").option("topic", topic).option("checkpointLocation", str(tmp_path))
-    query = sink.start()
-    with pytest.raises(PySparkException, match="writeStream is not there yet"):
-        query.awaitTermination(60)

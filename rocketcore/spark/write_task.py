@@ -1,0 +1,112 @@
+"""What a task of a write does: the record batches that Spark gives it to client batches of RocketMQ.
+
+A row that a failed attempt has sent already is sent again with the same UNIQ_KEY, made of write id, partition and row,
+and with a key to the same queue, as long as the partition is computed in the same order again. That is at least once,
+with ids to find the repeats by.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pyarrow import RecordBatch
+from pyspark import TaskContext
+
+from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings
+from rocketcore.client.config import ProducerConfig
+from rocketcore.client.sender import Sender
+from rocketcore.errors import MessageIllegal
+from rocketcore.spark.connection import Connection, connect
+from rocketcore.spark.options import SinkOptions
+from rocketcore.spark.task_summary import Queues, TaskSummary
+
+__all__ = ["WritePlan", "write_partition"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """What all tasks of a write have in common; made in the driver and pickled into them.
+
+    columns  of the rows, by position: what each means to a message, None for one that is left out; None: their names
+    queues   that keys are spread over, the same in every task and every attempt
+    """
+
+    options: SinkOptions
+    columns: Sequence[str | None] | None = None
+    queues: Queues = field(default_factory=dict)
+
+
+def write_partition(batches: Iterator[RecordBatch], plan: WritePlan, write_id: int) -> TaskSummary:
+    """Send a partition and wait for every answer; raises for the first row or request that fails."""
+    context = TaskContext.get()
+    partition = context.partitionId() if context is not None else 0
+    if context is not None and context.attemptNumber():
+        logger.warning("attempt %d of partition %d: rows may be there twice", context.attemptNumber(), partition)
+    connection = connect(plan.options)
+    sender = _sender(connection, plan, write_id, partition)
+    try:
+        # Rows are waited for on this thread: the connections' thread goes on meanwhile.
+        for batch in batches:
+            connection.run(sender.send(_message_batch(batch, plan)))
+        summary = connection.run(sender.finish())
+    except MessageIllegal as error:
+        raise MessageIllegal(f"partition {partition}, {error}") from None
+    finally:
+        connection.run(sender.abandon())
+    return TaskSummary(
+        write_id=write_id,
+        partition=partition,
+        rows=summary.rows,
+        batches=summary.batches,
+        sent_bytes=summary.sent_bytes,
+        retries=summary.retries,
+        not_safe=summary.not_safe,
+        millis=round(summary.seconds * 1000),
+        queues=sender.pinned,
+    )
+
+
+def _sender(connection: Connection, plan: WritePlan, write_id: int, partition: int) -> RecordBatchSender:
+    options = plan.options
+    config = ProducerConfig(
+        namesrv=connection.instance.config.namesrv,
+        access_key=connection.instance.config.access_key,
+        secret_key=connection.instance.config.secret_key,
+        timeout=options.send_timeout,
+        retries=0,
+        group=options.producer_group,
+        latency_fault_tolerance=True,
+    )
+    settings = SendSettings(
+        topic=options.topic,
+        tag=options.tags,
+        properties=options.properties,
+        write_id=write_id,
+        partition=partition,
+        ordered=options.queue_selector == "hash",
+        queues=plan.queues,
+        create_topics=options.create_topic,
+        batch_bytes=options.batch_bytes,
+        max_in_flight=options.max_in_flight,
+        timeout=options.send_timeout,
+        delivery_timeout=options.delivery_timeout,
+    )
+    return RecordBatchSender(Sender(config, connection.instance), settings)
+
+
+def _message_batch(batch: RecordBatch, plan: WritePlan) -> RecordBatch:
+    """Return a record batch with the columns that a message has, under the names that they have there."""
+    columns = plan.columns
+    if columns is not None:
+        wanted = [index for index, name in enumerate(columns) if name is not None]
+        batch = batch.select(wanted).rename_columns([columns[index] for index in wanted])
+    if plan.options.ignore_system_columns and "properties" in batch.schema.names:
+        from rocketcore.client.arrow_columns import without_reserved
+
+        place = batch.schema.get_field_index("properties")
+        batch = batch.set_column(place, "properties", without_reserved(batch.column(place)))
+    return batch
