@@ -158,9 +158,12 @@ class Retries:
         pause = self.next_pause()
         if pause is not None:
             return pause
+        attempts = f"{self.count + 1} attempts within {self._deadline.timeout:g} s"
         if self.count and isinstance(error, TransportError):
-            attempts = f"{self.count + 1} attempts within {self._deadline.timeout:g} s"
             raise type(error)(f"{error} ({attempts})") from error
+        if self.count and isinstance(error, BrokerError):
+            request = f"{error.request}, the last of {attempts},"
+            raise type(error)(error.code, error.remark, error.address, request) from error
         raise error
 
 

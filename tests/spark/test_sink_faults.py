@@ -66,36 +66,6 @@ def silent_server() -> Iterator[str]:
             connection.close()
 
 
-@pytest.mark.parametrize("selector", ["roundrobin", "hash"])
-def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, selector: str) -> None:
-    """Acknowledged rows are there, the others are sent again: none is missing, and no write fails."""
-    rows, count = 500, 40
-    with LocalCluster(tmp_path, in_process=False, flush="async") as cluster:
-        with Admin(cluster.namesrv) as admin:
-            admin.create_topic("T", queues=4)
-        restarted: list[threading.Thread] = []
-
-        def upstream() -> Iterator[pa.RecordBatch]:
-            for number in range(count):
-                if number == count // 2:
-                    cluster.stop_broker(kill=True)
-                    restarted.append(threading.Timer(1.5, cluster.start_broker))
-                    restarted[0].start()
-                yield batch(number * rows, rows, keys=50 if selector == "hash" else 0)
-
-        options = options_for(cluster, "T", queueSelector=selector, batchBytes="32k", sendTimeoutMs="2000")
-        summary = planned(options).write(upstream())
-        restarted[0].join(60)
-        assert isinstance(summary, TaskSummary)
-        assert summary.rows == rows * count
-        assert summary.retries > 0
-        found = stored(cluster, "T")
-    assert set(found) == set(range(rows * count))
-    # Only what had no answer when the broker died can be there twice: as many batches as may be under way.
-    batch_rows = 32 * 1024 // 60
-    assert sum(found.values()) - len(found) <= 4 * batch_rows
-
-
 def test_a_broker_that_hangs_is_left_alone(cluster: LocalCluster, make_topic: MakeTopic) -> None:
     """The rotation went back to the broker that had just failed, time and again, or failed there for good."""
     topic = make_topic(queues=4)
