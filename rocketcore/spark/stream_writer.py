@@ -28,7 +28,6 @@ QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """Local properties that Spark gives every task of a stream (``StreamExecution``, ``MicroBatchExecution``)."""
 
-
 _OF_SPARK: Final = ("checkpointlocation", "queryname")
 """Options that Spark hands to a sink with the sink's own."""
 
