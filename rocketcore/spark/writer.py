@@ -74,7 +74,7 @@ def _route(options: SinkOptions, topic: str, patient: bool) -> TopicRoute:
     known = instance.routes.find(topic)
     retries = Retries(options.delivery_timeout, instance.clock, level=logging.WARNING)
     try:
-        return connection.run(
+        route = connection.run(
             newest_route(instance, topic, options.request_timeout, retries, patient=patient and known is None)
         )
     except TransportError as error:
@@ -82,6 +82,10 @@ def _route(options: SinkOptions, topic: str, patient: bool) -> TopicRoute:
             raise
         logger.warning("known route used, no name server answers topic=%s error=%s", topic, error)
         return known
+    if options.queue_selector == "hash" and known is not None and known.publish != route.publish:
+        count, before = len(route.publish), len(known.publish)
+        logger.warning("keys go to other queues than before topic=%s queues=%d before=%d", topic, count, before)
+    return route
 
 
 class RocketMQWriter(DataSourceArrowWriter):

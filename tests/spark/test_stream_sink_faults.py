@@ -384,6 +384,21 @@ def test_tasks_that_saw_other_queues(cluster: LocalCluster, make_topic: MakeTopi
         stream.commit(0, [first, second])
 
 
+def test_a_topic_that_grows_between_batches(
+    cluster: LocalCluster, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Within a batch a key keeps its queue; that it moves between batches is said."""
+    topic = make_topic(queues=2)
+    stream = Stream(cluster.namesrv, topic, KEYED_ROWS, queueSelector="hash")
+    for batch_id in range(2):
+        stream.run(batch_id, batches(range(200), 2, keys=50))
+    assert "keys go to other queues" not in caplog.text
+    with Admin(cluster.namesrv) as admin:
+        admin.create_topic(topic, queues=3)
+    stream.run(2, batches(range(200), 2, keys=50))
+    assert f"keys go to other queues than before topic={topic} queues=6 before=4" in caplog.text
+
+
 def test_a_task_without_its_batch(cluster: LocalCluster, make_topic: MakeTopic) -> None:
     writer = Stream(cluster.namesrv, make_topic()).plan()
     with running_task(), pytest.raises(RocketError, match=r"sql\.streaming\.queryId and streaming\.sql\.batchId"):
