@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rocketcore._fast import batch as batch_kernel
@@ -42,6 +42,23 @@ MESSAGES = st.builds(
     reconsume_times=INT32,
     prepared_offset=INT64,
 )
+NAMED_LIKE_A_CHECKSUM = Stored(
+    topic=b"",
+    body=b"",
+    properties="x__CRC32#\x01\x02DELAY\x010\x80\x02".encode(),
+    queue_id=0,
+    flag=0,
+    queue_offset=0,
+    physical_offset=0,
+    sys_flag=0,
+    born_timestamp=0,
+    born_host=bytes(8),
+    store_timestamp=0,
+    store_host=bytes(8),
+    reconsume_times=0,
+    prepared_offset=0,
+)
+"""Its last 20 bytes are those of a checksum property, but for what stands before them."""
 DAMAGE = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_size=4)
 
 
@@ -110,6 +127,7 @@ def same_fault(error: DecodeError | None, bad: Bad | None) -> bool:
     return type(error) is kind and error.position == bad.position
 
 
+@example(NAMED_LIKE_A_CHECKSUM, False)
 @given(MESSAGES, st.booleans())
 def test_encode_is_the_references(item: Stored, checksum: bool) -> None:
     wanted = reference.put(item, checksum=checksum)
@@ -119,6 +137,13 @@ def test_encode_is_the_references(item: Stored, checksum: bool) -> None:
     assert kernel.put_stored(out, 2, **fields) == len(wanted)
     assert out == b"\x00\x00" + wanted + b"\x00"
     rows = np.zeros((1, kernel.STORED_COLUMNS), np.int64)
+    if reference.verdict(wanted, reference.decode(wanted, 0, len(wanted)), sealed=checksum) == "damaged":
+        # Without a checksum of its own, and with a property at the end that looks like one.
+        assert not checksum
+        assert b"__CRC32#" in item.properties
+        with pytest.raises(BadChecksum):
+            kernel.scan_stored(wanted, 0, len(wanted), rows, whole=True, sealed=checksum)
+        return
     assert kernel.scan_stored(wanted, 0, len(wanted), rows, whole=True, sealed=checksum) == (1, len(wanted))
     length = rows[0, kernel.PROPERTIES_LENGTH]
     assert kernel.stored_properties_size(item.properties, checksum) == length
