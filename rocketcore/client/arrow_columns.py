@@ -83,12 +83,12 @@ def taken(array: pa.Array, rows: Rows) -> pa.Array:
     return array if rows is None else array.take(pa.array(rows))
 
 
-def without_reserved(properties: pa.Array) -> pa.Array:
-    """Return a map column without the entries that RocketMQ itself sets; another column stays as it is."""
+def without_reserved(properties: pa.Array, *others: str) -> pa.Array:
+    """Return a map column without the entries that RocketMQ itself sets, and others; another column stays as it is."""
     if not pa.types.is_map(properties.type):
         return properties
     keys, items, offsets = _entries(properties)
-    kept = pc.invert(pc.is_in(keys, pa.array(sorted(RESERVED_PROPERTIES), keys.type)))
+    kept = pc.invert(pc.is_in(keys, pa.array(sorted({*RESERVED_PROPERTIES, *others}), keys.type)))
     before = numpy.append([0], numpy.cumsum(kept.to_numpy(zero_copy_only=False))).astype(numpy.int32)
     no_map = numpy.append(properties.is_null().to_numpy(zero_copy_only=False), [False])
     edges = pa.array(before[offsets.to_numpy()], mask=no_map)

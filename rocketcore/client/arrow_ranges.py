@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-import numpy
-import numpy.typing
-
 from rocketcore._fast.record import QUEUE_OFFSET, STORE_TIMESTAMP, STORED_COLUMNS, scan_stored
 from rocketcore.client import api
 from rocketcore.client.api import PullStatus
@@ -19,6 +16,7 @@ from rocketcore.errors import ConfigError
 from rocketcore.filter import SUBSCRIBE_ALL, TAG
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
+from rocketcore.table import Table
 
 __all__ = ["Position", "QueueRange", "find_offset", "find_range", "first_offset", "offsets_of", "topic_ranges"]
 
@@ -156,16 +154,16 @@ async def _store_time(
     result = await api.pull_message(instance.remoting, address, header, timeout)
     if result.status is not PullStatus.FOUND:
         return None
-    return int(_scanned(result.body, 1)[0, STORE_TIMESTAMP])
+    return _scanned(result.body, 1, STORE_TIMESTAMP)[0]
 
 
 def offsets_of(body: bytes, most: int) -> list[int]:
     """Return the queue offsets of the first ``most`` messages of a pull answer."""
-    offsets: list[int] = _scanned(body, most)[:, QUEUE_OFFSET].tolist()
-    return offsets
+    return _scanned(body, most, QUEUE_OFFSET)
 
 
-def _scanned(body: bytes, most: int) -> numpy.typing.NDArray[numpy.int64]:
-    rows = numpy.zeros((most, STORED_COLUMNS), dtype=numpy.int64)
-    count, _ = scan_stored(body, 0, len(body), rows)
-    return rows[:count]
+def _scanned(body: bytes, most: int, column: int) -> list[int]:
+    """Return a column of the first messages; no numpy, which only columns of messages need."""
+    table = Table(most, STORED_COLUMNS)
+    count, _ = scan_stored(body, 0, len(body), table.view)
+    return table.column(column, count).tolist()

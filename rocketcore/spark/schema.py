@@ -5,7 +5,7 @@ Everything here runs in the driver, before a task starts. Rows are checked by th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql.pandas.types import from_arrow_type
@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from rocketcore.client.arrow_batches import COLUMNS, DEFAULT_COLUMNS
+from rocketcore.client.arrow_roles import is_of_read, is_system_column, spelled
 from rocketcore.errors import ConfigError
 from rocketcore.spark.options import SinkOptions
 
@@ -46,7 +47,6 @@ _WRITE_TYPES: Final[Mapping[str, tuple[type[DataType], ...]]] = {
     "msgId": _TEXT,
 }
 _SINGLE_SENDS: Final = ("delayTimeLevel", "deliverTimestamp")
-_PLACES: Final = ("brokerName", "queueId")
 _NULLABLE: Final = ("tags", "keys")
 
 
@@ -69,7 +69,7 @@ def check_read_schema(schema: StructType) -> tuple[str, ...]:
     """
     columns = []
     for field in schema.fields:
-        name = _spelled(field.name, READ_COLUMNS)
+        name = spelled(field.name, READ_COLUMNS)
         if name is None:
             raise ConfigError(f"a read has no column {field.name!r}; there are {', '.join(READ_COLUMNS)}")
         expected = READ_COLUMNS[name]
@@ -106,14 +106,12 @@ def check_write_schema(schema: StructType, options: SinkOptions) -> tuple[str | 
 
 def _roles(schema: StructType, options: SinkOptions) -> tuple[str | None, ...]:
     roles: list[str | None] = []
-    of_read = [field.name for field in schema.fields if _is_of_read(field.name)]
+    of_read = [field.name for field in schema.fields if is_of_read(field.name)]
     for field in schema.fields:
-        if _spelled(field.name, _SINGLE_SENDS):
+        if spelled(field.name, _SINGLE_SENDS):
             raise ConfigError(f"column {field.name}: delayed messages are not sent in batches; the sink has none yet")
-        role = _spelled(field.name, _WRITE_TYPES)
-        if options.ignore_system_columns and (
-            field.name in of_read or role in _PLACES or (role == "topic" and options.topic is not None)
-        ):
+        role = spelled(field.name, _WRITE_TYPES)
+        if options.ignore_system_columns and is_system_column(field.name, topic_named=options.topic is not None):
             roles.append(None)
             continue
         if role is None:
@@ -141,16 +139,6 @@ def _check_roles(names: set[str], options: SinkOptions) -> None:
         raise ConfigError("queueSelector=hash needs the column shardingKey")
     if options.queue_selector == "hash" and "queueId" in names:
         raise ConfigError("give queueSelector=hash or the columns brokerName and queueId, not both")
-
-
-def _spelled(name: str, known: Iterable[str]) -> str | None:
-    """Return a name as we spell it: Spark compares column names without case."""
-    return next((own for own in known if own.lower() == name.lower()), None)
-
-
-def _is_of_read(name: str) -> bool:
-    """Whether a column is one that only a read has."""
-    return _spelled(name, READ_COLUMNS) is not None and _spelled(name, _WRITE_TYPES) is None
 
 
 def _holds_text(kind: DataType) -> bool:
