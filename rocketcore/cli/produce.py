@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocketcore.cli.envelopes import ENVELOPE, read_envelope
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
 from rocketcore.cli.options import command, current, named_values
 from rocketcore.cli.render import check_stream_form, counted, discard, progress, show_line, tell
@@ -26,25 +24,6 @@ __all__ = ["produce"]
 
 TIMERS_OFF = "timerWheelEnable is false"
 """What a broker says that delivers by levels only."""
-
-_ENVELOPE = frozenset({"body", "body_base64", "tag", "keys", "properties", "message_group"})
-
-
-def _is_text(value: Any) -> bool:
-    return value is None or isinstance(value, str)
-
-
-_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "body_base64": (_is_text, "a text"),
-    "tag": (_is_text, "a text"),
-    "message_group": (_is_text, "a text"),
-    "keys": (lambda v: _is_text(v) or (isinstance(v, list) and all(isinstance(k, str) for k in v)), "a list of texts"),
-    "properties": (
-        lambda v: v is None or (isinstance(v, dict) and all(isinstance(text, str) for text in v.values())),
-        "an object of texts",
-    ),
-}
-"""What a field of an envelope may be, besides null; a body may be anything."""
 
 
 @command(
@@ -65,7 +44,7 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     metavar="N",
     help="Deliver after the delay of this level: 1 is 1 s, 2 5 s, 3 10 s … 18 2 h, if the broker keeps them.",
 )
-@click.option("--jsonl", is_flag=True, help=f"Each line of input is an object: {', '.join(sorted(_ENVELOPE))}.")
+@click.option("--jsonl", is_flag=True, help=f"Each line of input is an object: {', '.join(sorted(ENVELOPE))}.")
 @click.option("-n", "--count", type=click.IntRange(1), default=1, help="Send each body so many times.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N messages a second.")
 @click.option("--oneway", is_flag=True, help="Do not wait for answers.")
@@ -175,25 +154,9 @@ def _inputs(bodies: tuple[str, ...], jsonl: bool) -> Iterator[dict[str, Any]]:
 
 def _envelope(line: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(line)
-        if not isinstance(fields, dict):
-            raise ValueError("no object")
-        unknown = fields.keys() - _ENVELOPE
-        if unknown:
-            raise ValueError(f"unknown field {sorted(unknown)[0]}")
-        for name, (fits, form) in _FIELDS.items():
-            if not fits(fields.get(name)):
-                raise ValueError(f"{name} is not {form}")
-        encoded = fields.pop("body_base64", None)
-        if encoded is not None:
-            fields["body"] = base64.b64decode(encoded, validate=True)
-        elif not isinstance(fields.get("body"), str):
-            fields["body"] = json.dumps(fields["body"], ensure_ascii=False)
-    except KeyError:
-        raise click.BadParameter("an envelope has no body", param_hint="--jsonl") from None
-    except (ValueError, binascii.Error) as error:
-        raise click.BadParameter(f"{line[:60].decode('utf-8', 'replace')!r}: {error}", param_hint="--jsonl") from None
-    return fields
+        return read_envelope(line)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--jsonl") from None
 
 
 def _moment(millis: int | None) -> Any:
