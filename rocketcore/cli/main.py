@@ -89,6 +89,12 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
         delete=("topic", "delete", "Delete a topic and its messages."),
         route=("topic", "route", "Show which brokers serve a topic."),
     ),
+    "message": _group(
+        "message",
+        "Messages of a topic as a file, and back: export, import.",
+        export=("message_export", "export_messages", "Write the messages of a topic to a file."),
+        **{"import": ("message_import", "import_messages", "Send the messages of a file to a topic.")},
+    ),
     "cluster": _group(
         "cluster",
         "Clusters: list, describe, topology.",

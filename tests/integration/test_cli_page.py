@@ -64,8 +64,9 @@ def test_the_page_lists_every_verb_with_its_options() -> None:
     assert found == expected
 
 
-def test_the_page_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ROCKET_CONTEXT", "")
+    monkeypatch.chdir(tmp_path)
     found = list(examples(PAGE.read_text()))
     assert len(found) > 20
     with LocalCluster(brokers=2) as cluster:

@@ -1,0 +1,545 @@
+"""``rocket message export``: the messages of a topic as a file.
+
+Which messages is settled when it begins: the range of every queue. Queues are read one after the other into the file,
+and after each part of it (``--part-bytes``) the notes in ``FILE.progress`` say how far it is, so that the same command
+goes on there after an interruption, a kill or a full disk: no message is missing, none is there twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from rocketcore.cli.connection import open_admin
+from rocketcore.cli.consume import POLL_SECONDS, STALLED_SECONDS, TOOLS_GROUP, parse_range
+from rocketcore.cli.export_files import (
+    FORMATS,
+    ArrowFile,
+    ExportFile,
+    Growing,
+    JsonlFile,
+    ParquetFile,
+    format_of,
+    require_pyarrow,
+    with_facts,
+)
+from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
+from rocketcore.cli.messages import message_object
+from rocketcore.cli.options import FORMATS as OUTPUT_FORMS
+from rocketcore.cli.options import Settings, command, current
+from rocketcore.cli.progress_bar import ProgressBar
+from rocketcore.cli.render import counted, json_text, progress, show_object, tell, timestamp
+from rocketcore.cli.resume import ProgressFile, check_same, sync_folder, uninterrupted
+from rocketcore.cli.watch import Missing, Watch
+from rocketcore.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rocketcore.cli.cluster_client import ClusterClient
+
+__all__ = ["export_messages"]
+
+_KIND: Final = "rocket message export 1"
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+PART_BYTES: Final = 64 << 20
+_BATCH_BYTES: Final = 1 << 20
+
+
+class _Stretch(msgspec.Struct, forbid_unknown_fields=True):
+    """The messages of a queue from ``start`` up to ``end``; those below ``next`` are in the file."""
+
+    broker: str
+    queue_id: int
+    start: int
+    end: int
+    next: int
+
+    def queue(self, topic: str) -> MessageQueue:
+        return MessageQueue(topic, self.broker, self.queue_id)
+
+
+class _State(msgspec.Struct, forbid_unknown_fields=True):
+    """How far an export is.
+
+    asked       what the command line said
+    namesrv     name servers of the cluster
+    began       epoch milliseconds
+    size, rows  bytes and messages of the file that are there for good; parts: row groups of parquet
+    complete    whether the file lacks nothing but its name
+    """
+
+    asked: dict[str, Any]
+    namesrv: list[str]
+    began: int
+    stretches: list[_Stretch]
+    size: int = 0
+    rows: int = 0
+    parts: list[tuple[int, int]] = []
+    complete: bool = False
+
+    @property
+    def total(self) -> int:
+        return sum(stretch.end - stretch.start for stretch in self.stretches)
+
+
+def _file_or_form(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> str:
+    """Take the name of a form, which ``-o`` means everywhere else, for that: ``./json`` is a file."""
+    files = [value for value in values if value not in OUTPUT_FORMS]
+    for form in values:
+        if form in OUTPUT_FORMS:
+            ctx.find_root().ensure_object(Settings).output = form
+    if len(files) > 1:
+        raise click.BadParameter(f"given more than once: {', '.join(files)}", ctx, parameter)
+    return files[0] if files else "-"
+
+
+@command(
+    help="Write the messages of a topic to a file: parquet, arrow or jsonl.\n\nAn export that was interrupted goes on "
+    "where it stopped when the same command is given again."
+)
+@click.argument("topic")
+@click.option("-o", "--output", metavar="FILE|-", multiple=True, callback=_file_or_form,
+              help="File to write, - for stdout, which is the default. The name of a form, such as json, is that "
+              "of the summary.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Format; default: by the name of the file.")
+@click.option("--offsets", metavar="OFFSETS", help="A:B, N, +N, -N (the last N), start, @TIME, @TIME:@TIME; per queue. "
+              "Default: all that is there now.")  # fmt: skip
+@click.option("--since", metavar="TIME", help="From this long ago, or from this time, for example 10m.")
+@click.option("--until", metavar="TIME", help="Up to this time.")
+@click.option("-t", "--tag", help='Only these tags, for example "a || b".')
+@click.option("--queue", "queues", multiple=True, metavar="BROKER/ID", help="Only this queue; may be repeated.")
+@click.option("--properties/--no-properties", default=True, show_default=True,
+              help="Write the properties of each message; jsonl always has them.")  # fmt: skip
+@click.option("--hosts", is_flag=True, help="Write hosts, flags and log positions as well; not in jsonl.")
+@click.option("--part-bytes", type=click.IntRange(1), default=PART_BYTES, show_default=True, metavar="BYTES",
+              help="Write and note so much at a time: a row group of parquet.")  # fmt: skip
+@click.option("--restart", is_flag=True, help="Begin anew, whatever is there.")
+def export_messages(
+    topic: str,
+    output: str,
+    form: str | None,
+    offsets: str | None,
+    since: str | None,
+    until: str | None,
+    tag: str | None,
+    queues: tuple[str, ...],
+    properties: bool,
+    hosts: bool,
+    part_bytes: int,
+    restart: bool,
+) -> None:
+    if offsets is not None and (since is not None or until is not None):
+        raise click.UsageError("--offsets and --since or --until exclude each other")
+    try:
+        form = format_of(output, form)
+        text = offsets or _span(since, until)
+        bounds = parse_range(text, round(time.time() * 1000))
+        wanted = [_queue_name(queue) for queue in queues]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if form == "jsonl":
+        if hosts or not properties:
+            raise click.UsageError(
+                "--hosts and --no-properties are for columns: a line of jsonl has what consume shows"
+            )
+    else:
+        require_pyarrow(form)
+        if output == "-" and sys.stdout.isatty():
+            raise click.UsageError(f"{form} is nothing for a terminal: give -o FILE, or lead stdout elsewhere")
+    asked = {
+        "topic": topic, "format": form, "range": text, "tag": tag, "queues": sorted(queues),
+        "properties": properties, "hosts": hosts,
+    }  # fmt: skip
+
+    def plan(client: ClusterClient) -> _State:
+        stretches = _plan(client, topic, bounds, wanted)
+        return _State(asked, list(client.config.namesrv), round(time.time() * 1000), stretches)
+
+    with contextlib.ExitStack() as stack:
+        target: _Target
+        if output == "-":
+            target = _Stdout(plan)
+        else:
+            target = stack.enter_context(_File(Path(output), asked, plan, restart=restart))
+        target.export(part_bytes)
+
+
+def _span(since: str | None, until: str | None) -> str:
+    return f"{'start' if since is None else f'@{since}'}:{'end' if until is None else f'@{until}'}"
+
+
+def _queue_name(text: str) -> tuple[str, int]:
+    broker, _, number = text.rpartition("/")
+    if not broker or not number.isdecimal():
+        raise ValueError(f"--queue {text!r} is not BROKER/ID, for example broker-a/0")
+    return broker, int(number)
+
+
+def _plan(
+    client: ClusterClient, topic: str, bounds: Callable[..., Any], wanted: list[tuple[str, int]]
+) -> list[_Stretch]:
+    """Settle what is exported of each queue; raises RouteNotFound, CommandFailed for a queue that is not there."""
+    from rocketcore.client.arrow_ranges import find_range
+
+    timeout = client.config.timeout
+    client.run(client.instance.refresh_topic(topic, timeout=timeout))
+    with open_admin() as admin:
+        held = admin.topic_stats(topic)
+    there = {(queue.broker, queue.queue_id) for queue in held}
+    if missing := sorted(set(wanted) - there):
+        broker, number = missing[0]
+        raise CommandFailed("QUEUE_NOT_EXIST", f"topic {topic} has no queue {broker}/{number}",
+                            f"rocket topic describe {topic} shows those it has", exit_code=3)  # fmt: skip
+    stretches = []
+    for queue, limits in sorted(held.items()):
+        if wanted and (queue.broker, queue.queue_id) not in wanted:
+            continue
+
+        def at_time(millis: int, queue: MessageQueue = queue) -> int:
+            moment = datetime.fromtimestamp(millis / 1000, UTC)
+            found, _ = client.run(find_range(client.instance, queue, moment, "last", timeout, group=TOOLS_GROUP))
+            return found.start
+
+        span = bounds(limits.min_offset, limits.max_offset, at_time)
+        end = limits.max_offset if span.end is None else span.end
+        stretches.append(_Stretch(queue.broker, queue.queue_id, span.start, max(span.start, end), span.start))
+    return stretches
+
+
+class _Target(ABC):
+    """Where an export goes to, and how it gets there."""
+
+    name: str
+    _state: _State
+
+    def __init__(self, plan: Callable[[ClusterClient], _State]) -> None:
+        self._plan = plan
+
+    @abstractmethod
+    def _open(self, client: ClusterClient) -> ExportFile:
+        """Settle the state and open the file."""
+
+    @abstractmethod
+    def _note(self) -> None:
+        """Make what was flushed count."""
+
+    @abstractmethod
+    def _done(self, summary: dict[str, Any]) -> None:
+        """Finish, and tell what was done."""
+
+    def export(self, part_bytes: int) -> None:
+        """Read and write what is not there yet; raises CommandFailed with what is there in the end."""
+        from rocketcore.cli.cluster_client import ClusterClient
+
+        settings = current()
+        began = time.monotonic()
+        with ClusterClient(settings) as client:
+            file = self._open(client)
+            state = self._state
+            before, topic = state.rows, state.asked["topic"]
+            if before and self.name != "-":
+                progress(f"goes on behind {counted(before, 'message')} that are there")
+            if not state.complete:
+                with ProgressBar(topic, state.total, before) as bar, Watch.of([topic], settings) as watch:
+                    for rows in _fill(file, state, client, settings, part_bytes):
+                        watch.heard()
+                        state.rows += rows
+                        bar.show(state.rows)
+                        if file.pending >= part_bytes:
+                            file.flush()
+                            self._note()
+                    file.finish()
+        seconds = time.monotonic() - began
+        lost = state.total - state.rows if state.asked["tag"] is None else 0
+        summary = {
+            "topic": topic,
+            "file": self.name,
+            "format": state.asked["format"],
+            "messages": state.rows,
+            "bytes": None,
+            "queues": len(state.stretches),
+            "left_out": lost,
+            "resumed_at": before or None,
+            "seconds": round(seconds, 3),
+        }
+        self._done(summary)
+        if lost:
+            raise CommandFailed(
+                "LEFT_OUT", f"{counted(lost, 'message')} left out: damaged at the broker, or deleted",
+                "the broker's log names the file and the position of each that is damaged", exit_code=EXIT_PARTLY,
+            )  # fmt: skip
+
+    def _file(self, file: Growing, written: Path | None) -> ExportFile:
+        """Return what writes messages into a file; raises ValueError where what is written is not what was noted."""
+        state = self._state
+        form = state.asked["format"]
+        if form == "jsonl":
+            return JsonlFile(file)
+        schema = _schema(state)
+        if form == "arrow":
+            return ArrowFile(file, schema, stream=self.name == "-", written=written, rows=state.rows)
+        return ParquetFile(file, schema, written=written, parts=state.parts, rows=state.rows)
+
+
+class _Stdout(_Target):
+    """An export that cannot go on: what stdout leads to is not known."""
+
+    name = "-"
+
+    def _open(self, client: ClusterClient) -> ExportFile:
+        self._state = self._plan(client)
+        sys.stdout.flush()
+        return self._file(Growing(sys.stdout.buffer.write), None)
+
+    def _note(self) -> None:
+        pass
+
+    def _done(self, summary: dict[str, Any]) -> None:
+        sys.stdout.flush()
+        progress(f"{counted(summary['messages'], 'message')} of {summary['topic']} exported")
+
+
+class _File(_Target, AbstractContextManager["_File"]):
+    """An export into a file."""
+
+    def __init__(
+        self, path: Path, asked: dict[str, Any], plan: Callable[[ClusterClient], _State], *, restart: bool
+    ) -> None:
+        super().__init__(plan)
+        self.name = str(path)
+        self._path = path
+        self._partial = path.with_name(path.name + ".partial")
+        self._asked = asked
+        self._restart = restart
+        self._notes = ProgressFile(path.with_name(path.name + ".progress"), _KIND, _State)
+        self._fd = -1
+        self._growing = Growing(len)
+        self._writer: ExportFile | None = None
+
+    def __enter__(self) -> _File:
+        self._notes.__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._writer = None
+        try:
+            if self._fd >= 0:
+                if error is not None and not self._state.complete:
+                    # Of a full disk this gives back what does not count.
+                    with contextlib.suppress(OSError):
+                        os.ftruncate(self._fd, self._noted_size)
+                os.close(self._fd)
+        finally:
+            self._notes.__exit__()
+        if self._fd < 0 or error is None or self._state.complete:
+            return
+        there = f"{counted(self._noted_rows, 'message')} are in {self._partial} and stay"
+        again = "the same command goes on there"
+        if isinstance(error, OSError) and error.errno in _FULL:
+            what = f"{self._partial}: {os.strerror(error.errno or 0)}: {there}"
+            raise CommandFailed("DISK_FULL", what, f"make room; {again}") from error
+        if not isinstance(error, (click.ClickException, CommandFailed)) or self._noted_rows:
+            tell(f"{there}; {again}")
+
+    def _open(self, client: ClusterClient) -> ExportFile:
+        noted = None if self._restart else self._notes.load()
+        if noted is None:
+            if self._path.exists() and not self._restart:
+                raise CommandFailed("EXISTS", f"{self._path} is there already", "--restart replaces it")
+            self._state = self._plan(client)
+            self._notes.save(self._state)
+        else:
+            self._state = noted
+            self._check(noted, client)
+        state = self._state
+        self._noted_size, self._noted_rows = state.size, state.rows
+        if state.complete and not self._partial.exists():
+            return JsonlFile(self._growing)  # the last run ended between the file's name and its notes
+        self._fd = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        there = os.fstat(self._fd).st_size
+        if there < state.size:
+            raise self._damaged(f"it has {there} bytes, {state.size} were written")
+        os.ftruncate(self._fd, state.size)
+        os.lseek(self._fd, 0, os.SEEK_END)
+        form, written = state.asked["format"], self._partial if state.size else None
+        # An Arrow file is written from its beginning once more, see there.
+        begin, kept = (0, state.size) if form == "arrow" else (state.size, 0)
+        self._growing = Growing(partial(os.write, self._fd), begin, kept)
+        try:
+            self._writer = JsonlFile(self._growing) if state.complete else self._file(self._growing, written)
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
+        return self._writer
+
+    def _damaged(self, why: str) -> CommandFailed:
+        what = f"{self._partial} is not what was written: {why}"
+        return CommandFailed("DAMAGED", what, "--restart begins anew")
+
+    def _check(self, noted: _State, client: ClusterClient) -> None:
+        """Refuse to go on with something else, and where the cluster has not what was to be exported."""
+        check_same(self._path, noted.asked, self._asked)
+        if not set(noted.namesrv) & set(client.config.namesrv):
+            check_same(self._path, {"name servers": noted.namesrv}, {"name servers": list(client.config.namesrv)})
+        topic = noted.asked["topic"]
+        with open_admin() as admin:
+            held = admin.topic_stats(topic)
+        client.run(client.instance.refresh_topic(topic, timeout=client.config.timeout))
+        for stretch in noted.stretches:
+            limits = held.get(stretch.queue(topic))
+            if stretch.next < stretch.end and (limits is None or limits.max_offset < stretch.end):
+                now = "is gone" if limits is None else f"ends at {limits.max_offset}"
+                raise CommandFailed(
+                    "CHANGED", f"{stretch.queue(topic)} {now}, and {self._path} was to have it up to {stretch.end}",
+                    "a broker that is away comes back; for a topic that was made anew --restart begins anew",
+                )  # fmt: skip
+
+    def _note(self) -> None:
+        """Note how far the file is, once it is on disk."""
+        os.fdatasync(self._fd)
+        state = self._state
+        state.size = self._growing.position
+        if isinstance(self._writer, ParquetFile):
+            state.parts = self._writer.parts
+        with uninterrupted():
+            self._notes.save(state)
+            self._noted_size, self._noted_rows = state.size, state.rows
+
+    def _done(self, summary: dict[str, Any]) -> None:
+        state = self._state
+        if not state.complete:
+            state.complete = True
+            self._note()
+        if self._partial.exists():
+            os.replace(self._partial, self._path)
+            sync_folder(self._path)
+        self._notes.remove()
+        show_object({**summary, "bytes": state.size})
+
+
+def _columns(state: _State) -> tuple[str, ...]:
+    from rocketcore.client.arrow_batches import COLUMNS, DEFAULT_COLUMNS
+
+    asked = state.asked
+    return tuple(
+        name
+        for name in COLUMNS
+        if name in DEFAULT_COLUMNS or (asked["properties"] if name == "properties" else asked["hosts"])
+    )
+
+
+def _schema(state: _State) -> pa.Schema:
+    """Return the schema of the file, which says what is in it."""
+    from rocketcore.cli.version import installed_version
+    from rocketcore.client.arrow_batches import schema_of
+
+    ranges = {f"{each.broker}:{each.queue_id}": [each.start, each.end] for each in state.stretches}
+    facts = {
+        "topic": state.asked["topic"],
+        "ranges": json.dumps(ranges),
+        "tag": state.asked["tag"] or "*",
+        "exported_at": timestamp(state.began) or "",
+        "rocketcore": installed_version() or "",
+    }
+    return with_facts(schema_of(_columns(state)), facts)
+
+
+def _fill(file: ExportFile, state: _State, client: ClusterClient, settings: Settings, part_bytes: int) -> Iterator[int]:
+    """Add the messages that are missing to the file; yields how many came, when ``state`` says up to where."""
+    if isinstance(file, JsonlFile):
+        return _fill_lines(file, state, settings)
+    assert isinstance(file, (ArrowFile, ParquetFile))
+    return _fill_columns(file, state, client, min(_BATCH_BYTES, part_bytes))
+
+
+def _fill_columns(
+    file: ArrowFile | ParquetFile, state: _State, client: ClusterClient, batch_bytes: int
+) -> Iterator[int]:
+    from rocketcore.cli.cluster_client import PATIENCE
+    from rocketcore.client.arrow_ranges import QueueRange
+    from rocketcore.client.arrow_reader import RangeReader, ReadSettings
+
+    timeout = client.config.timeout
+    read = ReadSettings(
+        columns=_columns(state),
+        group=TOOLS_GROUP,
+        tags=state.asked["tag"] or "*",
+        fail_on_data_loss=False,  # what is gone is counted, and the rest is wanted
+        batch_bytes=batch_bytes,
+        timeout=timeout,
+        fetch_timeout=max(timeout, PATIENCE),
+    )
+    schema = _schema(state)
+
+    def add(batch: pa.RecordBatch) -> int:
+        if batch.num_rows:
+            file.add(batch.replace_schema_metadata(schema.metadata))
+            stretch.next = batch.column("queueOffset")[-1].as_py() + 1
+        return int(batch.num_rows)
+
+    for stretch in state.stretches:
+        if stretch.next >= stretch.end:
+            continue
+        reader = RangeReader(
+            client.instance, QueueRange(stretch.queue(state.asked["topic"]), stretch.next, stretch.end), read
+        )
+        try:
+            client.run(reader.open())
+            # Decoded and written on this thread: the loop's pulls meanwhile.
+            while answers := client.run(reader.next_answers()):
+                yield from map(add, reader.decode(answers))
+            yield from map(add, reader.decode(()))
+        finally:
+            client.run(reader.close())
+        stretch.next = stretch.end
+
+
+def _fill_lines(file: JsonlFile, state: _State, settings: Settings) -> Iterator[int]:
+    from rocketcore import PullConsumer
+
+    topic = state.asked["topic"]
+    left = {each.queue(topic): each for each in state.stretches if each.next < each.end}
+    if not left:
+        return
+    missing = Missing({queue: (each.next, each.end) for queue, each in left.items()})
+    with PullConsumer(
+        settings.namesrv, group=TOOLS_GROUP, start_from="first", tls=settings.tls, **settings.credentials
+    ) as consumer:
+        consumer.gaps.tell(missing.note)
+        consumer.assign(list(left), tag=state.asked["tag"])
+        for queue, stretch in left.items():
+            consumer.seek(queue, stretch.next)
+        moved_at = time.monotonic()
+        while left:
+            count = 0
+            for message in consumer.poll(POLL_SECONDS):
+                stretch = left.get(message.queue)  # type: ignore[assignment]
+                if stretch is not None and message.offset < stretch.end:
+                    file.add(json_text(message_object(message)).encode() + b"\n")
+                    count += 1
+            for queue, stretch in list(left.items()):
+                position = min(stretch.end, consumer.position(queue))
+                if position > stretch.next:
+                    stretch.next, moved_at = position, time.monotonic()
+                if position == stretch.end:
+                    del left[queue]
+            if count:
+                yield count
+            elif left and time.monotonic() - moved_at > STALLED_SECONDS:
+                where = ", ".join(f"{queue}@{stretch.next}" for queue, stretch in left.items())
+                raise CommandFailed("UNREADABLE", f"nothing came for {STALLED_SECONDS:g} s from {where}",
+                                    "the log of its broker says why", exit_code=EXIT_PARTLY)  # fmt: skip

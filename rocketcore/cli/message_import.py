@@ -1,0 +1,395 @@
+"""``rocket message import``: the messages of a file to a topic.
+
+After each part (``--part-bytes``) whose messages are all acknowledged the notes beside the file say how far it is, and
+the same command goes on there. What was sent beyond the notes is sent again with the same ids, so that
+it can be found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
+
+import click
+import msgspec
+
+from rocketcore.cli.connection import open_admin
+from rocketcore.cli.export_files import FORMATS, require_pyarrow
+from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
+from rocketcore.cli.import_files import Checksum, ColumnSource, LineSource, Source, form_of_content, open_columns
+from rocketcore.cli.options import command, current, named_values
+from rocketcore.cli.progress_bar import ProgressBar
+from rocketcore.cli.render import counted, progress, show_object, tell
+from rocketcore.cli.resume import ProgressFile, check_same
+from rocketcore.cli.watch import Watch
+from rocketcore.errors import RouteNotFound, TopicNotExist
+from rocketcore.naming import check_send_topic
+
+if TYPE_CHECKING:
+    from rocketcore.cli.cluster_client import ClusterClient
+    from rocketcore.client.arrow_delivery import SendSummary
+
+__all__ = ["import_messages"]
+
+_KIND: Final = "rocket message import 1"
+PART_BYTES: Final = 16 << 20
+PART_SECONDS: Final = 1.0
+"""A slow import is noted at least as often."""
+
+_READ_BYTES: Final = 1 << 20
+
+
+class _State(msgspec.Struct, forbid_unknown_fields=True):
+    """How far an import is.
+
+    asked         what the command line said, and how long the file is and of when, where it must not change
+    write_id      first half of the ids of its messages, in hex
+    rows          messages that are acknowledged
+    length, crc32 what was read of a file that may grow
+    """
+
+    asked: dict[str, Any]
+    namesrv: list[str]
+    write_id: str
+    rows: int = 0
+    length: int = 0
+    crc32: int = 0
+
+
+class _Sends(Protocol):
+    """What ``RecordBatchSender`` and ``LineSender`` have in common."""
+
+    summary: SendSummary
+
+    async def send(self, payload: Any) -> None: ...
+    async def finish(self) -> SendSummary: ...
+    async def abandon(self) -> None: ...
+
+
+@command(
+    help="Send the messages of a file, parquet, arrow or jsonl, to a topic; - reads stdin.\n\nAn import that was "
+    "interrupted goes on behind the last message that it knows to be stored when the same command is given again."
+)
+@click.argument("file", metavar="FILE|-")
+@click.option("--topic", required=True, metavar="TOPIC", help="Where to send them.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Format; default: by how the file begins.")
+@click.option("--column", "columns", multiple=True, metavar="ROLE=NAME",
+              help="Take this column as body, tags, keys, properties, shardingKey, flag or msgId; may be repeated. "
+              "Default: columns of these names.")  # fmt: skip
+@click.option("-t", "--tag", help="Tag of all messages, in place of their own.")
+@click.option("--create", is_flag=True, help="Create the topic where it is missing.")
+@click.option("--queues", type=click.IntRange(1), default=8, show_default=True, help="Queues of a new topic.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N messages a second.")
+@click.option("--group", default="rocket-import", show_default=True, help="Producer group.")
+@click.option("--part-bytes", type=click.IntRange(1), default=PART_BYTES, show_default=True, metavar="BYTES",
+              help="Note so often how far it is.")  # fmt: skip
+@click.option("--progress", "notes", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Where to note it; default: beside the file.")  # fmt: skip
+@click.option("--restart", is_flag=True, help="Begin anew, with new ids.")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
+def import_messages(
+    file: str,
+    topic: str,
+    form: str | None,
+    columns: tuple[str, ...],
+    tag: str | None,
+    create: bool,
+    queues: int,
+    rate: float | None,
+    group: str,
+    part_bytes: int,
+    notes: Path | None,
+    restart: bool,
+    dry_run: bool,
+) -> None:
+    check_send_topic(topic)
+    given = named_values(columns, "--column")
+    pipe = file == "-"
+    if pipe and notes is not None:
+        raise click.UsageError("--progress is for a file: nobody knows where another pipe would go on")
+    with contextlib.ExitStack() as stack:
+        opened = _opened(file, stack)
+        form = form or form_of_content(opened.peek(8)[:8])  # type: ignore[attr-defined]
+        if form == "jsonl" and given:
+            raise click.UsageError("--column is for parquet and arrow: a line of jsonl names its fields itself")
+        if form == "parquet" and pipe:
+            raise click.UsageError("parquet is read from its end: give a file, or send arrow or jsonl through the pipe")
+        if form != "jsonl":
+            require_pyarrow(form)
+        record: ProgressFile[_State] | None = None
+        if not (pipe or dry_run):
+            path = notes or Path(f"{file}.{topic.replace('%', '_')}.progress")
+            record = stack.enter_context(ProgressFile(path, _KIND, _State))
+        work = _Import(file, opened, form, topic, given, tag, record)
+        work.begin(restart=restart)
+        if dry_run:
+            work.show_plan(create, queues)
+            return
+        work.run(_Pace(rate, part_bytes), group, create, queues)
+
+
+def _opened(name: str, stack: contextlib.ExitStack) -> BinaryIO:
+    if name == "-":
+        stdin = io.BufferedReader(sys.stdin.buffer)  # type: ignore[type-var]
+        stack.callback(stdin.detach)
+        return stdin
+    try:
+        return stack.enter_context(open(name, "rb"))
+    except OSError as error:
+        raise click.BadParameter(f"{name}: {error.strerror}", param_hint="FILE") from error
+
+
+class _Pace:
+    """How fast messages go, and how often that is noted."""
+
+    def __init__(self, rate: float | None, part_bytes: int) -> None:
+        self._rate = rate
+        self._part_bytes = part_bytes
+        self._began = self._noted = time.monotonic()
+        self._sent = 0
+        self._bytes_noted = 0
+
+    @property
+    def most(self) -> int | None:
+        """Messages of a piece: a tenth of a second's."""
+        return None if self._rate is None else max(1, round(self._rate / 10))
+
+    def keep(self, rows: int) -> None:
+        """Wait until it is time for messages."""
+        if self._rate is not None:
+            time.sleep(max(0.0, self._began + self._sent / self._rate - time.monotonic()))
+        self._sent += rows
+
+    def is_due(self, sent_bytes: int) -> bool:
+        """Say whether it is time for a note; then it counts as made."""
+        now = time.monotonic()
+        if sent_bytes - self._bytes_noted < self._part_bytes and now - self._noted < PART_SECONDS:
+            return False
+        self._bytes_noted, self._noted = sent_bytes, now
+        return True
+
+
+class _Import:
+    """One import: its file, its topic, its notes (None: it cannot go on)."""
+
+    def __init__(
+        self,
+        name: str,
+        file: BinaryIO,
+        form: str,
+        topic: str,
+        given: dict[str, str],
+        tag: str | None,
+        record: ProgressFile[_State] | None,
+    ) -> None:
+        from rocketcore.client.config import name_server_list
+
+        self._name = name
+        self._file = file
+        self._form = form
+        self._topic = topic
+        self._given = given
+        self._tag = tag
+        self._record = record
+        asked: dict[str, Any] = {"topic": topic, "format": form, "tag": tag, "columns": given}
+        if record is not None and form != "jsonl":
+            status = Path(name).stat()
+            asked |= {"length": status.st_size, "changed at": status.st_mtime_ns}
+        namesrv = list(name_server_list(current().namesrv))
+        self._state = _State(asked, namesrv, f"{secrets.randbits(64):016X}")
+        self._source: Source[Any]
+
+    def begin(self, *, restart: bool) -> None:
+        """Find out where to go on, and open the file; raises CommandFailed where it is not the file of then."""
+        noted = None if self._record is None or restart else self._record.load()
+        if noted is not None:
+            assert self._record is not None
+            check_same(self._record.path, noted.asked, self._state.asked)
+            if not set(noted.namesrv) & set(self._state.namesrv):
+                servers = "name servers"
+                check_same(self._record.path, {servers: noted.namesrv}, {servers: self._state.namesrv})
+            self._state = noted
+        state = self._state
+        try:
+            if self._form == "jsonl":
+                read = _read_again(self._file, state.length)
+                if read != Checksum(state.length, state.crc32):
+                    raise CommandFailed("CHANGED", f"the part of {self._name} that was sent has changed since",
+                                        "--restart begins anew")  # fmt: skip
+                self._source = LineSource(self._file, self._topic, self._tag, read)
+            else:
+                pipe = self._name == "-"
+                self._source = open_columns(self._file, self._form, self._given, self._tag, pipe=pipe)
+        except ValueError as error:
+            if not isinstance(error, click.ClickException) and type(error) is ValueError:
+                raise CommandFailed("DAMAGED", f"{self._name}: {error}") from error
+            raise
+
+    def show_plan(self, create: bool, queues: int) -> None:
+        """Say on stderr what would be done."""
+        with open_admin() as admin:
+            try:
+                admin.topic_route(self._topic)
+                there = ""
+            except (RouteNotFound, TopicNotExist):
+                if not create:
+                    raise
+                there = f", which is made with {counted(queues, 'queue')} a broker"
+        rows = self._source.rows
+        count = "messages" if rows is None else counted(rows - self._state.rows, "message")
+        tell(f"import {count} of {self._name} ({self._form}) to topic {self._topic}{there}")
+        if isinstance(self._source, ColumnSource):
+            named = [role if role == name else f"{name} as {role}" for role, name in self._source.columns.items()]
+            tell(f"  columns: {', '.join(named)}")
+            if self._source.left_out:
+                tell(f"  left out: {', '.join(self._source.left_out)}")
+
+    def run(self, pace: _Pace, group: str, create: bool, queues: int) -> None:
+        """Send what is not acknowledged yet."""
+        from rocketcore.cli.cluster_client import ClusterClient
+
+        settings, state = current(), self._state
+        before, began = state.rows, time.monotonic()
+        with ClusterClient(settings) as client:
+            _require_topic(client, self._topic, create, queues)
+            if self._record is not None:
+                self._record.save(state)
+            if before:
+                progress(f"goes on behind {counted(before, 'message')} that are sent")
+            sends = self._sends(client, group)
+            try:
+                with (
+                    ProgressBar(self._topic, self._source.rows, before) as bar,
+                    Watch.of([self._topic], settings) as watch,
+                ):
+
+                    def noted() -> None:
+                        watch.heard()
+                        bar.show(state.rows)
+
+                    self._send_all(client, sends, pace, noted)
+            except BaseException:
+                self._tell_what_is_there()
+                raise
+            finally:
+                client.run(sends.abandon())
+        summary = sends.summary
+        if self._record is not None:
+            self._record.remove()
+        show_object(
+            {
+                "file": self._name,
+                "topic": self._topic,
+                "format": self._form,
+                "messages": state.rows,
+                "resumed_at": before or None,
+                "bytes": summary.sent_bytes,
+                "retries": summary.retries,
+                "not_safe": summary.not_safe,
+                "write_id": state.write_id,
+                "seconds": round(time.monotonic() - began, 3),
+            }
+        )
+        if summary.not_safe:
+            raise CommandFailed(
+                "NOT_OK", f"{counted(summary.not_safe, 'batch')} stored, but not as safely as asked for",
+                "not flushed, or not copied to a slave: the brokers' logs say which", exit_code=EXIT_PARTLY,
+            )  # fmt: skip
+
+    def _send_all(self, client: ClusterClient, sends: _Sends, pace: _Pace, shown: Callable[[], object]) -> None:
+        state = self._state
+        rows, read = state.rows, Checksum(state.length, state.crc32)
+
+        def note() -> None:
+            client.run(sends.finish())
+            state.rows, state.length, state.crc32 = rows, read.length, read.crc32
+            if self._record is not None:
+                self._record.save(state)
+            shown()
+
+        try:
+            for piece in self._source.pieces(state.rows, pace.most):
+                pace.keep(piece.rows)
+                client.run(sends.send(piece.payload))
+                rows, read = rows + piece.rows, piece.read
+                if pace.is_due(sends.summary.sent_bytes):
+                    note()
+        except Exception:
+            # What stands before a bad message is sent, and need not be sent again.
+            with contextlib.suppress(Exception):
+                note()
+            raise
+        note()
+
+    def _sends(self, client: ClusterClient, group: str) -> _Sends:
+        from rocketcore.cli.cluster_client import PATIENCE
+        from rocketcore.client.config import ProducerConfig
+        from rocketcore.client.sender import Sender
+
+        config = client.config
+        producer = ProducerConfig(
+            namesrv=config.namesrv,
+            access_key=config.access_key,
+            secret_key=config.secret_key,
+            timeout=config.timeout,
+            retries=0,
+            group=group,
+            latency_fault_tolerance=True,
+        )
+        sender = Sender(producer, client.instance)
+        write_id, patience = int(self._state.write_id, 16), max(config.timeout, PATIENCE)
+        if self._form == "jsonl":
+            from rocketcore.cli.line_sender import LineSender
+
+            return LineSender(
+                sender, self._topic, write_id, self._state.rows, timeout=config.timeout, delivery_timeout=patience
+            )
+        from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings
+
+        settings = SendSettings(
+            topic=self._topic,
+            tag=self._tag,
+            write_id=write_id,
+            ordered=True,
+            create_topics=False,
+            timeout=config.timeout,
+            delivery_timeout=patience,
+        )
+        sends = RecordBatchSender(sender, settings)
+        sends.summary.rows = self._state.rows  # ids, and rows in errors, are counted from here
+        return sends
+
+    def _tell_what_is_there(self) -> None:
+        if self._record is None:
+            again = "what comes through a pipe cannot go on"
+        else:
+            again = "the same command goes on there; what was sent beyond has the same ids then"
+        tell(f"{counted(self._state.rows, 'message')} of {self._name} are stored in {self._topic}; {again}")
+
+
+def _require_topic(client: ClusterClient, topic: str, create: bool, queues: int) -> None:
+    try:
+        client.run(client.instance.refresh_topic(topic, timeout=client.config.timeout))
+    except RouteNotFound as error:
+        if not create or error.retriable:
+            raise
+        with open_admin() as admin:
+            admin.create_topic(topic, queues)
+        progress(f"topic {topic} created")
+
+
+def _read_again(file: BinaryIO, length: int) -> Checksum:
+    """Read what earlier runs read, to stand behind it."""
+    read = Checksum()
+    while read.length < length:
+        data = file.read(min(_READ_BYTES, length - read.length))
+        if not data:
+            break
+        read = read.after(data)
+    return read

@@ -1,0 +1,161 @@
+"""Notes of a long command beside its file, from which the same command goes on after an interruption or a kill.
+
+The notes are a JSON object: what they belong to, a checksum, the state. They are replaced as a whole, so that any crash
+leaves the old or the new ones, and whoever holds the lock on them is the one who works on the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from rocketcore.cli.failures import CommandFailed
+from rocketcore.cli.options import end_signals
+
+__all__ = ["ProgressFile", "check_same", "sync_folder", "uninterrupted"]
+
+StateT = TypeVar("StateT", bound=msgspec.Struct)
+
+_ANEW: Final = "--restart begins anew"
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Have Ctrl-C and its like wait until the end of the context."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+    before = {number: signal.signal(number, lambda number, frame: heard.append(number)) for number in end_signals()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if heard:
+            signal.raise_signal(heard[0])
+
+
+class _Notes(msgspec.Struct, forbid_unknown_fields=True):
+    """``kind`` names the command and the version of its state."""
+
+    kind: str
+    crc32: int
+    state: msgspec.Raw
+
+
+class ProgressFile(AbstractContextManager["ProgressFile[StateT]"], Generic[StateT]):
+    """The notes of one run; locked from the beginning of the context to its end.
+
+    kind        of what is noted, with a version
+    state_type  what is noted
+    raises      CommandFailed where another process has the lock
+    """
+
+    def __init__(self, path: Path, kind: str, state_type: type[StateT]) -> None:
+        self.path = path
+        self._kind = kind
+        self._type = state_type
+        self._fd = -1
+
+    def __enter__(self) -> ProgressFile[StateT]:
+        while True:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(fd)
+                raise CommandFailed("BUSY", f"{self.path} is in use: another process is at work on it") from error
+            # Between the two calls another process may have replaced or removed it.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), os.stat(self.path)):
+                    self._fd = fd
+                    return self
+            os.close(fd)
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            if os.fstat(self._fd).st_size == 0:  # nothing was ever noted
+                self.path.unlink(missing_ok=True)
+            os.close(self._fd)
+            self._fd = -1
+
+    def load(self) -> StateT | None:
+        """Return what is noted, None for nothing; raises CommandFailed for notes that cannot be used."""
+        data = self.path.read_bytes()
+        if not data:
+            return None
+        try:
+            notes = msgspec.json.decode(data, type=_Notes)
+            if notes.kind != self._kind:
+                raise ValueError(f"they are of {notes.kind!r}, not of {self._kind!r}")
+            if zlib.crc32(notes.state) != notes.crc32:
+                raise ValueError("the checksum is wrong")
+            return msgspec.json.decode(notes.state, type=self._type)
+        except ValueError as error:  # what msgspec raises is one
+            raise CommandFailed("DAMAGED", f"the notes in {self.path} cannot be used: {error}", _ANEW) from error
+
+    def save(self, state: StateT) -> None:
+        """Replace the notes, durably; after a failure the old ones are there."""
+        with uninterrupted():
+            self._save(state)
+
+    def _save(self, state: StateT) -> None:
+        raw = msgspec.json.encode(state)
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before anyone else can see it
+            with open(fd, "wb", closefd=False) as file:
+                file.write(msgspec.json.encode(_Notes(self._kind, zlib.crc32(raw), msgspec.Raw(raw))))
+            os.fsync(fd)
+            os.replace(temporary, self.path)
+        except BaseException:
+            os.close(fd)
+            temporary.unlink(missing_ok=True)
+            raise
+        os.close(self._fd)
+        self._fd = fd
+        sync_folder(self.path)
+
+    def remove(self) -> None:
+        """Remove the notes: the work is done, or begins anew."""
+        self.path.unlink(missing_ok=True)
+        os.close(self._fd)
+        self._fd = -1
+
+
+def sync_folder(path: Path) -> None:
+    """Make a file's name durable, as far as its file system lets one."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def check_same(path: Path, noted: dict[str, object], asked: dict[str, object]) -> None:
+    """Refuse to go on with what was begun otherwise; raises CommandFailed naming the first difference."""
+    for name in asked:
+        if noted.get(name) != asked[name]:
+            raise CommandFailed(
+                "OTHERWISE", f"{path} was begun with {name} {_shown(noted.get(name))}, not {_shown(asked[name])}",
+                f"give the same as then, and it goes on; {_ANEW}",
+            )  # fmt: skip
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or "–"
+    return "–" if value is None else str(value)

@@ -1,0 +1,156 @@
+"""Files to import: which columns and fields count, where a file goes on, ids."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rocketcore._fast.arrow_in import BatchEncoder
+from rocketcore.cli.import_files import Checksum, ColumnSource, LineSource, form_of_content, open_columns
+from rocketcore.cli.line_sender import row_id
+from rocketcore.errors import ConfigError, MessageIllegal
+from rocketcore.message import SHARDING_KEY, UNIQ_KEY
+
+
+def source(table: pa.Table, given: dict[str, str] | None = None, tag: str | None = None) -> ColumnSource:
+    def batches(first: int) -> Any:
+        begin = 0
+        for batch in table.to_batches(max_chunksize=4):
+            yield begin, batch
+            begin += batch.num_rows
+
+    return ColumnSource(table.schema, table.num_rows, batches, given or {}, tag)
+
+
+def test_formats_are_told_by_how_a_file_begins() -> None:
+    assert form_of_content(b"PAR1....") == "parquet"
+    assert form_of_content(b"ARROW1\0\0") == "arrow"
+    assert form_of_content(b"\xff\xff\xff\xff\x10\0\0\0") == "arrow"
+    assert form_of_content(b'{"body":') == form_of_content(b"") == "jsonl"
+
+
+def test_columns_of_a_read_are_left_out() -> None:
+    table = pa.table({name: pa.array([], pa.string()) for name in ("Topic", "brokerName", "body", "storeHost", "tags")})
+    found = source(table)
+    assert found.columns == {"body": "body", "tags": "tags"}
+    assert found.left_out == ["Topic", "brokerName", "storeHost"]
+    assert source(table, tag="t").columns == {"body": "body"}
+    assert source(table, {"body": "tags"}).left_out == ["Topic", "brokerName", "body", "storeHost"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "given", "text"),
+    [
+        ({"body": pa.string(), "colour": pa.string()}, {}, "column 'colour' means nothing"),
+        ({"body": pa.string(), "Body": pa.string()}, {}, "column 'Body' is there twice"),
+        ({"tags": pa.string()}, {}, "there is no column body among tags"),
+        ({"body": pa.float64()}, {}, "column body is double, binary or string is needed"),
+        ({"b": pa.int64()}, {"body": "b"}, r"column body is int64, .* \(b is body\)"),
+        ({"body": pa.string(), "keys": pa.list_(pa.int8())}, {}, "column keys is list"),
+        ({"body": pa.string(), "properties": pa.map_(pa.string(), pa.int8())}, {}, "column properties is map"),
+        ({"body": pa.string()}, {"body": "x"}, "there is no column 'x'; there are body"),
+        ({"body": pa.string()}, {"queueOffset": "body"}, "a message has no column 'queueOffset'; there are body, tags"),
+    ],
+)
+def test_the_column_that_does_not_fit_is_named(columns: dict[str, Any], given: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        source(pa.table({name: pa.array([], kind) for name, kind in columns.items()}), given)
+
+
+def test_pieces_begin_anywhere() -> None:
+    table = pa.table({"body": [f"{n}" for n in range(10)]})
+    for first in range(11):
+        for most in (None, 1, 3):
+            pieces = list(source(table).pieces(first, most))
+            assert [body for piece in pieces for body in piece.payload["body"].to_pylist()] == [
+                f"{n}" for n in range(first, 10)
+            ]
+            assert all(piece.rows == piece.payload.num_rows <= (most or 10) for piece in pieces)
+
+
+def test_properties_of_the_system_are_left_out_and_groups_found() -> None:
+    kind = pa.map_(pa.string(), pa.string())
+    rows = [[("a", "1"), ("UNIQ_KEY", "x"), (SHARDING_KEY, "g")], None, [("WAIT", "true")], [("b", "2")]]
+    table = pa.table({"body": ["a", "b", "c", "d"], "properties": pa.array(rows, kind)})
+    [piece] = source(table).pieces(0, None)
+    assert piece.payload["properties"].to_pylist() == [[("a", "1")], None, [], [("b", "2")]]
+    assert piece.payload["shardingKey"].to_pylist() == ["g", None, None, None]
+    [piece] = source(table).pieces(1, None)
+    assert piece.payload.schema.names == ["body", "properties"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_arrow_files_and_streams(tmp_path: Path, stream: bool) -> None:
+    table = pa.table({"body": [b"%d" % n for n in range(10)]})
+    path = tmp_path / "a.arrow"
+    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=3)
+    for first in (0, 2, 3, 7, 10):
+        with path.open("rb") as file:
+            found = open_columns(file, "arrow", {}, None, pipe=False)
+            assert found.rows == (None if stream else 10)
+            bodies = [body for piece in found.pieces(first, None) for body in piece.payload["body"].to_pylist()]
+        assert bodies == [b"%d" % n for n in range(first, 10)]
+    found = open_columns(io.BytesIO(path.read_bytes()), "arrow", {}, None, pipe=True) if stream else None
+    assert found is None or sum(piece.rows for piece in found.pieces(0, None)) == 10
+
+
+def test_a_parquet_file_is_read_from_the_row_group_on(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"body": [b"%d" % n for n in range(10)]}), path, row_group_size=4)
+    for first in (0, 3, 4, 9, 10):
+        with path.open("rb") as file:
+            found = open_columns(file, "parquet", {}, None, pipe=False)
+            bodies = [body for piece in found.pieces(first, None) for body in piece.payload["body"].to_pylist()]
+        assert bodies == [b"%d" % n for n in range(first, 10)]
+
+
+def lines(text: str, tag: str | None = None) -> list[Any]:
+    return list(LineSource(io.BytesIO(text.encode()), "T", tag, Checksum()).pieces(0, 2))
+
+
+def test_lines_of_produce_and_of_consume() -> None:
+    [piece] = lines(
+        '{"body": "a", "tag": "t", "keys": ["k"], "message_group": "g"}\n'
+        '{"topic": "X", "broker": "b", "queue_id": 1, "offset": 2, "msg_id": "ID", "tag": null, "keys": [],'
+        f'"properties": {{"p": "1", "UNIQ_KEY": "ID", "{SHARDING_KEY}": "h"}}, "born_at": "…", "stored_at": "…",'
+        '"reconsume_times": 0, "body_base64": "/w=="}'
+    )
+    (first, first_id), (second, second_id) = piece.payload
+    assert (first.topic, first.body, first.tag, first.keys, first.message_group, first_id) == (
+        "T", b"a", "t", ("k",), "g", None
+    )  # fmt: skip
+    assert (second.body, second.tag, second.message_group, second_id) == (b"\xff", None, "h", "ID")
+    assert second.properties == {"p": "1", SHARDING_KEY: "h"}
+    [piece] = lines('{"body": "a", "tag": "t"}', tag="other")
+    assert piece.payload[0][0].tag == "other"
+
+
+def test_what_stands_before_a_bad_line_is_sent() -> None:
+    text = '{"body": "a"}\n\n{"body": "b"}\n{"body": "c"}\nno json\n'
+    pieces = LineSource(io.BytesIO(text.encode()), "T", None, Checksum()).pieces(5, 2)
+    assert [message.body for message, _ in next(pieces).payload] == [b"a", b"b"]
+    last = next(pieces)
+    assert [message.body for message, _ in last.payload] == [b"c"]
+    assert last.read == Checksum().after(text[: text.index("no json")].encode())
+    with pytest.raises(MessageIllegal, match="row 8: 'no json'"):
+        next(pieces)
+
+
+@pytest.mark.parametrize("line", ['{"msg_id": 3, "body": ""}', '{"body": "x", "delay": 1}', "[]", "{}"])
+def test_bad_lines_name_their_row(line: str) -> None:
+    with pytest.raises(MessageIllegal, match="row 0: "):
+        lines(line)
+
+
+def test_ids_are_those_of_the_kernel() -> None:
+    """A file that is imported as lines and as columns has ids of one form."""
+    encoder = BatchEncoder(write_id=0xABCDEF, partition=0)
+    out = bytearray(1000)
+    _, size = encoder.encode(out, 1000, 0, 1, 77, body=pa.array(["x"]))
+    assert f"{UNIQ_KEY}\x01{row_id(0xABCDEF, 77)}\x02".encode() in out[:size]
