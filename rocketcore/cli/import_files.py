@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rocketcore.cli.envelopes import read_envelope
+from rocketcore.cli.failures import CommandFailed
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import SHARDING_KEY, Message
 
@@ -162,7 +163,7 @@ class ColumnSource:
             raise ConfigError(f"{error} ({', '.join(renamed)})" if renamed else str(error)) from None
 
     def pieces(self, first: int, most: int | None) -> Iterator[Piece[pa.RecordBatch]]:
-        for begin, whole in self._batches(first):
+        for begin, whole in _sound(self._batches(first)):
             batch = whole.slice(max(0, first - begin))
             if not batch.num_rows:
                 continue
@@ -173,6 +174,19 @@ class ColumnSource:
             for start in range(0, batch.num_rows, rows):
                 piece = batch.slice(start, rows)
                 yield Piece(piece.num_rows, piece)
+
+
+def _sound(batches: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Pass record batches on; raises CommandFailed where the file is damaged."""
+    import pyarrow as pa
+
+    behind = 0
+    try:
+        for begin, batch in batches:
+            yield begin, batch
+            behind = begin + batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise CommandFailed("DAMAGED", f"row {behind}: the file cannot be read from here on: {error}") from error
 
 
 class _Batches(Protocol):
@@ -267,6 +281,7 @@ def _open_parquet(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> 
 
 def _open_arrow(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> ColumnSource:
     import pyarrow as pa
+    from pyarrow import dataset
 
     mapped = pa.memory_map(file.name)
     if mapped.read(len(_ARROW_MAGIC)) != _ARROW_MAGIC:
@@ -274,7 +289,7 @@ def _open_arrow(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> Co
         stream = pa.ipc.open_stream(mapped)
         return ColumnSource(stream.schema, None, lambda first: enumerate_rows(iter(stream)), given, tag)
     source = pa.ipc.open_file(mapped)
-    rows = sum(source.get_batch(index).num_rows for index in range(source.num_record_batches))
+    rows = dataset.dataset(file.name, format="ipc").count_rows()  # of which nothing has to be unpacked
 
     def batches(first: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         return enumerate_rows(source.get_batch(index) for index in range(source.num_record_batches))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import io
@@ -501,6 +502,27 @@ def _while_locked(path: Path, function: Callable[[], str]) -> str:
     with path.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         return function()
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_bar_is_drawn_on_a_terminal(topic: str, cluster: LocalCluster, tmp_path: Path, quiet: bool) -> None:
+    """On stderr; what a pipe on stdout gets is data."""
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "rocketcore.cli.main", "message", "export", topic, "-o", "a.arrow", "-o", "json",
+         "--namesrv", cluster.namesrv, *(["-q"] if quiet else [])],
+        cwd=tmp_path, env={**os.environ, "TERM": "xterm"}, stdout=subprocess.PIPE, stderr=theirs,
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        drawn = b""
+        with contextlib.suppress(OSError):  # the terminal's end
+            while data := os.read(ours, 1 << 16):
+                drawn += data
+        os.close(ours)
+        out, _ = process.communicate(timeout=60)
+    assert (process.returncode, json.loads(out)["messages"]) == (0, MESSAGES)
+    assert (f"{MESSAGES}/{MESSAGES}".encode() in drawn) is not quiet
+    assert (drawn == b"") is quiet
 
 
 # Processes that are killed

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rocketcore._fast.arrow_in import BatchEncoder
+from rocketcore.cli.failures import CommandFailed
 from rocketcore.cli.import_files import Checksum, ColumnSource, LineSource, form_of_content, open_columns
 from rocketcore.cli.line_sender import row_id
 from rocketcore.errors import ConfigError, MessageIllegal
@@ -108,6 +109,20 @@ def test_a_parquet_file_is_read_from_the_row_group_on(tmp_path: Path) -> None:
             found = open_columns(file, "parquet", {}, None, pipe=False)
             bodies = [body for piece in found.pieces(first, None) for body in piece.payload["body"].to_pylist()]
         assert bodies == [b"%d" % n for n in range(first, 10)]
+
+
+def test_a_file_that_is_damaged_further_on(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"body": [b"%d" % n * 50 for n in range(8)]}), path, row_group_size=4, compression="zstd")
+    data = bytearray(path.read_bytes())
+    begin = pq.read_metadata(path).row_group(1).column(0).dictionary_page_offset
+    data[begin : begin + 40] = bytes(40)
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        pieces = open_columns(file, "parquet", {}, None, pipe=False).pieces(0, None)
+        assert next(pieces).rows == 4
+        with pytest.raises(CommandFailed, match="row 4: the file cannot be read from here on"):
+            next(pieces)
 
 
 def lines(text: str, tag: str | None = None) -> list[Any]:
