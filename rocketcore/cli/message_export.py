@@ -25,7 +25,7 @@ import click
 import msgspec
 
 from rocketcore.cli.connection import open_admin
-from rocketcore.cli.consume import POLL_SECONDS, STALLED_SECONDS, TOOLS_GROUP, parse_range
+from rocketcore.cli.consume import POLL_SECONDS, TOOLS_GROUP, parse_range
 from rocketcore.cli.export_files import (
     FORMATS,
     ArrowFile,
@@ -510,6 +510,7 @@ def _fill_columns(
 
 def _fill_lines(file: JsonlFile, state: _State, settings: Settings) -> Iterator[int]:
     from rocketcore import PullConsumer
+    from rocketcore.cli.cluster_client import PATIENCE
 
     topic = state.asked["topic"]
     left = {each.queue(topic): each for each in state.stretches if each.next < each.end}
@@ -539,7 +540,7 @@ def _fill_lines(file: JsonlFile, state: _State, settings: Settings) -> Iterator[
                     del left[queue]
             if count:
                 yield count
-            elif left and time.monotonic() - moved_at > STALLED_SECONDS:
+            elif left and time.monotonic() - moved_at > PATIENCE:
                 where = ", ".join(f"{queue}@{stretch.next}" for queue, stretch in left.items())
-                raise CommandFailed("UNREADABLE", f"nothing came for {STALLED_SECONDS:g} s from {where}",
+                raise CommandFailed("UNREADABLE", f"nothing came for {PATIENCE:g} s from {where}",
                                     "the log of its broker says why", exit_code=EXIT_PARTLY)  # fmt: skip

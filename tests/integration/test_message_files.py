@@ -22,12 +22,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from rocketcore.admin.client import Admin
+from rocketcore.broker.store.reader import Reader
 from rocketcore.cli.export_files import Growing
 from rocketcore.cli.main import run
 from rocketcore.client.arrow import read_arrow
 from rocketcore.client.sync import Producer
 from rocketcore.local import LocalCluster
 from rocketcore.message import Message, MessageQueue
+from tests.fixtures.processes import Processes
 
 Rocket = Callable[..., tuple[int, str, str]]
 FORMS = ("parquet", "arrow", "jsonl")
@@ -350,6 +352,28 @@ def test_messages_that_a_broker_leaves_out(rocket: Rocket, cluster: LocalCluster
     assert not Path(f"a.{form}.progress").exists()
 
 
+def test_messages_that_a_broker_does_not_give(rocket: Rocket, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    get = Reader.get
+
+    def unreadable(self: Reader, name: str, queue_id: int, queue_offset: int, *arguments: Any, **options: Any) -> Any:
+        if name == topic and queue_offset >= 3:
+            raise OSError(errno.EIO, "the page cannot be read")
+        if name == topic:
+            arguments = (3 - queue_offset, *arguments[1:])
+        return get(self, name, queue_id, queue_offset, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Reader, "get", unreadable)
+        patched.setattr("rocketcore.cli.cluster_client.PATIENCE", 1.5)
+        code, _, err = rocket("export", topic, "-o", "a.jsonl")
+        assert (code, "error: nothing came for 1.5 s from" in err) == (6, True), err
+        code, _, err = rocket("export", topic, "-o", "a.parquet", "--timeout", "1")
+        assert (code, "the page cannot be read" in err or "SYSTEM_ERROR" in err) == (1, True), err
+    for name in ("a.jsonl", "a.parquet"):
+        assert rocket("export", topic, "-o", name)[0] == 0
+        assert len(messages(name)) == MESSAGES
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_pipes(rocket: Rocket, topic: str, form: str, cluster: LocalCluster) -> None:
     environment = {**os.environ, "ROCKET_NAMESRV": cluster.namesrv, "ROCKET_CONTEXT": ""}
@@ -576,7 +600,7 @@ def many(cluster: LocalCluster) -> str:
     return "many"
 
 
-KILLS = [signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGKILL]
+KILLS = [signal.SIGKILL, signal.SIGINT, signal.SIGKILL]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -613,6 +637,43 @@ def test_an_import_that_is_killed_goes_on_with_the_same_ids(
     ids = dict(list(found))
     write_id = ids[bodies[0]][:16]
     assert ids[bodies[-1]] == f"{write_id}{len(bodies) - 1:016X}"
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_a_broker_that_is_killed_and_comes_back(
+    processes: Processes, rocket: Rocket, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Both wait for it; what was sent twice has the same id."""
+    namesrv = processes.namesrv().address
+    store = processes.folder / "store"
+    broker = processes.broker(namesrv, store=store)
+    monkeypatch.setenv("ROCKET_NAMESRV", namesrv)
+    rows = 30_000
+    pq.write_table(pa.table({"body": [b"%08d" % i + b"." * 92 for i in range(rows)]}), "in.parquet")
+    Path("in.jsonl").write_text("".join(json.dumps({"body": f"{i:08}"}) + "\n" for i in range(rows)))
+    source = "in.jsonl" if form == "jsonl" else "in.parquet"
+    commands = [
+        (["import", source, "--topic", "T", "--create", "--part-bytes", "100000", "--rate", "30000"],
+         f"{source}.T.progress"),
+        (["export", "T", "-o", f"out.{form}", "--part-bytes", "50000"], f"out.{form}.progress"),
+    ]  # fmt: skip
+    for arguments, notes in commands:
+        with subprocess.Popen(
+            [sys.executable, "-m", "rocketcore.cli.main", "message", *arguments],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            end = time.monotonic() + 60
+            while not _noted_rows(Path(notes)):
+                assert process.poll() is None, process.communicate()[1]
+                assert time.monotonic() < end
+                time.sleep(0.001)
+            address = broker.address
+            broker.kill()
+            broker = processes.broker(namesrv, store=store, listen=address)
+            _, error = process.communicate(timeout=60)
+        assert process.returncode == 0, error
+    found = {(row["body"], row["id"]) for row in messages(f"out.{form}")}
+    assert len(found) == len({body for body, _ in found}) == rows
 
 
 def test_memory_does_not_grow_with_the_file(cluster: LocalCluster, tmp_path: Path) -> None:
