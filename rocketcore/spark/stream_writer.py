@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from rocketcore.errors import ConfigError, RocketError
-from rocketcore.spark.options import SinkOptions, parse_options
+from rocketcore.spark.options import SPARK_OPTIONS, SinkOptions, parse_options
 from rocketcore.spark.task_summary import TaskSummary, log_failure, log_success
 from rocketcore.spark.write_ids import write_id
 from rocketcore.spark.write_task import WritePlan, write_partition
@@ -28,9 +28,6 @@ QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """Local properties that Spark gives every task of a stream (``StreamExecution``, ``MicroBatchExecution``)."""
 
-_OF_SPARK: Final = ("checkpointlocation", "queryname")
-"""Options that Spark hands to a sink with the sink's own."""
-
 
 def plan_stream_write(options: Mapping[str, str], schema: StructType) -> WritePlan:
     """Check options, rows and topic of a stream, and fix the queues of keys for a batch; in the driver.
@@ -39,8 +36,7 @@ def plan_stream_write(options: Mapping[str, str], schema: StructType) -> WritePl
 
     raises  ConfigError naming the option or the column
     """
-    own = {name: text for name, text in options.items() if name.lower() not in _OF_SPARK}
-    parsed = parse_options(SinkOptions, own)
+    parsed = parse_options(SinkOptions, options, ignored=SPARK_OPTIONS)
     if parsed.write_id is not None:
         raise ConfigError(
             "option writeId belongs to batch writes: a stream has one for each batch, of the query's id and the batch's"
