@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
@@ -80,6 +81,28 @@ def test_a_batch_that_the_checkpoint_has_not_seen_end_is_sent_again(
     assert sorted(after) == list(range(400))
     assert {number: len(ids) for number, ids in after.items()} == {n: 2 if 200 <= n < 300 else 1 for n in range(400)}
     assert all(set(ids) == set(before.get(number, ids)) for number, ids in after.items())
+
+
+def test_topic_to_topic(spark: SparkSession, cluster: LocalCluster, make_topic: MakeTopic, tmp_path: Path) -> None:
+    """Whole messages; a batch that is sent again has the same ranges, and so the same ids."""
+    one, two, checkpoint = make_topic(queues=2), make_topic(queues=2), tmp_path / "checkpoint"
+    with rmq.Producer(cluster.namesrv, group="spark") as producer:
+        producer.send_arrow(one, pa.record_batch({"body": [f"{n}" for n in range(500)]}), body="body")
+
+    def copy() -> DataStreamWriter:
+        source = spark.readStream.format("rocketmq").options(nameServer=cluster.namesrv, topic=one).load()
+        sink = source.writeStream.format("rocketmq").option("checkpointLocation", str(checkpoint))
+        return sink.options(nameServer=cluster.namesrv, topic=two, ignoreSystemColumns="true")
+
+    run(copy())
+    before = stored(cluster, two)
+    assert {number: len(ids) for number, ids in before.items()} == dict.fromkeys(range(500), 1)
+    for file in (checkpoint / "commits").glob("*0*"):
+        file.unlink()
+    run(copy())
+    after = stored(cluster, two)
+    assert {number: len(ids) for number, ids in after.items()} == dict.fromkeys(range(500), 2)
+    assert all(set(ids) == set(before[number]) for number, ids in after.items())
 
 
 def test_output_modes(spark: SparkSession, cluster: LocalCluster, make_topic: MakeTopic, tmp_path: Path) -> None:
