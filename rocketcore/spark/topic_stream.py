@@ -18,6 +18,7 @@ from rocketcore.errors import OffsetOutOfRange
 from rocketcore.message import MessageQueue
 from rocketcore.service import Backoff, Clock
 from rocketcore.spark.offsets import Offsets, Pacing, advance, check_belongs
+from rocketcore.spark.option_texts import LATEST
 from rocketcore.spark.options import StreamSourceOptions
 from rocketcore.spark.planning import check_pulls, clamp_range, find_held, find_starts
 from rocketcore.spark.range_task import READ_THE_REST
@@ -47,6 +48,7 @@ class TopicStream:
         self._pacing = Pacing(options.max_trigger_delay, clock)
         self._initial: Offsets | None = None
         self._frozen: Look | None = None
+        self._began = False
         self._pulls_checked = False
         self._rests = Backoff(FIRST_REST, LONGEST_REST)
         self._rests_until = float("-inf")
@@ -68,6 +70,8 @@ class TopicStream:
                 for queue, there in held.items()
             }
             self._pulls_checked = True
+            if self._frozen is not None:
+                self._frozen = _not_before(self._initial, self._frozen)
         return self._initial
 
     async def freeze(self) -> None:
@@ -86,6 +90,9 @@ class TopicStream:
             look = await self._look((), None)
             return {queue: there.end for queue, there in look.held.items()}
         check_belongs(start, self._options)
+        if not self._began and start == self._initial and _begins_late(self._options):
+            self._began = True
+            return start
         look = await (self._frozen_look(self._frozen, start) if self._frozen else self._look(start.keys(), ()))
         for queue in look.gone:
             self._check_gone(queue, start[queue], look)
@@ -111,7 +118,8 @@ class TopicStream:
         raises  OffsetOutOfRange where that is not all there (``failOnDataLoss``), else it is logged; ConfigError for
                 the checkpoint of another query
         """
-        check_belongs(start, self._options)
+        for offsets in (start, end):
+            check_belongs(offsets, self._options)
         moved = [queue for queue in end if start.get(queue) != end[queue]]
         vanished = start.keys() - end.keys()
         if not moved and not vanished:
@@ -135,6 +143,9 @@ class TopicStream:
         if start is None:  # a queue that came while the query ran, or was stopped
             start = min(held.start, end)
         if start > end:
+            # Of the first batch Spark keeps no start: made again after a restart, it begins where a new query would.
+            if self._initial is not None and start == self._initial.get(queue):
+                return None
             self._note_loss(f"the range asked of {queue} starts at {start} and ends at {end}: the topic was made anew")
             return None
         if queue in look.lagging:
@@ -173,6 +184,22 @@ class TopicStream:
         if self._options.fail_on_data_loss:
             raise OffsetOutOfRange(f"{text}; {READ_THE_REST}")
         logger.warning("data loss: %s", text)
+
+
+def _begins_late(options: StreamSourceOptions) -> bool:
+    """Say whether what a new query begins with has not come yet.
+
+    Its first batch is empty then. Were there anything in it, the next life of a query that was ended during that batch
+    would begin behind it: at what is the latest then.
+    """
+    offsets = options.starting_offsets
+    return offsets == "latest" or (not isinstance(offsets, str) and LATEST in offsets.values())
+
+
+def _not_before(start: Offsets, frozen: Look) -> Look:
+    """Return the ends that were fixed, none before where the query begins: Spark asks for that later."""
+    held = {queue: replace(there, end=max(there.end, start.get(queue, 0))) for queue, there in frozen.held.items()}
+    return replace(frozen, held=held)
 
 
 def _waiting(start: Offsets, look: Look) -> tuple[dict[MessageQueue, QueueRange], dict[MessageQueue, int]]:

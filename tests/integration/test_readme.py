@@ -33,7 +33,7 @@ BLOCKS = re.findall(r"^```(?:python)?\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILI
 EXAMPLES = (
     "make setup", "make demo", "A week of earthquakes", "rocket up", "rocket topic create", "for message in consumer:",
     "producer.send_nowait(", "@consumer.subscribe(", "rmq.PullConsumer(", "rmq.LocalCluster(", "rmq.read_arrow(",
-    "spark.read.", "by_hand = ",
+    "spark.read.", "spark.readStream.format(\"rocketmq\")", "by_hand = ",
 )  # fmt: skip
 """What only this one of the blocks has, in the order of the page and of the tests below."""
 
@@ -171,6 +171,23 @@ def test_spark(shop: str, spark: SparkSession) -> None:
             sum(bounds.max_offset for bounds in admin.topic_stats(topic).values()) for topic in ("copies", "orders")
         )
     assert copied == orders > 0
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_stream_of_spark(shop: str, spark: SparkSession, tmp_path: Path) -> None:
+    names: dict[str, Any] = {"spark": spark}
+    text = example('spark.readStream.format("rocketmq")').replace("127.0.0.1:9876", shop)
+    exec(text.replace('"checkpoints/', f'"{tmp_path}/c/').replace('"tables/', f'"{tmp_path}/t/'), names)
+    table = names["table"]
+    table.processAllAvailable()
+    table.stop()
+    assert table.exception() is None
+    rows = [row.json for row in spark.read.parquet(f"{tmp_path}/t/orders").collect()]
+    assert rows.count('{"id": 1}') >= 1
+    assert len(rows) == rmq.read_arrow(shop, topic="orders").num_rows
+    with rmq.Admin(shop) as admin:
+        assert sum(offsets.consumer_offset for offsets in admin.consume_stats("orders-table").values()) == len(rows)
 
 
 @pytest.mark.spark

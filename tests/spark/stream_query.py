@@ -44,6 +44,7 @@ class Query:
         settings = options_of(cluster, topic, **options)
         self.source = RocketMQStreamReader(settings, Projection(("body",)), clock)
         self.limit = self.source.getDefaultReadLimit()
+        self._began = checkpoint is not None
         # As text, like a checkpoint.
         self.end: Json = json.loads(json.dumps(checkpoint or self.source.initialOffset()))
 
@@ -63,6 +64,9 @@ class Query:
     def batch(self) -> list[int]:
         """Run a batch, if there is anything new."""
         end = self.latest()
+        if end == self.end and not self._began:
+            end = self.latest()  # Spark makes a first batch, even of nothing
+        self._began = True
         numbers = [] if end == self.end else self.read(self.end, end)
         self.end = end
         return numbers

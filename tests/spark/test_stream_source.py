@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,12 +16,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 import rocketcore as rmq
 from rocketcore import LocalCluster
 from rocketcore.admin.client import Admin
+from rocketcore.client import api
 from rocketcore.errors import ConfigError, OffsetOutOfRange, RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.service import ManualClock
 from rocketcore.spark import stream_reader
 from rocketcore.spark.range_task import Projection
-from rocketcore.spark.stream_reader import UnlimitedStreamReader
+from rocketcore.spark.stream_reader import RocketMQStreamReader, UnlimitedStreamReader
+from rocketcore.spark.topic_stream import LONGEST_REST
 from rocketcore.spark.topic_watch import ROUTE_SECONDS
 from tests.spark.stream_query import Query, fill, options_of
 
@@ -90,6 +93,32 @@ def test_where_a_stream_begins(cluster: LocalCluster, make_topic: MakeTopic) -> 
     assert assigned.batches() == of_a
 
 
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_a_first_batch_that_is_made_again(cluster: LocalCluster, make_topic: MakeTopic, starting: str) -> None:
+    """Spark keeps where it ended, not where it began: that is asked for again."""
+    topic = make_topic(queues=2)
+    fill(cluster, topic, range(100))
+    first = Query(cluster, topic, startingOffsets=starting)
+    fill(cluster, topic, range(100, 200))
+    end = first.latest()
+    fill(cluster, topic, range(200, 300))
+    second = Query(cluster, topic, startingOffsets=starting)
+    numbers = second.read(second.end, end)
+    second.end = end
+    assert sorted(numbers + second.batches()) == list(range(0 if starting == "earliest" else 100, 300))
+
+
+def test_available_now_from_the_latest_on(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    """Spark has the ends fixed before it asks for the begin."""
+    topic = make_topic(queues=1)
+    source = RocketMQStreamReader(options_of(cluster, topic, startingOffsets="latest"), Projection(("body",)))
+    source.prepareForTriggerAvailableNow()
+    fill(cluster, topic, range(100))
+    begin = source.initialOffset()
+    assert sum(begin[topic].values()) == 100
+    assert [source.latestOffset(begin, ReadAllAvailable()) for _ in range(2)] == [begin] * 2
+
+
 @pytest.mark.parametrize(
     ("offset", "reason"), [("900", "starts at 900, the queue ends at 100"), ("5", None), ("100", None)]
 )
@@ -130,6 +159,7 @@ def test_the_checkpoint_of_another_topic(cluster: LocalCluster, make_topic: Make
     for call in (
         lambda: Query(cluster, other, checkpoint=begin).latest(),
         lambda: Query(cluster, other, checkpoint=begin).source.partitions(begin, end),
+        lambda: (query := Query(cluster, other)).source.partitions(query.end, end),  # its first batch, made again
     ):
         with pytest.raises(ConfigError, match=f"the checkpoint is of a query that read '{one}'"):
             call()
@@ -330,6 +360,41 @@ def test_a_range_beyond_the_end(cluster: LocalCluster, make_topic: MakeTopic) ->
         query.read(query.end, end)
     lossy = Query(cluster, topic, failOnDataLoss="false")
     assert lossy.read(query.end, end) == list(range(100))
+
+
+# What it costs
+
+
+def test_at_rest_brokers_are_asked_seldom(
+    cluster: LocalCluster, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(queues=4)
+    questions: list[str] = []
+    rests: list[float] = []
+
+    def count(name: str) -> None:
+        ask = getattr(api, name)
+
+        async def counted(*arguments: object) -> object:
+            questions.append(name)
+            return await ask(*arguments)
+
+        monkeypatch.setattr(api, name, counted)
+
+    query = Query(cluster, topic)
+    fill(cluster, topic, range(100))
+    assert query.batches() == list(range(100))
+    count("queue_bounds")
+    count("topic_route")
+    monkeypatch.setattr(stream_reader, "time", SimpleNamespace(sleep=rests.append))
+    assert [query.batch() for _ in range(10)] == [[]] * 10
+    assert questions == ["queue_bounds"] * 20, "one question a broker, and none for the route"
+    assert all(LONGEST_REST / 2 <= rest <= LONGEST_REST for rest in rests[4:]), "Spark would ask 100 times a second"
+    rests.clear()
+    fill(cluster, topic, range(100, 200))
+    assert query.batch() == list(range(100, 200))
+    assert query.batch() == []
+    assert len(rests) == 1, "after a batch the next is looked for at once"
 
 
 # Versions of pyspark
