@@ -164,6 +164,12 @@ cdef class Received:
     def body(self, value):
         self._body = value
 
+    def view_body(self):
+        """Return the body as a memoryview, without a copy; it keeps alive all bytes that came with the command."""
+        if self._body is None and self._data is not None:
+            return memoryview(self._data)[self._body_start:self._body_start + self._body_length]
+        return memoryview(self.body)
+
     cdef int _read_texts(self) except -1:
         """Make what ``ext_fields`` and ``remark`` are; from then on the map says what the header is."""
         _, _, _, _, _, self._remark, self._ext_fields = read(

@@ -79,7 +79,7 @@ def make_message(call: str, topic: str | Message, body: Body | None, options: Me
 class Outgoing(NamedTuple):
     """What a send request carries, whichever queue it goes to: one message, or the body of a batch."""
 
-    body: bytes
+    body: bytes | memoryview
     properties: str
     msg_id: str
     sys_flag: int = 0
@@ -93,7 +93,7 @@ def outgoing_message(message: Message) -> Outgoing:
     return Outgoing(message.body, property_text(message, msg_id), msg_id, 0, message.flag)
 
 
-def outgoing_batch(body: bytes, ids: Iterable[str]) -> Outgoing:
+def outgoing_batch(body: bytes | memoryview, ids: Iterable[str]) -> Outgoing:
     """Return the body of a batch (wire specification §5.1) to send; the messages in it have properties of their own."""
     return Outgoing(body, "WAIT\x01true\x02", ",".join(ids), batch=True)
 

@@ -17,13 +17,11 @@ from rocketcore.client.outgoing import Outgoing
 from rocketcore.codes import (
     AUTO_CREATE_TOPIC,
     CURRENT_VERSION,
-    FRAME_MAX_BYTES,
     LanguageCode,
     RemotingFlag,
     RequestCode,
     SerializeType,
 )
-from rocketcore.errors import LocalProtocolError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.command import RemotingCommand, next_opaque
 from rocketcore.protocol.headers.message import SendMessageRequestHeaderV2
@@ -95,7 +93,9 @@ class SendTarget:
                 broker_name=self.queue.broker,
             )
             code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
-            return RemotingCommand.request(code, header, body, oneway=oneway)
+            request = RemotingCommand.request(code, header, oneway=oneway)
+            request.body = body
+            return request
         text = f'{sys_flag}","g":"{born_timestamp}","h":"{flag}","i":{_quote(properties)},"j":"0","k":"false","m":"'
         start = b"%b%b%b%b%d" % (
             self._batch_head if batch else self._head,
@@ -108,11 +108,11 @@ class SendTarget:
 
 
 class _SendRequest(RemotingCommand):
-    """A request that needs only its opaque to be a frame; each ``encode`` uses the opaque that it has then."""
+    """A request that needs only its opaque to be a frame; each frame has the opaque that it has then."""
 
     __slots__ = ("_start",)
 
-    def __init__(self, start: bytes, body: bytes, batch: bool, oneway: bool) -> None:
+    def __init__(self, start: bytes, body: bytes | memoryview, batch: bool, oneway: bool) -> None:
         self._start = start
         self.code = _BATCH if batch else _SINGLE
         self.language = _PYTHON
@@ -124,9 +124,6 @@ class _SendRequest(RemotingCommand):
         self.body = body
         self.serialize_type = _JSON
 
-    def encode(self) -> bytes:
+    def _frame(self, body: bytes) -> bytes:
         header = self._start + _TAIL % self.opaque
-        size = 4 + len(header) + len(self.body)
-        if size + 4 > FRAME_MAX_BYTES:
-            raise LocalProtocolError(f"a send of {size + 4} bytes, {FRAME_MAX_BYTES} are allowed in a frame")
-        return b"".join((_LENGTHS.pack(size, len(header)), header, self.body))
+        return b"".join((_LENGTHS.pack(4 + len(header) + len(body), len(header)), header, body))

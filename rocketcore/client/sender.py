@@ -173,11 +173,14 @@ class Sender:
         topic: str,
         message_group: str | None,
         queue: MessageQueue | None,
-        body: bytes,
+        body: bytes | memoryview,
         ids: Sequence[str],
         timeout: float | None = None,
     ) -> SendResult:
-        """Send a batch body (wire specification §5.1) whose messages have the given ids."""
+        """Send a batch body (wire specification §5.1) whose messages have the given ids.
+
+        body  sent from where it lies: it may change when nothing refers to a memoryview any more
+        """
         if len(body) > self.config.max_message_bytes:
             raise MessageIllegal(f"a batch of {len(body)} bytes, {self.config.max_message_bytes} are allowed")
         return await self._send(topic, message_group, queue, outgoing_batch(body, ids), timeout)

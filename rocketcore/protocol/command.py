@@ -10,6 +10,7 @@ RocketMQ: ``org.apache.rocketmq.remoting.protocol.RemotingCommand``.
 from __future__ import annotations
 
 import itertools
+import struct
 from collections.abc import Container
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -44,6 +45,11 @@ _MAX_BINARY_CODE: Final = 32767
 
 _REQUEST_NAMES: Final = {int(code): name for name, code in RequestCode.__members__.items()}
 """For each request that is sent: to ask the enumeration takes seven times as long."""
+
+_LENGTH: Final = struct.Struct(">I")
+
+PLACED_BODY_BYTES: Final = 1 << 16
+"""From this length on it is cheaper to send a body from where it lies than to copy it into its frame."""
 
 _opaque: Final = itertools.count()
 
@@ -154,7 +160,22 @@ class RemotingCommand(Received):
 
     def encode(self) -> bytes:
         """Return the whole frame; raises LocalProtocolError where it is longer than any peer accepts."""
-        frame = command_kernel.encode_frame(
+        frame = self._frame(self.body)
+        self._check_size(len(frame))
+        return frame
+
+    def pieces(self) -> bytes | list[bytes | memoryview]:
+        """Return the frame; with a long body as what is before it and the body as it is. Raises as ``encode``."""
+        body = self.body
+        if len(body) < PLACED_BODY_BYTES:
+            return self.encode()
+        head = self._frame(b"")
+        size = len(head) + len(body)
+        self._check_size(size)
+        return [_LENGTH.pack(size - _LENGTH.size) + head[_LENGTH.size :], body]
+
+    def _frame(self, body: bytes) -> bytes:
+        return command_kernel.encode_frame(
             self.code,
             self.language if self.language >= 0 else int(LanguageCode.OTHER),
             self.version,
@@ -162,13 +183,14 @@ class RemotingCommand(Received):
             self.flag,
             self.remark,
             self.ext_fields,
-            self.body,
+            body,
             self.serialize_type,
         )
-        if len(frame) > FRAME_MAX_BYTES:
+
+    def _check_size(self, size: int) -> None:
+        if size > FRAME_MAX_BYTES:
             what = "answer" if self.is_response else request_name(self.code)
-            raise LocalProtocolError(f"{what}: a frame of {len(frame)} bytes, {FRAME_MAX_BYTES} are allowed")
-        return frame
+            raise LocalProtocolError(f"{what}: a frame of {size} bytes, {FRAME_MAX_BYTES} are allowed")
 
     def raise_for_code(self, address: str = "", what: str = "", accept: Container[int] = ()) -> None:
         """Raise the ``BrokerError`` of this answer's code, unless it is SUCCESS or in ``accept``."""

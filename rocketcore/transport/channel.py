@@ -392,7 +392,7 @@ class Channel(asyncio.Protocol):
         if response is not None and not request.is_oneway and not self.closed:
             self.write(exchange.answer_frame(request, response, self._endpoint.name, self.remote_address))
 
-    def write(self, data: bytes | memoryview | list[bytes]) -> None:
+    def write(self, data: bytes | memoryview | list[bytes] | list[bytes | memoryview]) -> None:
         """Send bytes, together with what else is written in this turn of the loop; nothing on a closed channel."""
         if not self.closed:
             self._outbound.write(data)
@@ -411,7 +411,7 @@ class Channel(asyncio.Protocol):
             raise exchange.too_many(self.remote_address, len(self._outstanding))
         if command.opaque in self._outstanding:
             command.opaque = next_opaque()
-        frame = command.encode()
+        frame = command.pieces()
         future = self._outstanding.add(command, self.remote_address, timeout, self._check_silence)
         self.write(frame)
         return future

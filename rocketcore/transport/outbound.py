@@ -52,7 +52,7 @@ class Outbound:
         self._transport = transport
         self.last_written = monotonic()
 
-    def write(self, data: bytes | memoryview | list[bytes]) -> None:
+    def write(self, data: bytes | memoryview | list[bytes] | list[bytes | memoryview]) -> None:
         """Send bytes together with what else is written in this read or this turn of the loop."""
         if isinstance(data, list):
             self.pieces.extend(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -247,3 +248,18 @@ def test_run_sync_refuses_what_needs_a_loop() -> None:
         run_sync(waits())
     with pytest.raises(KeyError):
         run_sync(fails())
+
+
+def test_a_long_request_that_is_not_sent_whole_ends_the_connection() -> None:
+    """Half a frame is out: nothing else can follow it."""
+    with socket.create_server(("127.0.0.1", 0)) as server, BlockingRemotingClient() as client:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        channel = client.connect(address, TIMEOUT)
+        body = memoryview(bytes(12 << 20))
+        request = RemotingCommand.request(ECHO)
+        request.body = body
+        with pytest.raises(RequestTimeout, match="the server does not read"):
+            client.invoke(address, request, 0.3)
+        assert channel.closed
+        del request
+        body.release()

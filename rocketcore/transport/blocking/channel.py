@@ -32,6 +32,8 @@ _LONGEST_READ: Final = 1.0
 _PROBE_AFTER: Final = 1.0
 """Seconds without traffic after which a connection is looked at before it is used."""
 _WRITE_TURN_MILLIS: Final = 50
+_MORE: Final = getattr(socket, "MSG_MORE", 0)
+"""Linux: what is written leaves together with what follows."""
 
 
 class ChannelOwner(Protocol):
@@ -137,7 +139,7 @@ class BlockingChannel:
             pending = PendingAnswer(command.code, command.opaque, timeout, now + timeout)
             self._pending[command.opaque] = pending
         try:
-            self._write(command.encode(), pending.deadline, command.code, timeout)
+            self._write(command.pieces(), pending.deadline, command.code, timeout)
         except BaseException:
             with self._mutex:
                 self._pending.pop(command.opaque, None)
@@ -336,18 +338,17 @@ class BlockingChannel:
 
     # Writing
 
-    def _write(self, frame: bytes, deadline: float, code: int, timeout: float) -> None:
+    def _write(self, frame: bytes | list[bytes | memoryview], deadline: float, code: int, timeout: float) -> None:
         locked = False
         try:
             locked = self._write_lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic()))
             if not locked:
                 raise exchange.not_sent(code, self.remote_address, timeout, "others write")
-            try:
-                sent = self._socket.send(frame, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                sent = 0
-            if sent < len(frame):
-                self._write_rest(memoryview(frame), sent, deadline, code, timeout)
+            if isinstance(frame, bytes):
+                self._write_piece(frame, deadline, code, timeout)
+            else:
+                self._write_piece(frame[0], deadline, code, timeout, flags=_MORE)
+                self._write_piece(frame[1], deadline, code, timeout, begun=True)
             self.last_used = self._clock.monotonic()
         except OSError as error:
             lost = ConnectionLost(f"{self.remote_address}: the connection broke: {error.strerror or error}")
@@ -368,13 +369,33 @@ class BlockingChannel:
             if self._error is not None:
                 self._close_socket()
 
-    def _write_rest(self, frame: memoryview, sent: int, deadline: float, code: int, timeout: float) -> None:
+    def _write_piece(
+        self,
+        piece: bytes | memoryview,
+        deadline: float,
+        code: int,
+        timeout: float,
+        *,
+        begun: bool = False,
+        flags: int = 0,
+    ) -> None:
+        """Write a frame, or a part of one; ``begun``: what is before it is out."""
+        try:
+            sent = self._socket.send(piece, socket.MSG_DONTWAIT | flags)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(piece):
+            self._write_rest(memoryview(piece), sent, deadline, code, timeout, begun=begun)
+
+    def _write_rest(
+        self, piece: memoryview, sent: int, deadline: float, code: int, timeout: float, *, begun: bool
+    ) -> None:
         """Write while the socket is full, and read meanwhile if nobody does: the server may wait for that."""
         poller = select.poll()
-        while sent < len(frame):
+        while sent < len(piece):
             left = deadline - self._clock.monotonic()
             if left <= 0:
-                if sent:
+                if sent or begun:
                     # Half a frame is out: nothing else can follow it.
                     self.fail(ConnectionLost(f"{self.remote_address}: a frame could not be sent whole"))
                 raise exchange.not_sent(code, self.remote_address, timeout, "the server does not read")
@@ -394,7 +415,7 @@ class BlockingChannel:
             if self._error is not None:
                 raise OSError(errno.ECONNRESET, str(self._error))
             try:
-                sent += self._socket.send(frame[sent:], socket.MSG_DONTWAIT)
+                sent += self._socket.send(piece[sent:], socket.MSG_DONTWAIT)
             except BlockingIOError:
                 continue
 

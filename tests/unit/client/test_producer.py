@@ -10,6 +10,8 @@ import pytest
 
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.instance import ClientInstance
+from rocketcore.client.outgoing import outgoing_batch
+from rocketcore.client.send_command import SendTarget
 from rocketcore.client.sender import Sender
 from rocketcore.codes import AUTO_CREATE_TOPIC, RequestCode, ResponseCode
 from rocketcore.errors import (
@@ -434,3 +436,13 @@ def test_name_servers_are_asked_in_turn() -> None:
     run_sync(sender.send("U", b"x"))
     assert asked[-1] == "n2:1"
     assert asked.count("n1:1") <= 1
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_long_batch_is_sent_from_where_it_lies(signed: bool) -> None:
+    target = SendTarget(MessageQueue("T", "a", 1), "a:1", 0, "g", 4, signed=signed)
+    body = memoryview(bytes(100_000)).toreadonly()
+    request = target.request(outgoing_batch(body, ()), 1)
+    head, last = request.pieces()
+    assert last is body
+    assert head + bytes(body) == request.encode()

@@ -8,7 +8,7 @@ import pytest
 
 from rocketcore.codes import CURRENT_VERSION, LanguageCode, RequestCode, ResponseCode, SerializeType
 from rocketcore.errors import BrokerError, DecodeError, LocalProtocolError, TopicNotExist
-from rocketcore.protocol.command import RemotingCommand, next_opaque, request_name
+from rocketcore.protocol.command import PLACED_BODY_BYTES, RemotingCommand, next_opaque, request_name
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.protocol.headers.nameserver import GetRouteInfoRequestHeader
@@ -187,3 +187,35 @@ def test_general_reader_leaves_a_missing_opaque_to_the_caller() -> None:
 def test_a_long_remark_is_cut() -> None:
     answer = RemotingCommand.response(RemotingCommand.request(1), 1, "no topic " + "x" * (1 << 20))
     assert answer.remark == "no topic " + "x" * 4087 + "… (1044489 more)"
+
+
+@pytest.mark.parametrize("serialize_type", [SerializeType.JSON, SerializeType.ROCKETMQ])
+@pytest.mark.parametrize("size", [0, PLACED_BODY_BYTES - 1, PLACED_BODY_BYTES, 300_000])
+def test_pieces_are_the_frame(serialize_type: SerializeType, size: int) -> None:
+    body = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    request = RemotingCommand.request(RequestCode.HEART_BEAT, body=body, serialize_type=serialize_type)
+    request.add_ext_field("a", "b")
+    pieces = request.pieces()
+    if size < PLACED_BODY_BYTES:
+        assert pieces == request.encode()
+    else:
+        assert b"".join(pieces) == request.encode()
+        assert pieces[1] is body
+
+
+def test_pieces_that_are_too_long() -> None:
+    with pytest.raises(LocalProtocolError, match=r"HEART_BEAT: a frame of \d+ bytes, \d+ are allowed"):
+        RemotingCommand.request(RequestCode.HEART_BEAT, body=bytes(17 << 20)).pieces()
+
+
+def test_the_body_of_a_received_command_without_a_copy() -> None:
+    sent = RemotingCommand.request(RequestCode.HEART_BEAT, body=b"body")
+    [command] = FrameDecoder().feed(sent.encode())
+    view = command.view_body()
+    assert isinstance(view.obj, bytes)
+    assert bytes(view) == command.body == bytes(command.view_body()) == b"body"
+    command.drop()
+    assert bytes(command.view_body()) == b"body"
+    [command] = FrameDecoder().feed(sent.encode())
+    command.drop()
+    assert bytes(command.view_body()) == b""
