@@ -116,6 +116,53 @@ def scan_batch(data, Py_ssize_t start, Py_ssize_t end, rows):
     return count
 
 
+def longest_properties(batch_rows, Py_ssize_t count):
+    """Return the length of the longest properties of the first ``count`` rows that ``scan_batch`` filled; 0 of none."""
+    cdef Borrowed held
+    cdef const int64_t* row
+    cdef int64_t longest = 0
+    cdef Py_ssize_t i
+    held.count = 0
+    try:
+        table = borrow_rows(&held, batch_rows, BATCH_COLUMNS, False)
+        check_count(table, count)
+        row = <const int64_t*>table.buf + BATCH_PROPERTIES_LENGTH
+        for i in range(count):
+            longest = max(longest, row[i * <Py_ssize_t>BATCH_COLUMNS])
+        return longest
+    finally:
+        give_back(&held)
+
+
+def tags_codes(results, Py_ssize_t count):
+    """Return the tags codes of the first ``count`` elements that ``put_batch`` tells of, each once.
+
+    Most batches have one or a few, in runs: an object is made only where a run begins.
+    """
+    cdef Borrowed held
+    cdef const int64_t* row
+    cdef Py_ssize_t i
+    cdef set found = set()
+    held.count = 0
+    try:
+        table = borrow_rows(&held, results, PUT_COLUMNS, False)
+        check_count(table, count)
+        row = <const int64_t*>table.buf + PUT_TAGS_CODE
+        for i in range(count):
+            if i == 0 or row[0] != row[-<Py_ssize_t>PUT_COLUMNS]:
+                found.add(row[0])
+            row += PUT_COLUMNS
+        return found
+    finally:
+        give_back(&held)
+
+
+cdef inline int check_count(const Py_buffer* table, Py_ssize_t count) except -1:
+    if count < 0 or count > table.shape[0]:
+        raise ValueError(f"{count} rows of {table.shape[0]}")
+    return 0
+
+
 cdef inline int64_t length_of(object item) except -1:
     return PyBytes_GET_SIZE(item) if PyBytes_CheckExact(item) else copy_buffer(NULL, item, 0)
 

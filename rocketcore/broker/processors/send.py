@@ -322,7 +322,8 @@ class SendProcessor:
         message = StoredMessage(
             topic=header.topic,
             queue_id=queue_id,
-            body=request.body,
+            # A batch is many messages, which are copied once each, into the log.
+            body=request.view_body() if header.batch else request.body,
             flag=header.flag,
             sys_flag=sys_flag,
             born_timestamp=header.born_timestamp,

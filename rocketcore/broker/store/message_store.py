@@ -54,7 +54,8 @@ PROPERTIES_MAX_BYTES = 32_767
 HOSTS_V6 = 0x30
 """System flags of the longest hosts. Room is reckoned with them: a segment may close 24 bytes early."""
 
-BATCH_ROWS = 1024
+BATCH_ROWS = 8192
+"""Elements that there are tables for; a batch of 1 MiB has fewer, unless its messages are tiny."""
 
 logger = logging.getLogger(__name__)
 
@@ -259,7 +260,7 @@ class MessageStore:
         if count > BATCH_ROWS:
             elements, results = Table(count, batch_kernel.BATCH_COLUMNS), Table(count, batch_kernel.PUT_COLUMNS)
             batch_kernel.scan_batch(body, 0, len(body), elements.view)
-        longest = max(elements.column(batch_kernel.BATCH_PROPERTIES_LENGTH, count), default=0) + self._added_bytes
+        longest = batch_kernel.longest_properties(elements.view, count) + self._added_bytes
         if longest > PROPERTIES_MAX_BYTES:
             return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=_properties_reason(longest))
         overhead = kernel.stored_size(len(topic), 0, self._added_bytes, HOSTS_V6)
@@ -299,11 +300,12 @@ class MessageStore:
         )
         log.position += written
         next_offsets[queue_id] = queue_offset + count
-        offsets = results.column(batch_kernel.PUT_PHYSICAL_OFFSET, count)
-        tags_codes = results.column(batch_kernel.PUT_TAGS_CODE, count)
+        offsets, sizes, tags_codes = (results.column(each, count) for each in range(batch_kernel.PUT_COLUMNS))
         units = bytearray(UNIT_SIZE * count)
-        put_units(units, 0, offsets, results.column(batch_kernel.PUT_SIZE, count), tags_codes)
-        self._committer.entries.append(Batch(queues.queue(queue_id), queue_offset, units, set(tags_codes)))
+        put_units(units, 0, offsets, sizes, tags_codes)
+        self._committer.entries.append(
+            Batch(queues.queue(queue_id), queue_offset, units, batch_kernel.tags_codes(results.view, count))
+        )
         self._committer.schedule()
         msg_ids = offset_msg_ids(self.store_host, offsets)
         return PutResult(PutStatus.PUT_OK, start, queue_offset, written, now, start + written, msg_ids, count)

@@ -133,3 +133,23 @@ def test_encode_batch_takes_any_buffer_and_refuses_bad_lengths() -> None:
         kernel.encode_batch([b"a", b"a"], [b"", b"p" * 32768])
     with pytest.raises(TypeError):
         kernel.encode_batch(["text"], [b""])  # type: ignore[list-item]
+
+
+def test_the_longest_properties() -> None:
+    data = kernel.encode_batch([b"a"] * 3, [b"x" * 7, b"y" * 300, b""])
+    rows = batch_rows(data)
+    assert [kernel.longest_properties(rows, count) for count in (0, 1, 2, 3)] == [0, 7, 300, 300]
+    for count in (-1, 4):
+        with pytest.raises(ValueError, match=f"{count} rows of 3"):
+            kernel.longest_properties(rows, count)
+
+
+def test_tags_codes_once_each() -> None:
+    results = np.zeros((5, kernel.PUT_COLUMNS), np.int64)
+    results[:, kernel.PUT_TAGS_CODE] = [3, 3, -1, 3, 0]
+    assert kernel.tags_codes(results, 5) == {3, -1, 0}
+    assert kernel.tags_codes(results, 2) == {3}
+    assert kernel.tags_codes(results, 0) == set()
+    for count in (-1, 6):
+        with pytest.raises(ValueError, match=f"{count} rows of 5"):
+            kernel.tags_codes(results, count)
