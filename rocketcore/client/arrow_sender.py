@@ -25,8 +25,8 @@ from rocketcore.client.arrow_columns import Codes, Columns, Rows, codes_of, mess
 from rocketcore.client.arrow_delivery import BodyDelivery, SendSummary
 from rocketcore.client.attempts import Retries, until_answered
 from rocketcore.client.selectors import find_selector
+from rocketcore.client.send_buffers import SendBuffers
 from rocketcore.client.sender import Sender
-from rocketcore.codes import MAX_MESSAGE_BYTES
 from rocketcore.errors import ConfigError, MessageIllegal, RocketError, RouteNotFound, TransportError
 from rocketcore.message import MessageQueue
 from rocketcore.naming import check_send_topic
@@ -80,8 +80,7 @@ class RecordBatchSender:
             tags=(settings.tag or "").encode(),
             properties=encode_properties(settings.properties or {}),
         )
-        # As long as the longest request that a broker takes; a row that does not fit into it is refused.
-        self._buffer = bytearray(MAX_MESSAGE_BYTES)
+        self._buffers = SendBuffers(settings.max_in_flight + 1)
         self._select = find_selector(sender.config.selector)
         self._delivery = BodyDelivery(
             sender,
@@ -117,8 +116,9 @@ class RecordBatchSender:
         return self.summary
 
     async def abandon(self) -> None:
-        """Give up what is under way."""
+        """Give up what is under way, and let go of everything; the end of every sender."""
         await self._delivery.abandon()
+        self._buffers.release()
 
     async def _open_topic(self, topic: str, rows: Rows) -> None:
         """Ask for the newest route of a topic at its first row, where topics must not be created.
@@ -226,12 +226,16 @@ class RecordBatchSender:
                 queues.append(queue)
         return queues, lookup[inverse.reshape(-1)]
 
-    def _bodies(self, columns: Columns, rows: Rows) -> Iterator[bytes]:
-        """Yield the batch bodies of the given rows; raises MessageIllegal naming the row that no broker takes."""
+    def _bodies(self, columns: Columns, rows: Rows) -> Iterator[memoryview]:
+        """Yield the batch bodies of the given rows, each in a buffer that is its own as long as it is referred to.
+
+        raises  MessageIllegal naming the row that no broker takes
+        """
         first, last = 0, len(columns["body"]) if rows is None else len(rows)
         while first < last:
+            buffer = self._buffers.free()
             done, size = self._encoder.encode(
-                self._buffer,
+                buffer,
                 self._settings.batch_bytes,
                 first,
                 last,
@@ -244,9 +248,9 @@ class RecordBatchSender:
                 msg_id=columns.get("msgId"),
                 flag=columns.get("flag"),
             )
-            yield bytes(memoryview(self._buffer)[:size])
             self.summary.sent_bytes += size
             first += done
+            yield memoryview(buffer)[:size].toreadonly()
 
 
 def _queue_text(queues: Iterable[MessageQueue]) -> str:
