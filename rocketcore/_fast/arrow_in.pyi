@@ -21,7 +21,6 @@ class BatchEncoder:
         tags: bytes = b"",
         keys: bytes = b"",
         properties: bytes = b"",
-        wait: bool = True,
         max_body: int = 4194304,
     ) -> None: ...
     def encode(

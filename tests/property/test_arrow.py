@@ -101,7 +101,7 @@ def test_rows_become_the_references_elements(
     if rows:
         selection = data.draw(st.none() | st.lists(st.integers(0, len(rows) - 1), max_size=15))
     order = range(len(rows)) if selection is None else selection
-    wanted = [reference.element(rows[i], b"WAIT\x01true\x02k\x01v\x02", 5, 6, row_base + i) for i in order]
+    wanted = [reference.element(rows[i], b"k\x01v\x02", 5, 6, row_base + i) for i in order]
     encoder = arrow_in.BatchEncoder(write_id=5, partition=6, properties=b"k\x01v")
     given_columns = exported(rows, large=large)
     positions = None if selection is None else np.array(selection, np.int64)

@@ -16,8 +16,6 @@ from tests.reference import columns as reference
 from tests.reference.columns import Row
 from tests.unit.fast.test_arrow_out import gather
 
-CONSTANT = b"WAIT\x01true\x02"
-
 
 def column(values: list[Any], kind: pa.DataType) -> pa.Array:
     """An array with an offset and neighbours that must not be read."""
@@ -58,15 +56,15 @@ def test_encodes_rows(large: bool) -> None:
     out = bytearray(4096)
     done, written = encoder.encode(out, 4096, 0, len(ROWS), 40, **exported(ROWS, large=large))
     assert done == len(ROWS)
-    assert elements(out, written) == [reference.element(row, CONSTANT, 0x1234, 7, 40 + i) for i, row in enumerate(ROWS)]
+    assert elements(out, written) == [reference.element(row, b"", 0x1234, 7, 40 + i) for i, row in enumerate(ROWS)]
     assert out[written:] == bytes(4096 - written)
 
 
 def test_constants_and_a_selection_of_rows() -> None:
     encoder = arrow_in.BatchEncoder(
-        write_id=(1 << 64) - 1, partition=(1 << 32) - 1, tags=b"T", keys=b"K", properties=b"p\x01q", wait=False
+        write_id=(1 << 64) - 1, partition=(1 << 32) - 1, tags=b"T", keys=b"K", properties=b"p\x01q"
     )
-    constant = b"WAIT\x01false\x02TAGS\x01T\x02KEYS\x01K\x02p\x01q\x02"
+    constant = b"TAGS\x01T\x02KEYS\x01K\x02p\x01q\x02"
     out = bytearray(4096)
     body = pa.array([row.body for row in ROWS])
     selection = np.array([4, 0, 0, 2], np.int64)
@@ -117,7 +115,7 @@ def test_a_row_that_no_broker_takes_is_named(row: Row, reason: str) -> None:
 
 def test_properties_may_fill_the_limit_exactly() -> None:
     encoder = arrow_in.BatchEncoder(write_id=1, partition=1)
-    fixed = len(reference.element(Row(b"x"), CONSTANT, 1, 1, 0).properties)
+    fixed = len(reference.element(Row(b"x"), b"", 1, 1, 0).properties)
     out = bytearray(40000)
     fits = pa.array(["p\x01" + "v" * (32767 - fixed - 3)])
     assert encoder.encode(out, 40000, 0, 1, 0, body=pa.array([b"x"]), properties=fits)[0] == 1
