@@ -94,7 +94,10 @@ def outgoing_message(message: Message) -> Outgoing:
 
 
 def outgoing_batch(body: bytes | memoryview, ids: Iterable[str]) -> Outgoing:
-    """Return the body of a batch (wire specification §5.1) to send; the messages in it have properties of their own."""
+    """Return the body of a batch (wire specification §5.1) to send; the messages in it have properties of their own.
+
+    ids  of the messages; none where nobody asks for them, nor for those that the broker would give
+    """
     return Outgoing(body, "WAIT\x01true\x02", ",".join(ids), batch=True)
 
 

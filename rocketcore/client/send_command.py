@@ -72,10 +72,11 @@ class SendTarget:
         self._head = f'{{"code":{_SINGLE},{head}'.encode()
         self._batch_head = f'{{"code":{_BATCH},{head}'.encode()
         self._middle = f'","n":{_quote(queue.broker)}}},"flag":'.encode()
+        self._first_id_middle = f'","n":{_quote(queue.broker)},"rcFirstId":"1"}},"flag":'.encode()
 
     def request(self, outgoing: Outgoing, born_timestamp: int, *, oneway: bool = False) -> RemotingCommand:
         """Return the request that stores a message, or a batch, in this queue."""
-        body, properties, _, sys_flag, flag, batch = outgoing
+        body, properties, msg_id, sys_flag, flag, batch = outgoing
         if self._signed:
             header = SendMessageRequestHeaderV2(
                 producer_group=self.group,
@@ -91,6 +92,7 @@ class SendTarget:
                 unit_mode=False,
                 batch=batch,
                 broker_name=self.queue.broker,
+                rc_first_id=1 if batch and not msg_id else None,
             )
             code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
             request = RemotingCommand.request(code, header, oneway=oneway)
@@ -101,7 +103,7 @@ class SendTarget:
             self._batch_head if batch else self._head,
             text.encode(),
             b"true" if batch else b"false",
-            self._middle,
+            self._middle if msg_id or not batch else self._first_id_middle,
             _ONEWAY if oneway else 0,
         )
         return _SendRequest(start, body, batch, oneway)

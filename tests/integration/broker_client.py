@@ -62,6 +62,7 @@ class BrokerClient:
         reconsume_times: int | None = None,
         max_reconsume_times: int | None = None,
         batch: bool | None = None,
+        rc_first_id: int | None = None,
         code: int = RequestCode.SEND_MESSAGE_V2,
     ) -> RemotingCommand:
         self._sent += 1
@@ -78,6 +79,7 @@ class BrokerClient:
             reconsume_times=reconsume_times,
             max_reconsume_times=max_reconsume_times,
             batch=batch,
+            rc_first_id=rc_first_id,
         )
         return RemotingCommand.request(code, header, body)
 

@@ -171,6 +171,19 @@ def test_a_batch_gets_consecutive_offsets(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("asked", [None, 0, 1, 2])
+def test_the_ids_of_a_batch_that_nobody_looks_at(tmp_path: Path, asked: int | None) -> None:
+    """All of them are answered unless the sender says that the first is enough."""
+
+    async def scenario(client: BrokerClient) -> None:
+        answer = await client.send_batch("T", [b"a", b"b", b"c"], rc_first_id=asked)
+        ids = [record.msg_id for record in await client.records("T")]
+        assert len(ids) == 3
+        assert (answer.ext_fields or {})["msgId"] == ",".join(ids[:1] if asked == 1 else ids)
+
+    play(tmp_path, scenario)
+
+
 def test_batches_that_are_refused(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         await client.heartbeat("T", group="g")

@@ -242,10 +242,10 @@ class MessageStore:
                 return delivery_time(store_timestamp, level, self._levels)
         return kernel.tags_code(message.properties)
 
-    def put_batch(self, message: StoredMessage) -> PutResult:
+    def put_batch(self, message: StoredMessage, *, first_id_only: bool = False) -> PutResult:
         """Append a client batch, the elements in ``message.body``, as messages with consecutive queue offsets.
 
-        ``message.properties`` is ignored: elements bring their own.
+        ``message.properties`` is ignored: elements bring their own. ``first_id_only``: the result names no other id.
         raises  DecodeError when the body is no batch
         """
         topic = message.topic.encode()
@@ -307,7 +307,7 @@ class MessageStore:
             Batch(queues.queue(queue_id), queue_offset, units, batch_kernel.tags_codes(results.view, count))
         )
         self._committer.schedule()
-        msg_ids = offset_msg_ids(self.store_host, offsets)
+        msg_ids = offset_msg_ids(self.store_host, offsets[:1] if first_id_only else offsets)
         return PutResult(PutStatus.PUT_OK, start, queue_offset, written, now, start + written, msg_ids, count)
 
     def put_rows(

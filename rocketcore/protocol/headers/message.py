@@ -40,6 +40,8 @@ class SendMessageRequestHeaderV2(TopicHeader, strict=True):
     max_reconsume_times: int | None = wire("l", default=None)
     batch: bool | None = wire("m", default=None)
     broker_name: str | None = wire("n", default=None)
+    rc_first_id: int | None = None
+    """Ours, not RocketMQ's: of a batch the answer needs the id of the first message only; 1."""
 
 
 class SendMessageResponseHeader(Header):

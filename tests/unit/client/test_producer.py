@@ -32,7 +32,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import SendMessageRequestHeaderV2
 from rocketcore.service import ManualClock
 from rocketcore.transport.blocking.client import run_sync
-from tests.unit.client.fakes import FakeRemoting, ManualRuntime, Outcome, route, stored
+from tests.unit.client.fakes import FakeRemoting, ManualRuntime, Outcome, decoded, route, stored
 
 ONE = {"T": route("a")}
 TWO = {"T": route("a", "b")}
@@ -446,3 +446,19 @@ def test_a_long_batch_is_sent_from_where_it_lies(signed: bool) -> None:
     head, last = request.pieces()
     assert last is body
     assert head + bytes(body) == request.encode()
+
+
+def test_the_ids_of_a_batch_are_asked_for_by_those_who_have_some() -> None:
+    """The template's bytes are those of the header, and a request that is signed says the same."""
+    for ids, said in (((), 1), (("A", "B"), None)):
+        plain, signed = (
+            decoded(
+                SendTarget(MessageQueue("T", "a", 1), "a:1", 0, "g", 4, signed=signs).request(
+                    outgoing_batch(b"body", ids), 1
+                )
+            )
+            for signs in (False, True)
+        )
+        assert header(plain) == header(signed)
+        assert list(plain.ext_fields or {}) == list(signed.ext_fields or {})
+        assert header(plain).rc_first_id == said

@@ -28,11 +28,12 @@ JAVA_TYPES = {
 
 NOT_IN_JAVA = {
     "PullMessageRequestHeader": {"rcPull"},
+    "SendMessageRequestHeaderV2": {"rcFirstId"},
     "DeleteSubscriptionGroupRequestHeader": {"removeOffset", "cleanOffset"},
     "QueryMessageRequestHeader": {"_UNIQUE_KEY_QUERY"},
     "SendMessageResponseHeader": {"MSG_REGION", "TRACE_ON"},
 }
-"""Fields of one release that we send to all, that Java sets without declaring them, and one of ours (rcPull)."""
+"""Fields of one release that we send to all, that Java sets without declaring them, and ours (rc…)."""
 
 
 def header_class(record: dict[str, Any]) -> type[Header]:
