@@ -117,14 +117,14 @@ class Backoff:
         self._maximum = maximum
         self.factor = factor
         self._next = initial
-        if rng is None:
-            from random import Random
-
-            rng = Random()
         self._random = rng
 
     def next(self) -> float:
         """Return the next interval in seconds, between half of it and all of it."""
+        if self._random is None:  # most are made for what does not fail
+            from random import Random
+
+            self._random = Random()
         interval = self._next
         self._next = min(self._maximum, interval * self.factor)
         return interval * (0.5 + self._random.random() / 2)
