@@ -135,6 +135,11 @@ class _StreamReader(DataSourceStreamReader):
             self._made = _Driven(self._options, self._clock)
         return self._made
 
+    def _rest(self) -> None:
+        """Let Spark wait where nothing came: see ``TopicStream.rest``."""
+        if rest := self._driven.stream.rest:
+            time.sleep(rest)
+
     def _report(self, offsets: Offsets, *, wait: bool) -> None:
         self._run(self._driven.report(offsets, wait=wait))
 
@@ -164,6 +169,7 @@ class UnlimitedStreamReader(_StreamReader):
 
     def latestOffset(self) -> Json:  # type: ignore[override]  # Spark tells by the parameters which kind it is
         """Return where the queues end."""
+        self._rest()
         end = self._run(self._driven.stream.latest(self._end))
         if self._planned is not None:
             self._report(self._planned, wait=end == self._planned)
@@ -187,8 +193,7 @@ if HAS_LIMITS:
 
         def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
             """Return where the batch that begins at ``start`` ends; ``start`` if there is nothing to read."""
-            if rest := self._driven.stream.rest:
-                time.sleep(rest)
+            self._rest()
             begin = parse_offsets(start)
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
             least = None if isinstance(limit, ReadAllAvailable) else self._options.min_offsets_per_trigger

@@ -7,13 +7,15 @@ import json
 import pyarrow as pa
 
 from rocketcore import LocalCluster
+from rocketcore.admin.client import Admin
 from rocketcore.service import SYSTEM_CLOCK, Clock
+from rocketcore.spark import stream_reader
 from rocketcore.spark.options import SinkOptions, StreamSourceOptions, parse_options
 from rocketcore.spark.range_task import Projection, RangePartition
-from rocketcore.spark.stream_reader import Json, RocketMQStreamReader
+from rocketcore.spark.stream_reader import Json
 from rocketcore.spark.writer import RocketMQWriter
 
-__all__ = ["Query", "fill", "options_of"]
+__all__ = ["Query", "committed", "fill", "options_of"]
 
 
 def options_of(cluster: LocalCluster, topic: str, **options: str) -> StreamSourceOptions:
@@ -29,6 +31,13 @@ def fill(cluster: LocalCluster, topic: str, numbers: range) -> None:
     RocketMQWriter(options).write(iter([pa.record_batch({"body": [f"{number}" for number in numbers]})]))
 
 
+def committed(cluster: LocalCluster, topic: str, group: str) -> int:
+    """Return how far a group is, over all queues."""
+    with Admin(cluster.namesrv) as admin:
+        offsets = [admin.consumer_offset(group, queue) for queue in admin.queues(topic)]
+    return sum(offset or 0 for offset in offsets)
+
+
 class Query:
     """Calls a reader as Spark's driver calls it: batch after batch, from a checkpoint on."""
 
@@ -42,7 +51,7 @@ class Query:
         **options: str,
     ) -> None:
         settings = options_of(cluster, topic, **options)
-        self.source = RocketMQStreamReader(settings, Projection(("body",)), clock)
+        self.source = stream_reader.RocketMQStreamReader(settings, Projection(("body",)), clock)
         self.limit = self.source.getDefaultReadLimit()
         self._began = checkpoint is not None
         # As text, like a checkpoint.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 import rocketcore as rmq
 from rocketcore import LocalCluster
@@ -22,13 +21,14 @@ from rocketcore.message import MessageQueue
 from rocketcore.service import ManualClock
 from rocketcore.spark import stream_reader
 from rocketcore.spark.range_task import Projection
-from rocketcore.spark.stream_reader import RocketMQStreamReader, UnlimitedStreamReader
 from rocketcore.spark.topic_stream import LONGEST_REST
 from rocketcore.spark.topic_watch import ROUTE_SECONDS
 from tests.spark.stream_query import Query, fill, options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="limits came with pyspark 4.2")
 
 MakeTopic = Callable[..., str]
 
@@ -111,12 +111,14 @@ def test_a_first_batch_that_is_made_again(cluster: LocalCluster, make_topic: Mak
 def test_available_now_from_the_latest_on(cluster: LocalCluster, make_topic: MakeTopic) -> None:
     """Spark has the ends fixed before it asks for the begin."""
     topic = make_topic(queues=1)
-    source = RocketMQStreamReader(options_of(cluster, topic, startingOffsets="latest"), Projection(("body",)))
+    source = stream_reader.RocketMQStreamReader(
+        options_of(cluster, topic, startingOffsets="latest"), Projection(("body",))
+    )
     source.prepareForTriggerAvailableNow()
     fill(cluster, topic, range(100))
     begin = source.initialOffset()
     assert sum(begin[topic].values()) == 100
-    assert [source.latestOffset(begin, ReadAllAvailable()) for _ in range(2)] == [begin] * 2
+    assert [source.latestOffset(begin, limits.ReadAllAvailable()) for _ in range(2)] == [begin] * 2
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ def test_a_limit_is_kept_exactly(cluster: LocalCluster, make_topic: MakeTopic) -
     topic = make_topic(queues=3)
     fill(cluster, topic, range(1000))
     query = Query(cluster, topic, maxOffsetsPerTrigger="300")
-    assert query.limit == ReadMaxRows(300)
+    assert query.limit == limits.ReadMaxRows(300)
     sizes, numbers = [], []
     while found := query.batch():
         sizes.append(len(found))
@@ -180,7 +182,7 @@ def test_a_limit_is_kept_exactly(cluster: LocalCluster, make_topic: MakeTopic) -
     assert sizes == [300, 300, 300, 100]
     assert sorted(numbers) == list(range(1000))
     everything = Query(cluster, topic, maxOffsetsPerTrigger="300")
-    everything.limit = ReadAllAvailable()
+    everything.limit = limits.ReadAllAvailable()
     assert len(everything.batch()) == 1000, "Spark's word counts (Trigger.Once)"
 
 
@@ -202,7 +204,7 @@ def test_a_batch_waits_for_enough(cluster: LocalCluster, make_topic: MakeTopic, 
     topic, clock = make_topic(), ManualClock()
     fill(cluster, topic, range(5))
     query = Query(cluster, topic, clock=clock, minOffsetsPerTrigger="50", maxTriggerDelay="1h", **most)
-    assert query.limit == (ReadMaxRows(100) if most else ReadMinRows(50))
+    assert query.limit == (limits.ReadMaxRows(100) if most else limits.ReadMinRows(50))
     assert query.batch() == list(range(5)), "the first does not wait"
     fill(cluster, topic, range(5, 54))
     for _ in range(5):
@@ -395,29 +397,6 @@ def test_at_rest_brokers_are_asked_seldom(
     assert query.batch() == list(range(100, 200))
     assert query.batch() == []
     assert len(rests) == 1, "after a batch the next is looked for at once"
-
-
-# Versions of pyspark
-
-
-def test_before_pyspark_4_2(cluster: LocalCluster, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark says neither where a batch begins nor how much it may take."""
-    topic = make_topic(queues=2)
-    monkeypatch.setattr(stream_reader, "HAS_LIMITS", False)
-    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
-        with pytest.raises(ConfigError, match=f"option {name} needs pyspark 4.2 or newer, this is "):
-            stream_reader.stream_reader(options_of(cluster, topic, **{name: "5"}), Projection(("body",)))
-    source = stream_reader.stream_reader(options_of(cluster, topic), Projection(("body",)))
-    assert isinstance(source, UnlimitedStreamReader)
-    begin = source.initialOffset()
-    assert source.latestOffset() == begin
-    fill(cluster, topic, range(100))
-    end = source.latestOffset()
-    rows = [batch.num_rows for partition in source.partitions(begin, end) for batch in source.read(partition)]
-    assert sum(rows) == 100
-    assert source.latestOffset() == end
-    restarted = UnlimitedStreamReader(options_of(cluster, topic), Projection(("body",)))
-    assert restarted.latestOffset() == end
 
 
 # In Spark

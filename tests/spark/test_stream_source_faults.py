@@ -17,7 +17,9 @@ from rocketcore.message import MessageQueue
 from rocketcore.service import ManualClock
 from rocketcore.spark.topic_watch import ROUTE_SECONDS
 from tests.spark.halting import at_log, halting_broker
-from tests.spark.stream_query import Query, fill
+from tests.spark.stream_query import Query, committed, fill
+
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="limits came with pyspark 4.2")
 
 MakeTopic = Callable[..., str]
 
@@ -200,13 +202,6 @@ def test_messages_that_expired_under_a_stopped_query(tmp_path: Path, caplog: pyt
 
 
 # Offsets of a group
-
-
-def committed(cluster: LocalCluster, topic: str, group: str) -> int:
-    """Return how far a group is, over all queues."""
-    with Admin(cluster.namesrv) as admin:
-        offsets = [admin.consumer_offset(group, queue) for queue in admin.queues(topic)]
-    return sum(offset or 0 for offset in offsets)
 
 
 def test_tools_see_how_far_a_stream_is(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
