@@ -63,10 +63,10 @@ T = TypeVar("T")
 _NOT_MATCHED = (SYSTEM_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
 
 
-def plan_tasks(ranges: list[QueueRange], options: ReadOptions) -> list[tuple[QueueRange, ...]]:
-    """Return what each task reads; logs a warning for many small ones."""
+def plan_tasks(ranges: list[QueueRange], options: ReadOptions, *, warn: bool = True) -> list[tuple[QueueRange, ...]]:
+    """Return what each task reads; ``warn`` logs a warning for many small ones."""
     parts = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
-    if len(parts) > len(ranges) and sum(map(len, parts)) < _FEW_MESSAGES * len(parts):
+    if warn and len(parts) > len(ranges) and sum(map(len, parts)) < _FEW_MESSAGES * len(parts):
         logger.warning(
             "%d tasks of some %d messages each: a task costs some 30 ms, give a smaller minPartitions",
             len(parts),

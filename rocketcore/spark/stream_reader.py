@@ -113,7 +113,8 @@ class _StreamReader(DataSourceStreamReader):
         raises  OffsetOutOfRange for a range that is not all there, ConfigError for the checkpoint of another query
         """
         ranges = self._run(self._driven.stream.ranges(parse_offsets(start), parse_offsets(end)))
-        return [RangePartition(group) for group in plan_tasks(ranges, self._options)]
+        # A batch of few messages is nothing to warn of: the next one is as small.
+        return [RangePartition(group) for group in plan_tasks(ranges, self._options, warn=False)]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the messages of the ranges of a task."""

@@ -220,6 +220,23 @@ def test_a_batch_waits_for_enough(cluster: LocalCluster, make_topic: MakeTopic, 
     assert query.batch() == [55]
 
 
+def test_a_batch_is_cut_into_tasks(
+    cluster: LocalCluster, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic(queues=2)
+    fill(cluster, topic, range(200))
+    tasks = {}
+    for name, number in (("minPartitions", 9), ("maxPartitions", 2), ("maxRecordsPerPartition", 10)):
+        query = Query(cluster, topic, **{name: str(number)})
+        end = query.latest()
+        tasks[name] = len(query.source.partitions(query.end, end))
+        assert query.read(query.end, end) == list(range(200))
+    assert tasks["minPartitions"] == 9
+    assert tasks["maxPartitions"] == 2
+    assert tasks["maxRecordsPerPartition"] >= 20
+    assert "tasks of some" not in caplog.text, "each batch would say so"
+
+
 # AvailableNow
 
 
