@@ -59,7 +59,7 @@ class BodyDelivery:
         self._in_flight: dict[MessageQueue, asyncio.Task[None]] = {}
         self._silent: set[str] = set()  # brokers that did not answer in time
 
-    async def submit(self, topic: str, queue: MessageQueue | None, body: memoryview) -> None:
+    async def submit(self, topic: str, queue: MessageQueue | None, body: bytes | memoryview) -> None:
         """Send a body once there is room for it, and its queue has nothing under way.
 
         queue   None: any of the topic
@@ -112,7 +112,9 @@ class BodyDelivery:
                 break
         return queue
 
-    async def _deliver(self, topic: str, owner: MessageQueue | None, queue: MessageQueue, body: memoryview) -> None:
+    async def _deliver(
+        self, topic: str, owner: MessageQueue | None, queue: MessageQueue, body: bytes | memoryview
+    ) -> None:
         """Send one body, first to ``queue``, until it is stored; without an ``owner`` retries go to other queues."""
         sender = self._sender
         retries = Retries(self._delivery_timeout, sender.instance.clock)
