@@ -494,17 +494,9 @@ def _fill_columns(
     for stretch in state.stretches:
         if stretch.next >= stretch.end:
             continue
-        reader = RangeReader(
-            client.instance, QueueRange(stretch.queue(state.asked["topic"]), stretch.next, stretch.end), read
-        )
-        try:
-            client.run(reader.open())
-            # Decoded and written on this thread: the loop's pulls meanwhile.
-            while answers := client.run(reader.next_answers()):
-                yield from map(add, reader.decode(answers))
-            yield from map(add, reader.decode(()))
-        finally:
-            client.run(reader.close())
+        left = QueueRange(stretch.queue(state.asked["topic"]), stretch.next, stretch.end)
+        # Decoded and written on this thread: the loop's pulls meanwhile.
+        yield from map(add, RangeReader(client.instance, [left], read).record_batches(client.run))
         stretch.next = stretch.end
 
 

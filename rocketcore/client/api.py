@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketcore.codes import RequestCode, ResponseCode
-from rocketcore.errors import DecodeError
+from rocketcore.errors import BrokerError, DecodeError
 from rocketcore.message import MessageQueue, SendStatus
 from rocketcore.protocol.bodies.route import ClusterInfo, TopicRouteData
 from rocketcore.protocol.command import RemotingCommand
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SEND_STATUSES",
+    "PullHead",
     "PullResult",
     "PullStatus",
     "check_client_config",
@@ -62,6 +63,7 @@ __all__ = [
     "lock_queues",
     "max_offset",
     "min_offset",
+    "pull_head",
     "pull_message",
     "query_consumer_offset",
     "query_message",
@@ -94,7 +96,18 @@ class PullStatus(Enum):
     OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
 
 
-_PULL_CODES: Final = frozenset(status.value for status in PullStatus)
+_PULL_STATUSES: Final = {int(status.value): status for status in PullStatus}
+
+
+class PullHead(NamedTuple):
+    """Answer to a pull, but for its body."""
+
+    status: PullStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    suggest_which_broker_id: int
+    offset_delta: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,20 +198,27 @@ async def pull_message(
     raises  DecodeError for an answer to go on at an offset below 0, beside what a refusal raises
     """
     response = await remoting.invoke(address, RemotingCommand.request(RequestCode.PULL_MESSAGE, header), timeout)
-    response.raise_for_code(
-        address, f"pull of {header.topic!r} queue {header.queue_id} at {header.queue_offset}", _PULL_CODES
-    )
+    head = pull_head(response, address, header.topic, header.queue_id, header.queue_offset)
+    return PullResult(*head, response.body)
+
+
+def pull_head(response: RemotingCommand, address: str, topic: str, queue_id: int, queue_offset: int) -> PullHead:
+    """Return what the answer to a pull says; raises as ``pull_message``."""
+    status = _PULL_STATUSES.get(response.code)
+    if status is None:
+        raise BrokerError.of(
+            response.code, response.remark, address, f"pull of {topic!r} queue {queue_id} at {queue_offset}"
+        )
     answer = response.header(PullMessageResponseHeader)
     if answer.next_begin_offset < 0:
-        raise DecodeError(f"pull of {header.topic!r} queue {header.queue_id}: go on at {answer.next_begin_offset}")
-    return PullResult(
-        status=PullStatus(response.code),
-        next_begin_offset=answer.next_begin_offset,
-        min_offset=answer.min_offset,
-        max_offset=answer.max_offset,
-        suggest_which_broker_id=answer.suggest_which_broker_id,
-        offset_delta=answer.offset_delta or 0,
-        body=response.body,
+        raise DecodeError(f"pull of {topic!r} queue {queue_id}: go on at {answer.next_begin_offset}")
+    return PullHead(
+        status,
+        answer.next_begin_offset,
+        answer.min_offset,
+        answer.max_offset,
+        answer.suggest_which_broker_id,
+        answer.offset_delta or 0,
     )
 
 

@@ -13,11 +13,11 @@ from typing import Literal
 
 from rocketcore.client.config import ClientConfig, NameServers, name_server_list
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.runtime import THREADS
+from rocketcore.client.runtime import ASYNCIO, LoopThread
 from rocketcore.client.sender import Sender
 from rocketcore.errors import ConfigError
 from rocketcore.filter import SUBSCRIBE_ALL
-from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
+from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.tls.settings import TlsOption
 
 try:
@@ -61,27 +61,34 @@ def read_arrow(
     """
     config = ClientConfig(namesrv=name_server_list(namesrv), timeout=timeout, tls=tls)
     settings = ReadSettings(columns=tuple(columns), tags=tag, timeout=timeout, fetch_timeout=3 * timeout)
-    with BlockingRemotingClient(**config.remoting) as remoting:
-        instance = ClientInstance(config, BlockingChannelAdapter(remoting), THREADS)
-        return run_sync(_read(instance, topic, start, end, settings))
+    loop = LoopThread("rocketcore-read-arrow")
+    try:
+        # Pulls go on in the loop's thread while this one decodes.
+        remoting, reader = loop.run(_reader(config, topic, start, end, settings))
+        try:
+            return pa.Table.from_batches(reader.record_batches(loop.run), settings.schema)
+        finally:
+            loop.run(remoting.close())
+    finally:
+        loop.stop()
 
 
-async def _read(
-    instance: ClientInstance,
+async def _reader(
+    config: ClientConfig,
     topic: str,
     start: Literal["first", "last"] | datetime,
     end: Literal["first", "last"] | datetime,
     settings: ReadSettings,
-) -> pa.Table:
-    route = await instance.route(topic)
-    ranges = [(await find_range(instance, queue, start, end, settings.timeout))[0] for queue in route.subscribe]
-    batches: list[pa.RecordBatch] = []
-    for queue_range in ranges:
-        reader = RangeReader(instance, queue_range, settings)
-        while answers := await reader.next_answers():
-            batches += reader.decode(answers)
-        batches += reader.decode(())
-    return pa.Table.from_batches(batches, settings.schema)
+) -> tuple[RemotingClient, RangeReader]:
+    remoting = RemotingClient(**config.remoting)
+    try:
+        instance = ClientInstance(config, remoting, ASYNCIO)
+        route = await instance.route(topic)
+        ranges = [(await find_range(instance, queue, start, end, settings.timeout))[0] for queue in route.subscribe]
+        return remoting, RangeReader(instance, ranges, settings)
+    except BaseException:
+        await remoting.close()
+        raise
 
 
 async def send_arrow(

@@ -55,16 +55,14 @@ def schema_of(columns: tuple[str, ...]) -> pa.Schema:
 
 
 class BatchBuilder:
-    """Gathers messages of one queue into record batches; belongs to one thread.
+    """Gathers messages of queues into record batches; belongs to one thread.
 
-    broker       name of the queue's broker
     tags         exact tags to keep, empty for all: a broker compares their hashes only
     batch_bytes  a record batch ends with the message that makes it as long as this: bytes as stored, bodies unpacked,
                  and counted only if they are among the columns; at most 1 GiB
     """
 
-    def __init__(self, broker: str, columns: tuple[str, ...], tags: frozenset[str], batch_bytes: int) -> None:
-        self._broker = broker
+    def __init__(self, columns: tuple[str, ...], tags: frozenset[str], batch_bytes: int) -> None:
         self._schema = schema_of(columns)
         self._tags = tags
         self._batch_bytes = min(batch_bytes, 1 << 30)  # Arrow's offsets of a column end at 2 GiB
@@ -72,16 +70,20 @@ class BatchBuilder:
         if tags and "tags" not in kept:
             kept.append("tags")
         self._stored = StoredColumns(kept or ["queueOffset"], decompress)
+        self._brokers: list[tuple[str, int]] = []
+        """Brokers of the rows gathered, and the row at which each begins."""
         self.appended = 0
         """Messages appended so far, before their tags were compared."""
 
-    def append(self, body: bytes, limit_offset: int) -> Iterator[pa.RecordBatch]:
-        """Add the messages of a pull answer that lie below an offset; yield the record batches that became full.
+    def append(self, broker: str, body: bytes | memoryview, limit_offset: int) -> Iterator[pa.RecordBatch]:
+        """Add the messages of a broker's pull answer that lie below an offset; yield the batches that became full.
 
         raises  DecodeError for a damaged message, and for a body that does not decompress
         """
         position = 0
         while position < len(body):
+            if not self._brokers or self._brokers[-1][0] != broker:
+                self._brokers.append((broker, self._stored.rows))
             count, position = self._stored.append(body, position, len(body), limit_offset, True, self._batch_bytes)
             self.appended += count
             if self._stored.gathered_bytes >= self._batch_bytes:
@@ -103,8 +105,15 @@ class BatchBuilder:
         """Return what is gathered as a record batch."""
         rows = self._stored.rows
         arrays = {name: _array(name, rows, buffers) for name, buffers in self._stored.finish().items()}
+        brokers, self._brokers = self._brokers, []
         if "brokerName" in self._schema.names:
-            arrays["brokerName"] = pa.repeat(pa.scalar(self._broker, pa.string()), rows)
+            ends = [begin for _, begin in brokers[1:]] + [rows]
+            arrays["brokerName"] = pa.concat_arrays(
+                [
+                    pa.repeat(pa.scalar(broker, pa.string()), end - begin)
+                    for (broker, begin), end in zip(brokers, ends, strict=True)
+                ]
+            )
         batch = pa.RecordBatch.from_arrays([arrays[name] for name in self._schema.names], schema=self._schema)
         if self._tags:
             batch = batch.filter(pc.is_in(arrays["tags"], pa.array(sorted(self._tags))))

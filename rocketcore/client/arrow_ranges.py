@@ -157,12 +157,12 @@ async def _store_time(
     return _scanned(result.body, 1, STORE_TIMESTAMP)[0]
 
 
-def offsets_of(body: bytes, most: int) -> list[int]:
+def offsets_of(body: bytes | memoryview, most: int) -> list[int]:
     """Return the queue offsets of the first ``most`` messages of a pull answer."""
     return _scanned(body, most, QUEUE_OFFSET)
 
 
-def _scanned(body: bytes, most: int, column: int) -> list[int]:
+def _scanned(body: bytes | memoryview, most: int, column: int) -> list[int]:
     """Return a column of the first messages; no numpy, which only columns of messages need."""
     table = Table(most, STORED_COLUMNS)
     count, _ = scan_stored(body, 0, len(body), table.view)

@@ -1,43 +1,49 @@
 """Read ranges of queues into Arrow record batches, without a Python object per message.
 
-A range ``[start, end)`` of a queue is pulled to its own end, whatever arrives meanwhile. Consume-queue offsets are
-dense, so that without a filter a range of n offsets holds n messages, and anything else is a gap.
+A range ``[start, end)`` of a queue is pulled to its own end, whatever arrives meanwhile; ``pull_plan`` says by which
+pulls, several at a time. Consume-queue offsets are dense, so that without a filter a range of n offsets holds n
+messages, and anything else is a gap.
 
-Pulling (``RangeReader``) and decoding (``decode``) are apart: where there is a loop, it pulls the next answers while
-another thread decodes these.
+Pulling and decoding are apart: the loop pulls ahead, as far as there is room, while another thread decodes what came
+and hands it on. Answers come one range after the other, but the first pulls of the next ranges are sent before the last
+of one are answered: a thousand small queues do not cost a thousand waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from rocketcore.client import api
-from rocketcore.client.api import PullResult, PullStatus
+from rocketcore.client.api import PullHead, PullStatus
 from rocketcore.client.arrow_batches import DEFAULT_COLUMNS, BatchBuilder, schema_of
 from rocketcore.client.arrow_ranges import QueueRange, offsets_of
 from rocketcore.client.attempts import Retries, refuses, until_answered
 from rocketcore.client.instance import ClientInstance
-from rocketcore.codes import MASTER_ID, PullSysFlag
-from rocketcore.errors import ConfigError, OffsetOutOfRange, RocketError
+from rocketcore.client.pull_plan import PULL_MESSAGES, Pull, RangePlan, Stride
+from rocketcore.codes import MASTER_ID, PullSysFlag, RequestCode, ResponseCode, SerializeType
+from rocketcore.errors import ConfigError, OffsetOutOfRange, RocketError, RouteNotFound, TransportError
 from rocketcore.filter import SQL92, SUBSCRIBE_ALL, TAG, parse_tags
 from rocketcore.message import MessageQueue
 from rocketcore.printable import printable
+from rocketcore.protocol.command import RemotingCommand, next_opaque
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
+from rocketcore.transport.client import PipeliningRemoting
 
 __all__ = ["RangeReader", "ReadSettings", "probe"]
 
 logger = logging.getLogger(__name__)
 
-PULL_MESSAGES: Final = 8192
-"""Messages asked for in one pull; a broker caps it as its settings say (by default Apache's at 32, ours at this)."""
+MOST_PULLS: Final = 16
+"""Pulls under way at a time. Two long answers are as many as help; of short ones a broker works at many at once."""
 
 NARROW_MESSAGES: Final = 32
 """An answer of just so many, where there are more, comes from a broker that knows no long answers."""
@@ -47,6 +53,11 @@ REFUSALS: Final = 3
 
 SHOWN_RUNS: Final = 20
 """Runs of lost offsets that an error names."""
+
+_PULL_MESSAGE: Final = int(RequestCode.PULL_MESSAGE)
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
+_BINARY: Final = int(SerializeType.ROCKETMQ)
+"""Headers of brokers of any version; read in less time than JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +116,13 @@ class ReadSettings:
 
 
 class Answer(NamedTuple):
-    """Stored messages of a range, and the offsets that they stand for."""
+    """Stored messages of a queue, and the offsets that they stand for; ``body`` lies in what was received."""
 
+    queue: MessageQueue
     begin: int
     end: int
-    result: PullResult
+    body: memoryview
+    head: PullHead
 
 
 async def probe(
@@ -120,134 +133,251 @@ async def probe(
     await api.pull_message(instance.remoting, address, settings.request(queue, offset, 1), timeout)
 
 
-class RangeReader:
-    """Pulls one range of a queue; belongs to one event loop, or to one thread.
+class _Reading:
+    """A range that is being pulled.
 
-    On a loop the next answers are on their way while some are used.
+    address     of who was asked last
+    fields      of a pull request, but for the offsets
+    standstill  since when answers lead nowhere
     """
 
-    def __init__(self, instance: ClientInstance, queue_range: QueueRange, settings: ReadSettings) -> None:
+    __slots__ = ("address", "broker_id", "fields", "plan", "queue", "standstill")
+
+    def __init__(self, queue: MessageQueue, plan: RangePlan, fields: dict[str, str]) -> None:
+        self.queue = queue
+        self.plan = plan
+        self.fields = fields
+        self.address = ""
+        self.broker_id = MASTER_ID
+        self.standstill: Retries | None = None
+
+    def command(self, pull: Pull) -> RemotingCommand:
+        """Return the request of a pull."""
+        fields = self.fields.copy()
+        fields["queueOffset"] = str(pull.begin)
+        fields["maxMsgNums"] = str(min(PULL_MESSAGES, len(pull)))
+        return RemotingCommand(_PULL_MESSAGE, opaque=next_opaque(), ext_fields=fields, serialize_type=_BINARY)
+
+
+class RangeReader:
+    """Pulls ranges of queues, one after the other, and makes record batches of them.
+
+    Pulls belong to one event loop and go on by themselves between two calls of ``next_answers``, until what is ready
+    fills half a record batch: beside that two long answers are under way, and no more is in memory. ``decode`` is for
+    one other thread, or for the same.
+    """
+
+    def __init__(self, instance: ClientInstance, ranges: Iterable[QueueRange], settings: ReadSettings) -> None:
+        assert isinstance(instance.remoting, PipeliningRemoting), "pulls go on by themselves, on a loop"
         self._instance = instance
-        self._queue = queue_range.queue
-        self._offset, self._end = queue_range.start, queue_range.end
+        self._remoting = instance.remoting
         self._settings = settings
-        self._takes_all = settings.takes_all
-        self._builder = BatchBuilder(
-            queue_range.queue.broker, settings.columns, parse_tags(settings.tags).tags, settings.batch_bytes
-        )
-        self._broker_id = MASTER_ID
-        self._asked_slave = False
-        self._standstill: Retries | None = None
-        self._pause: float | None = None
-        self._pending: asyncio.Task[list[Answer]] | None = None
+        self._dense = settings.takes_all
+        self._waiting = deque(queue_range for queue_range in ranges if len(queue_range))
+        self._open: deque[_Reading] = deque()
+        self._strides: dict[tuple[str, str], Stride] = {}
+        self._under_way = 0
+        self._expected_bytes = 0.0
+        self._ready: list[Answer] = []
+        self._ready_bytes = 0
+        self._enough_bytes = max(1, min(settings.pull_bytes, settings.batch_bytes) // 2)
+        self._is_ready = asyncio.Event()
+        self._is_room = asyncio.Event()
+        self._pulling: asyncio.Task[None] | None = None
+        self._builder = BatchBuilder(settings.columns, parse_tags(settings.tags).tags, settings.batch_bytes)
+
+    def record_batches(self, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> Iterator[pa.RecordBatch]:
+        """Yield all record batches, decoded on the caller's thread.
+
+        run     runs a coroutine on the loop and returns its result
+        raises  as ``next_answers`` and ``decode``
+        """
+        try:
+            while answers := run(self.next_answers()):
+                yield from self.decode(answers)
+            yield from self.decode(())
+        finally:
+            run(self.close())
 
     async def next_answers(self) -> list[Answer]:
-        """Return the next answers, about as many as a record batch takes; none after the last.
+        """Return the next answers, those of half a record batch or more; none after the last.
 
-        raises  OffsetOutOfRange where messages of the range are gone (see ReadSettings); the broker's refusal; what the
+        raises  OffsetOutOfRange where messages of a range are gone (see ReadSettings); the broker's refusal; what a
                 pull failed with when its time was over
         """
-        pending, self._pending = self._pending, None
-        answers = await (pending or self._gather())
-        if self._instance.runtime.concurrent and self._offset < self._end:
-            self._pending = asyncio.ensure_future(self._gather())
-            await asyncio.sleep(0)  # the request leaves before the answers are handed over
+        if self._pulling is None:
+            self._pulling = asyncio.create_task(self._pull_all(), name="range-reader")
+        await self._is_ready.wait()
+        answers, self._ready, self._ready_bytes = self._ready, [], 0
+        if not answers:
+            await self._pulling
+        elif not self._pulling.done():
+            self._is_ready.clear()
+            self._is_room.set()
         return answers
 
     def decode(self, answers: Sequence[Answer]) -> Iterator[pa.RecordBatch]:
         """Yield the record batches that answers fill; without answers what is left. Any thread, one at a time.
 
-        raises  DecodeError; OffsetOutOfRange where messages of the range are gone (see ReadSettings)
+        raises  DecodeError; OffsetOutOfRange where messages of a range are gone (see ReadSettings)
         """
         builder = self._builder
-        for answer in answers:
+        for queue, begin, end, body, head in answers:
             before = builder.appended
-            yield from builder.append(answer.result.body, self._end)
-            if self._takes_all and builder.appended - before < answer.end - answer.begin:
-                there = offsets_of(answer.result.body, answer.end - answer.begin)
-                edges = [answer.begin - 1, *there, answer.end]
-                self._note_loss([range(last + 1, after) for last, after in pairwise(edges)], answer.result)
+            yield from builder.append(queue.broker, body, end)
+            if self._dense and builder.appended - before < end - begin:
+                there = offsets_of(body, end - begin)
+                edges = [begin - 1, *there, end]
+                self._note_loss(queue, [range(last + 1, after) for last, after in pairwise(edges)], head)
         # A part of a batch waits for more only if it is small: Spark is to have something to do.
         if builder.rows and (not answers or builder.fill >= 0.5):
             yield builder.finish()
 
-    async def open(self) -> None:
-        """Ask for the route if it is not known; a failure is left to the first pull, which has more time."""
-        if self._instance.routes.find(self._queue.topic) is None:
-            await self._instance.try_refresh(self._queue.topic, timeout=self._settings.timeout)
-
     async def close(self) -> None:
         """Give up what is under way."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.cancel()
-            await asyncio.gather(pending, return_exceptions=True)
+        pulling, self._pulling = self._pulling, None
+        if pulling is not None:
+            pulling.cancel()
+            await asyncio.gather(pulling, return_exceptions=True)
 
-    async def _gather(self) -> list[Answer]:
-        """Pull until the next answer might be more than a record batch takes, or the range ends."""
-        answers: list[Answer] = []
-        gathered = longest = 0
-        while self._offset < self._end and gathered + longest <= self._settings.batch_bytes:
-            begin = self._offset
-            result = await self._pull()
-            self._advance(result)
-            if result.status is PullStatus.FOUND and result.next_begin_offset > begin:
-                answers.append(Answer(begin, self._offset, result))
-                gathered += len(result.body)
-                longest = max(longest, len(result.body))
-        return answers
+    # Pulling
 
-    async def _pull(self) -> PullResult:
-        settings, queue, instance = self._settings, self._queue, self._instance
-        if self._pause is not None:
-            await instance.runtime.pause(self._pause)
-        header = settings.request(queue, self._offset, self._end - self._offset)
+    async def _pull_all(self) -> None:
+        """Pull everything, as long as there is room for it."""
+        try:
+            for topic in {queue_range.queue.topic: None for queue_range in self._waiting}:
+                if self._instance.routes.find(topic) is None:
+                    # A failure is left to the first pull, which has more time.
+                    await self._instance.try_refresh(topic, timeout=self._settings.timeout)
+            while self._open or self._waiting:
+                self._send_pulls()
+                await self._take_answer(self._open[0])
+                if self._open[0].plan.done:
+                    self._open.popleft()
+                if self._ready_bytes >= self._enough_bytes:
+                    self._is_ready.set()
+                    self._is_room.clear()
+                    await self._is_room.wait()
+        finally:
+            self._is_ready.set()
+            for reading in self._open:
+                self._forget(reading.plan.drop_others(None))
+
+    def _send_pulls(self) -> None:
+        """Send what can be sent; the first pull of all in any case."""
+        index = 0
+        while True:
+            has_room = self._under_way < MOST_PULLS and self._expected_bytes <= self._settings.pull_bytes
+            if index == len(self._open):
+                if not self._waiting or not (has_room or not index):
+                    return
+                self._open.append(self._begin(self._waiting.popleft()))
+            reading = self._open[index]
+            if not has_room and (index or reading.plan.head is not None):
+                return
+            pull = reading.plan.next_pull()
+            if pull is None:
+                index += 1
+                continue
+            self._under_way += 1
+            self._expected_bytes += pull.expected_bytes
+            try:
+                pull.sent = self._remoting.invoke_nowait(
+                    self._address(reading, pull), reading.command(pull), self._settings.timeout
+                )
+            except (RouteNotFound, TransportError):
+                pull.sent = None
+            if pull.sent is None:
+                return  # there is no connection yet: it is made where the answer is waited for
+
+    def _begin(self, queue_range: QueueRange) -> _Reading:
+        queue = queue_range.queue
+        stride = self._strides.setdefault((queue.broker, queue.topic), Stride(self._settings.pull_bytes))
+        plan = RangePlan(queue_range.start, queue_range.end, stride, dense=self._dense)
+        return _Reading(queue, plan, self._settings.request(queue, 0, 1).to_ext_fields())
+
+    def _address(self, reading: _Reading, pull: Pull) -> str:
+        reading.address, broker_id = self._instance.routes.subscribe_address(reading.queue.broker, reading.broker_id)
+        pull.from_slave = broker_id != MASTER_ID
+        return reading.address
+
+    async def _take_answer(self, reading: _Reading) -> None:
+        """Wait for the answer at the head of a range, and judge it."""
+        pull = reading.plan.head
+        assert pull is not None, "it was sent before all others"
+        sent: asyncio.Future[RemotingCommand] | None = pull.sent
+        if sent is not None and sent.done() and sent.exception() is None and sent.result().code == _SUCCESS:
+            response = sent.result()
+            head = _head_of(response, reading, pull)
+        else:
+            response, head = await self._answer(reading, pull)
+        body = response.view_body()
+        if head.offset_delta:
+            raise ConfigError(f"{reading.queue} belongs to a static topic, which cannot be read as columns yet")
+        asked_slave = pull.from_slave
+        outcome = reading.plan.answered(head, len(body))
+        self._forget((pull, *outcome.dropped))
+        found, moved = outcome.found, outcome.end > outcome.begin
+        if found:
+            self._ready.append(Answer(reading.queue, outcome.begin, outcome.end, body, head))
+            self._ready_bytes += len(body)
+            if outcome.end - outcome.begin == NARROW_MESSAGES < len(pull) and self._dense:
+                _note_narrow(reading.queue.broker)
+        useless = head.status not in (PullStatus.FOUND, PullStatus.NO_MATCHED_MSG)
+        reading.broker_id = MASTER_ID if useless and asked_slave else head.suggest_which_broker_id
+        if outcome.lost:
+            self._note_loss(reading.queue, [range(outcome.begin, outcome.end)], head)
+        if moved:
+            reading.standstill = None
+            return
+        # A broker may be at work on the queue: it has as long as for any answer.
+        reading.standstill = reading.standstill or Retries(self._settings.fetch_timeout, self._instance.clock)
+        pause = reading.standstill.next_pause()
+        if pause is not None:
+            await self._instance.runtime.pause(pause)
+            return
+        outcome = reading.plan.give_up()
+        self._forget(outcome.dropped)
+        self._note_loss(reading.queue, [range(outcome.begin, outcome.end)], head)
+
+    async def _answer(self, reading: _Reading, pull: Pull) -> tuple[RemotingCommand, PullHead]:
+        """Return the answer to a pull, which is asked again while its broker is away."""
+        instance, settings = self._instance, self._settings
+        first: asyncio.Future[RemotingCommand] | None = pull.sent
         refusals = 0
 
-        async def pull(limit: float) -> PullResult:
-            address, broker_id = instance.routes.subscribe_address(queue.broker, self._broker_id)
-            self._asked_slave = broker_id != MASTER_ID
-            return await api.pull_message(instance.remoting, address, header, limit)
+        async def ask(limit: float) -> tuple[RemotingCommand, PullHead]:
+            nonlocal first
+            sent, first = first, None
+            if sent is not None:
+                response = await sent
+            else:
+                address = self._address(reading, pull)
+                response = await self._remoting.invoke(address, reading.command(pull), limit)
+            return response, _head_of(response, reading, pull)
 
         def final(error: RocketError) -> bool:
             nonlocal refusals
-            self._broker_id = MASTER_ID
+            reading.broker_id = MASTER_ID
             refusals = refusals + 1 if refuses(error) else 0
+            # What the others were answered is as old as their connection; they are sent again after this one.
+            for other in self._open:
+                self._forget(other.plan.drop_others(pull))
             return refusals >= REFUSALS
 
         retries = Retries(settings.fetch_timeout, instance.clock)
-        return await until_answered(instance, queue.topic, retries, settings.timeout, pull, final)
+        return await until_answered(instance, reading.queue.topic, retries, settings.timeout, ask, final)
 
-    def _advance(self, result: PullResult) -> None:
-        """Move to where an answer says; raises or logs what is missing, but for the messages of an answer."""
-        if result.offset_delta:
-            raise ConfigError(f"{self._queue} belongs to a static topic, which cannot be read as columns yet")
-        begin, self._broker_id = self._offset, result.suggest_which_broker_id
-        following = min(self._end, max(begin, result.next_begin_offset))
-        found, passed = result.status is PullStatus.FOUND, result.status is PullStatus.NO_MATCHED_MSG
-        if found and self._takes_all and following - begin == NARROW_MESSAGES and following < self._end:
-            _note_narrow(self._queue.broker)
-        if not (found or passed):
-            if self._asked_slave:
-                # It may lag: what a slave does not have its master is asked for.
-                self._broker_id, following = MASTER_ID, begin
-            elif begin < result.min_offset:
-                following = min(self._end, result.min_offset)
-            elif begin >= result.max_offset:
-                following = self._end
-        stuck = False
-        if following > begin:
-            self._standstill = self._pause = None
-        else:
-            # A broker may be at work on the queue: it has as long as for any answer.
-            self._standstill = self._standstill or Retries(self._settings.fetch_timeout, self._instance.clock)
-            self._pause = self._standstill.next_pause()
-            stuck = self._pause is None
-        self._offset = self._end if stuck else following
-        if stuck or not (found or (passed and not self._takes_all)):
-            self._note_loss([range(begin, self._offset)], result)
+    def _forget(self, pulls: Iterable[Pull]) -> None:
+        """Count pulls no more as under way; answers that are still to come are dropped."""
+        for pull in pulls:
+            self._under_way -= 1
+            self._expected_bytes -= pull.expected_bytes
+            sent: asyncio.Future[RemotingCommand] | None = pull.sent
+            if sent is not None and not sent.cancel() and not sent.cancelled():
+                sent.exception()  # nobody else looks at it
 
-    def _note_loss(self, runs: Sequence[range], result: PullResult) -> None:
+    def _note_loss(self, queue: MessageQueue, runs: Sequence[range], head: PullHead) -> None:
         """Raise or log that the messages at some offsets, in order, are not there any more."""
         gone = [run for run in runs if run]
         if not gone:
@@ -255,12 +385,17 @@ class RangeReader:
         texts = [f"{run[0]}" if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in gone[:SHOWN_RUNS]]
         places = ", ".join(texts) + (" and others" if len(gone) > SHOWN_RUNS else "")
         lost = (
-            f"{sum(map(len, gone))} messages of {self._queue} are gone, those at {places}; "
-            f"the queue holds {result.min_offset} to {result.max_offset}"
+            f"{sum(map(len, gone))} messages of {queue} are gone, those at {places}; "
+            f"the queue holds {head.min_offset} to {head.max_offset}"
         )
         if self._settings.fail_on_data_loss:
             raise OffsetOutOfRange(lost)
         logger.warning("data loss: %s", lost)
+
+
+def _head_of(response: RemotingCommand, reading: _Reading, pull: Pull) -> PullHead:
+    queue = reading.queue
+    return api.pull_head(response, reading.address, queue.topic, queue.queue_id, pull.begin)
 
 
 @lru_cache(maxsize=256)

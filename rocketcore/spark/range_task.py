@@ -1,13 +1,12 @@
 """What a task of a read does: ranges of queues to the record batches that Spark asked for.
 
-A range is pulled on the thread of the process's connections and decoded on the task's own, both at once.
+They are pulled on the thread of the process's connections and decoded on the task's own, both at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import pyarrow
@@ -67,24 +66,14 @@ def read_partition(partition: InputPartition, options: ReadOptions, projection: 
     raises  OffsetOutOfRange where messages are gone (``failOnDataLoss``), and what the pulls failed with in the end
     """
     if isinstance(partition, RangePartition):
-        for queue_range in partition.ranges:
-            batches = _read_range(queue_range, options, read_settings(options, projection.columns))
-            yield from map(partial(_named, projection), batches)
-
-
-def _read_range(queue_range: QueueRange, options: ReadOptions, settings: ReadSettings) -> Iterator[RecordBatch]:
-    connection = connect(options)
-    reader = RangeReader(connection.instance, queue_range, settings)
-    try:
-        connection.run(reader.open())
-        # Decoded on this thread: the connections' thread pulls meanwhile.
-        while answers := connection.run(reader.next_answers()):
-            yield from reader.decode(answers)
-        yield from reader.decode(())
-    except OffsetOutOfRange as error:
-        raise OffsetOutOfRange(f"{error}; {READ_THE_REST}") from None
-    finally:
-        connection.run(reader.close())
+        connection = connect(options)
+        reader = RangeReader(connection.instance, partition.ranges, read_settings(options, projection.columns))
+        try:
+            # Decoded on this thread: the connections' thread pulls meanwhile.
+            for batch in reader.record_batches(connection.run):
+                yield _named(projection, batch)
+        except OffsetOutOfRange as error:
+            raise OffsetOutOfRange(f"{error}; {READ_THE_REST}") from None
 
 
 def _named(projection: Projection, batch: RecordBatch) -> RecordBatch:

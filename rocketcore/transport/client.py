@@ -10,7 +10,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from rocketcore.codes import ResponseCode
 from rocketcore.errors import ClientClosed, ConnectError
@@ -24,7 +24,7 @@ from rocketcore.transport.lookup import HostLookup
 from rocketcore.transport.routes import Route
 from rocketcore.transport.tls.transport import connect_tls
 
-__all__ = ["Remoting", "RemotingClient", "Signer", "split_address"]
+__all__ = ["PipeliningRemoting", "Remoting", "RemotingClient", "Signer", "split_address"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,16 @@ class Remoting(Protocol):
 
     def close_channel(self, address: str) -> None:
         """Close the connection to an address, if there is one."""
+
+
+@runtime_checkable
+class PipeliningRemoting(Remoting, Protocol):
+    """A transport whose requests go on by themselves, on an event loop."""
+
+    def invoke_nowait(
+        self, address: str, command: RemotingCommand, timeout: float
+    ) -> asyncio.Future[RemotingCommand] | None:
+        """Ask now and return the future of the answer; None where that takes an ``invoke``."""
 
 
 class RemotingClient(BaseClient):
@@ -98,6 +108,20 @@ class RemotingClient(BaseClient):
             response = await self._repeat_elsewhere(address, channel, command, left)
         self._show(address, command, response)
         return response
+
+    def invoke_nowait(
+        self, address: str, command: RemotingCommand, timeout: float
+    ) -> asyncio.Future[RemotingCommand] | None:
+        """Ask over the connection that is open, and return the future of the answer, whatever its code.
+
+        returns  None where none is open, or has no room: ``invoke`` waits for that; also where hooks see each answer
+        raises   the future RequestTimeout after ``timeout`` seconds, ConnectionLost
+        """
+        channel = self._channels.get(address)
+        if channel is None or channel.closed or channel.write_paused or self._hooks:
+            return None
+        self._prepare(address, command)
+        return channel.invoke_nowait(command, timeout)
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout: float) -> None:
         """Send a request that has no answer; done when the connection has taken it, which waits for a slow peer.

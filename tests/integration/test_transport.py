@@ -94,6 +94,20 @@ def test_futures_for_pipelining(server: TestServer) -> None:
     with_client(server, scenario)
 
 
+def test_requests_over_the_connection_that_is_open(server: TestServer) -> None:
+    async def scenario(client: RemotingClient) -> None:
+        requests = [RemotingCommand.request(ECHO, body=b"%d" % number) for number in range(100)]
+        assert client.invoke_nowait(server.address, requests[0], TIMEOUT) is None
+        await client.connect(server.address)
+        futures = [client.invoke_nowait(server.address, request, TIMEOUT) for request in requests]
+        answers = [await future for future in futures if future is not None]
+        assert [bytes(answer.view_body()) for answer in answers] == [request.body for request in requests]
+        client.close_channel(server.address)
+        assert client.invoke_nowait(server.address, requests[0], TIMEOUT) is None
+
+    with_client(server, scenario)
+
+
 def test_nobody_listens() -> None:
     address = unused_address()
 

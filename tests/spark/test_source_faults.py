@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import numpy
@@ -16,21 +16,20 @@ import pytest
 import rocketcore as rmq
 from rocketcore import LocalCluster
 from rocketcore.admin.client import Admin
-from rocketcore.client import api
-from rocketcore.client.api import PullResult, PullStatus
+from rocketcore.client.api import PullStatus
 from rocketcore.client.arrow_ranges import QueueRange
 from rocketcore.client.arrow_reader import RangeReader, ReadSettings
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.runtime import THREADS
 from rocketcore.errors import ConfigError, OffsetOutOfRange, RequestTimeout, TransportError
 from rocketcore.message import MessageQueue
-from rocketcore.protocol.headers.message import PullMessageRequestHeader
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.frame import FrameDecoder
+from rocketcore.protocol.headers.message import PullMessageResponseHeader
 from rocketcore.service import ManualClock
 from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
 from rocketcore.spark.range_task import Projection, RangePartition
 from rocketcore.spark.reader import RocketMQReader
 from rocketcore.spark.writer import RocketMQWriter
-from rocketcore.transport.blocking.client import run_sync
 from tests.spark.halting import at_log, halting_broker
 
 MakeTopic = Callable[..., str]
@@ -137,70 +136,88 @@ def test_what_is_gone_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     assert re.search(gone, caplog.text)
 
 
-def test_a_slave_that_lags_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a slave does not have yet its master has."""
-    queue = MessageQueue("T", "broker-a", 0)
-    asked: list[tuple[str, int]] = []
+class _Pulled:
+    """A broker whose answers a test makes: a client that asks one thing at a time."""
 
-    class Routes:
-        def subscribe_address(self, broker: str, broker_id: int = 0) -> tuple[str, int]:
-            return ("slave", 1) if broker_id else ("master", 0)
+    def __init__(self, answer: Callable[[str, int], tuple[PullStatus, int, int]], clock: ManualClock) -> None:
+        self.asked: list[tuple[str, int]] = []
+        self.clock = clock
+        self.remoting = self.routes = self.runtime = self
+        self._answer = answer
 
-    async def pull_message(
-        remoting: object, address: str, header: PullMessageRequestHeader, timeout: float
-    ) -> PullResult:
-        asked.append((address, header.queue_offset))
-        if address == "slave":
-            return PullResult(PullStatus.OFFSET_ILLEGAL, 7, 0, 7, 1, 0, b"")
-        advised = 1 if header.queue_offset == 0 else 0
-        return PullResult(PullStatus.FOUND, min(10, header.queue_offset + 8), 0, 10, advised, 0, b"")
+    def find(self, topic: str) -> object:
+        return topic
 
-    monkeypatch.setattr(api, "pull_message", pull_message)
-    instance = SimpleNamespace(routes=Routes(), remoting=None, clock=ManualClock(), runtime=THREADS)
-    pulls = RangeReader(cast(ClientInstance, instance), QueueRange(queue, 0, 10), ReadSettings())
-    answers = run_sync(pulls.next_answers())
-    assert [(answer.begin, answer.end) for answer in answers] == [(0, 8), (8, 10)]
-    assert asked == [("master", 0), ("slave", 8), ("master", 8)]
+    def subscribe_address(self, broker: str, broker_id: int = 0) -> tuple[str, int]:
+        return ("slave", 1) if broker_id else ("master", 0)
 
+    def invoke_nowait(self, address: str, command: RemotingCommand, timeout: float) -> None:
+        """There is no connection that is open."""
 
-class _PassingTime:
-    """A runtime whose pauses only move the clock."""
+    async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        offset = int((command.ext_fields or {})["queueOffset"])
+        self.asked.append((address, offset))
+        status, following, advised = self._answer(address, offset)
+        header = PullMessageResponseHeader(
+            next_begin_offset=following, min_offset=0, max_offset=10, suggest_which_broker_id=advised
+        )
+        response = RemotingCommand.response(command, status.value, None, header)
+        [answer] = FrameDecoder().feed(response.encode())
+        return answer
 
-    concurrent = False
+    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout: float) -> None:
+        raise AssertionError("pulls have answers")
 
-    def __init__(self, clock: ManualClock) -> None:
-        self._clock = clock
+    def close_channel(self, address: str) -> None:
+        raise AssertionError("no one closes channels here")
 
     async def pause(self, seconds: float) -> None:
-        self._clock.advance(seconds)
+        self.clock.advance(seconds)
+
+    def reader(self, settings: ReadSettings) -> RangeReader:
+        return RangeReader(cast(ClientInstance, self), [QueueRange(MessageQueue("T", "broker-a", 0), 0, 10)], settings)
+
+
+async def _all_answers(reader: RangeReader) -> list[tuple[int, int]]:
+    answers = []
+    while part := await reader.next_answers():
+        answers += [(answer.begin, answer.end) for answer in part]
+    await reader.close()
+    return answers
+
+
+def test_a_slave_that_lags_is_no_loss() -> None:
+    """What a slave does not have yet its master has."""
+
+    def answer(address: str, offset: int) -> tuple[PullStatus, int, int]:
+        if address == "slave":
+            return PullStatus.OFFSET_ILLEGAL, 7, 1
+        return PullStatus.FOUND, min(10, offset + 8), int(offset == 0)
+
+    broker = _Pulled(answer, ManualClock())
+    assert asyncio.run(_all_answers(broker.reader(ReadSettings()))) == [(0, 8), (8, 10)]
+    assert broker.asked == [("master", 0), ("slave", 8), ("master", 8)]
 
 
 @pytest.mark.parametrize("status", [PullStatus.NO_MATCHED_MSG, PullStatus.NO_NEW_MSG, PullStatus.FOUND])
 @pytest.mark.parametrize("silent_seconds", [60, 200])
 def test_a_queue_that_its_broker_is_at_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, silent_seconds: int, status: PullStatus
+    caplog: pytest.LogCaptureFixture, silent_seconds: int, status: PullStatus
 ) -> None:
     """Five answers without a message within a second, and the whole range counted as lost."""
     clock = ManualClock()
     begin = clock.monotonic()
-    routes = SimpleNamespace(subscribe_address=lambda broker, broker_id=0: ("master", 0))
-    instance = SimpleNamespace(routes=routes, remoting=None, clock=clock, runtime=_PassingTime(clock))
 
-    async def pull_message(
-        remoting: object, address: str, header: PullMessageRequestHeader, timeout: float
-    ) -> PullResult:
+    def answer(address: str, offset: int) -> tuple[PullStatus, int, int]:
         if clock.monotonic() - begin < silent_seconds:
-            return PullResult(status, header.queue_offset, 0, 10, 0, 0, b"")
-        return PullResult(PullStatus.FOUND, 10, 0, 10, 0, 0, b"")
+            return status, offset, 0
+        return PullStatus.FOUND, 10, 0
 
-    monkeypatch.setattr(api, "pull_message", pull_message)
     settings = ReadSettings(fail_on_data_loss=False)
-    queue_range = QueueRange(MessageQueue("T", "broker-a", 0), 0, 10)
-    pulls = RangeReader(cast(ClientInstance, instance), queue_range, settings)
     with caplog.at_level("WARNING"):
-        answers = run_sync(pulls.next_answers())
+        answers = asyncio.run(_all_answers(_Pulled(answer, clock).reader(settings)))
     late = silent_seconds > settings.fetch_timeout
-    assert [(answer.begin, answer.end) for answer in answers] == ([] if late else [(0, 10)])
+    assert answers == ([] if late else [(0, 10)])
     assert ("10 messages" in caplog.text) is late
 
 

@@ -16,10 +16,24 @@ def test_compressed_bodies_are_unpacked_where_there_is_a_body() -> None:
     answer = b"".join(
         encode(replace(each, queue_offset=at)) for at, each in enumerate([empty, packed, plain, empty, packed])
     )
-    builder = BatchBuilder("b", ("body", "queueOffset"), frozenset(), 1 << 20)
-    assert list(builder.append(answer, 5)) == []
+    builder = BatchBuilder(("body", "queueOffset"), frozenset(), 1 << 20)
+    assert list(builder.append("b", answer, 5)) == []
     assert builder.appended == 5
     assert builder.finish().to_pydict() == {
         "body": [b"", b"packed", b"plain", b"", b"packed"],
         "queueOffset": [0, 1, 2, 3, 4],
     }
+
+
+def test_a_record_batch_has_messages_of_several_brokers() -> None:
+    records = [encode(Stored(topic=b"T", body=b"x" * 100, queue_offset=at)) for at in range(3)]
+    builder = BatchBuilder(("brokerName", "queueOffset", "body"), frozenset(), 5 * len(records[0]))
+    batches = list(builder.append("a", b"".join(records), 2))
+    batches += builder.append("b", b"", 3)
+    batches += builder.append("b", b"".join(records), 3)
+    batches += builder.append("a", records[0], 3)
+    batches.append(builder.finish())
+    assert [batch.drop_columns("body").to_pydict() for batch in batches] == [
+        {"brokerName": ["a", "a", "b", "b", "b"], "queueOffset": [0, 1, 0, 1, 2]},
+        {"brokerName": ["a"], "queueOffset": [0]},
+    ]
