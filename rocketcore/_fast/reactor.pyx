@@ -1,4 +1,4 @@
-"""Server connections read and written in C: one epoll set, itself watched by the event loop.
+"""Connections of servers and clients, read and written in C: one epoll set, itself watched by the event loop.
 
 Why a set of its own. The loop's transports spend more on a small request than all else together: a turn of the loop, a
 callback and a queue for each read and each write. An epoll set is a descriptor that is readable while a member of it
@@ -23,7 +23,7 @@ queued behind it, EPOLLOUT is watched, and each time the socket has room as much
 the high-water mark the protocol hears ``pause_writing``, and ``resume_writing`` at a quarter of it. Whether a peer
 that does not take its answers is still read from is the protocol's decision (``pause_reading``).
 
-``StreamTransport`` keeps the contract of ``asyncio.Transport``, as far as a server's protocols use it. Linux only;
+``StreamTransport`` keeps the contract of ``asyncio.Transport``, as far as our protocols use it. Linux only;
 nothing here may be called from another thread than the loop's. RocketMQ: the place of Netty's ``EpollEventLoop``.
 """
 
@@ -127,7 +127,7 @@ cdef class Responder:
 
 
 cdef class Reactor:
-    """The connections of one server.
+    """The connections of one server or client.
 
     loop        the running event loop
     monotonic   gives the time that a connection's protocol keeps in ``last_read``

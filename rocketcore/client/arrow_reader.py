@@ -12,6 +12,7 @@ of one are answered: a thousand small queues do not cost a thousand waits.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -163,7 +164,7 @@ class RangeReader:
     """Pulls ranges of queues, one after the other, and makes record batches of them.
 
     Pulls belong to one event loop and go on by themselves between two calls of ``next_answers``, until what is ready
-    fills half a record batch: beside that two long answers are under way, and no more is in memory. ``decode`` is for
+    nearly fills a record batch: beside that two long answers are under way, and no more is in memory. ``decode`` is for
     one other thread, or for the same.
     """
 
@@ -180,7 +181,7 @@ class RangeReader:
         self._expected_bytes = 0.0
         self._ready: list[Answer] = []
         self._ready_bytes = 0
-        self._enough_bytes = max(1, min(settings.pull_bytes, settings.batch_bytes) // 2)
+        self._enough_bytes = min(settings.pull_bytes, settings.batch_bytes) * 7 // 8
         self._is_ready = asyncio.Event()
         self._is_room = asyncio.Event()
         self._pulling: asyncio.Task[None] | None = None
@@ -200,7 +201,7 @@ class RangeReader:
             run(self.close())
 
     async def next_answers(self) -> list[Answer]:
-        """Return the next answers, those of half a record batch or more; none after the last.
+        """Return the next answers, about as many as a record batch takes; none after the last.
 
         raises  OffsetOutOfRange where messages of a range are gone (see ReadSettings); the broker's refusal; what a
                 pull failed with when its time was over
@@ -306,11 +307,14 @@ class RangeReader:
         pull = reading.plan.head
         assert pull is not None, "it was sent before all others"
         sent: asyncio.Future[RemotingCommand] | None = pull.sent
-        if sent is not None and sent.done() and sent.exception() is None and sent.result().code == _SUCCESS:
-            response = sent.result()
-            head = _head_of(response, reading, pull)
-        else:
+        response = None
+        if sent is not None:
+            with contextlib.suppress(TransportError):
+                response = await sent
+        if response is None or response.code != _SUCCESS:
             response, head = await self._answer(reading, pull)
+        else:
+            head = _head_of(response, reading, pull)
         body = response.view_body()
         if head.offset_delta:
             raise ConfigError(f"{reading.queue} belongs to a static topic, which cannot be read as columns yet")

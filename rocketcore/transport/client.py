@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import logging
 import socket
+import sys
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from rocketcore.codes import ResponseCode
 from rocketcore.errors import ClientClosed, ConnectError
@@ -23,6 +24,9 @@ from rocketcore.transport.exchange import no_time_left
 from rocketcore.transport.lookup import HostLookup
 from rocketcore.transport.routes import Route
 from rocketcore.transport.tls.transport import connect_tls
+
+if TYPE_CHECKING:
+    from rocketcore._fast.reactor import Reactor
 
 __all__ = ["PipeliningRemoting", "Remoting", "RemotingClient", "Signer", "split_address"]
 
@@ -71,6 +75,7 @@ class RemotingClient(BaseClient):
         self._lookup = HostLookup()
         self._sweeper: PeriodicTask | None = None
         self._all_closed: asyncio.Event | None = None
+        self._reactor: Reactor | None = None
         self._endpoint.close_callbacks.append(self._channel_closed)
 
     async def __aenter__(self) -> RemotingClient:
@@ -189,10 +194,12 @@ class RemotingClient(BaseClient):
             for channel in list(self._endpoint.channels):
                 end(channel)
             if not self._endpoint.channels:
-                return
+                break
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_TIMEOUT):
                     await self._all_closed.wait()
+        if self._reactor is not None:
+            self._reactor.close()
         if self._endpoint.channels:
             logger.warning("connections did not end client=%s connections=%d", self.name, len(self._endpoint.channels))
 
@@ -217,7 +224,7 @@ class RemotingClient(BaseClient):
             async with asyncio.timeout(self._connect_timeout):
                 sock = await self._connected_socket(host, port, loop.time() + self._connect_timeout)
                 if self._tls is None:
-                    _, channel = await loop.create_connection(self._make_channel, sock=sock)
+                    channel = await self._attach(sock)
                 else:
                     channel = await connect_tls(sock, self._tls.context, self._tls.hostname(host), self._make_channel)
         except (OSError, ValueError) as error:
@@ -227,6 +234,24 @@ class RemotingClient(BaseClient):
             interval = max(0.05, self.limits.idle_timeout / 4)
             self._sweeper = PeriodicTask(f"{self.name}-sweep", self._endpoint.sweep, interval)
             self._sweeper.start()
+        return channel
+
+    async def _attach(self, sock: socket.socket) -> Channel:
+        """Return the channel of a connected socket: on Linux it is read and written in C, as those of servers."""
+        loop = asyncio.get_running_loop()
+        if sys.platform != "linux":
+            return (await loop.create_connection(self._make_channel, sock=sock))[1]
+        from rocketcore._fast.reactor import Reactor
+
+        if self._reactor is None:
+            self._reactor = Reactor(loop, self.clock.monotonic)
+        channel = self._make_channel()
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._reactor.attach(sock, channel, sock.getpeername())
+        except BaseException:
+            sock.close()
+            raise
         return channel
 
     async def _connected_socket(self, host: str, port: int, deadline: float) -> socket.socket:
