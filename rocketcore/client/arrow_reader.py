@@ -252,13 +252,13 @@ class RangeReader:
                     await self._instance.try_refresh(topic, timeout=self._settings.timeout)
             while self._open or self._waiting:
                 self._send_pulls()
-                await self._take_answer(self._open[0])
-                if self._open[0].plan.done:
-                    self._open.popleft()
                 if self._ready_bytes >= self._enough_bytes:
                     self._is_ready.set()
                     self._is_room.clear()
                     await self._is_room.wait()
+                await self._take_answer(self._open[0])
+                if self._open[0].plan.done:
+                    self._open.popleft()
         finally:
             self._is_ready.set()
             for reading in self._open:
