@@ -62,6 +62,14 @@ cdef extern from "rc_hash.h" nogil:
 cdef extern from "rc_json.h" nogil:
     uint8_t* rc_put_utf8(uint8_t* at, uint32_t code_point)
 
+cdef extern from "rc_inflate.h" nogil:
+    ctypedef struct rc_inflater:
+        pass
+    int RC_INFLATED, RC_INFLATE_FULL
+    int rc_inflate_begin(rc_inflater* inflater, const uint8_t* data, size_t length)
+    int rc_inflate_some(rc_inflater* inflater, uint8_t* out, size_t room, size_t* written)
+    void rc_inflate_end(rc_inflater* inflater)
+
 cdef extern from "<arpa/inet.h>" nogil:
     const char* inet_ntop(int family, const void* source, char* target, uint32_t size)
     int AF_INET6
@@ -94,6 +102,12 @@ cdef enum:
     WIDE_COLUMNS
     COLUMN_COUNT = WIDE_COLUMNS
 
+cdef enum:
+    PACKED_FLAG = 1
+    PACKED_KIND = 7 << 8  # of a packed body; 0 means zlib too
+    PACKED_ZLIB = 3 << 8
+    UNPACKED_MAX = 4 << 20  # codes.MAX_MESSAGE_BYTES
+
 _PLACES = {
     "topic": TOPIC,
     "queueId": NUMBER_QUEUE_ID,
@@ -121,7 +135,7 @@ cdef enum Outcome:
     LIMIT = 1
     TOO_MUCH = 2
     NO_MEMORY = 3
-    PACKED = 4  # a compressed body is next
+    PACKED = 4  # a compressed body is next, which is not unpacked here
     FULL = 5
     # Below 0: a Status, the record is bad.
 
@@ -144,6 +158,8 @@ cdef struct Table:
     Column columns[COLUMN_COUNT]
     Bytes map_offsets
     Bytes pairs  # rc_property[], those of the row at hand
+    Bytes unpacked  # body of the row at hand
+    rc_inflater inflater
     int64_t rows
     int64_t row_capacity
     int64_t entry_capacity
@@ -475,15 +491,39 @@ cdef inline int append_record(
     return APPENDED
 
 
+cdef int append_inflated(Table* table, const uint8_t* data, const int64_t* record) noexcept nogil:
+    """Append a message whose body is a zlib stream; PACKED where that is not sound, or too long."""
+    cdef Bytes* room = &table.unpacked
+    cdef size_t written
+    cdef int64_t length = 0
+    cdef int outcome = rc_inflate_begin(&table.inflater, data + record[BODY_START], record[BODY_LENGTH])
+    if outcome != RC_INFLATED:
+        return PACKED
+    while True:
+        if length == room.capacity:
+            if length >= UNPACKED_MAX:
+                return PACKED
+            if ensure(room, min(<int64_t>UNPACKED_MAX, max(2 * length, 4 * record[BODY_LENGTH], <int64_t>1 << 16))):
+                return NO_MEMORY
+        outcome = rc_inflate_some(&table.inflater, room.data + length, room.capacity - length, &written)
+        length += written
+        if outcome == RC_INFLATED:
+            return append_record(table, data, record, room.data, length)
+        if outcome != RC_INFLATE_FULL:
+            return PACKED
+
+
 cdef int append_loop(
     Table* table, const uint8_t* data, int64_t start, int64_t end, bint limited, int64_t limit, bint check_crc,
     int64_t most, bint unpack, int64_t* record, int64_t* position,
 ) noexcept nogil:
-    """Append up to ``most`` gathered bytes; with ``unpack`` stop before a compressed body, whose message is ``record``.
+    """Append up to ``most`` gathered bytes; with ``unpack`` unpack bodies.
+
+    Stops before one that is not of zlib, or not sound; its message is ``record``.
     """
     cdef int outcome = APPENDED
     cdef Status status
-    cdef int64_t at = start
+    cdef int64_t at = start, kind
     while at < end:
         if table.gathered >= most:
             outcome = FULL
@@ -498,10 +538,11 @@ cdef int append_loop(
             outcome = LIMIT
             break
         # As in Java no body is none to unpack, whatever the flag says.
-        if unpack and record[SYS_FLAG] & 1 and record[BODY_LENGTH]:
-            outcome = PACKED
-            break
-        outcome = append_record(table, data, record, data + record[BODY_START], record[BODY_LENGTH])
+        if unpack and record[SYS_FLAG] & PACKED_FLAG and record[BODY_LENGTH]:
+            kind = record[SYS_FLAG] & PACKED_KIND
+            outcome = append_inflated(table, data, record) if kind == PACKED_ZLIB or kind == 0 else PACKED
+        else:
+            outcome = append_record(table, data, record, data + record[BODY_START], record[BODY_LENGTH])
         if outcome:
             break
         at += record[TOTAL_SIZE]
@@ -551,7 +592,8 @@ cdef class StoredColumns:
     columns   names out of ``COLUMNS``: topic, queueId, queueOffset, msgId (UNIQ_KEY, else the offset id), tags, keys,
               body, bornTimestamp, storeTimestamp (microseconds), properties, bornHost, storeHost, flag, sysFlag,
               reconsumeTimes, commitLogOffset, storeSize. tags and keys may be null, the others never are
-    unpack    ``(memoryview of a body, sys_flag) -> bytes`` for compressed bodies; None: they stay as they are
+    unpack    ``(memoryview of a body, sys_flag) -> bytes`` for compressed bodies that are not of zlib, and for those
+              that are not sound; None: all stay as they are
     raises    ValueError for an unknown name
     Not for use by several threads at once: ``append`` releases the GIL.
     """
@@ -583,6 +625,8 @@ cdef class StoredColumns:
             free(self._table.columns[i].validity.data)
         free(self._table.map_offsets.data)
         free(self._table.pairs.data)
+        free(self._table.unpacked.data)
+        rc_inflate_end(&self._table.inflater)
 
     @property
     def rows(self):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from rocketcore._fast import arrow_in, arrow_out
 from rocketcore.errors import DecodeError, MessageIllegal
+from rocketcore.protocol.compression import decompress
 from tests.property.test_record import DAMAGE, MESSAGES, PAIR, damaged, same_fault
 from tests.reference import batch as reference_batch
 from tests.reference import columns as reference
@@ -74,6 +76,53 @@ def test_columns_of_damaged_messages(messages: list[Stored], damage: list[tuple[
     assert found["body"] == [item.body for item in read]
     assert found["queueOffset"] == [item.queue_offset for item in read]
     assert found["bornHost"] == [reference.host_text(item.born_host) for item in read]
+
+
+PACKED = st.tuples(
+    st.binary(max_size=200).map(lambda piece: piece * 50) | st.integers(0, (4 << 20) + 2).map(bytes),
+    st.integers(0, 9),
+    st.binary(max_size=3),
+    st.sampled_from([None, None, *range(0, 60, 7)]),
+    st.sampled_from([0x001, 0x301]),
+)  # body, level, what follows the stream, the byte that is wrong, the system flag
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(PACKED, min_size=1, max_size=5), st.booleans())
+def test_zlib_bodies_are_unpacked_as_by_the_slow_way(
+    bodies: list[tuple[bytes, int, bytes, int | None, int]], cut: bool
+) -> None:
+    """What the kernel unpacks is what Python's zlib says; what it cannot unpack is Python's error."""
+    given_up = []
+
+    def unpack(body: bytes | memoryview, sys_flag: int) -> bytes:
+        given_up.append(sys_flag)
+        return decompress(body, sys_flag)
+
+    records, expected, fault = [], [], None
+    for body, level, rest, wrong, sys_flag in bodies:
+        packed = bytearray(zlib.compress(body, level) + rest)
+        if wrong is not None and wrong < len(packed):
+            packed[wrong] ^= 0x55
+        if cut:
+            packed = packed[: len(packed) * 3 // 4]
+        records.append(reference_message.encode(Stored(topic=b"T", body=bytes(packed), sys_flag=sys_flag)))
+        if fault is None:
+            try:
+                expected.append(decompress(bytes(packed), sys_flag))
+            except DecodeError as error:
+                fault = str(error)
+    data = b"".join(records)
+    stored = arrow_out.StoredColumns(["body"], unpack)
+    position, error = 0, None
+    try:
+        while position < len(data):
+            _, position = stored.append(data, position, len(data), None, True)
+    except DecodeError as caught:
+        error = str(caught)
+    assert error == fault
+    assert gathered(stored)["body"] == expected
+    assert len(given_up) <= sum(len(body) == 4 << 20 for body in expected) + (fault is not None)
 
 
 VALUE = st.none() | st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=20)

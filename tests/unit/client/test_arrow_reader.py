@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from dataclasses import replace
 
-from rocketcore.client.arrow_batches import BatchBuilder
+import pytest
+
+from rocketcore.client.arrow_batches import COLUMNS, BatchBuilder
 from tests.reference.message import Stored, encode
 
 
@@ -37,3 +40,25 @@ def test_a_record_batch_has_messages_of_several_brokers() -> None:
         {"brokerName": ["a", "a", "b", "b", "b"], "queueOffset": [0, 1, 0, 1, 2]},
         {"brokerName": ["a"], "queueOffset": [0]},
     ]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_rows_are_no_objects(compressed: bool) -> None:
+    """A record batch of 20,000 rows is as many objects as one of 20."""
+    body, sys_flag = (zlib.compress(b"x" * 100), 0x301) if compressed else (b"x" * 100, 0)
+    properties = b"KEYS\x01key\x02TAGS\x01tag\x02UNIQ_KEY\x01id\x02name\x01value\x02"
+    record = encode(Stored(topic=b"T", body=body, sys_flag=sys_flag, properties=properties))
+
+    def objects(rows: int) -> int:
+        answer = memoryview(record * rows)
+        builder = BatchBuilder(tuple(COLUMNS), frozenset(), 1 << 30)
+        before = sys.getallocatedblocks()
+        assert list(builder.append("b", answer, 1)) == []
+        batch = builder.finish()
+        after = sys.getallocatedblocks()
+        assert batch.num_rows == rows
+        return after - before
+
+    objects(1)
+    few, many = objects(20), objects(20_000)
+    assert abs(many - few) < 20
