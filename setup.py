@@ -22,7 +22,6 @@ ANNOTATE = os.environ.get("ROCKETCORE_ANNOTATE") == "1"
 
 FAST = Path("rocketcore/_fast")
 LINUX_ONLY = {"answers", "reactor"}
-LIBRARIES = {"arrow_out": ["z"]}
 KERNELS = [] if NO_KERNELS else sorted(FAST.glob("*.pyx"))
 if not (KERNELS or NO_KERNELS):
     sys.exit(
@@ -49,7 +48,6 @@ extensions = [
         f"rocketcore._fast.{path.stem}",
         [str(path)],
         include_dirs=[str(FAST / "include")],
-        libraries=LIBRARIES.get(path.stem, []),
         depends=HEADERS,
         extra_compile_args=compile_args,
         extra_link_args=link_args,

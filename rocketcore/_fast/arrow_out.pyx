@@ -62,13 +62,14 @@ cdef extern from "rc_hash.h" nogil:
 cdef extern from "rc_json.h" nogil:
     uint8_t* rc_put_utf8(uint8_t* at, uint32_t code_point)
 
-cdef extern from "rc_inflate.h" nogil:
-    ctypedef struct rc_inflater:
+cdef extern from "rc_unpack.h" nogil:
+    ctypedef struct rc_unpacker:
         pass
-    int RC_INFLATED, RC_INFLATE_FULL
-    int rc_inflate_begin(rc_inflater* inflater, const uint8_t* data, size_t length)
-    int rc_inflate_some(rc_inflater* inflater, uint8_t* out, size_t room, size_t* written)
-    void rc_inflate_end(rc_inflater* inflater)
+    int RC_PACKED_KIND, RC_UNPACKED, RC_UNPACK_FULL
+    void rc_open_libraries()
+    int rc_unpack_begin(rc_unpacker* unpacker, int kind, const uint8_t* data, size_t length)
+    int rc_unpack_some(rc_unpacker* unpacker, uint8_t* out, size_t room, size_t* written)
+    void rc_unpack_end(rc_unpacker* unpacker)
 
 cdef extern from "<arpa/inet.h>" nogil:
     const char* inet_ntop(int family, const void* source, char* target, uint32_t size)
@@ -104,9 +105,9 @@ cdef enum:
 
 cdef enum:
     PACKED_FLAG = 1
-    PACKED_KIND = 7 << 8  # of a packed body; 0 means zlib too
-    PACKED_ZLIB = 3 << 8
     UNPACKED_MAX = 4 << 20  # codes.MAX_MESSAGE_BYTES
+
+rc_open_libraries()
 
 _PLACES = {
     "topic": TOPIC,
@@ -159,7 +160,7 @@ cdef struct Table:
     Bytes map_offsets
     Bytes pairs  # rc_property[], those of the row at hand
     Bytes unpacked  # body of the row at hand
-    rc_inflater inflater
+    rc_unpacker unpacker
     int64_t rows
     int64_t row_capacity
     int64_t entry_capacity
@@ -491,13 +492,15 @@ cdef inline int append_record(
     return APPENDED
 
 
-cdef int append_inflated(Table* table, const uint8_t* data, const int64_t* record) noexcept nogil:
-    """Append a message whose body is a zlib stream; PACKED where that is not sound, or too long."""
+cdef int append_unpacked(Table* table, const uint8_t* data, const int64_t* record) noexcept nogil:
+    """Append a message whose body is compressed; PACKED where that is not sound, too long, or not unpacked here."""
     cdef Bytes* room = &table.unpacked
     cdef size_t written
     cdef int64_t length = 0
-    cdef int outcome = rc_inflate_begin(&table.inflater, data + record[BODY_START], record[BODY_LENGTH])
-    if outcome != RC_INFLATED:
+    cdef int outcome = rc_unpack_begin(
+        &table.unpacker, record[SYS_FLAG] & RC_PACKED_KIND, data + record[BODY_START], record[BODY_LENGTH]
+    )
+    if outcome != RC_UNPACKED:
         return PACKED
     while True:
         if length == room.capacity:
@@ -505,11 +508,11 @@ cdef int append_inflated(Table* table, const uint8_t* data, const int64_t* recor
                 return PACKED
             if ensure(room, min(<int64_t>UNPACKED_MAX, max(2 * length, 4 * record[BODY_LENGTH], <int64_t>1 << 16))):
                 return NO_MEMORY
-        outcome = rc_inflate_some(&table.inflater, room.data + length, room.capacity - length, &written)
+        outcome = rc_unpack_some(&table.unpacker, room.data + length, room.capacity - length, &written)
         length += written
-        if outcome == RC_INFLATED:
+        if outcome == RC_UNPACKED:
             return append_record(table, data, record, room.data, length)
-        if outcome != RC_INFLATE_FULL:
+        if outcome != RC_UNPACK_FULL:
             return PACKED
 
 
@@ -519,11 +522,11 @@ cdef int append_loop(
 ) noexcept nogil:
     """Append up to ``most`` gathered bytes; with ``unpack`` unpack bodies.
 
-    Stops before one that is not of zlib, or not sound; its message is ``record``.
+    Stops before one that is not unpacked here, or not sound; its message is ``record``.
     """
     cdef int outcome = APPENDED
     cdef Status status
-    cdef int64_t at = start, kind
+    cdef int64_t at = start
     while at < end:
         if table.gathered >= most:
             outcome = FULL
@@ -539,8 +542,7 @@ cdef int append_loop(
             break
         # As in Java no body is none to unpack, whatever the flag says.
         if unpack and record[SYS_FLAG] & PACKED_FLAG and record[BODY_LENGTH]:
-            kind = record[SYS_FLAG] & PACKED_KIND
-            outcome = append_inflated(table, data, record) if kind == PACKED_ZLIB or kind == 0 else PACKED
+            outcome = append_unpacked(table, data, record)
         else:
             outcome = append_record(table, data, record, data + record[BODY_START], record[BODY_LENGTH])
         if outcome:
@@ -592,8 +594,8 @@ cdef class StoredColumns:
     columns   names out of ``COLUMNS``: topic, queueId, queueOffset, msgId (UNIQ_KEY, else the offset id), tags, keys,
               body, bornTimestamp, storeTimestamp (microseconds), properties, bornHost, storeHost, flag, sysFlag,
               reconsumeTimes, commitLogOffset, storeSize. tags and keys may be null, the others never are
-    unpack    ``(memoryview of a body, sys_flag) -> bytes`` for compressed bodies that are not of zlib, and for those
-              that are not sound; None: all stay as they are
+    unpack    ``(memoryview of a body, sys_flag) -> bytes`` for compressed bodies that the system's libraries do not
+              unpack: they are missing, or the body is not sound; None: all stay as they are
     raises    ValueError for an unknown name
     Not for use by several threads at once: ``append`` releases the GIL.
     """
@@ -626,7 +628,7 @@ cdef class StoredColumns:
         free(self._table.map_offsets.data)
         free(self._table.pairs.data)
         free(self._table.unpacked.data)
-        rc_inflate_end(&self._table.inflater)
+        rc_unpack_end(&self._table.unpacker)
 
     @property
     def rows(self):

@@ -1,8 +1,8 @@
 """Stored messages to Arrow record batches, without a Python object per message.
 
-A kernel turns pull answers into column buffers, which pyarrow takes as they are. A compressed body is unpacked on its
-way into its column: by the kernel if it is of zlib, the producers' default; one of LZ4 or Zstandard, whose libraries are
-extras, is an object for a moment.
+A kernel turns pull answers into column buffers, which pyarrow takes as they are; a compressed body is unpacked on its
+way into its column, by the system's zlib, LZ4 or Zstandard. Where one of these is missing, the body is an object for a
+moment.
 """
 
 from __future__ import annotations
