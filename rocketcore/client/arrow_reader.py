@@ -181,7 +181,7 @@ class RangeReader:
         self._expected_bytes = 0.0
         self._ready: list[Answer] = []
         self._ready_bytes = 0
-        self._enough_bytes = min(settings.pull_bytes, settings.batch_bytes) * 7 // 8
+        self._enough_bytes = max(1, min(settings.pull_bytes, settings.batch_bytes) * 7 // 8)
         self._is_ready = asyncio.Event()
         self._is_room = asyncio.Event()
         self._pulling: asyncio.Task[None] | None = None

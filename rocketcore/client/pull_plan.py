@@ -69,7 +69,8 @@ class Stride:
             self.count = max(self.count, found)
         elif found < asked:
             if self._shorts:
-                self.count = max(found, self._short)
+                # A broker that is busy gives little for a moment.
+                self.count = max(found, self._short, self.count // 2)
             self._fulls, self._short = 0, found
             self._shorts = 0 if self._shorts else _SHORT_SHARE
         elif asked == self.count:

@@ -183,3 +183,15 @@ def test_longer_answers_are_found_out() -> None:
     assert counts[-1] == 32
     assert counts.count(32) > 0.8 * len(counts)
     assert set(counts) <= {8, 16, 32}
+
+
+def test_a_broker_that_is_busy_for_a_moment_is_asked_for_as_much_again() -> None:
+    stride = Stride(PULL_BYTES)
+    stride.learn(PULL_MESSAGES, 1000, PULL_BYTES)
+    for _ in range(3):
+        stride.learn(stride.next_count(), 32, 320)
+    assert 250 <= stride.count < 1000
+    for _ in range(40):
+        asked = stride.next_count()
+        stride.learn(asked, min(1000, asked), 10 * min(1000, asked))
+    assert stride.count == 1000
