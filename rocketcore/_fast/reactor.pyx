@@ -282,11 +282,12 @@ cdef class StreamTransport:
         return 0
 
     cdef int _fill(self) except -1:
-        """Receive what is expected, where it is to be in the end."""
+        """Receive what is expected, where it is to be in the end; it may be a megabyte, which other threads use."""
         cdef Py_ssize_t size = PyBytes_GET_SIZE(self._expected)
-        cdef ssize_t length = recv(
-            self._fd, PyBytes_AS_STRING(self._expected) + self._filled, size - self._filled, MSG_DONTWAIT
-        )
+        cdef char* room = PyBytes_AS_STRING(self._expected) + self._filled
+        cdef ssize_t length
+        with nogil:
+            length = recv(self._fd, room, size - self._filled, MSG_DONTWAIT)
         if length <= 0:
             return self._received_nothing(length)
         self._filled += length
