@@ -496,7 +496,8 @@ def _fill_columns(
             continue
         left = QueueRange(stretch.queue(state.asked["topic"]), stretch.next, stretch.end)
         # Decoded and written on this thread: the loop's pulls meanwhile.
-        yield from map(add, RangeReader(client.instance, [left], read).record_batches(client.run))
+        with contextlib.closing(RangeReader(client.instance, [left], read).record_batches(client.run)) as batches:
+            yield from map(add, batches)
         stretch.next = stretch.end
 
 

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -187,8 +187,8 @@ class RangeReader:
         self._pulling: asyncio.Task[None] | None = None
         self._builder = BatchBuilder(settings.columns, parse_tags(settings.tags).tags, settings.batch_bytes)
 
-    def record_batches(self, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> Iterator[pa.RecordBatch]:
-        """Yield all record batches, decoded on the caller's thread.
+    def record_batches(self, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> Generator[pa.RecordBatch, None, None]:
+        """Yield all record batches, decoded on the caller's thread; what is under way ends with the generator.
 
         run     runs a coroutine on the loop and returns its result
         raises  as ``next_answers`` and ``decode``
