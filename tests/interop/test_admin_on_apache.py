@@ -30,7 +30,6 @@ from rocketcore.errors import (
 from rocketcore.protocol.bodies.route import BrokerMemberGroup, QueueData
 from rocketcore.protocol.bodies.topic import DataVersion
 from tests.conformance.peer import FakeBroker, Peer, topic_config, unique
-from tests.fixtures.apache import require_java
 from tests.peers import ApacheCluster
 
 pytestmark = pytest.mark.timeout(240)
@@ -59,17 +58,16 @@ class Target:
     scope="module",
     params=["rocketcore", *(pytest.param(version, marks=pytest.mark.interop) for version in ("5.5.0", "4.9.7"))],
 )
-def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+def target(request: pytest.FixtureRequest, apache_clusters: Callable[[str], ApacheCluster]) -> Iterator[Target]:
     if request.param == "rocketcore":
         with LocalCluster() as ours:
             yield Target(request.param, ours.namesrv, ours.broker_addresses[0])
         return
-    require_java()
-    with ApacheCluster(request.param, tmp_path_factory.mktemp("apache")) as cluster:
-        with rmq.Admin(cluster.namesrv) as admin:
-            # One of 4.9 refuses request 28 until it has counted for a second, as docs/cli.md says of `broker describe`.
-            Peer(cluster.namesrv, apache=True).eventually(lambda: admin.broker_status(broker=BROKER)[0].error is None)
-        yield Target(request.param, cluster.namesrv, cluster.brokers[0])
+    cluster = apache_clusters(request.param)
+    with rmq.Admin(cluster.namesrv) as admin:
+        # One of 4.9 refuses request 28 until it has counted for a second, as docs/cli.md says of `broker describe`.
+        Peer(cluster.namesrv, apache=True).eventually(lambda: admin.broker_status(broker=BROKER)[0].error is None)
+    yield Target(request.param, cluster.namesrv, cluster.brokers[0])
 
 
 @pytest.fixture(params=["blocking", "asyncio"])
@@ -313,19 +311,6 @@ def test_cluster_verbs(rocket: Call, target: Target, fake: Callable[..., FakeBro
     assert {row["broker"]: row["registered_at"] for row in document["brokers"]}[BROKER] == [target.namesrv]
 
 
-def test_messages_a_second_are_known_in_time(rocket: Call) -> None:
-    """Apache's brokers say nothing before they have counted for ten seconds, and unknown is not 0."""
-    deadline = time.monotonic() + 30
-    while True:
-        [row] = rocket("cluster", "describe", CLUSTER)[1]
-        if row["in_tps"] is not None:
-            break
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
-    assert row["in_tps"] >= 0
-    assert row["out_tps"] >= 0
-
-
 @pytest.mark.parametrize(("form", "start"), [("dot", "digraph"), ("mermaid", "flowchart"), ("svg", "<svg")])
 def test_drawings(
     target: Target, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str, start: str
@@ -450,3 +435,16 @@ def test_verbs_without_a_name_server(rocket: Call) -> None:
     ):  # fmt: skip
         code, _, error = rocket(*verb, namesrv=NOBODY)
         assert (code, error["code"]) == (5, "UNREACHABLE")
+
+
+def test_messages_a_second_are_known_in_time(rocket: Call) -> None:
+    """Apache's brokers say nothing before they have counted for ten seconds, and unknown is not 0: asked last."""
+    deadline = time.monotonic() + 30
+    while True:
+        [row] = rocket("cluster", "describe", CLUSTER)[1]
+        if row["in_tps"] is not None:
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert row["in_tps"] >= 0
+    assert row["out_tps"] >= 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,7 +13,6 @@ from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
 from rocketcore.spark.range_task import Projection
 from rocketcore.spark.reader import RocketMQReader
 from rocketcore.spark.writer import RocketMQWriter, plan_queues
-from tests.fixtures.apache import require_java
 from tests.peers import ApacheCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -22,13 +21,12 @@ pa = pytest.importorskip("pyarrow")
 
 
 @pytest.fixture(scope="module", params=["4.9.7", "5.5.0"])
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCluster]:
-    require_java()
-    with ApacheCluster(request.param, tmp_path_factory.mktemp("apache")) as running:
-        with rmq.Admin(running.namesrv) as admin:
-            admin.create_topic("T", queues=1)
-            admin.create_topic("W", queues=4)
-        yield running
+def cluster(request: pytest.FixtureRequest, apache_clusters: Callable[[str], ApacheCluster]) -> ApacheCluster:
+    running = apache_clusters(request.param)
+    with rmq.Admin(running.namesrv) as admin:
+        admin.create_topic("T", queues=1)
+        admin.create_topic("W", queues=4)
+    return running
 
 
 def bodies(cluster: ApacheCluster, **options: str) -> list[int]:
