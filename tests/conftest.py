@@ -1,6 +1,7 @@
 """The fixtures of all tests, one subject a file."""
 
 pytest_plugins = [
+    "tests.fixtures.examples",
     "tests.fixtures.java",
     "tests.fixtures.vectors",
     "tests.fixtures.spark",
