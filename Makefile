@@ -47,7 +47,7 @@ $(VENV)/.stamp-packages: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.stamp-kernels: $(VENV)/.stamp-packages setup.py $(KERNELS) $(KERNEL_PARTS)
-	$(BIN)/python setup.py --quiet build_ext --inplace
+	$(BIN)/python setup.py --quiet build_ext --inplace --parallel 2
 	@touch $@
 
 demo: setup
