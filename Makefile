@@ -9,6 +9,7 @@ KERNELS := $(wildcard $(FAST)/*.pyx)
 KERNEL_PARTS := $(wildcard $(FAST)/*.pxd $(FAST)/include/*.h)
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$name"; break; }; done)
+TEST_PROCESSES ?= 2
 BENCH_OPTIONS ?=
 FUZZ_OPTIONS ?=
 SANITIZE_OPTIONS ?=
@@ -22,7 +23,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 help:
 	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
-	@echo 'make test      run the tests; those against Apache RocketMQ too where a JDK and Maven are there'
+	@echo 'make test      run the tests in two processes; those against Apache RocketMQ too where a JDK and Maven are there'
 	@echo 'make fault     kill the broker, damage its files, fail every call on them; look for lost messages (minutes)'
 	@echo 'make soak      clients under load for five minutes while name servers die and come back'
 	@echo 'make fuzz      each decoder under a fuzzer with sanitizers (FUZZ_OPTIONS="--seconds 60 frame"; needs clang)'
@@ -54,7 +55,7 @@ demo: setup
 	$(BIN)/rocket demo
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES)
 
 fault: setup
 	ROCKETCORE_FAULT_CYCLES=$${ROCKETCORE_FAULT_CYCLES:-200} \

@@ -2,6 +2,8 @@
 
 pytest_plugins = [
     "tests.fixtures.examples",
+    "tests.fixtures.alone",
+    "tests.fixtures.shares",
     "tests.fixtures.java",
     "tests.fixtures.vectors",
     "tests.fixtures.spark",

@@ -23,6 +23,7 @@ PLANTED_GAP = 2.0
 pytestmark = pytest.mark.soak
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(SECONDS * 2 + 120)
 def test_clients_do_not_notice_name_servers_that_come_and_go(tmp_path: Path) -> None:
     run = SoakRun(tmp_path, SEED, SECONDS, gap_allowed=GAP_ALLOWED)
