@@ -7,6 +7,7 @@ pytest_plugins = [
     "tests.fixtures.java",
     "tests.fixtures.vectors",
     "tests.fixtures.spark",
+    "tests.fixtures.standalone",
     "tests.fixtures.processes",
     "tests.fixtures.apache",
     "tests.fixtures.cluster",
