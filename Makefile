@@ -14,12 +14,14 @@ BENCH_OPTIONS ?=
 FUZZ_OPTIONS ?=
 SANITIZE_OPTIONS ?=
 COMPARE_OPTIONS ?=
+SPARK_VERSIONS ?= 4.1 4.2 4.3
+SPARK_OPTIONS ?= tests/spark
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The virtual environment's commands first: demo, tests and Spark's workers all run the same interpreter.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test fault soak fuzz sanitize bench bench-once compare compare-once lint interop build package-check clean
+.PHONY: help setup demo test fault soak fuzz sanitize bench bench-once compare compare-once lint interop spark-matrix build package-check clean
 
 help:
 	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
@@ -32,6 +34,7 @@ help:
 	@echo 'make compare   servers and clients beside Apache RocketMQ (COMPARE_OPTIONS="--only nameserver"; JDK, Maven)'
 	@echo 'make lint      ruff, mypy --strict, cython-lint'
 	@echo 'make interop   only the tests against Apache RocketMQ (needs a JDK and Maven)'
+	@echo 'make spark-matrix    the tests of Spark on every PySpark that is supported (SPARK_VERSIONS="4.1 4.2 4.3")'
 	@echo 'make build     sdist and wheel, into dist/'
 	@echo 'make package-check   both built, each installed away from here, and a message sent'
 	@echo 'make clean     remove what was built; .venv stays'
@@ -87,6 +90,21 @@ compare-once: setup
 
 interop: setup
 	$(BIN)/python -m pytest -m interop --timeout 1800
+
+# An environment for each version, with the kernels that are built already. All run, whatever fails before. PySpark 4.1
+# leaves its own sockets to the garbage collector.
+spark-matrix: $(SPARK_VERSIONS:%=$(VENV)-matrix/pyspark-%/.stamp)
+	failed=; for version in $(SPARK_VERSIONS); do \
+		bin=$(CURDIR)/$(VENV)-matrix/pyspark-$$version/bin; \
+		"$$bin/python" -c 'import pyspark; print("=== PySpark", pyspark.__version__)'; \
+		PATH="$$bin:$$PATH" "$$bin/python" -m pytest --timeout 600 -W 'ignore:unclosed <socket:ResourceWarning' $(SPARK_OPTIONS) || failed="$$failed $$version"; \
+	done; test -z "$$failed" || { echo "failed with PySpark$$failed" >&2; exit 1; }
+
+$(VENV)-matrix/pyspark-%/.stamp: pyproject.toml | setup
+	test -x $(@D)/bin/python || $(BIN)/python -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet 'setuptools>=77' 'Cython>=3.1' wheel
+	ROCKETCORE_NO_KERNELS=1 $(@D)/bin/python -m pip install --quiet --no-build-isolation --editable '.[dev]' 'pyspark==$*.*'
+	@touch $@
 
 lint: setup
 	$(BIN)/ruff check .
