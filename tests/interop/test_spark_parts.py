@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -20,13 +19,12 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 pa = pytest.importorskip("pyarrow")
 
 
-@pytest.fixture(scope="module", params=["4.9.7", "5.5.0"])
-def cluster(request: pytest.FixtureRequest, apache_clusters: Callable[[str], ApacheCluster]) -> ApacheCluster:
-    running = apache_clusters(request.param)
-    with rmq.Admin(running.namesrv) as admin:
+@pytest.fixture
+def cluster(apache_line: ApacheCluster) -> ApacheCluster:
+    with rmq.Admin(apache_line.namesrv) as admin:
         admin.create_topic("T", queues=1)
         admin.create_topic("W", queues=4)
-    return running
+    return apache_line
 
 
 def bodies(cluster: ApacheCluster, **options: str) -> list[int]:
