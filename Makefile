@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The virtual environment's commands first: demo, tests and Spark's workers all run the same interpreter.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test fault soak fuzz sanitize bench bench-once compare compare-once lint interop spark-matrix build package-check clean
+.PHONY: help setup demo test fault soak fuzz sanitize bench bench-once compare compare-once lint interop spark-cluster spark-matrix build package-check clean
 
 help:
 	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
@@ -34,6 +34,7 @@ help:
 	@echo 'make compare   servers and clients beside Apache RocketMQ (COMPARE_OPTIONS="--only nameserver"; JDK, Maven)'
 	@echo 'make lint      ruff, mypy --strict, cython-lint'
 	@echo 'make interop   only the tests against Apache RocketMQ (needs a JDK and Maven)'
+	@echo 'make spark-cluster   Spark on a standalone cluster: nodes with a wheel, with a packed environment (minutes)'
 	@echo 'make spark-matrix    the tests of Spark on every PySpark that is supported (SPARK_VERSIONS="4.1 4.2 4.3")'
 	@echo 'make build     sdist and wheel, into dist/'
 	@echo 'make package-check   both built, each installed away from here, and a message sent'
@@ -90,6 +91,9 @@ compare-once: setup
 
 interop: setup
 	$(BIN)/python -m pytest -m interop --timeout 1800
+
+spark-cluster: setup
+	$(BIN)/python -m pytest -m spark_cluster --timeout 1800 -o faulthandler_timeout=0
 
 # An environment for each version, with the kernels that are built already. All run, whatever fails before. PySpark 4.1
 # leaves its own sockets to the garbage collector.
