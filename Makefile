@@ -21,12 +21,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The virtual environment's commands first: demo, tests and Spark's workers all run the same interpreter.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test fault soak fuzz sanitize bench bench-once compare compare-once lint interop spark-cluster spark-matrix build package-check clean
+.PHONY: help setup demo test fault fault-streams soak fuzz sanitize bench bench-once compare compare-once lint interop spark-cluster spark-matrix build package-check clean
 
 help:
 	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
 	@echo 'make test      run the tests in two processes; those against Apache RocketMQ too where a JDK and Maven are there'
 	@echo 'make fault     kill the broker, damage its files, fail every call on them; look for lost messages (minutes)'
+	@echo 'make fault-streams   kill drivers, workers, brokers and name servers under Spark streams (JDK, Maven; an hour)'
 	@echo 'make soak      clients under load for five minutes while name servers die and come back'
 	@echo 'make fuzz      each decoder under a fuzzer with sanitizers (FUZZ_OPTIONS="--seconds 60 frame"; needs clang)'
 	@echo 'make sanitize  the tests with kernels that watch every byte they touch (SANITIZE_OPTIONS="tests/unit")'
@@ -65,7 +66,12 @@ fault: setup
 	ROCKETCORE_FAULT_CYCLES=$${ROCKETCORE_FAULT_CYCLES:-200} \
 	ROCKETCORE_FAULT_MUTATIONS=$${ROCKETCORE_FAULT_MUTATIONS:-20000} \
 	ROCKETCORE_FAULT_STRIDE=$${ROCKETCORE_FAULT_STRIDE:-1} \
+	ROCKETCORE_FAULT_STREAM_KILLS=$${ROCKETCORE_FAULT_STREAM_KILLS:-8} \
 	$(BIN)/python -m pytest -m fault --timeout 3600 -o faulthandler_timeout=0 -s
+
+fault-streams: setup
+	ROCKETCORE_FAULT_STREAM_KILLS=$${ROCKETCORE_FAULT_STREAM_KILLS:-100} \
+	$(BIN)/python -m pytest tests/fault/streams -o faulthandler_timeout=0 -s
 
 soak: setup
 	ROCKETCORE_SOAK_SECONDS=$${ROCKETCORE_SOAK_SECONDS:-300} $(BIN)/python -m pytest -m soak --timeout 3600 -o faulthandler_timeout=0 -s

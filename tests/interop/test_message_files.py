@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +11,6 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore.cli.main import run
-from tests.fixtures.apache import require_java
 from tests.integration.test_message_files import contents, groups, messages
 from tests.peers import ApacheCluster
 
@@ -23,20 +22,19 @@ MESSAGES = 1000
 
 
 @pytest.fixture(scope="module", params=["4.9.7", "5.5.0"])
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCluster]:
-    require_java()
-    with ApacheCluster(request.param, tmp_path_factory.mktemp("apache")) as running:
-        with rmq.Admin(running.namesrv) as admin:
-            admin.create_topic("T", queues=3)
-        with rmq.Producer(running.namesrv, group="p") as producer:
-            for i in range(MESSAGES):
-                tag, text = ("even", "odd")[i % 2], {"n": str(i)} if i % 3 else None
-                group = f"g{i % 2}" if i % 5 == 0 else None
-                producer.send(
-                    rmq.Message("T", f"hello {i}", tag=tag, keys=f"k{i}", properties=text, message_group=group)
-                )
-        await_messages(running, "T", MESSAGES)
-        yield running
+def cluster(request: pytest.FixtureRequest, apache_clusters: Callable[[str], ApacheCluster]) -> ApacheCluster:
+    running = apache_clusters(request.param)
+    with rmq.Admin(running.namesrv) as admin:
+        admin.create_topic("exported", queues=3)
+    with rmq.Producer(running.namesrv, group="p") as producer:
+        for i in range(MESSAGES):
+            tag, text = ("even", "odd")[i % 2], {"n": str(i)} if i % 3 else None
+            group = f"g{i % 2}" if i % 5 == 0 else None
+            producer.send(
+                rmq.Message("exported", f"hello {i}", tag=tag, keys=f"k{i}", properties=text, message_group=group)
+            )
+    await_messages(running, "exported", MESSAGES)
+    return running
 
 
 def await_messages(cluster: ApacheCluster, topic: str, count: int) -> None:
@@ -54,7 +52,7 @@ def test_there_and_back(cluster: ApacheCluster, form: str, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ROCKET_NAMESRV", cluster.namesrv)
     copy = f"copy-{form}"
-    assert run(["message", "export", "T", "-o", f"a.{form}", "--part-bytes", "20000"]) == 0
+    assert run(["message", "export", "exported", "-o", f"a.{form}", "--part-bytes", "20000"]) == 0
     assert len(messages(f"a.{form}")) == MESSAGES
     assert run(["message", "import", f"a.{form}", "--topic", copy, "--create", "--queues", "2"]) == 0
     await_messages(cluster, copy, MESSAGES)
@@ -67,12 +65,12 @@ def test_times(cluster: ApacheCluster, tmp_path: Path, monkeypatch: pytest.Monke
     """4.9 answers a question about a time with a neighbour of the message meant."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ROCKET_NAMESRV", cluster.namesrv)
-    assert run(["message", "export", "T", "-o", "all.parquet"]) == 0
+    assert run(["message", "export", "exported", "-o", "all.parquet"]) == 0
     stored = pq.read_table("all.parquet")["storeTimestamp"].to_pylist()
     for moment in (min(stored), sorted(stored)[MESSAGES // 2], max(stored), max(stored) + timedelta(seconds=1)):
         for option, count in (
             ("--since", sum(t >= moment for t in stored)),
             ("--until", sum(t < moment for t in stored)),
         ):
-            code = run(["message", "export", "T", "-o", "x.jsonl", option, moment.isoformat(), "--restart"])
+            code = run(["message", "export", "exported", "-o", "x.jsonl", option, moment.isoformat(), "--restart"])
             assert (code, len(messages("x.jsonl"))) == (0, count), (option, moment)
