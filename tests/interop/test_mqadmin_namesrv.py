@@ -90,7 +90,8 @@ def test_cluster_list(shells: tuple[Shell, Shell], request: pytest.FixtureReques
         assert header.split()[:3] == ["#Cluster", "Name", "#Broker"]
         assert line.split()[:4] == [CLUSTER, BROKER, "0", "BROKER"]
         assert re.match(r"V\d_\d", line.split()[4])
-    on_both(shells, "clusterList", "-m")
+    ours, apaches = (re.sub(r" \d+", " 0", shell.run("clusterList", "-m")) for shell in shells)
+    assert re.sub(" +", " ", ours) == re.sub(" +", " ", apaches)  # but for the messages that other tests have sent
 
 
 def test_topic_list_and_delete_topic(shells: tuple[Shell, Shell], topic: str) -> None:
