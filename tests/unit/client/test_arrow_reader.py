@@ -61,4 +61,4 @@ def test_rows_are_no_objects(compressed: bool) -> None:
 
     objects(1)
     few, many = objects(20), objects(20_000)
-    assert abs(many - few) < 20
+    assert abs(many - few) < 200  # of the interpreter's own, which come and go
