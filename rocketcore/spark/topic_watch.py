@@ -66,6 +66,8 @@ class _Place:
         self.question: asyncio.Task[dict[MessageQueue, QueueRange]] | None = None
         self.silent = False
         """Whether it was told that the broker does not answer."""
+        self.left: TopicRoute | None = None
+        """The route that was seen, after the last answer, not to name the broker."""
 
 
 class TopicWatch:
@@ -97,6 +99,7 @@ class TopicWatch:
             if place.question is None:
                 place.question = asyncio.ensure_future(self._ask(place))
         await self._wait(needed)
+        await self._look_for_left(known)
         return self._seen(known)
 
     async def close(self) -> None:
@@ -138,6 +141,27 @@ class TopicWatch:
         others = [place.question for place in self._places.values() if place.question is not None and not place.silent]
         if others:
             await asyncio.wait(others, timeout=PATIENCE)
+
+    async def _look_for_left(self, known: Iterable[MessageQueue]) -> None:
+        """Ask for the routes that leave out queues of the caller: what was known before an answer may be older than it.
+
+        A broker that comes back answers as soon as any route names it again.
+        """
+        self._take_routes()
+        places = {self._places[queue.topic, queue.broker] for queue in known}
+        left = [
+            place
+            for place in places
+            if place.question is not None
+            and place.question.done()
+            and not place.known <= place.readable
+            and place.left is not self._routes.get(place.topic)
+        ]
+        timeout = self._options.request_timeout
+        await asyncio.gather(*(self._instance.try_refresh(topic, timeout=timeout) for topic in {p.topic for p in left}))
+        self._take_routes()
+        for place in left:
+            place.left = self._routes.get(place.topic)
 
     def _seen(self, known: Iterable[MessageQueue]) -> Look:
         """Take the answers that are there."""

@@ -110,6 +110,23 @@ def test_a_broker_that_is_killed_and_comes_back(killable: LocalCluster) -> None:
     back.join()
 
 
+def test_a_batch_is_planned_while_its_broker_is_away(killable: LocalCluster) -> None:
+    """It has left the route when the queues are looked at, and is back in it when they are found."""
+    fill(killable, "T", range(1000))
+    clock = ManualClock()
+    query = Query(killable, "T", clock=clock)
+    end = query.latest()
+    killable.stop_broker(0, kill=True)
+    with Admin(killable.namesrv) as admin:
+        deadline = time.monotonic() + 30
+        while len(admin.queues("T")) > 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    clock.advance(ROUTE_SECONDS)
+    assert query.latest()["T"].keys() == end["T"].keys(), "what was planned of it waits"
+    with at_log("rocketcore.client.attempts", "asked again", lambda: killable.start_broker(0)):
+        assert query.read(query.end, end) == list(range(1000))
+
+
 def test_a_broker_that_is_gone_for_good(killable: LocalCluster, caplog: pytest.LogCaptureFixture) -> None:
     fill(killable, "T", range(1000))
     done = Query(killable, "T", fetchTimeoutMs="2000")
