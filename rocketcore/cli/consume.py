@@ -17,7 +17,7 @@ import click
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PARTLY, EXIT_TIMEOUT, CommandFailed
 from rocketcore.cli.messages import FORMAT_HELP, compile_format, message_line, message_object
-from rocketcore.cli.options import FORMATS, Settings, command, current, end_signals
+from rocketcore.cli.options import command, current, end_signals, or_form
 from rocketcore.cli.render import check_stream_form, counted, progress, show_line, tell
 from rocketcore.cli.times import DURATION, parse_time
 from rocketcore.cli.watch import Missing, Watch, require_topics
@@ -246,20 +246,9 @@ def _parse_edge(text: str, now_millis: int) -> Callable[[int, int, Callable[[int
     return lambda minimum, maximum, at_time: number
 
 
-def _offsets_or_form(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> str | None:
-    """Take the name of a form, which ``-o`` means everywhere else, for that: no offset is called so."""
-    offsets = [value for value in values if value not in FORMATS]
-    for form in values:
-        if form in FORMATS:
-            ctx.find_root().ensure_object(Settings).output = form
-    if len(offsets) > 1:
-        raise click.BadParameter(f"given more than once: {', '.join(offsets)}", ctx, parameter)
-    return offsets[0] if offsets else None
-
-
 @command(help="Watch topics without a group: no offset moves, nobody else gets less.")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("-o", "--offsets", metavar="OFFSETS", multiple=True, callback=_offsets_or_form,
+@click.option("-o", "--offsets", metavar="OFFSETS", multiple=True, callback=or_form,
               help="start, end, N, +N, -N (the last N), A:B, @TIME, @TIME:@TIME; per queue. Default: end. The name "
               "of a form, such as json, means --output.")  # fmt: skip
 @click.option("--since", metavar="TIME", help="From this long ago, or from this time, for example 10m.")

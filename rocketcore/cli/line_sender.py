@@ -6,10 +6,9 @@ The counterpart of ``client.arrow_sender.RecordBatchSender`` for messages that a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from rocketcore._fast.batch import ELEMENT_FIXED_SIZE, encode_batch
-from rocketcore.client.arrow_delivery import BodyDelivery, SendSummary
+from rocketcore.client.arrow_delivery import BATCH_BYTES, MAX_IN_FLIGHT, BodyDelivery, SendSummary
 from rocketcore.client.outgoing import property_text
 from rocketcore.client.selectors import find_selector
 from rocketcore.client.sender import Sender
@@ -17,9 +16,6 @@ from rocketcore.errors import MessageIllegal
 from rocketcore.message import Message, MessageQueue
 
 __all__ = ["LineSender", "row_id"]
-
-BATCH_BYTES: Final = 1 << 20
-MAX_IN_FLIGHT: Final = 4
 
 Identified = tuple[Message, str | None]
 """A message, and the id that it has already."""

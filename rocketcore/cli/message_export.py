@@ -39,8 +39,7 @@ from rocketcore.cli.export_files import (
 )
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
 from rocketcore.cli.messages import message_object
-from rocketcore.cli.options import FORMATS as OUTPUT_FORMS
-from rocketcore.cli.options import Settings, command, current
+from rocketcore.cli.options import Settings, command, current, or_form
 from rocketcore.cli.progress_bar import ProgressBar
 from rocketcore.cli.render import counted, json_text, progress, show_object, tell, timestamp
 from rocketcore.cli.resume import ProgressFile, check_same, sync_folder, uninterrupted
@@ -50,7 +49,7 @@ from rocketcore.message_queue import MessageQueue
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rocketcore.cli.cluster_client import ClusterClient
+    from rocketcore.client.loop_client import LoopClient
 
 __all__ = ["export_messages"]
 
@@ -97,23 +96,12 @@ class _State(msgspec.Struct, forbid_unknown_fields=True):
         return sum(stretch.end - stretch.start for stretch in self.stretches)
 
 
-def _file_or_form(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> str:
-    """Take the name of a form, which ``-o`` means everywhere else, for that: ``./json`` is a file."""
-    files = [value for value in values if value not in OUTPUT_FORMS]
-    for form in values:
-        if form in OUTPUT_FORMS:
-            ctx.find_root().ensure_object(Settings).output = form
-    if len(files) > 1:
-        raise click.BadParameter(f"given more than once: {', '.join(files)}", ctx, parameter)
-    return files[0] if files else "-"
-
-
 @command(
     help="Write the messages of a topic to a file: parquet, arrow or jsonl.\n\nAn export that was interrupted goes on "
     "where it stopped when the same command is given again."
 )
 @click.argument("topic")
-@click.option("-o", "--output", metavar="FILE|-", multiple=True, callback=_file_or_form,
+@click.option("-o", "--output", metavar="FILE|-", multiple=True, callback=or_form,
               help="File to write, - for stdout, which is the default. The name of a form, such as json, is that "
               "of the summary.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Format; default: by the name of the file.")
@@ -131,7 +119,7 @@ def _file_or_form(ctx: click.Context, parameter: click.Parameter, values: tuple[
 @click.option("--restart", is_flag=True, help="Begin anew, whatever is there.")
 def export_messages(
     topic: str,
-    output: str,
+    output: str | None,
     form: str | None,
     offsets: str | None,
     since: str | None,
@@ -143,6 +131,7 @@ def export_messages(
     part_bytes: int,
     restart: bool,
 ) -> None:
+    output = output or "-"
     if offsets is not None and (since is not None or until is not None):
         raise click.UsageError("--offsets and --since or --until exclude each other")
     try:
@@ -166,7 +155,7 @@ def export_messages(
         "properties": properties, "hosts": hosts,
     }  # fmt: skip
 
-    def plan(client: ClusterClient) -> _State:
+    def plan(client: LoopClient) -> _State:
         stretches = _plan(client, topic, bounds, wanted)
         return _State(asked, list(client.config.namesrv), round(time.time() * 1000), stretches)
 
@@ -190,9 +179,7 @@ def _queue_name(text: str) -> tuple[str, int]:
     return broker, int(number)
 
 
-def _plan(
-    client: ClusterClient, topic: str, bounds: Callable[..., Any], wanted: list[tuple[str, int]]
-) -> list[_Stretch]:
+def _plan(client: LoopClient, topic: str, bounds: Callable[..., Any], wanted: list[tuple[str, int]]) -> list[_Stretch]:
     """Settle what is exported of each queue; raises RouteNotFound, CommandFailed for a queue that is not there."""
     from rocketcore.client.arrow_ranges import find_range
 
@@ -227,11 +214,11 @@ class _Target(ABC):
     name: str
     _state: _State
 
-    def __init__(self, plan: Callable[[ClusterClient], _State]) -> None:
+    def __init__(self, plan: Callable[[LoopClient], _State]) -> None:
         self._plan = plan
 
     @abstractmethod
-    def _open(self, client: ClusterClient) -> ExportFile:
+    def _open(self, client: LoopClient) -> ExportFile:
         """Settle the state and open the file."""
 
     @abstractmethod
@@ -244,11 +231,11 @@ class _Target(ABC):
 
     def export(self, part_bytes: int) -> None:
         """Read and write what is not there yet; raises CommandFailed with what is there in the end."""
-        from rocketcore.cli.cluster_client import ClusterClient
+        from rocketcore.cli.cluster_client import connect
 
         settings = current()
         began = time.monotonic()
-        with ClusterClient(settings) as client:
+        with connect(settings) as client:
             file = self._open(client)
             state = self._state
             before, topic = state.rows, state.asked["topic"]
@@ -301,7 +288,7 @@ class _Stdout(_Target):
 
     name = "-"
 
-    def _open(self, client: ClusterClient) -> ExportFile:
+    def _open(self, client: LoopClient) -> ExportFile:
         self._state = self._plan(client)
         sys.stdout.flush()
         return self._file(Growing(sys.stdout.buffer.write), None)
@@ -318,7 +305,7 @@ class _File(_Target, AbstractContextManager["_File"]):
     """An export into a file."""
 
     def __init__(
-        self, path: Path, asked: dict[str, Any], plan: Callable[[ClusterClient], _State], *, restart: bool
+        self, path: Path, asked: dict[str, Any], plan: Callable[[LoopClient], _State], *, restart: bool
     ) -> None:
         super().__init__(plan)
         self.name = str(path)
@@ -356,7 +343,7 @@ class _File(_Target, AbstractContextManager["_File"]):
         if not isinstance(error, (click.ClickException, CommandFailed)) or self._noted_rows:
             tell(f"{there}; {again}")
 
-    def _open(self, client: ClusterClient) -> ExportFile:
+    def _open(self, client: LoopClient) -> ExportFile:
         noted = None if self._restart else self._notes.load()
         if noted is None:
             if self._path.exists() and not self._restart:
@@ -390,11 +377,9 @@ class _File(_Target, AbstractContextManager["_File"]):
         what = f"{self._partial} is not what was written: {why}"
         return CommandFailed("DAMAGED", what, "--restart begins anew")
 
-    def _check(self, noted: _State, client: ClusterClient) -> None:
+    def _check(self, noted: _State, client: LoopClient) -> None:
         """Refuse to go on with something else, and where the cluster has not what was to be exported."""
-        check_same(self._path, noted.asked, self._asked)
-        if not set(noted.namesrv) & set(client.config.namesrv):
-            check_same(self._path, {"name servers": noted.namesrv}, {"name servers": list(client.config.namesrv)})
+        check_same(self._path, noted, self._asked, client.config.namesrv)
         topic = noted.asked["topic"]
         with open_admin() as admin:
             held = admin.topic_stats(topic)
@@ -458,7 +443,7 @@ def _schema(state: _State) -> pa.Schema:
     return with_facts(schema_of(_columns(state)), facts)
 
 
-def _fill(file: ExportFile, state: _State, client: ClusterClient, settings: Settings, part_bytes: int) -> Iterator[int]:
+def _fill(file: ExportFile, state: _State, client: LoopClient, settings: Settings, part_bytes: int) -> Iterator[int]:
     """Add the messages that are missing to the file; yields how many came, when ``state`` says up to where."""
     if isinstance(file, JsonlFile):
         return _fill_lines(file, state, settings)
@@ -466,9 +451,7 @@ def _fill(file: ExportFile, state: _State, client: ClusterClient, settings: Sett
     return _fill_columns(file, state, client, min(_BATCH_BYTES, part_bytes))
 
 
-def _fill_columns(
-    file: ArrowFile | ParquetFile, state: _State, client: ClusterClient, batch_bytes: int
-) -> Iterator[int]:
+def _fill_columns(file: ArrowFile | ParquetFile, state: _State, client: LoopClient, batch_bytes: int) -> Iterator[int]:
     from rocketcore.cli.cluster_client import PATIENCE
     from rocketcore.client.arrow_ranges import QueueRange
     from rocketcore.client.arrow_reader import RangeReader, ReadSettings

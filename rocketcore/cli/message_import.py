@@ -32,8 +32,8 @@ from rocketcore.errors import RouteNotFound, TopicNotExist
 from rocketcore.naming import check_send_topic
 
 if TYPE_CHECKING:
-    from rocketcore.cli.cluster_client import ClusterClient
     from rocketcore.client.arrow_delivery import SendSummary
+    from rocketcore.client.loop_client import LoopClient
 
 __all__ = ["import_messages"]
 
@@ -210,10 +210,7 @@ class _Import:
         noted = None if self._record is None or restart else self._record.load()
         if noted is not None:
             assert self._record is not None
-            check_same(self._record.path, noted.asked, self._state.asked)
-            if not set(noted.namesrv) & set(self._state.namesrv):
-                servers = "name servers"
-                check_same(self._record.path, {servers: noted.namesrv}, {servers: self._state.namesrv})
+            check_same(self._record.path, noted, self._state.asked, self._state.namesrv)
             self._state = noted
         state = self._state
         try:
@@ -252,11 +249,11 @@ class _Import:
 
     def run(self, pace: _Pace, group: str, create: bool, queues: int) -> None:
         """Send what is not acknowledged yet."""
-        from rocketcore.cli.cluster_client import ClusterClient
+        from rocketcore.cli.cluster_client import connect
 
         settings, state = current(), self._state
         before, began = state.rows, time.monotonic()
-        with ClusterClient(settings) as client:
+        with connect(settings) as client:
             _require_topic(client, self._topic, create, queues)
             if self._record is not None:
                 self._record.save(state)
@@ -302,7 +299,7 @@ class _Import:
                 "not flushed, or not copied to a slave: the brokers' logs say which", exit_code=EXIT_PARTLY,
             )  # fmt: skip
 
-    def _send_all(self, client: ClusterClient, sends: _Sends, pace: _Pace, shown: Callable[[], object]) -> None:
+    def _send_all(self, client: LoopClient, sends: _Sends, pace: _Pace, shown: Callable[[], object]) -> None:
         state = self._state
         rows, read = state.rows, Checksum(state.length, state.crc32)
 
@@ -327,28 +324,18 @@ class _Import:
             raise
         note()
 
-    def _sends(self, client: ClusterClient, group: str) -> _Sends:
+    def _sends(self, client: LoopClient, group: str) -> _Sends:
         from rocketcore.cli.cluster_client import PATIENCE
-        from rocketcore.client.config import ProducerConfig
-        from rocketcore.client.sender import Sender
+        from rocketcore.client.arrow_delivery import body_sender
 
-        config = client.config
-        producer = ProducerConfig(
-            namesrv=config.namesrv,
-            access_key=config.access_key,
-            secret_key=config.secret_key,
-            timeout=config.timeout,
-            retries=0,
-            group=group,
-            latency_fault_tolerance=True,
-        )
-        sender = Sender(producer, client.instance)
-        write_id, patience = int(self._state.write_id, 16), max(config.timeout, PATIENCE)
+        timeout = client.config.timeout
+        sender = body_sender(client.instance, group, timeout)
+        write_id, patience = int(self._state.write_id, 16), max(timeout, PATIENCE)
         if self._form == "jsonl":
             from rocketcore.cli.line_sender import LineSender
 
             return LineSender(
-                sender, self._topic, write_id, self._state.rows, timeout=config.timeout, delivery_timeout=patience
+                sender, self._topic, write_id, self._state.rows, timeout=timeout, delivery_timeout=patience
             )
         from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings
 
@@ -358,7 +345,7 @@ class _Import:
             write_id=write_id,
             ordered=True,
             create_topics=False,
-            timeout=config.timeout,
+            timeout=timeout,
             delivery_timeout=patience,
         )
         sends = RecordBatchSender(sender, settings)
@@ -373,7 +360,7 @@ class _Import:
         tell(f"{counted(self._state.rows, 'message')} of {self._name} are stored in {self._topic}; {again}")
 
 
-def _require_topic(client: ClusterClient, topic: str, create: bool, queues: int) -> None:
+def _require_topic(client: LoopClient, topic: str, create: bool, queues: int) -> None:
     try:
         client.run(client.instance.refresh_topic(topic, timeout=client.config.timeout))
     except RouteNotFound as error:

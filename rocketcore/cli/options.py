@@ -30,6 +30,7 @@ __all__ = [
     "global_options",
     "log_to_stderr",
     "named_values",
+    "or_form",
 ]
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "csv", "name")
@@ -285,6 +286,20 @@ def named_values(texts: Sequence[str], option: str) -> dict[str, str]:
     if any(not name or not separator for name, separator, _ in pairs):
         raise click.BadParameter("give it as NAME=VALUE", param_hint=option)
     return {name: value for name, _, value in pairs}
+
+
+def or_form(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """Return the value of an ``-o`` of a command's own, the name of a form taken for what ``-o`` means everywhere else.
+
+    A callback of click for an option that may be repeated. A file of such a name is written ``./json``.
+    """
+    own = [value for value in values if value not in FORMATS]
+    for form in values:
+        if form in FORMATS:
+            ctx.find_root().ensure_object(Settings).output = form
+    if len(own) > 1:
+        raise click.BadParameter(f"given more than once: {', '.join(own)}", ctx, parameter)
+    return own[0] if own else None
 
 
 class PipeClosed(Exception):

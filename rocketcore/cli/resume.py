@@ -12,10 +12,10 @@ import os
 import signal
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -145,14 +145,30 @@ def sync_folder(path: Path) -> None:
             os.close(fd)
 
 
-def check_same(path: Path, noted: dict[str, object], asked: dict[str, object]) -> None:
-    """Refuse to go on with what was begun otherwise; raises CommandFailed naming the first difference."""
-    for name in asked:
-        if noted.get(name) != asked[name]:
-            raise CommandFailed(
-                "OTHERWISE", f"{path} was begun with {name} {_shown(noted.get(name))}, not {_shown(asked[name])}",
-                f"give the same as then, and it goes on; {_ANEW}",
-            )  # fmt: skip
+class _Begun(Protocol):
+    """What notes say of how the work was begun.
+
+    asked    what the command line said
+    namesrv  name servers of the cluster
+    """
+
+    asked: dict[str, Any]
+    namesrv: list[str]
+
+
+def check_same(path: Path, noted: _Begun, asked: dict[str, Any], namesrv: Sequence[str]) -> None:
+    """Refuse to go on with what was begun otherwise; raises CommandFailed naming the first difference.
+
+    namesrv  one name server in common means one cluster
+    """
+    differences = [(name, noted.asked.get(name), asked[name]) for name in asked if noted.asked.get(name) != asked[name]]
+    if not set(noted.namesrv) & set(namesrv):
+        differences.append(("name servers", noted.namesrv, namesrv))
+    for name, then, now in differences:
+        raise CommandFailed(
+            "OTHERWISE", f"{path} was begun with {name} {_shown(then)}, not {_shown(now)}",
+            f"give the same as then, and it goes on; {_ANEW}",
+        )  # fmt: skip
 
 
 def _shown(value: object) -> str:

@@ -13,11 +13,10 @@ from typing import Literal
 
 from rocketcore.client.config import ClientConfig, NameServers, name_server_list
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.runtime import ASYNCIO, LoopThread
+from rocketcore.client.loop_client import LoopClient
 from rocketcore.client.sender import Sender
 from rocketcore.errors import ConfigError
 from rocketcore.filter import SUBSCRIBE_ALL
-from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.tls.settings import TlsOption
 
 try:
@@ -27,9 +26,10 @@ except ImportError as error:
     raise ConfigError(f"Arrow tables need {error.name}: pip install 'rocketcore[arrow]'") from error
 
 from rocketcore.client.arrow_batches import DEFAULT_COLUMNS
+from rocketcore.client.arrow_delivery import BATCH_BYTES
 from rocketcore.client.arrow_ranges import find_range
 from rocketcore.client.arrow_reader import RangeReader, ReadSettings
-from rocketcore.client.arrow_sender import BATCH_BYTES, RecordBatchSender, SendSettings, SendSummary
+from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings, SendSummary
 
 __all__ = ["SendSummary", "read_arrow", "send_arrow"]
 
@@ -61,34 +61,22 @@ def read_arrow(
     """
     config = ClientConfig(namesrv=name_server_list(namesrv), timeout=timeout, tls=tls)
     settings = ReadSettings(columns=tuple(columns), tags=tag, timeout=timeout, fetch_timeout=3 * timeout)
-    loop = LoopThread("rocketcore-read-arrow")
-    try:
-        # Pulls go on in the loop's thread while this one decodes.
-        remoting, reader = loop.run(_reader(config, topic, start, end, settings))
-        try:
-            return pa.Table.from_batches(reader.record_batches(loop.run), settings.schema)
-        finally:
-            loop.run(remoting.close())
-    finally:
-        loop.stop()
+    # Pulls go on in the client's thread while this one decodes.
+    with LoopClient(config) as client:
+        reader = client.run(_reader(client.instance, topic, start, end, settings))
+        return pa.Table.from_batches(reader.record_batches(client.run), settings.schema)
 
 
 async def _reader(
-    config: ClientConfig,
+    instance: ClientInstance,
     topic: str,
     start: Literal["first", "last"] | datetime,
     end: Literal["first", "last"] | datetime,
     settings: ReadSettings,
-) -> tuple[RemotingClient, RangeReader]:
-    remoting = RemotingClient(**config.remoting)
-    try:
-        instance = ClientInstance(config, remoting, ASYNCIO)
-        route = await instance.route(topic)
-        ranges = [(await find_range(instance, queue, start, end, settings.timeout))[0] for queue in route.subscribe]
-        return remoting, RangeReader(instance, ranges, settings)
-    except BaseException:
-        await remoting.close()
-        raise
+) -> RangeReader:
+    route = await instance.route(topic)
+    ranges = [(await find_range(instance, queue, start, end, settings.timeout))[0] for queue in route.subscribe]
+    return RangeReader(instance, ranges, settings)
 
 
 async def send_arrow(

@@ -8,18 +8,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Final
 
 from rocketcore.client import api
 from rocketcore.client.attempts import Retries, until_answered
+from rocketcore.client.config import ClientConfig, ProducerConfig
+from rocketcore.client.instance import ClientInstance
 from rocketcore.client.sender import Sender
 from rocketcore.errors import BrokerError, NoPermission, RequestTimeout, RocketError, TopicNotExist, TransportError
 from rocketcore.message import MessageQueue, SendResult, SendStatus
 
-__all__ = ["BodyDelivery", "SendSummary"]
+__all__ = ["BATCH_BYTES", "MAX_IN_FLIGHT", "BodyDelivery", "SendSummary", "body_sender"]
+
+BATCH_BYTES: Final = 1 << 20
+MAX_IN_FLIGHT: Final = 4
 
 _REFUSALS = (NoPermission, TopicNotExist)
 """Answers that another broker may not share; when all have given one, waiting longer changes nothing."""
+
+
+def body_sender(instance: ClientInstance, group: str, timeout: float) -> Sender:
+    """Return a sender for bodies, whose attempts ``BodyDelivery`` makes.
+
+    group    of the producer
+    timeout  seconds for one attempt
+    """
+    client = {item.name: getattr(instance.config, item.name) for item in fields(ClientConfig)}
+    settings = {"group": group, "timeout": timeout, "retries": 0, "latency_fault_tolerance": True}
+    return Sender(ProducerConfig(**{**client, **settings}), instance)
 
 
 @dataclass(slots=True)

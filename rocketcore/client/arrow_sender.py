@@ -17,7 +17,6 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy
 import pyarrow as pa
@@ -25,7 +24,7 @@ import pyarrow as pa
 from rocketcore._fast.arrow_in import BatchEncoder
 from rocketcore._fast.properties import encode_properties
 from rocketcore.client.arrow_columns import Codes, Columns, Rows, codes_of, message_columns, refuse_rows, taken
-from rocketcore.client.arrow_delivery import BodyDelivery, SendSummary
+from rocketcore.client.arrow_delivery import BATCH_BYTES, MAX_IN_FLIGHT, BodyDelivery, SendSummary
 from rocketcore.client.attempts import Retries, until_answered
 from rocketcore.client.selectors import find_selector
 from rocketcore.client.send_buffers import SendBuffers
@@ -37,8 +36,6 @@ from rocketcore.naming import check_send_topic
 __all__ = ["RecordBatchSender", "SendSettings", "SendSummary"]
 
 logger = logging.getLogger(__name__)
-
-BATCH_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +62,7 @@ class SendSettings:
     queues: Mapping[str, Sequence[MessageQueue]] = field(default_factory=dict)
     create_topics: bool = True
     batch_bytes: int = BATCH_BYTES
-    max_in_flight: int = 4
+    max_in_flight: int = MAX_IN_FLIGHT
     timeout: float = 10.0
     delivery_timeout: float = 120.0
 

@@ -9,44 +9,19 @@ requests go out and their answers are taken, so that no pause of theirs looks li
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine
 from dataclasses import fields
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from rocketcore.client.config import ClientConfig, name_server_list
-from rocketcore.client.instance import ClientInstance
-from rocketcore.client.runtime import ASYNCIO, LoopThread
+from rocketcore.client.loop_client import LoopClient
+from rocketcore.client.runtime import LoopThread
 from rocketcore.spark.options import ConnectionOptions
-from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.tls.settings import TlsConfig
 
-__all__ = ["Connection", "connect"]
+__all__ = ["connect"]
 
 KEPT_CONNECTIONS: Final = 8
 """Clusters and settings that a process stays connected with; beyond that the one not used for longest goes."""
-
-T = TypeVar("T")
-
-
-class Connection:
-    """A client of one cluster on the process's event loop."""
-
-    def __init__(self, config: ClientConfig, loop: LoopThread) -> None:
-        self._loop = loop
-        self._remoting, self.instance = self.run(_open(config))
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end; tasks that it leaves behind go on meanwhile."""
-        return self._loop.run(coroutine)
-
-    def close(self) -> None:
-        """End the sockets; nothing of this connection may be used any more."""
-        self.run(self._remoting.close())
-
-
-async def _open(config: ClientConfig) -> tuple[RemotingClient, ClientInstance]:
-    remoting = RemotingClient(**config.remoting)
-    return remoting, ClientInstance(config, remoting, ASYNCIO)
 
 
 class _Pool:
@@ -55,9 +30,9 @@ class _Pool:
     def __init__(self) -> None:
         self._pid = -1
         self._loop: LoopThread | None = None
-        self._connections: dict[tuple[object, ...], Connection] = {}
+        self._connections: dict[tuple[object, ...], LoopClient] = {}
 
-    def get(self, options: ConnectionOptions) -> Connection:
+    def get(self, options: ConnectionOptions) -> LoopClient:
         if self._pid != os.getpid():
             # The parent's sockets stay untouched: closing them here would end them for the parent as well. Its thread
             # does not exist here.
@@ -66,7 +41,7 @@ class _Pool:
         key = _key(options)
         connection = self._connections.pop(key, None)
         if connection is None:
-            connection = Connection(_config(options), self._loop)
+            connection = LoopClient(_config(options), self._loop)
             if len(self._connections) >= KEPT_CONNECTIONS:
                 self._connections.pop(next(iter(self._connections))).close()
         self._connections[key] = connection  # the last one is the one used last
@@ -76,7 +51,7 @@ class _Pool:
 _POOL = _Pool()
 
 
-def connect(options: ConnectionOptions) -> Connection:
+def connect(options: ConnectionOptions) -> LoopClient:
     """Return this process's connection to the cluster that the options name."""
     return _POOL.get(options)
 

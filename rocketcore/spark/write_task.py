@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pyarrow import RecordBatch
 from pyspark import TaskContext
 
+from rocketcore.client.arrow_delivery import body_sender
 from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings
-from rocketcore.client.config import ProducerConfig
-from rocketcore.client.sender import Sender
+from rocketcore.client.loop_client import LoopClient
 from rocketcore.errors import MessageIllegal
-from rocketcore.spark.connection import Connection, connect
+from rocketcore.spark.connection import connect
 from rocketcore.spark.options import SinkOptions
 from rocketcore.spark.task_summary import Queues, TaskSummary
 
@@ -46,17 +46,17 @@ def write_partition(batches: Iterator[RecordBatch], plan: WritePlan, write_id: i
     partition = context.partitionId() if context is not None else 0
     if context is not None and context.attemptNumber():
         logger.warning("attempt %d of partition %d: rows may be there twice", context.attemptNumber(), partition)
-    connection = connect(plan.options)
-    sender = _sender(connection, plan, write_id, partition)
+    client = connect(plan.options)
+    sender = _sender(client, plan, write_id, partition)
     try:
         # Rows are waited for on this thread: the connections' thread goes on meanwhile.
         for batch in batches:
-            connection.run(sender.send(_message_batch(batch, plan)))
-        summary = connection.run(sender.finish())
+            client.run(sender.send(_message_batch(batch, plan)))
+        summary = client.run(sender.finish())
     except MessageIllegal as error:
         raise MessageIllegal(f"partition {partition}, {error}") from None
     finally:
-        connection.run(sender.abandon())
+        client.run(sender.abandon())
     return TaskSummary(
         write_id=write_id,
         partition=partition,
@@ -70,17 +70,8 @@ def write_partition(batches: Iterator[RecordBatch], plan: WritePlan, write_id: i
     )
 
 
-def _sender(connection: Connection, plan: WritePlan, write_id: int, partition: int) -> RecordBatchSender:
+def _sender(client: LoopClient, plan: WritePlan, write_id: int, partition: int) -> RecordBatchSender:
     options = plan.options
-    config = ProducerConfig(
-        namesrv=connection.instance.config.namesrv,
-        access_key=connection.instance.config.access_key,
-        secret_key=connection.instance.config.secret_key,
-        timeout=options.send_timeout,
-        retries=0,
-        group=options.producer_group,
-        latency_fault_tolerance=True,
-    )
     settings = SendSettings(
         topic=options.topic,
         tag=options.tags,
@@ -95,7 +86,7 @@ def _sender(connection: Connection, plan: WritePlan, write_id: int, partition: i
         timeout=options.send_timeout,
         delivery_timeout=options.delivery_timeout,
     )
-    return RecordBatchSender(Sender(config, connection.instance), settings)
+    return RecordBatchSender(body_sender(client.instance, options.producer_group, options.send_timeout), settings)
 
 
 def _message_batch(batch: RecordBatch, plan: WritePlan) -> RecordBatch:

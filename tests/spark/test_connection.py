@@ -7,18 +7,19 @@ import os
 import pytest
 
 from rocketcore import LocalCluster
+from rocketcore.client.loop_client import LoopClient
 from rocketcore.errors import RequestNotSupported, RocketError, TransportError
-from rocketcore.spark.connection import KEPT_CONNECTIONS, Connection, connect
+from rocketcore.spark.connection import KEPT_CONNECTIONS, connect
 from rocketcore.spark.options import SourceOptions, parse_options
 from tests.fixtures.tls import FOLDER, server_tls
 from tests.integration.remoting_server import TestServer
 
 
-def connected(name_server: str, **options: str) -> Connection:
+def connected(name_server: str, **options: str) -> LoopClient:
     return connect(parse_options(SourceOptions, {"topic": "T", "nameServer": name_server, **options}))
 
 
-def ask_route(connection: Connection) -> None:
+def ask_route(connection: LoopClient) -> None:
     connection.run(connection.instance.route("no-such-topic"))
 
 

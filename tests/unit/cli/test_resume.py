@@ -100,7 +100,15 @@ def test_an_interrupt_waits() -> None:
     assert done == ["the rest"]
 
 
+class Begun(msgspec.Struct):
+    asked: dict[str, object]
+    namesrv: list[str]
+
+
 def test_the_first_difference_is_named(tmp_path: Path) -> None:
-    check_same(tmp_path, {"tag": None, "more": 1}, {"tag": None})
+    servers = ["a:9876", "b:9876"]
+    check_same(tmp_path, Begun({"tag": None, "more": 1}, servers), {"tag": None}, ["b:9876", "c:9876"])
     with pytest.raises(CommandFailed, match=r"was begun with queues a/0, b/1, not –"):
-        check_same(tmp_path, {"queues": ["a/0", "b/1"]}, {"queues": []})
+        check_same(tmp_path, Begun({"queues": ["a/0", "b/1"]}, servers), {"queues": []}, ["d:9876"])
+    with pytest.raises(CommandFailed, match=r"was begun with name servers a:9876, b:9876, not d:9876"):
+        check_same(tmp_path, Begun({"tag": None}, servers), {"tag": None}, ["d:9876"])
