@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
@@ -17,24 +16,23 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rocketcore.admin.client import Admin
-from rocketcore.broker.store.reader import Reader
 from rocketcore.cli.main import run
 from rocketcore.client.sync import Producer
 from rocketcore.errors import BrokerError
 from rocketcore.local import LocalCluster
 from rocketcore.message import Message, MessageQueue, ReceivedMessage
 from rocketcore.protocol.bodies.route import QueueData
+from tests.fixtures.commands import Rocket, rocket_command
 from tests.fixtures.processes import Processes
+from tests.fixtures.stores import fail_reads_from
 from tests.fixtures.tls import FOLDER
-
-Rocket = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -44,21 +42,8 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def rocket(
-    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    """Run a command in this process; returns exit code, stdout, stderr."""
-    monkeypatch.setenv("ROCKET_NAMESRV", cluster.namesrv)
-    monkeypatch.setenv("ROCKET_CONTEXT", "")
-
-    def call(*arguments: str, stdin: bytes | None = None) -> tuple[int, str, str]:
-        if stdin is not None:
-            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = run(list(arguments))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+def rocket(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rocket:
+    return rocket_command(cluster.namesrv, monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -579,16 +564,7 @@ def test_messages_that_are_damaged_are_told(rocket: Rocket, damaged: str) -> Non
 
 def test_a_queue_that_cannot_be_read_to_its_end(rocket: Rocket, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """``tail -e`` waited for ever for a page that the disk did not give."""
-    get = Reader.get
-
-    def unreadable(self: Reader, name: str, queue_id: int, queue_offset: int, *arguments: Any, **options: Any) -> Any:
-        if name == topic and queue_offset >= 3:
-            raise OSError(errno.EIO, "the page cannot be read")
-        if name == topic:
-            arguments = (3 - queue_offset, *arguments[1:])
-        return get(self, name, queue_id, queue_offset, *arguments, **options)
-
-    monkeypatch.setattr(Reader, "get", unreadable)
+    fail_reads_from(3, topic, monkeypatch)
     monkeypatch.setattr("rocketcore.cli.consume.STALLED_SECONDS", 1.5)
     code, out, err = rocket("tail", topic, "-o", "start", "-e", "-f", "%s")
     assert (code, out) == (6, "hello 0\nhello 1\nhello 2\n")

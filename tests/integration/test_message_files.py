@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import io
 import json
 import os
 import signal
@@ -22,16 +21,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from rocketcore.admin.client import Admin
-from rocketcore.broker.store.reader import Reader
 from rocketcore.cli.export_files import Growing
-from rocketcore.cli.main import run
 from rocketcore.client.arrow import read_arrow
 from rocketcore.client.sync import Producer
 from rocketcore.local import LocalCluster
 from rocketcore.message import Message, MessageQueue
+from tests.fixtures.commands import Rocket, rocket_command
 from tests.fixtures.processes import Processes
+from tests.fixtures.stores import fail_reads_from
 
-Rocket = Callable[..., tuple[int, str, str]]
 FORMS = ("parquet", "arrow", "jsonl")
 MESSAGES = 300
 
@@ -46,19 +44,9 @@ def cluster() -> Iterator[LocalCluster]:
 def rocket(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Rocket:
-    """Run a command in this process and in a folder of the test; returns exit code, stdout, stderr."""
-    monkeypatch.setenv("ROCKET_NAMESRV", cluster.namesrv)
-    monkeypatch.setenv("ROCKET_CONTEXT", "")
+    """Commands ``rocket message``, in a folder of the test."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str, stdin: bytes | None = None) -> tuple[int, str, str]:
-        if stdin is not None:
-            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = run(["message", *arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+    return rocket_command(cluster.namesrv, monkeypatch, capsys, "message")
 
 
 @pytest.fixture
@@ -353,17 +341,8 @@ def test_messages_that_a_broker_leaves_out(rocket: Rocket, cluster: LocalCluster
 
 
 def test_messages_that_a_broker_does_not_give(rocket: Rocket, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    get = Reader.get
-
-    def unreadable(self: Reader, name: str, queue_id: int, queue_offset: int, *arguments: Any, **options: Any) -> Any:
-        if name == topic and queue_offset >= 3:
-            raise OSError(errno.EIO, "the page cannot be read")
-        if name == topic:
-            arguments = (3 - queue_offset, *arguments[1:])
-        return get(self, name, queue_id, queue_offset, *arguments, **options)
-
     with monkeypatch.context() as patched:
-        patched.setattr(Reader, "get", unreadable)
+        fail_reads_from(3, topic, patched)
         patched.setattr("rocketcore.cli.cluster_client.PATIENCE", 1.5)
         code, _, err = rocket("export", topic, "-o", "a.jsonl")
         assert (code, "error: nothing came for 1.5 s from" in err) == (6, True), err

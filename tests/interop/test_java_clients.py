@@ -11,6 +11,7 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore import LocalCluster
+from tests.fixtures.topics import new_group, new_topic
 from tests.peers import JavaDriver
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
@@ -31,10 +32,7 @@ def driver(request: pytest.FixtureRequest, cluster: LocalCluster, java: Callable
 
 @pytest.fixture
 def topic(cluster: LocalCluster) -> str:
-    name = f"Interop-{uuid4().hex[:12]}"
-    with rmq.Admin(cluster.namesrv) as admin:
-        admin.create_topic(name, queues=4)
-    return name
+    return new_topic(cluster.namesrv)
 
 
 def bodies(messages: list[dict[str, Any]]) -> list[bytes]:
@@ -51,12 +49,8 @@ def consumed(driver: JavaDriver, handle: str, count: int) -> list[dict[str, Any]
     return received
 
 
-def group() -> str:
-    return f"group-{uuid4().hex[:12]}"
-
-
 def test_java_sends_every_way_and_we_consume(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
-    handle = driver.call("producer.start", group=group())["handle"]
+    handle = driver.call("producer.start", group=new_group())["handle"]
     sent = driver.call("producer.send", handle=handle, topic=topic, body=b"\x00\xff", tags="a", keys="k1 k2")
     assert sent["sendStatus"] == "SEND_OK"
     big = b"x" * 5000  # compressed by the client
@@ -78,15 +72,17 @@ def test_java_sends_every_way_and_we_consume(driver: JavaDriver, cluster: LocalC
 
 def test_java_creates_a_topic_by_sending(driver: JavaDriver, cluster: LocalCluster) -> None:
     new = f"Auto-{uuid4().hex[:12]}"
-    handle = driver.call("producer.start", group=group())["handle"]
+    handle = driver.call("producer.start", group=new_group())["handle"]
     assert driver.call("producer.send", handle=handle, topic=new, text="first")["sendStatus"] == "SEND_OK"
     assert [message.body for message in drain(cluster, new, 1)] == [b"first"]
     driver.call("producer.shutdown", handle=handle)
 
 
 def test_java_push_consumer_takes_what_we_send(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
-    handle = driver.call("push.start", group=group(), topic=topic, expression="a || b", options=FROM_FIRST)["handle"]
-    with rmq.Producer(cluster.namesrv, group=group()) as producer:
+    handle = driver.call("push.start", group=new_group(), topic=topic, expression="a || b", options=FROM_FIRST)[
+        "handle"
+    ]
+    with rmq.Producer(cluster.namesrv, group=new_group()) as producer:
         for i in range(10):
             producer.send(topic, b"push %d" % i, tag="abc"[i % 3], keys=str(i))
         producer.send(topic, b"y" * 9000, tag="a")
@@ -100,9 +96,9 @@ def test_java_push_consumer_takes_what_we_send(driver: JavaDriver, cluster: Loca
 
 def test_java_push_consumer_gets_a_failed_message_again(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
     handle = driver.call(
-        "push.start", group=group(), topic=topic, options=FROM_FIRST, script={"failTimes": 1, "delayLevel": 1}
+        "push.start", group=new_group(), topic=topic, options=FROM_FIRST, script={"failTimes": 1, "delayLevel": 1}
     )["handle"]
-    with rmq.Producer(cluster.namesrv, group=group()) as producer:
+    with rmq.Producer(cluster.namesrv, group=new_group()) as producer:
         producer.send(topic, b"again", keys="k")
     first, second = consumed(driver, handle, 2)
     assert (first["reconsumeTimes"], second["reconsumeTimes"]) == (0, 1)
@@ -112,8 +108,8 @@ def test_java_push_consumer_gets_a_failed_message_again(driver: JavaDriver, clus
 
 
 def test_java_orderly_consumer_locks_its_queues(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
-    handle = driver.call("push.start", group=group(), topic=topic, options=FROM_FIRST, orderly=True)["handle"]
-    with rmq.Producer(cluster.namesrv, group=group()) as producer:
+    handle = driver.call("push.start", group=new_group(), topic=topic, options=FROM_FIRST, orderly=True)["handle"]
+    with rmq.Producer(cluster.namesrv, group=new_group()) as producer:
         for i in range(20):
             producer.send(topic, b"%02d" % i, message_group="one")
     received = consumed(driver, handle, 20)
@@ -122,10 +118,10 @@ def test_java_orderly_consumer_locks_its_queues(driver: JavaDriver, cluster: Loc
 
 
 def test_java_lite_pull_consumer(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
-    with rmq.Producer(cluster.namesrv, group=group()) as producer:
+    with rmq.Producer(cluster.namesrv, group=new_group()) as producer:
         for i in range(12):
             producer.send(topic, b"lite %d" % i)
-    handle = driver.call("litePull.start", group=group(), options=FROM_FIRST)["handle"]
+    handle = driver.call("litePull.start", group=new_group(), options=FROM_FIRST)["handle"]
     driver.call("litePull.subscribe", handle=handle, topic=topic)
     received: list[dict[str, Any]] = []
     for _ in range(20):
@@ -138,10 +134,10 @@ def test_java_lite_pull_consumer(driver: JavaDriver, cluster: LocalCluster, topi
 
 
 def test_java_pull_consumer(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
-    with rmq.Producer(cluster.namesrv, group=group()) as producer:
+    with rmq.Producer(cluster.namesrv, group=new_group()) as producer:
         for i in range(8):
             producer.send(topic, b"pull %d" % i)
-    handle = driver.call("pull.start", group=group())["handle"]
+    handle = driver.call("pull.start", group=new_group())["handle"]
     received: list[dict[str, Any]] = []
     for queue in driver.call("pull.queues", handle=handle, topic=topic):
         result = driver.call("pull.pull", handle=handle, queue=queue, offset=0, max=32)
@@ -153,7 +149,7 @@ def test_java_pull_consumer(driver: JavaDriver, cluster: LocalCluster, topic: st
 def drain(cluster: LocalCluster, topic: str, count: int) -> list[rmq.ReceivedMessage]:
     """Pull with our consumer until ``count`` messages came; more than that is an error too."""
     received: list[rmq.ReceivedMessage] = []
-    with rmq.PullConsumer(cluster.namesrv, group=group(), start_from="first") as consumer:
+    with rmq.PullConsumer(cluster.namesrv, group=new_group(), start_from="first") as consumer:
         consumer.subscribe(topic)
         while len(received) < count:
             batch = consumer.poll(timeout=10.0)

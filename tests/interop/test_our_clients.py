@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from uuid import uuid4
 
 import pytest
 
 import rocketcore as rmq
 from rocketcore import aio
+from tests.fixtures.topics import new_group, new_topic
 from tests.peers import ApacheCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
@@ -17,18 +17,11 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 @pytest.fixture
 def topic(apache: ApacheCluster) -> str:
-    name = f"Ours-{uuid4().hex[:12]}"
-    with rmq.Admin(apache.namesrv) as admin:
-        admin.create_topic(name, queues=4)
-    return name
-
-
-def group() -> str:
-    return f"group-{uuid4().hex[:12]}"
+    return new_topic(apache.namesrv)
 
 
 def test_send_every_way_and_pull(apache: ApacheCluster, topic: str) -> None:
-    with rmq.Producer(apache.namesrv, group=group()) as producer:
+    with rmq.Producer(apache.namesrv, group=new_group()) as producer:
         result = producer.send(topic, b"\x00\xff", tag="a", keys=["k1", "k2"])
         assert result.status is rmq.SendStatus.SEND_OK
         producer.send(topic, b"x" * 9000)
@@ -40,7 +33,7 @@ def test_send_every_way_and_pull(apache: ApacheCluster, topic: str) -> None:
     numbered = [b"batch %d" % i for i in range(5)] + [b"nowait %d" % i for i in range(200)]
     expected = sorted([b"\x00\xff", b"x" * 9000, b"one way", *numbered])
     received: list[rmq.ReceivedMessage] = []
-    with rmq.PullConsumer(apache.namesrv, group=group(), start_from="first") as consumer:
+    with rmq.PullConsumer(apache.namesrv, group=new_group(), start_from="first") as consumer:
         consumer.subscribe(topic)
         while len(received) < len(expected):
             batch = consumer.poll(timeout=10.0)
@@ -53,17 +46,17 @@ def test_send_every_way_and_pull(apache: ApacheCluster, topic: str) -> None:
 
 
 def test_a_filter_is_served_or_refused_when_the_consumer_starts(apache: ApacheCluster, topic: str) -> None:
-    with rmq.Producer(apache.namesrv, group=group()) as producer:
+    with rmq.Producer(apache.namesrv, group=new_group()) as producer:
         for a in range(4):
             producer.send(topic, b"%d" % a, properties={"a": f"{a}"})
-    with rmq.PullConsumer(apache.namesrv, group=group(), start_from="first") as consumer:
+    with rmq.PullConsumer(apache.namesrv, group=new_group(), start_from="first") as consumer:
         consumer.subscribe(topic, sql="a > 1")
         consumer.wait_ready(20.0)
         received: list[bytes] = []
         while len(received) < 2:
             received += [message.body for message in consumer.poll(timeout=10.0)]
         assert sorted(received) == [b"2", b"3"]
-    refused = rmq.PushConsumer(apache.namesrv, group=group())
+    refused = rmq.PushConsumer(apache.namesrv, group=new_group())
     refused.subscribe(topic, sql="this is (( garbage", handler=lambda message: None)
     with pytest.raises(rmq.BrokerError, match="SUBSCRIPTION_PARSE_FAILED"):
         refused.run()
@@ -71,11 +64,11 @@ def test_a_filter_is_served_or_refused_when_the_consumer_starts(apache: ApacheCl
 
 
 def test_push_consumer_filters_by_tag_and_retries(apache: ApacheCluster, topic: str) -> None:
-    with rmq.Producer(apache.namesrv, group=group()) as producer:
+    with rmq.Producer(apache.namesrv, group=new_group()) as producer:
         producer.send(topic, b"wanted", tag="yes")
         producer.send(topic, b"other", tag="no")
     attempts: list[rmq.ReceivedMessage] = []
-    with rmq.PushConsumer(apache.namesrv, group=group(), start_from="first") as consumer:
+    with rmq.PushConsumer(apache.namesrv, group=new_group(), start_from="first") as consumer:
         consumer.subscribe(topic, tag="yes || maybe")
         for message in consumer:
             attempts.append(message)
@@ -90,11 +83,11 @@ def test_push_consumer_filters_by_tag_and_retries(apache: ApacheCluster, topic: 
 
 def test_asyncio_clients(apache: ApacheCluster, topic: str) -> None:
     async def run() -> list[bytes]:
-        async with aio.Producer(apache.namesrv, group=group()) as producer, asyncio.TaskGroup() as tasks:
+        async with aio.Producer(apache.namesrv, group=new_group()) as producer, asyncio.TaskGroup() as tasks:
             for i in range(100):
                 tasks.create_task(producer.send(topic, f"order {i}", keys=str(i)))
         received = []
-        async with aio.PushConsumer(apache.namesrv, group=group(), start_from="first") as consumer:
+        async with aio.PushConsumer(apache.namesrv, group=new_group(), start_from="first") as consumer:
             await consumer.subscribe(topic)
             async with asyncio.timeout(60):
                 async for message in consumer:
@@ -108,7 +101,7 @@ def test_asyncio_clients(apache: ApacheCluster, topic: str) -> None:
 
 
 def test_two_consumers_share_the_queues(apache: ApacheCluster, topic: str) -> None:
-    name = group()
+    name = new_group()
     seen: dict[str, set[str]] = {"first": set(), "second": set()}
     sent: set[str] = set()
 
@@ -123,7 +116,7 @@ def test_two_consumers_share_the_queues(apache: ApacheCluster, topic: str) -> No
 
     async def run() -> None:
         done = asyncio.Event()
-        async with aio.Producer(apache.namesrv, group=group()) as producer, asyncio.timeout(90):
+        async with aio.Producer(apache.namesrv, group=new_group()) as producer, asyncio.timeout(90):
             consumers = [asyncio.create_task(consume(label, done)) for label in seen]
             for i in range(10_000):
                 if done.is_set():

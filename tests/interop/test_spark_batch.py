@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pytest
 
-import rocketcore as rmq
+from tests.fixtures.topics import new_group, new_topic
 from tests.peers import ApacheCluster, JavaDriver
 
 if TYPE_CHECKING:
@@ -32,14 +31,7 @@ def driver(apache_line: ApacheCluster, java: JavaDrivers) -> JavaDriver:
 
 @pytest.fixture
 def topic(apache_line: ApacheCluster) -> str:
-    name = f"Spark-{uuid4().hex[:12]}"
-    with rmq.Admin(apache_line.namesrv) as admin:
-        admin.create_topic(name, queues=4)
-    return name
-
-
-def group() -> str:
-    return f"group-{uuid4().hex[:12]}"
+    return new_topic(apache_line.namesrv)
 
 
 def read(spark: SparkSession, cluster: ApacheCluster, **options: str) -> DataFrame:
@@ -58,7 +50,7 @@ def read_all(spark: SparkSession, cluster: ApacheCluster, count: int, **options:
 
 def test_java_messages_as_rows(spark: SparkSession, apache_line: ApacheCluster, driver: JavaDriver, topic: str) -> None:
     """Single ones, a batch, a body that the client compresses; columns are what Java says of each message."""
-    handle = driver.call("producer.start", group=group())["handle"]
+    handle = driver.call("producer.start", group=new_group())["handle"]
     big = "compressed " * 1000
     properties = {"number": "7", "name": "ä € 😀"}
     begin = datetime.now(UTC).replace(microsecond=0)
@@ -99,7 +91,9 @@ def test_rows_as_java_messages(spark: SparkSession, apache_line: ApacheCluster, 
     )
     target = {"nameServer": apache_line.namesrv, "topic": topic, "writeId": "abc", "batchBytes": "32k"}
     rows.write.format("rocketmq").mode("append").options(queueSelector="hash", **target).save()
-    consumer = driver.call("push.start", group=group(), topic=topic, expression="even", options=FROM_FIRST)["handle"]
+    consumer = driver.call("push.start", group=new_group(), topic=topic, expression="even", options=FROM_FIRST)[
+        "handle"
+    ]
     received: list[dict[str, Any]] = []
     while len(received) < count // 2:
         batch = driver.call("push.consumed", handle=consumer, count=1, timeoutMillis=30_000)
@@ -119,7 +113,7 @@ def test_rows_as_java_messages(spark: SparkSession, apache_line: ApacheCluster, 
 
 
 def test_filters_of_the_broker(spark: SparkSession, apache_line: ApacheCluster, driver: JavaDriver, topic: str) -> None:
-    handle = driver.call("producer.start", group=group())["handle"]
+    handle = driver.call("producer.start", group=new_group())["handle"]
     for number in range(20):
         driver.call(
             "producer.send", handle=handle, topic=topic, text=f"{number}", tags="abc"[number % 3],
@@ -139,7 +133,7 @@ def test_filters_of_the_broker(spark: SparkSession, apache_line: ApacheCluster, 
 
 def test_times_as_edges(spark: SparkSession, apache_line: ApacheCluster, driver: JavaDriver, topic: str) -> None:
     """A read up to a time in the future has the last message of every queue: a broker of 4.9 would leave it out."""
-    handle = driver.call("producer.start", group=group())["handle"]
+    handle = driver.call("producer.start", group=new_group())["handle"]
     for number in range(12):
         driver.call("producer.send", handle=handle, topic=topic, text=f"{number}")
     driver.call("producer.shutdown", handle=handle)
