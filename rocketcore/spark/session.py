@@ -44,6 +44,9 @@ def recommended_settings(row_bytes: int | None = None) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         # A speculative copy of a writing task would send its rows a second time.
         "spark.speculation": "false",
+        # After a trigger without anything new; by default Spark asks a hundred times a second. The source would make it
+        # wait as long (``topic_stream.LONGEST_REST``), within a trigger, which then seems to take that time.
+        "spark.sql.streaming.pollingDelay": "250ms",
         # Record batches of about 1 MiB.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(_BATCH_BYTES),
     }

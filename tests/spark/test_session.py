@@ -6,6 +6,7 @@ import pytest
 
 from rocketcore.errors import ConfigError
 from rocketcore.spark import recommended_settings
+from rocketcore.spark.topic_stream import LONGEST_REST
 
 
 @pytest.mark.parametrize(("row_bytes", "rows"), [(1, 65536), (100, 10485), (1024, 1024), (1 << 20, 1), (5 << 20, 1)])
@@ -19,6 +20,8 @@ def test_rows_of_an_unknown_size_are_limited_by_bytes() -> None:
     assert "spark.sql.execution.arrow.maxRecordsPerBatch" not in settings
     assert settings["spark.speculation"] == "false"
     assert settings["spark.python.unix.domain.socket.enabled"] == "true"
+    # Spark lets as much time pass between two looks as the source would: none is left to be spent in a trigger.
+    assert settings["spark.sql.streaming.pollingDelay"] == f"{LONGEST_REST * 1000:.0f}ms"
 
 
 def test_rows_have_bytes() -> None:
