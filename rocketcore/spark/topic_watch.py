@@ -57,8 +57,10 @@ class _Place:
     def __init__(self, topic: str, broker: str) -> None:
         self.topic = topic
         self.broker = broker
+        self.named = False
+        """Whether the route names the broker."""
         self.readable: frozenset[MessageQueue] = frozenset()
-        """By the route; empty where that does not name the broker."""
+        """By the route."""
         self.known: set[MessageQueue] = set()
         """Of which the stream has offsets."""
         self.held: dict[MessageQueue, QueueRange] = {}
@@ -66,8 +68,6 @@ class _Place:
         self.question: asyncio.Task[dict[MessageQueue, QueueRange]] | None = None
         self.silent = False
         """Whether it was told that the broker does not answer."""
-        self.left: TopicRoute | None = None
-        """The route that was seen, after the last answer, not to name the broker."""
 
 
 class TopicWatch:
@@ -99,7 +99,7 @@ class TopicWatch:
             if place.question is None:
                 place.question = asyncio.ensure_future(self._ask(place))
         await self._wait(needed)
-        await self._look_for_left(known)
+        self._take_routes()
         return self._seen(known)
 
     async def close(self) -> None:
@@ -142,27 +142,6 @@ class TopicWatch:
         if others:
             await asyncio.wait(others, timeout=PATIENCE)
 
-    async def _look_for_left(self, known: Iterable[MessageQueue]) -> None:
-        """Ask for the routes that leave out queues of the caller: what was known before an answer may be older than it.
-
-        A broker that comes back answers as soon as any route names it again.
-        """
-        self._take_routes()
-        places = {self._places[queue.topic, queue.broker] for queue in known}
-        left = [
-            place
-            for place in places
-            if place.question is not None
-            and place.question.done()
-            and not place.known <= place.readable
-            and place.left is not self._routes.get(place.topic)
-        ]
-        timeout = self._options.request_timeout
-        await asyncio.gather(*(self._instance.try_refresh(topic, timeout=timeout) for topic in {p.topic for p in left}))
-        self._take_routes()
-        for place in left:
-            place.left = self._routes.get(place.topic)
-
     def _seen(self, known: Iterable[MessageQueue]) -> Look:
         """Take the answers that are there."""
         look = Look()
@@ -175,10 +154,10 @@ class TopicWatch:
                 continue
             question, place.question = place.question, None
             try:
-                place.held |= question.result()
+                answer = question.result()
             except RocketError as error:
                 # A broker that has left the route has had its time to come back.
-                if place.readable and not isinstance(error, TopicNotExist):
+                if place.named and not isinstance(error, TopicNotExist):
                     if isinstance(error, TransportError):
                         text = f"broker {place.broker} with queues of topic {place.topic!r}: {error}"
                         raise type(error)(text) from error
@@ -188,7 +167,10 @@ class TopicWatch:
             if place.silent:
                 place.silent = False
                 logger.info("broker %s answers again: its queues of topic %s go on", *_names(place))
-            there = {queue: place.held[queue] for queue in place.readable if queue in place.held}
+            place.held |= answer
+            # A broker that is not named, and answers, is not gone: it or the name server has just started.
+            readable = place.readable if place.named else place.known & answer.keys()
+            there = {queue: place.held[queue] for queue in readable if queue in place.held}
             look.held |= there
             if self._instance.routes.find_publish_address(place.broker) is None:
                 look.lagging |= there.keys()
@@ -259,6 +241,7 @@ class TopicWatch:
                 continue
             self._routes[topic] = route
             assigned = set(self._options.assignment)
+            named = {queue.broker for queue in (*route.subscribe, *route.publish)}
             readable: dict[str, set[MessageQueue]] = {}
             for queue in route.subscribe:
                 if not assigned or queue in assigned:
@@ -267,6 +250,7 @@ class TopicWatch:
                 self._place(topic, broker)
             for place in self._places.values():
                 if place.topic == topic:
+                    place.named = place.broker in named
                     place.readable = frozenset(readable.get(place.broker, ()))
 
 

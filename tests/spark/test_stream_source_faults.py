@@ -6,14 +6,20 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rocketcore import LocalCluster
 from rocketcore.admin.client import Admin
+from rocketcore.client import api
+from rocketcore.client import instance as client_instance
+from rocketcore.client.route_table import with_brokers
 from rocketcore.errors import OffsetOutOfRange, RequestTimeout, TransportError
 from rocketcore.message import MessageQueue
+from rocketcore.protocol.bodies.route import TopicRouteData
 from rocketcore.service import ManualClock
 from rocketcore.spark.topic_watch import ROUTE_SECONDS
 from tests.spark.halting import at_log, halting_broker
@@ -125,6 +131,32 @@ def test_a_batch_is_planned_while_its_broker_is_away(killable: LocalCluster) -> 
     assert query.latest()["T"].keys() == end["T"].keys(), "what was planned of it waits"
     with at_log("rocketcore.client.attempts", "asked again", lambda: killable.start_broker(0)):
         assert query.read(query.end, end) == list(range(1000))
+
+
+def test_a_name_server_that_does_not_know_a_broker_yet(
+    cluster: LocalCluster, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has just started, and the broker registers with it again within half a minute; meanwhile that answers."""
+    topic = make_topic(queues=2)
+    clock = ManualClock()
+    query = Query(cluster, topic, clock=clock)
+    fill(cluster, topic, range(1000))
+    assert query.batches() == list(range(1000))
+    ask = api.topic_route
+
+    async def partly(*arguments: Any) -> TopicRouteData:
+        data = await ask(*arguments)
+        return with_brokers(replace(data, queue_datas=[], broker_datas=[]), {"broker-b"}, data)
+
+    fill(cluster, topic, range(1000, 2000))
+    with monkeypatch.context() as patched:
+        patched.setattr(api, "topic_route", partly)
+        patched.setattr(client_instance, "HOLD_SECONDS", 0.0)
+        clock.advance(ROUTE_SECONDS)
+        assert query.batches() == list(range(1000, 2000))
+    fill(cluster, topic, range(2000, 3000))
+    clock.advance(ROUTE_SECONDS)
+    assert query.batches() == list(range(2000, 3000))
 
 
 def test_a_broker_that_is_gone_for_good(killable: LocalCluster, caplog: pytest.LogCaptureFixture) -> None:
