@@ -163,12 +163,14 @@ class ColumnSource:
             raise ConfigError(f"{error} ({', '.join(renamed)})" if renamed else str(error)) from None
 
     def pieces(self, first: int, most: int | None) -> Iterator[Piece[pa.RecordBatch]]:
+        from rocketcore.client.arrow_columns import copied_columns
+
         for begin, whole in _sound(self._batches(first)):
             batch = whole.slice(max(0, first - begin))
             if not batch.num_rows:
                 continue
             batch = batch.select(list(self.columns.values())).rename_columns(list(self.columns))
-            batch = _without_system_properties(batch)
+            batch = copied_columns(batch)
             rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
             rows = min(rows, most or rows)
             for start in range(0, batch.num_rows, rows):
@@ -224,24 +226,6 @@ def _roles(schema: pa.Schema, given: Mapping[str, str], tag: str | None) -> tupl
     if tag is not None and "tags" in roles:
         left_out.append(roles.pop("tags"))
     return roles, left_out
-
-
-def _without_system_properties(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Leave out the properties that RocketMQ itself sets; a message's group becomes the column shardingKey."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from rocketcore.client.arrow_columns import without_reserved
-
-    place = batch.schema.get_field_index("properties")
-    if place < 0 or not pa.types.is_map(batch.column(place).type):
-        return batch
-    properties = batch.column(place)
-    groups = pc.map_lookup(properties, pa.scalar(SHARDING_KEY, properties.type.key_type), "first")
-    if groups.null_count == len(groups) or "shardingKey" in batch.schema.names:
-        return batch.set_column(place, "properties", without_reserved(properties))
-    batch = batch.set_column(place, "properties", without_reserved(properties, SHARDING_KEY))
-    return batch.append_column("shardingKey", groups)
 
 
 def open_columns(file: BinaryIO, form: str, given: Mapping[str, str], tag: str | None, *, pipe: bool) -> ColumnSource:

@@ -18,7 +18,7 @@ from rocketcore.codes import RESERVED_PROPERTIES
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import KEY_SEPARATOR, NAME_SEPARATOR, PROPERTY_SEPARATOR, SHARDING_KEY
 
-__all__ = ["Codes", "Columns", "Rows", "codes_of", "message_columns", "refuse_rows", "taken", "without_reserved"]
+__all__ = ["Codes", "Columns", "Rows", "codes_of", "copied_columns", "message_columns", "refuse_rows", "taken"]
 
 Columns: TypeAlias = dict[str, pa.Array]
 """Name → array; all of one length."""
@@ -83,10 +83,25 @@ def taken(array: pa.Array, rows: Rows) -> pa.Array:
     return array if rows is None else array.take(pa.array(rows))
 
 
-def without_reserved(properties: pa.Array, *others: str) -> pa.Array:
-    """Return a map column without the entries that RocketMQ itself sets, and others; another column stays as it is."""
-    if not pa.types.is_map(properties.type):
-        return properties
+def copied_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return read messages as columns to send: without the properties that RocketMQ itself sets.
+
+    A message's group, which is one of its properties, becomes the column ``shardingKey`` where there is none. Where
+    ``properties`` is no map it stays as it is.
+    """
+    index = batch.schema.get_field_index("properties")
+    if index < 0 or not pa.types.is_map(batch.column(index).type):
+        return batch
+    properties = batch.column(index)
+    groups = pc.map_lookup(properties, pa.scalar(SHARDING_KEY, properties.type.key_type), "first")
+    if groups.null_count == len(groups) or "shardingKey" in batch.schema.names:
+        return batch.set_column(index, "properties", _without_reserved(properties))
+    batch = batch.set_column(index, "properties", _without_reserved(properties, SHARDING_KEY))
+    return batch.append_column("shardingKey", groups)
+
+
+def _without_reserved(properties: pa.Array, *others: str) -> pa.Array:
+    """Return a map column without the entries that RocketMQ itself sets, and others."""
     keys, items, offsets = _entries(properties)
     kept = pc.invert(pc.is_in(keys, pa.array(sorted({*RESERVED_PROPERTIES, *others}), keys.type)))
     before = numpy.append([0], numpy.cumsum(kept.to_numpy(zero_copy_only=False))).astype(numpy.int32)

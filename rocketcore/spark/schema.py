@@ -135,7 +135,9 @@ def _check_roles(names: set[str], options: SinkOptions) -> None:
         raise ConfigError("column brokerName needs the column queueId")
     if "queueId" in names and "brokerName" not in names:
         raise ConfigError("column queueId needs the column brokerName: a queue is a broker and a number")
-    if options.queue_selector == "hash" and "shardingKey" not in names:
+    # Messages that were read have their group among their properties.
+    has_groups = "shardingKey" in names or (options.ignore_system_columns and "properties" in names)
+    if options.queue_selector == "hash" and not has_groups:
         raise ConfigError("queueSelector=hash needs the column shardingKey")
     if options.queue_selector == "hash" and "queueId" in names:
         raise ConfigError("give queueSelector=hash or the columns brokerName and queueId, not both")

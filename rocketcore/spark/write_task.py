@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pyarrow import RecordBatch
 from pyspark import TaskContext
 
+from rocketcore.client.arrow_columns import copied_columns
 from rocketcore.client.arrow_delivery import body_sender
 from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings
 from rocketcore.client.loop_client import LoopClient
@@ -95,9 +96,4 @@ def _message_batch(batch: RecordBatch, plan: WritePlan) -> RecordBatch:
     if columns is not None:
         wanted = [index for index, name in enumerate(columns) if name is not None]
         batch = batch.select(wanted).rename_columns([columns[index] for index in wanted])
-    if plan.options.ignore_system_columns and "properties" in batch.schema.names:
-        from rocketcore.client.arrow_columns import without_reserved
-
-        place = batch.schema.get_field_index("properties")
-        batch = batch.set_column(place, "properties", without_reserved(batch.column(place)))
-    return batch
+    return copied_columns(batch) if plan.options.ignore_system_columns else batch

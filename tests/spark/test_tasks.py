@@ -10,10 +10,12 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore import LocalCluster
+from rocketcore.message import SHARDING_KEY
 from rocketcore.spark.connection import connect
 from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
 from rocketcore.spark.range_task import Projection, RangePartition
 from rocketcore.spark.reader import RocketMQReader
+from rocketcore.spark.source import RocketMQDataSource
 from rocketcore.spark.writer import RocketMQWriter, TaskSummary
 
 MakeTopic = Callable[..., str]
@@ -99,7 +101,41 @@ def test_batches_that_are_used_slowly_are_pulled_once(
                     threading.Event().wait(PAUSE_SECONDS)
     assert sorted(found) == list(range(3000))
     assert count > 3
-    assert "repeated" not in caplog.text
+    assert "asked again" not in caplog.text
+
+
+def test_a_copy_keeps_groups_together(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    """A read has a message's group among the properties that RocketMQ sets, and a write as a column."""
+    topic, copy = make_topic(queues=4), make_topic(queues=4)
+    with rmq.Producer(cluster.namesrv, group="p") as producer:
+        for number in range(60):
+            properties = {"n": str(number)} if number % 2 else None
+            producer.send(rmq.Message(topic, f"{number}", properties=properties, message_group=f"group {number % 6}"))
+        producer.send(rmq.Message(topic, "60"))
+    source = RocketMQDataSource({"nameServer": cluster.namesrv, "topic": topic, "includeProperties": "true"})
+    schema = source.schema()
+    reading = source.reader(schema)
+    rows = [batch for partition in reading.partitions() for batch in reading.read(partition)]
+    options = {"topic": copy, "ignoreSystemColumns": "true", "queueSelector": "hash"}
+    RocketMQDataSource({"nameServer": cluster.namesrv, **options}).writer(schema, False).write(iter(rows))
+    assert stored(cluster, copy) == list(range(61))
+
+    def groups(name: str) -> dict[str, list[tuple[int, int]]]:
+        """Group → its messages in the order of their queue, each with its number among all."""
+        read = rmq.read_arrow(cluster.namesrv, topic=name, columns=("brokerName", "queueId", "body", "properties"))
+        found: dict[str, list[tuple[int, int]]] = {}
+        for row in read.to_pylist():
+            queue = 10 * ord(row["brokerName"][-1]) + row["queueId"]
+            group = dict(row["properties"]).get(SHARDING_KEY)
+            if group is not None:
+                found.setdefault(group, []).append((queue, int(row["body"])))
+        return found
+
+    copied = groups(copy)
+    assert copied.keys() == groups(topic).keys() == {f"group {number}" for number in range(6)}
+    for group, messages in copied.items():
+        assert len({queue for queue, _ in messages}) == 1
+        assert [number for _, number in messages] == list(range(int(group[-1]), 60, 6))
 
 
 def test_the_loop_runs_while_nobody_asks(cluster: LocalCluster) -> None:
