@@ -420,7 +420,7 @@ def test_a_complete_result_is_sent_as_it_is(cluster: LocalCluster, make_topic: M
     assert (found.lost, found.repeated) == (0, 10)
 
 
-def fields(*names: str, **others: object) -> StructType:
+def fields(*names: str) -> StructType:
     return StructType([StructField(name, StringType()) for name in names])
 
 

@@ -306,9 +306,7 @@ def test_a_topic_may_be_added(cluster: LocalCluster, make_topic: MakeTopic) -> N
 
 @pytest.mark.parametrize("stopped", [False, True])
 @pytest.mark.parametrize("emptied", [False, True])
-def test_queues_that_go(
-    cluster: LocalCluster, make_topic: MakeTopic, stopped: bool, emptied: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_queues_that_go(cluster: LocalCluster, make_topic: MakeTopic, stopped: bool, emptied: bool) -> None:
     topic, clock = make_topic(queues=2), ManualClock()
     begin = Query(cluster, topic).end
     fill(cluster, topic, range(100))

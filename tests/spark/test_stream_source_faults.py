@@ -127,6 +127,7 @@ def test_a_batch_is_planned_while_its_broker_is_away(killable: LocalCluster) -> 
         deadline = time.monotonic() + 30
         while len(admin.queues("T")) > 1 and time.monotonic() < deadline:
             time.sleep(0.01)
+        assert len(admin.queues("T")) == 1
     clock.advance(ROUTE_SECONDS)
     assert query.latest()["T"].keys() == end["T"].keys(), "what was planned of it waits"
     with at_log("rocketcore.client.attempts", "asked again", lambda: killable.start_broker(0)):
@@ -182,9 +183,10 @@ def test_a_broker_that_is_gone_for_good(killable: LocalCluster, caplog: pytest.L
         until_gone(behind)
     numbers = until_gone(lossy)
     there = numbers + lossy.batches()
+    assert "broker-a', queue_id=0) is gone, and what it held" in caplog.text
     assert set(range(1000, 1500)) <= set(there)
     assert len(there) == len(set(there))
-    # All that it had was read: the others go on.
+    # All that it had was read: the others go on, also when the time of the one that is gone is over.
     begin_wait = time.monotonic()
     numbers = []
     while time.monotonic() - begin_wait < 3:

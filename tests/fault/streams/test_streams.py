@@ -32,7 +32,6 @@ def survive(folder: Path, on: str) -> Report:
     print(f"\n{report}")
     assert not report.wrong, report.wrong
     assert not report.unexpected
-    assert report.kills.total() == KILLS
     assert report.acknowledged > 100 * KILLS
     return report
 

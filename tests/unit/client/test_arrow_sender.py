@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
 from rocketcore.transport.blocking.client import run_sync
 from tests.unit.client.fakes import FakeRemoting, ManualRuntime, answer_heartbeat_or_send, route
+from tests.unit.client.opcodes import counted_opcodes
 
 
 def arrow_sender(remoting: FakeRemoting, **settings: Any) -> RecordBatchSender:
@@ -50,11 +50,6 @@ class Count:
         self.blocks = 0
         self.requests = 0
 
-    def trace(self, frame: FrameType, event: str, _: object) -> Any:
-        frame.f_trace_opcodes = True
-        self.opcodes += event == "opcode"
-        return self.trace
-
     def serve(self, address: str, request: RemotingCommand) -> RemotingCommand:
         self.requests += 1
         self.blocks = max(self.blocks, sys.getallocatedblocks())
@@ -68,14 +63,12 @@ def cost(count: int) -> Count:
         FakeRemoting({"T": route("a", "b")}, counted.serve, ManualClock()), batch_bytes=10 * count, ordered=True
     )
     batch = rows(count)
-    before, tracer = sys.getallocatedblocks(), sys.gettrace()
-    sys.settrace(counted.trace)
-    try:
+    before = sys.getallocatedblocks()
+    with counted_opcodes() as opcodes:
         run_sync(sender.send(batch))
         run_sync(sender.finish())
         run_sync(sender.abandon())
-    finally:
-        sys.settrace(tracer)
+    counted.opcodes = opcodes.count
     counted.blocks -= before
     assert sender.summary.rows == count
     return counted
