@@ -20,8 +20,10 @@ from rocketcore.codes import RequestCode
 from rocketcore.config_file import config_properties, property_name
 from rocketcore.nameserver import config as nameserver_config
 from rocketcore.nameserver.config import NameServerConfig
+from tests.fixtures.pages import PAGES, table_of, write_tables
 
-PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
+PAGE = PAGES / "compatibility.md"
+TEST = "tests.unit.test_compatibility_page"
 NO_DEFAULT = {"brokerName": "the host name", "rocketmqHome": "`ROCKETMQ_HOME`, or the home folder",
               "storePathRootDir": "`store` in the home folder", "kvConfigPath": "", "configStorePath": ""}  # fmt: skip
 """Defaults that depend on the machine."""
@@ -56,15 +58,9 @@ def tables() -> dict[str, str]:
     }
 
 
-def pattern(name: str) -> str:
-    return rf"(<!-- {name}: written by tests/unit/test_compatibility_page.py -->\n\n)(.*?)(\n<!-- end -->)"
-
-
 @pytest.mark.parametrize("name", ["requests", "broker settings", "name server settings"])
 def test_the_tables_say_what_the_source_says(name: str) -> None:
-    found = re.search(pattern(name), PAGE.read_text("utf-8"), re.DOTALL)
-    assert found is not None
-    assert found[2] == tables()[name], "python -m tests.unit.test_compatibility_page writes it anew"
+    assert table_of(PAGE, name, TEST) == tables()[name], f"python -m {TEST} writes it anew"
 
 
 def test_what_is_said_not_to_be_served_is_not() -> None:
@@ -80,8 +76,4 @@ def test_what_is_said_not_to_be_served_is_not() -> None:
 
 
 if __name__ == "__main__":
-    page = PAGE.read_text("utf-8")
-    for table, text in tables().items():
-        page, count = re.subn(pattern(table), rf"\g<1>{text}\g<3>", page, flags=re.DOTALL)
-        assert count == 1, table
-    PAGE.write_text(page, "utf-8")
+    write_tables(PAGE, tables(), TEST)
