@@ -67,8 +67,7 @@ class RocketMQDataSource(DataSource):
         options = parse_options(SinkOptions, self.options)
         if overwrite:
             raise ConfigError('a topic cannot be overwritten: use .mode("append")')
-        plan = plan_write(options, schema)
-        return RocketMQWriter(plan.options, plan.columns, plan.queues)
+        return RocketMQWriter(plan_write(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from rocketcore.spark.stream_reader import stream_reader

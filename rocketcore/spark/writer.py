@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pyarrow import RecordBatch
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -91,11 +91,9 @@ def _route(options: SinkOptions, topic: str, patient: bool) -> TopicRoute:
 class RocketMQWriter(DataSourceArrowWriter):
     """Sends the rows of a batch query; see ``SinkOptions``, and ``WritePlan`` for columns and queues."""
 
-    def __init__(
-        self, options: SinkOptions, columns: Sequence[str | None] | None = None, queues: Queues | None = None
-    ) -> None:
-        self._plan = WritePlan(options, columns, queues or {})
-        self._write_id = secrets.randbits(64) if options.write_id is None else options.write_id
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+        self._write_id = secrets.randbits(64) if plan.options.write_id is None else plan.options.write_id
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskSummary:
         """Send a partition and wait for every answer; raises for the first row or request that fails."""

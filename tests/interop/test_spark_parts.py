@@ -11,8 +11,8 @@ import rocketcore as rmq
 from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
 from rocketcore.spark.range_task import Projection
 from rocketcore.spark.reader import RocketMQReader
-from rocketcore.spark.writer import RocketMQWriter, plan_queues
 from tests.peers import ApacheCluster
+from tests.spark.rows import planned
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -66,7 +66,7 @@ def test_there_and_back(cluster: ApacheCluster, selector: str) -> None:
     options = parse_options(SinkOptions, {"nameServer": cluster.namesrv, "topic": "W", "queueSelector": selector})
     numbers = range(begin, begin + 10_000)
     rows = pa.record_batch({"body": [f"{n}" for n in numbers], "shardingKey": [f"key {n % 9}" for n in numbers]})
-    RocketMQWriter(options, None, plan_queues(options)).write(iter([rows]))
+    planned(options).write(iter([rows]))
     found: list[int] = []
     for _ in range(100):
         found = [number for number in bodies(cluster, topic="W") if number in numbers]

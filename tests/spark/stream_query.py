@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 
-import pyarrow as pa
-
 from rocketcore import LocalCluster
 from rocketcore.admin.client import Admin
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.spark import stream_reader
-from rocketcore.spark.options import SinkOptions, StreamSourceOptions, parse_options
+from rocketcore.spark.options import StreamSourceOptions, parse_options
 from rocketcore.spark.range_task import Projection, RangePartition
 from rocketcore.spark.stream_reader import Json
-from rocketcore.spark.writer import RocketMQWriter
+from tests.spark.rows import write_bodies
 
 __all__ = ["Query", "committed", "fill", "options_of"]
 
@@ -27,8 +25,7 @@ def options_of(cluster: LocalCluster, topic: str, **options: str) -> StreamSourc
 
 def fill(cluster: LocalCluster, topic: str, numbers: range) -> None:
     """Send bodies that are numbers, to all queues in turn."""
-    options = parse_options(SinkOptions, {"nameServer": cluster.namesrv, "topic": topic, "batchBytes": "1k"})
-    RocketMQWriter(options).write(iter([pa.record_batch({"body": [f"{number}" for number in numbers]})]))
+    write_bodies(cluster, topic, [f"{number}" for number in numbers], batchBytes="1k")
 
 
 def committed(cluster: LocalCluster, topic: str, group: str) -> int:

@@ -20,6 +20,7 @@ from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
 from rocketcore.spark.range_task import Projection
 from rocketcore.spark.reader import RocketMQReader
 from rocketcore.spark.source import RocketMQDataSource
+from rocketcore.spark.write_task import WritePlan
 from rocketcore.spark.writer import RocketMQWriter, plan_queues
 from tests.spark import unpickling
 
@@ -31,7 +32,7 @@ def carried(cluster: LocalCluster, topic: str) -> list[object]:
     common = {"nameServer": cluster.namesrv, "topic": topic, "brokerAddressMap": '{"a:1": "b:2"}'}
     secret = {"accessKey": "a", "secretKey": "b"}
     sink = parse_options(SinkOptions, {**common, **secret, "queueSelector": "hash", "properties": '{"a": "b"}'})
-    writer = RocketMQWriter(sink, ("body", "shardingKey", None), plan_queues(sink))
+    writer = RocketMQWriter(WritePlan(sink, ("body", "shardingKey", None), plan_queues(sink)))
     summary = writer.write(iter([pa.record_batch({"b": ["1", "2"], "k": ["x", "y"], "no": [1, 2]})]))
     offsets = {topic: {"broker-a": {"0": -2}}}
     source = parse_options(SourceOptions, {**common, "minPartitions": "3", "startingOffsets": json.dumps(offsets)})

@@ -18,8 +18,9 @@ from rocketcore.admin.client import Admin
 from rocketcore.errors import ConfigError, MessageIllegal, RequestTimeout, RocketError, RouteNotFound
 from rocketcore.spark.connection import connect
 from rocketcore.spark.options import SinkOptions, parse_options
-from rocketcore.spark.writer import RocketMQWriter, TaskSummary, plan_queues
+from rocketcore.spark.writer import TaskSummary
 from tests.spark.halting import at_log, halting_broker
+from tests.spark.rows import planned
 
 MakeTopic = Callable[..., str]
 
@@ -34,10 +35,6 @@ def batch(begin: int, rows: int, keys: int = 0) -> pa.RecordBatch:
 
 def options_for(cluster: LocalCluster, topic: str, **options: str) -> SinkOptions:
     return parse_options(SinkOptions, {"nameServer": cluster.namesrv, "topic": topic, **options})
-
-
-def planned(options: SinkOptions) -> RocketMQWriter:
-    return RocketMQWriter(options, None, plan_queues(options))
 
 
 def stored(cluster: LocalCluster, topic: str) -> Counter[int]:

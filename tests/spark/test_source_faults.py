@@ -26,11 +26,11 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.protocol.headers.message import PullMessageResponseHeader
 from rocketcore.service import ManualClock
-from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
+from rocketcore.spark.options import SourceOptions, parse_options
 from rocketcore.spark.range_task import Projection, RangePartition
 from rocketcore.spark.reader import RocketMQReader
-from rocketcore.spark.writer import RocketMQWriter
 from tests.spark.halting import at_log, halting_broker
+from tests.spark.rows import write_bodies
 
 MakeTopic = Callable[..., str]
 
@@ -45,11 +45,6 @@ def batches(source: RocketMQReader) -> Iterator[pa.RecordBatch]:
         yield from source.read(partition)
 
 
-def fill(cluster: LocalCluster, topic: str, bodies: list[str]) -> None:
-    options = parse_options(SinkOptions, {"nameServer": cluster.namesrv, "topic": topic})
-    RocketMQWriter(options).write(iter([pa.record_batch({"body": bodies})]))
-
-
 @pytest.fixture
 def killable(tmp_path: Path) -> Iterator[LocalCluster]:
     with LocalCluster(tmp_path, in_process=False, flush="async") as cluster:
@@ -60,7 +55,7 @@ def killable(tmp_path: Path) -> Iterator[LocalCluster]:
 
 def test_a_broker_that_is_killed_and_comes_back(killable: LocalCluster) -> None:
     """A pull had three attempts within 0.4 s."""
-    fill(killable, "T", [f"{number}" for number in range(20_000)])
+    write_bodies(killable, "T", [f"{number}" for number in range(20_000)])
     source = reader(killable, "T", pullBatchBytes="16k", arrowBatchBytes="16k", requestTimeoutMs="2000")
     found: list[int] = []
     starts: list[threading.Timer] = []
@@ -75,7 +70,7 @@ def test_a_broker_that_is_killed_and_comes_back(killable: LocalCluster) -> None:
 
 
 def test_a_broker_that_stays_away(killable: LocalCluster) -> None:
-    fill(killable, "T", [f"{number}" for number in range(20_000)])
+    write_bodies(killable, "T", [f"{number}" for number in range(20_000)])
     source = reader(killable, "T", pullBatchBytes="16k", arrowBatchBytes="16k", fetchTimeoutMs="700")
     rows = batches(source)
     next(rows)
@@ -88,7 +83,7 @@ def test_a_broker_that_stays_away(killable: LocalCluster) -> None:
 def test_a_read_is_planned_once_a_broker_answers(cluster: LocalCluster, make_topic: MakeTopic) -> None:
     """The driver gave up after one request, where a task would have waited."""
     topic = make_topic(queues=2)
-    fill(cluster, topic, [f"{number}" for number in range(100)])
+    write_bodies(cluster, topic, [f"{number}" for number in range(100)])
     address_of = cluster.broker_addresses[0]
     with halting_broker(address_of) as (address, moves):
         moves.clear()
@@ -107,7 +102,7 @@ def test_a_read_is_planned_once_a_broker_is_back(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, flush="async") as cluster:
         with Admin(cluster.namesrv) as admin:
             admin.create_topic("T", queues=1)
-        fill(cluster, "T", ["a", "b"])
+        write_bodies(cluster, "T", ["a", "b"])
         cluster.stop_broker()
         start = threading.Thread(target=cluster.start_broker)
         with at_log("rocketcore.client.attempts", "no broker is registered", start.start):
@@ -121,7 +116,7 @@ def test_what_is_gone_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     with LocalCluster(tmp_path, flush="async") as cluster:
         with Admin(cluster.namesrv) as admin:
             admin.create_topic("T", queues=1)
-        fill(cluster, "T", [f"body {number}" for number in range(1000)])
+        write_bodies(cluster, "T", [f"body {number}" for number in range(1000)])
         log = next((tmp_path / "broker-a" / "commitlog").iterdir())
         with log.open("r+b") as file:
             for body in (b"body 123", b"body 500", b"body 501"):
@@ -243,7 +238,7 @@ def test_compressed_bodies_stay_within_a_batch(cluster: LocalCluster, make_topic
 
 def test_several_ranges_in_a_task(cluster: LocalCluster, make_topic: MakeTopic) -> None:
     topic = make_topic(queues=8)
-    fill(cluster, topic, [f"{number}" for number in range(100)])
+    write_bodies(cluster, topic, [f"{number}" for number in range(100)])
     with rmq.Producer(cluster.namesrv, group="spark") as producer:
         for number in range(100, 400):
             producer.send(topic, f"{number}")
@@ -284,7 +279,7 @@ def test_an_unknown_group_is_said_in_the_driver(tmp_path: Path) -> None:
 def test_a_schema_of_a_table(cluster: LocalCluster, make_topic: MakeTopic) -> None:
     """Spark compares names and nullability exactly."""
     topic = make_topic(queues=1)
-    fill(cluster, topic, ["a", "b"])
+    write_bodies(cluster, topic, ["a", "b"])
     settings = parse_options(SourceOptions, {"nameServer": cluster.namesrv, "topic": topic})
     source = RocketMQReader(settings, Projection(("body", "queueId"), (("Body", False), ("queueid", True))))
     (batch,) = batches(source)
@@ -296,7 +291,7 @@ def test_many_tasks_of_few_messages_are_warned_of(
     cluster: LocalCluster, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = make_topic(queues=1)
-    fill(cluster, topic, [f"{number}" for number in range(200)])
+    write_bodies(cluster, topic, [f"{number}" for number in range(200)])
     with caplog.at_level("WARNING"):
         assert len(reader(cluster, topic, minPartitions="50").partitions()) == 50
     assert "50 tasks of some 4 messages each" in caplog.text

@@ -17,6 +17,7 @@ from rocketcore.spark.range_task import Projection, RangePartition
 from rocketcore.spark.reader import RocketMQReader
 from rocketcore.spark.source import RocketMQDataSource
 from rocketcore.spark.writer import RocketMQWriter, TaskSummary
+from tests.spark.rows import planned
 
 MakeTopic = Callable[..., str]
 
@@ -44,7 +45,7 @@ def stored(cluster: LocalCluster, topic: str) -> list[int]:
 
 
 def writer(cluster: LocalCluster, topic: str, **options: str) -> RocketMQWriter:
-    return RocketMQWriter(parse_options(SinkOptions, {"nameServer": cluster.namesrv, "topic": topic, **options}))
+    return planned(parse_options(SinkOptions, {"nameServer": cluster.namesrv, "topic": topic, **options}))
 
 
 def reader(cluster: LocalCluster, topic: str, **options: str) -> RocketMQReader:

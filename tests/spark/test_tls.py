@@ -18,8 +18,9 @@ from rocketcore.nameserver.server import NameServer
 from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
 from rocketcore.spark.range_task import Projection
 from rocketcore.spark.reader import RocketMQReader
-from rocketcore.spark.writer import RocketMQWriter, plan_queues
+from rocketcore.spark.writer import plan_queues
 from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls, server_tls
+from tests.spark.rows import planned
 
 TRUST = {"tls": "true", "tlsCaFile": str(FOLDER / "ca.crt")}
 OWN = {"tlsCertFile": str(CLIENT_CERTIFICATE["cert_file"]), "tlsKeyFile": str(CLIENT_CERTIFICATE["key_file"])}
@@ -50,7 +51,7 @@ def name_server(tmp_path: Path) -> Iterator[str]:
 def test_rows_there_and_back(name_server: str) -> None:
     options = {"nameServer": name_server, "topic": "T", **TRUST, **OWN}
     written = parse_options(SinkOptions, {**options, "createTopic": "true"})
-    RocketMQWriter(written, None, plan_queues(written)).write(iter([pa.record_batch({"body": ["a", "b", "c"]})]))
+    planned(written).write(iter([pa.record_batch({"body": ["a", "b", "c"]})]))
     source = RocketMQReader(parse_options(SourceOptions, options), Projection(("body",)))
     found = [body for part in source.partitions() for batch in source.read(part) for body in batch["body"].to_pylist()]
     assert sorted(found) == [b"a", b"b", b"c"]
