@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
 import rocketcore as rmq
-from tests.fixtures.apache import require_java
+from tests.fixtures.topics import new_group, new_topic
 from tests.peers import ApacheCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -16,13 +15,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="limits came with pyspark 4.2")
 
 from tests.spark.stream_query import Query, committed, fill  # noqa: E402 - needs pyspark
-
-
-@pytest.fixture(scope="module", params=["4.9.7", "5.5.0"])
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCluster]:
-    require_java()
-    with ApacheCluster(request.param, tmp_path_factory.mktemp("apache")) as running:
-        yield running
 
 
 def until_read(query: Query, count: int) -> list[int]:
@@ -35,26 +27,26 @@ def until_read(query: Query, count: int) -> list[int]:
     return sorted(numbers)
 
 
-def test_a_stream(cluster: ApacheCluster) -> None:
-    with rmq.Admin(cluster.namesrv) as admin:
-        admin.create_topic("S", queues=4)
-    fill(cluster, "S", range(5000))
-    query = Query(cluster, "S", groupId="GS", maxOffsetsPerTrigger="700")
+def test_a_stream(apache_line: ApacheCluster) -> None:
+    cluster, group = apache_line, new_group()
+    topic = new_topic(cluster.namesrv)
+    fill(cluster, topic, range(5000))
+    query = Query(cluster, topic, groupId=group, maxOffsetsPerTrigger="700")
     assert until_read(query, 5000) == list(range(5000))
     assert query.batch() == []
-    assert committed(cluster, "S", "GS") == 5000
-    fill(cluster, "S", range(5000, 6000))
-    following = Query(cluster, "S", checkpoint=query.end)
+    assert committed(cluster, topic, group) == 5000
+    fill(cluster, topic, range(5000, 6000))
+    following = Query(cluster, topic, checkpoint=query.end)
     assert until_read(following, 1000) == list(range(5000, 6000))
     with rmq.Admin(cluster.namesrv) as admin:
-        admin.create_topic("S", read_queues=6, write_queues=4)
+        admin.create_topic(topic, read_queues=6, write_queues=4)
     # 4.9 says nothing of the two queues that are only read: they are asked for one by one.
-    wider = Query(cluster, "S", checkpoint=following.end)
+    wider = Query(cluster, topic, checkpoint=following.end)
     assert wider.batch() == []
-    assert len(wider.end["S"]) == 6
+    assert len(wider.end[topic]) == 6
     with rmq.Admin(cluster.namesrv) as admin:
-        admin.create_topic("S", queues=2)
-    fill(cluster, "S", range(6000, 6100))
-    narrower = Query(cluster, "S", checkpoint=wider.end)
+        admin.create_topic(topic, queues=2)
+    fill(cluster, topic, range(6000, 6100))
+    narrower = Query(cluster, topic, checkpoint=wider.end)
     assert until_read(narrower, 100) == list(range(6000, 6100))
-    assert len(narrower.end["S"]) == 6
+    assert len(narrower.end[topic]) == 6

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 import rocketcore as rmq
 from rocketcore import LocalCluster
 from rocketcore.admin.client import Admin
 from rocketcore.broker.store.segment_file import FileSystem
-from rocketcore.errors import ConfigError, RocketError, RouteNotFound, ServiceNotAvailable
+from rocketcore.errors import ConfigError, RocketError, ServiceNotAvailable
 from rocketcore.spark.source import RocketMQDataSource
 from rocketcore.spark.stream_writer import RocketMQStreamWriter
 from rocketcore.spark.task_summary import TaskSummary
@@ -369,21 +369,6 @@ def test_a_commit_asks_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert "at least 100 rows of 1 tasks were sent and stay" in caplog.text
 
 
-def test_tasks_that_saw_other_queues(cluster: LocalCluster, make_topic: MakeTopic) -> None:
-    topic = make_topic(queues=2)
-    schema = StructType([*KEYED_ROWS.fields, StructField("topic", StringType())])
-    stream = Stream(cluster.namesrv, topic, schema, queueSelector="hash")
-    del stream._options["topic"]
-    writer = stream.plan()
-    rows = batches(range(50), 1, keys=5)[0].append_column("topic", pa.array([topic] * 50))
-    first = run_task(writer, 0, iter([rows]))
-    with Admin(cluster.namesrv) as admin:
-        admin.create_topic(topic, queues=3)
-    second = run_task(writer, 0, iter([rows]), partition=1)
-    with pytest.raises(RouteNotFound, match="changed during the write, 4 and 6"):
-        stream.commit(0, [first, second])
-
-
 def test_a_topic_that_grows_between_batches(
     cluster: LocalCluster, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -427,38 +412,19 @@ def fields(*names: str) -> StructType:
 @pytest.mark.parametrize(
     ("schema", "options", "reason"),
     [
-        (fields("body"), {"topic": "no-such"}, "option topic: no name server knows topic 'no-such'; create it first"),
-        (
-            fields("body", "shardingKey"),
-            {"topic": "no-such", "createTopic": "true", "queueSelector": "hash"},
-            "with queueSelector=hash it has to exist",
-        ),
-        (fields("body"), {"nameServer": "localhost"}, "'localhost' is not host:port"),
         (fields("body"), {"batchSize": "1"}, "unknown option batchSize; did you mean batchBytes?"),
         (fields("body"), {"startingOffsets": "earliest"}, "option startingOffsets belongs to reading"),
         (fields("body"), {"writeId": "1"}, "option writeId belongs to batch writes"),
-        (fields("body"), {"path": "T"}, "a topic is no path: use the option topic"),
-        (
-            fields("body"),
-            {"deliveryGuarantee": "idempotent"},
-            "at-least-once: idempotent needs a broker that remembers",
-        ),
         (fields("body"), {"deliveryGuarantee": "transactional"}, "at-least-once: transactional needs a broker that"),
-        (fields("body"), {"deliveryGuarantee": "twice"}, "at-least-once, idempotent or transactional"),
-        (fields("body", "topic"), {}, "give the option topic or the column topic, not both"),
-        (fields("value"), {}, "a write has no column 'value'"),
+        (fields("body"), {"deliveryGuarantee": "idempotent"}, "at-least-once: idempotent needs a broker that"),
         (fields("tags"), {}, "a write needs the column body"),
-        (fields("body", "queueOffset"), {}, "queueOffset can be read, not written: drop them, or give ignoreSystemC"),
-        (fields("body", "Body"), {}, "a column name occurs twice"),
-        (fields("body", "queueId"), {}, "column queueId is string, a write takes"),
-        (StructType([StructField("body", IntegerType())]), {}, "column body is int, a write takes binary or string"),
-        (fields("body"), {"queueSelector": "hash"}, "queueSelector=hash needs the column shardingKey"),
-        (fields("body", "delayTimeLevel"), {}, "delayed messages are not sent in batches"),
+        (fields("body"), {"topic": "no-such"}, "option topic: no name server knows topic 'no-such'; create it first"),
     ],
 )
 def test_what_is_refused_before_a_task_starts(
     cluster: LocalCluster, make_topic: MakeTopic, schema: StructType, options: dict[str, str], reason: str
 ) -> None:
+    """By the same checks as for a batch write."""
     given = {"nameServer": cluster.namesrv, "topic": make_topic(), **options}
     with pytest.raises(ConfigError) as refused:
         RocketMQDataSource(given).streamWriter(schema, False)
