@@ -29,7 +29,8 @@ from typing import Any
 
 from bench.comparison import HERE, VERSION, Bench, Target, report
 from bench.name_server import nameserver
-from bench.spark_rows import spark
+from bench.spark_rows import spark, spark_apart
+from bench.spark_streams import spark_streams
 from tests.fixtures.processes import Processes
 from tests.peers.apache import ApacheCluster, room
 from tests.peers.jvm import install
@@ -163,6 +164,8 @@ SUITES = {
     "broker-sync": lambda bench: broker(bench, "sync"),
     "clients": clients,
     "spark": spark,
+    "spark-apart": spark_apart,
+    "spark-streams": spark_streams,
 }
 
 

@@ -1,139 +1,170 @@
 """Spark's rows: our sink and source in one JVM with a sink that takes all and a source that has its batches ready.
 
-The broker runs on the cores that Spark has, so a share of the ceiling pays for both sides. Beside rates stands the CPU
-time a row took: of Spark with its Python workers, and of the broker. What a share would be with the broker elsewhere
-follows from the former alone.
+Where the broker runs on the cores that Spark has (``spark``), it takes from ours what the ceiling keeps: beside the
+share of the ceiling stand the CPU time a row took, of Spark with its Python workers and of the broker, the best share
+that this leaves to anybody, and how much of that is ours. Where it has a core of its own and Spark the others
+(``spark-apart``), also in the ceiling's turn, the share is what a broker on another machine gives.
+
+Each suite runs in a process of its own, with a JVM of its own: its cores are settled when it starts.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Callable
-from pathlib import Path
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 import rocketcore as rmq
-from bench.comparison import HERE, Bench, report
+from bench.comparison import Bench, report
+from rocketcore.spark.workloads import Pair, Workload, alternate, sink, source
 from tests.fixtures.processes import Processes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["spark"]
+__all__ = ["QUEUES", "Broker", "Place", "in_process", "spark", "spark_apart"]
 
 QUEUES = 4
-TICK = os.sysconf("SC_CLK_TCK")
-SIZES = ((100, 1_000_000, 4_000_000), (1024, 250_000, 1_000_000))
-"""Bytes of a body, rows of a write, rows of a read."""
-WARM_ROUNDS = 3
+SIZES = ((100, 4_000_000), (1024, 1_000_000))
+"""Bytes of a body, rows of a job."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The cores of Spark and those of the broker, and what titles call it."""
+
+    spark: frozenset[int]
+    broker: frozenset[int]
+
+    @classmethod
+    def shared(cls) -> Place:
+        cores = frozenset(os.sched_getaffinity(0))
+        return cls(cores, cores)
+
+    @classmethod
+    def apart(cls) -> Place:
+        *others, last = sorted(os.sched_getaffinity(0))
+        if not others:
+            raise RuntimeError("a broker on a core of its own needs two cores")
+        return cls(frozenset(others), frozenset({last}))
+
+    @property
+    def title(self) -> str:
+        where = "the same cores" if self.spark == self.broker else "a core of its own"
+        return f"local[{len(self.spark)}], broker on {where}"
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker with an empty store: its name server and its process."""
+
+    namesrv: str
+    pid: int
+
+    def options(self, topic: str) -> dict[str, str]:
+        """Make a topic and return how Spark reaches it."""
+        with rmq.Admin(self.namesrv) as admin:
+            admin.create_topic(topic, queues=QUEUES)
+        return {"nameServer": self.namesrv, "topic": topic}
 
 
 def spark(bench: Bench) -> None:
-    """Writes from a cached frame, reads into ``noop``; alternating with the ceilings after rounds of warm-up."""
-    from bench.peers.ceilings import Nowhere, Prebuilt
+    """Writes from a cached frame, reads into ``noop``, beside the ceilings; the broker has the same cores."""
+    in_process(bench, _shared)
+
+
+def spark_apart(bench: Bench) -> None:
+    """The same with the broker on a core of its own."""
+    in_process(bench, _apart)
+
+
+def in_process(bench: Bench, suite: Callable[[Bench], None]) -> None:
+    """Run a suite in a process of its own and take its rows."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        bench.rows += pool.submit(_rows, bench, suite).result()
+
+
+def _rows(bench: Bench, suite: Callable[[Bench], None]) -> list[object]:
+    bench.rows = []
+    suite(bench)
+    return list(bench.rows)
+
+
+def _shared(bench: Bench) -> None:
+    _measure(bench, Place.shared())
+
+
+def _apart(bench: Bench) -> None:
+    _measure(bench, Place.apart())
+
+
+def _measure(bench: Bench, place: Place) -> None:
+    with session(place) as opened:
+        for size, full in SIZES:
+            rows = round(full * bench.scale)
+            what = f"{size} B, {rows:,} rows, {place.title}"
+            with broker(bench, place) as started, sink(
+                opened, started.options("written"), rows, size, QUEUES
+            ) as workload:  # fmt: skip
+                _alternate(bench, f"Spark, sink, {what}", workload, place, started)
+            with broker(bench, place) as started:
+                workload = source(opened, started.options("kept"), rows, size, QUEUES)
+                _alternate(bench, f"Spark, source, {what}", workload, place, started)
+
+
+@contextlib.contextmanager
+def session(place: Place) -> Iterator[SparkSession]:
+    """A JVM on Spark's cores, and this process, its driver, with it."""
     from rocketcore.spark import local_session, register
 
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH"))))
-    with contextlib.ExitStack() as stack:
-        processes = Processes(bench.folder)
-        stack.callback(processes.end)
+    os.sched_setaffinity(0, place.spark)
+    opened = local_session("side by side", cores=len(place.spark), driver_memory="4g")
+    try:
+        register(opened)
+        yield opened
+    finally:
+        opened.stop()
+
+
+@contextlib.contextmanager
+def broker(bench: Bench, place: Place) -> Iterator[Broker]:
+    """A broker on its cores, with a store that is deleted at the end: one row fills gigabytes."""
+    folder = bench.folder / "store-spark"
+    processes = Processes(bench.folder)
+    try:
         namesrv = processes.namesrv()
-        broker = processes.broker(namesrv.address, "--flush", "async", store=bench.folder / "store-spark")
-        session = local_session("side by side", driver_memory="3g")
-        stack.callback(session.stop)
-        register(session)
-        session.dataSource.register(Nowhere)
-        session.dataSource.register(Prebuilt)
-        for size, written, read in SIZES:
-            measure(bench, session, namesrv.address, broker.pid, size, round(written * bench.scale))
-            measure_reads(bench, session, namesrv.address, broker.pid, size, round(read * bench.scale))
+        started = processes.broker(namesrv.address, "--flush", "async", store=folder)
+        for thread in os.listdir(f"/proc/{started.pid}/task"):
+            os.sched_setaffinity(int(thread), place.broker)
+        yield Broker(namesrv.address, started.pid)
+    finally:
+        processes.end()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def measure(bench: Bench, session: SparkSession, namesrv: str, broker: int, size: int, rows: int) -> None:
-    topic = f"written{size}"
-    make_topic(namesrv, topic)
-    body = f"cast(lpad(cast(id as string), {size}, 'x') as binary) body"
-    frame = session.range(0, rows, 1, QUEUES).selectExpr(body).cache()
-    frame.count()
-
-    def ours() -> None:
-        frame.write.mode("append").format("rocketmq").options(nameServer=namesrv, topic=topic).save()
-
-    def nowhere() -> None:
-        frame.write.mode("append").format("nowhere").save()
-
-    alternate(bench, f"Spark, sink, {size} B, {rows:,} rows, local[2]", ours, nowhere, rows, broker)
-    frame.unpersist()
-
-
-def measure_reads(bench: Bench, session: SparkSession, namesrv: str, broker: int, size: int, rows: int) -> None:
-    topic = f"kept{size}"
-    make_topic(namesrv, topic)
-    kept = session.range(0, rows, 1, QUEUES).selectExpr(f"cast(lpad(cast(id as string), {size}, 'x') as binary) body")
-    kept.write.mode("append").format("rocketmq").options(nameServer=namesrv, topic=topic).save()
-    ours = session.read.format("rocketmq").schema("body binary").options(nameServer=namesrv, topic=topic)
-    prebuilt = session.read.format("prebuilt").options(rows=str(rows), size=str(size))
-    [(total,)] = ours.load().selectExpr("sum(length(body))").collect()
-    if total != rows * size:
-        raise RuntimeError(f"{topic}: {total} bytes were read, {rows * size} were written")
-    alternate(
-        bench, f"Spark, source, {size} B, {rows:,} rows, local[2]",
-        lambda: ours.load().write.format("noop").mode("overwrite").save(),
-        lambda: prebuilt.load().write.format("noop").mode("overwrite").save(),
-        rows, broker,
-    )  # fmt: skip
-
-
-def make_topic(namesrv: str, topic: str) -> None:
-    with rmq.Admin(namesrv) as admin:
-        admin.create_topic(topic, queues=QUEUES)
-
-
-def alternate(
-    bench: Bench, title: str, ours: Callable[[], None], ceiling: Callable[[], None], rows: int, broker: int
-) -> None:
-    """Run both in each round and note rows a second, and the CPU time a row took on either side."""
+def _alternate(bench: Bench, title: str, workload: Workload, place: Place, started: Broker) -> None:
     row = bench.row(title)
-    for number in range(-WARM_ROUNDS, bench.rounds):
-        for name in bench.order(number, ("ours", "ceiling")):
-            spark_before, broker_before, began = cpu_of_tree(os.getpid(), broker), cpu_seconds(broker), time.monotonic()
-            (ours if name == "ours" else ceiling)()
-            seconds = time.monotonic() - began
-            figures = {
-                "ops_s": rows / seconds,
-                "client_us_per_msg": 1e6 * (cpu_of_tree(os.getpid(), broker) - spark_before) / rows,
-            }
-            if name == "ours":
-                figures["server_us_per_msg"] = 1e6 * (cpu_seconds(broker) - broker_before) / rows
-            if number >= 0:
-                row.add(name, figures)
+    for pair in alternate(workload, bench.rounds, {started.pid}):
+        row.add("ours", ours(pair, together=place.spark == place.broker))
+        row.add("ceiling", ceiling(pair))
     report(row)
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of a process and of its children that have ended."""
-    return sum(map(int, _stat(pid)[11:15])) / TICK
+def ours(pair: Pair, *, together: bool) -> dict[str, float | None]:
+    """Return what our job took; with the broker on the same cores, also what this leaves to anybody."""
+    figures = {
+        "rows_s": pair.rows_per_second,
+        "spark_us_per_row": pair.spark_us_per_row,
+        "broker_us_per_row": pair.broker_us_per_row,
+    }
+    return figures | ({"best_share": pair.best_share, "share_of_best": pair.share_of_best} if together else {})
 
 
-def cpu_of_tree(root: int, without: int) -> float:
-    """CPU time of a process and all below it, but for one of them."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                children.setdefault(int(_stat(int(entry.name))[1]), []).append(int(entry.name))
-    total, waiting = 0.0, [root]
-    while waiting:
-        pid = waiting.pop()
-        if pid != without:
-            with contextlib.suppress(OSError):
-                total += cpu_seconds(pid)
-            waiting += children.get(pid, [])
-    return total
-
-
-def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the third on."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+def ceiling(pair: Pair) -> dict[str, float | None]:
+    """Return what the job in its place took."""
+    return {"rows_s": pair.ceiling_rows_per_second, "spark_us_per_row": pair.ceiling_us_per_row}

@@ -134,9 +134,10 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
     ),
     "bench": _group(
         "bench",
-        "Measure sending, consuming and the codec.",
+        "Measure sending, consuming, Spark and the codec.",
         produce=("bench", "bench_produce", "Send as fast as possible for a while."),
         consume=("bench", "bench_consume", "Read a topic as fast as possible."),
+        spark=("bench_spark", "bench_spark", "Write and read with Spark, beside its own speed."),
         codec=("bench", "bench_codec", "Encode and decode messages without a network."),
     ),
     "completion": Entry("completion", "completion", "Print the script that completes verbs in a shell."),

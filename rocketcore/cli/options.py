@@ -114,7 +114,15 @@ class Settings:
         """
         return self._given_namesrv().replace(",", ";")
 
+    @property
+    def names_cluster(self) -> bool:
+        """Whether an option, a variable or the context says which cluster is meant."""
+        return self._named_namesrv() is not None
+
     def _given_namesrv(self) -> str:
+        return self._named_namesrv() or DEFAULT_NAMESRV
+
+    def _named_namesrv(self) -> str | None:
         if self.namesrv_option is not None:
             if not self.namesrv_option.strip():
                 from rocketcore.errors import ConfigError
@@ -124,7 +132,7 @@ class Settings:
         for variable in NAMESRV_VARIABLES:
             if os.environ.get(variable):
                 return os.environ[variable]
-        return _context().get("namesrv") or DEFAULT_NAMESRV
+        return _context().get("namesrv")
 
     @property
     def credentials(self) -> Credentials:

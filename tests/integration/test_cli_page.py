@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -16,11 +17,15 @@ import pytest
 from rocketcore.cli.main import COMMANDS, Entry, LazyGroup, run
 from rocketcore.local import LocalCluster
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 ADDRESSES = ("127.0.0.1:9876", "127.0.0.1:10911", "127.0.0.1:10921")
 """The name server and the brokers of the page."""
 NOBODY = ("127.0.0.1:9877", "127.0.0.1:1")
 """A name server that does not answer: on the page, and in the test."""
+WITH_SPARK = "bench spark"
 
 
 def examples(page: str) -> Iterator[tuple[str, int, str]]:
@@ -64,11 +69,10 @@ def test_the_page_lists_every_verb_with_its_options() -> None:
     assert found == expected
 
 
-def test_the_page_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def check(found: list[tuple[str, int, str]], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Run commands and compare what they print with what the page shows."""
     monkeypatch.setenv("ROCKET_CONTEXT", "")
-    monkeypatch.chdir(tmp_path)
-    found = list(examples(PAGE.read_text()))
-    assert len(found) > 20
+    monkeypatch.chdir(folder)
     with LocalCluster(brokers=2) as cluster:
         real = dict(zip(ADDRESSES, (cluster.namesrv, *cluster.broker_addresses), strict=True)) | dict([NOBODY])
         monkeypatch.setenv("ROCKET_NAMESRV", cluster.namesrv)
@@ -87,3 +91,17 @@ def test_the_page_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch, tmp_pat
                 same = [word if wanted != "…" else wanted for word, wanted in zip(said[i], line, strict=True)]
                 assert same == line, command
             assert len(said) == len(words(shown)), command
+
+
+def test_the_page_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = [example for example in examples(PAGE.read_text()) if not example[0].startswith(WITH_SPARK)]
+    assert len(found) > 20
+    check(found, monkeypatch, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_the_page_shows_what_spark_does(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = [example for example in examples(PAGE.read_text()) if example[0].startswith(WITH_SPARK)]
+    assert found
+    check(found, monkeypatch, tmp_path)

@@ -1,0 +1,180 @@
+"""``rocket bench spark``: what the Spark sink and source reach on this machine, beside ones that do nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import statistics
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocketcore.cli.connection import open_admin
+from rocketcore.cli.options import Settings, command, current
+from rocketcore.cli.render import Column, progress, show_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rocketcore.spark.workloads import Pair, Workload
+
+__all__ = ["bench_spark"]
+
+_MIB = 1 << 20
+_COLUMNS = (
+    "direction",
+    Column("rows_per_second", "ROWS/S"),
+    Column("mib_per_second", "MIB/S"),
+    Column("spark_us_per_row", "SPARK µs/ROW"),
+    Column("broker_us_per_row", "BROKER µs/ROW"),
+    Column("ceiling_rows_per_second", "CEILING ROWS/S"),
+    Column("ceiling_us_per_row", "CEILING µs/ROW"),
+    "share",
+    "best_share",
+)
+
+
+@command(
+    help="Write rows to a topic with Spark and read them back, beside a sink and a source that do nothing, in turn. "
+    "Without a cluster that is named: a broker of its own."
+)
+@click.option("--rows", type=click.IntRange(1), default=1_000_000, show_default=True, help="Rows of a job.")
+@click.option("--size", type=click.IntRange(1, 4 << 20), default=1024, show_default=True, help="Bytes of a body.")
+@click.option("--queues", type=click.IntRange(1), default=4, show_default=True,
+              help="Queues of the topics, on each broker, and tasks of a job.")  # fmt: skip
+@click.option("--cores", type=click.IntRange(1), default=2, show_default=True, help="Cores that Spark takes.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Rounds that count.")
+@click.option("--warm", type=click.IntRange(0), default=3, show_default=True,
+              help="Rounds before them: a JVM gets faster for that long.")  # fmt: skip
+def bench_spark(rows: int, size: int, queues: int, cores: int, rounds: int, warm: int) -> None:
+    from rocketcore.spark.workloads import alternate
+
+    settings = current()
+    with contextlib.ExitStack() as stack:
+        if not settings.names_cluster:
+            _start_cluster(stack, settings)
+        topics = stack.enter_context(_topics(queues))
+        brokers = _brokers_here()
+        progress("starting Spark")
+        session = stack.enter_context(_session(cores, rows * size))
+        options = _connection_options(settings)
+        found = []
+        for direction, topic in topics.items():
+            progress(f"{direction}: {rows} rows of {size} bytes, {rounds} rounds")
+            with _workload(session, direction, {**options, "topic": topic}, rows, size, queues) as workload:
+                pairs = list(alternate(workload, rounds, brokers, warm_rounds=warm))
+            found.append({"benchmark": "spark", "direction": direction, **_figures(pairs, size)})
+    show_rows(found, _COLUMNS, wide=("rows", "size_bytes", "rounds", "share_of_best"))
+
+
+def _start_cluster(stack: contextlib.ExitStack, settings: Settings) -> None:
+    from rocketcore.local import LocalCluster
+
+    cluster = stack.enter_context(LocalCluster(in_process=False))
+    settings.namesrv_option = cluster.namesrv
+    progress(f"no cluster is named: a broker of its own, messages in {cluster.store}, deleted at the end")
+
+
+@contextlib.contextmanager
+def _topics(queues: int) -> Iterator[dict[str, str]]:
+    """Topics of this run alone, deleted at its end: direction → name."""
+    run = secrets.token_hex(4)
+    topics = {direction: f"rocket-bench-spark-{direction}-{run}" for direction in ("sink", "source")}
+    with contextlib.ExitStack() as stack:
+        for topic in topics.values():
+            with open_admin() as admin:
+                admin.create_topic(topic, queues)
+            stack.callback(_delete, topic)
+        yield topics
+
+
+def _delete(topic: str) -> None:
+    with open_admin() as admin:
+        admin.delete_topic(topic)
+
+
+def _brokers_here() -> Collection[int] | None:
+    """Return the processes of the brokers, if all of them are on this machine and this user's."""
+    from rocketcore.spark.cpu_time import listening_process
+
+    with open_admin() as admin:
+        members = admin.cluster_info().broker_addr_table.values()
+    found = {listening_process(address) for member in members for address in member.broker_addrs.values()}
+    pids = {pid for pid in found if pid is not None}
+    return pids if len(pids) == len(found) and os.getpid() not in pids else None
+
+
+@contextlib.contextmanager
+def _session(cores: int, cached_bytes: int) -> Iterator[SparkSession]:
+    """A session that ends with the command, unless it was there before."""
+    from rocketcore.spark import local_session, register
+
+    memory_mib = 1024 + 3 * cached_bytes // _MIB  # Spark keeps about a half of it for frames
+    before = _active_session()
+    session = local_session("rocket bench spark", cores=cores, driver_memory=f"{memory_mib}m")
+    try:
+        register(session)
+        yield session
+    finally:
+        if before is None:
+            session.stop()
+
+
+def _active_session() -> object | None:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:  # of which local_session tells
+        return None
+    return SparkSession.getActiveSession()
+
+
+def _connection_options(settings: Settings) -> dict[str, str]:
+    """Return the connection of the command as options of the data source."""
+    from rocketcore.transport.tls.settings import TlsConfig
+
+    tls, credentials = settings.tls, settings.credentials
+    options = {"nameServer": settings.namesrv}
+    if credentials["access_key"]:
+        options |= {"accessKey": credentials["access_key"], "secretKey": credentials["secret_key"]}
+    if isinstance(tls, TlsConfig):
+        files = {"tlsCaFile": tls.ca_file, "tlsCertFile": tls.cert_file, "tlsKeyFile": tls.key_file}
+        options |= {name: str(file) for name, file in files.items() if file is not None}
+        options |= {"tls": "true", "tlsVerify": str(tls.verify).lower()}
+    return options
+
+
+def _workload(
+    session: SparkSession, direction: str, options: dict[str, str], rows: int, size: int, tasks: int
+) -> AbstractContextManager[Workload]:
+    from rocketcore.spark.workloads import sink, source
+
+    if direction == "sink":
+        return sink(session, options, rows, size, tasks)
+    return contextlib.nullcontext(source(session, options, rows, size, tasks))
+
+
+def _figures(pairs: list[Pair], size: int) -> dict[str, Any]:
+    """Return the medians of the rounds; None for what the brokers did not say."""
+
+    def median(name: str, digits: int) -> float | None:
+        values = [getattr(pair, name) for pair in pairs]
+        return None if None in values else round(statistics.median(values), digits)
+
+    rate = median("rows_per_second", 0) or 0.0
+    return {
+        "rows": pairs[0].rows,
+        "size_bytes": size,
+        "rounds": len(pairs),
+        "rows_per_second": round(rate),
+        "mib_per_second": round(rate * size / _MIB, 2),
+        "spark_us_per_row": median("spark_us_per_row", 3),
+        "broker_us_per_row": median("broker_us_per_row", 3),
+        "ceiling_rows_per_second": round(median("ceiling_rows_per_second", 0) or 0.0),
+        "ceiling_us_per_row": median("ceiling_us_per_row", 3),
+        "share": median("share", 3),
+        "best_share": median("best_share", 3),
+        "share_of_best": median("share_of_best", 3),
+    }
