@@ -12,7 +12,7 @@ from typing import Final
 
 from rocketcore import addresses
 
-__all__ = ["Cost", "cpu_of_tree", "cpu_seconds", "listening_process", "measure"]
+__all__ = ["Cost", "cpu_of_tree", "cpu_seconds", "listening_process", "measure", "tree"]
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _LISTENING: Final = "0A"
@@ -50,20 +50,28 @@ def cpu_seconds(pid: int) -> float:
 
 
 def cpu_of_tree(root: int, without: Collection[int] = ()) -> float:
-    """CPU time of a process and all below it, but for some of them."""
+    """CPU time of a process and all below it, but for some of them and what is below these."""
+    total = 0.0
+    for pid in tree(root, without):
+        with contextlib.suppress(OSError):
+            total += cpu_seconds(pid)
+    return total
+
+
+def tree(root: int, without: Collection[int] = ()) -> list[int]:
+    """Return a process and all below it, but for some of them and what is below these."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
                 children.setdefault(int(_stat(int(entry.name))[1]), []).append(int(entry.name))
-    total, waiting = 0.0, [root]
+    found, waiting = [], [root]
     while waiting:
         pid = waiting.pop()
         if pid not in without:
-            with contextlib.suppress(OSError):
-                total += cpu_seconds(pid)
+            found.append(pid)
             waiting += children.get(pid, [])
-    return total
+    return found
 
 
 def listening_process(address: str) -> int | None:
