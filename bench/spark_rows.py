@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 import rocketcore as rmq
-from bench.comparison import Bench, report
+from bench.comparison import Bench, Row, report
 from rocketcore.spark.workloads import Pair, Workload, alternate, sink, source
 from tests.fixtures.processes import Processes
 
@@ -89,10 +89,10 @@ def in_process(bench: Bench, suite: Callable[[Bench], None]) -> None:
         bench.rows += pool.submit(_rows, bench, suite).result()
 
 
-def _rows(bench: Bench, suite: Callable[[Bench], None]) -> list[object]:
+def _rows(bench: Bench, suite: Callable[[Bench], None]) -> list[Row]:
     bench.rows = []
     suite(bench)
-    return list(bench.rows)
+    return bench.rows
 
 
 def _shared(bench: Bench) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketcore.cli.connection import open_admin
+from rocketcore.cli.failures import CommandFailed
 from rocketcore.cli.options import Settings, command, current
 from rocketcore.cli.render import Column, progress, show_rows
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from rocketcore.spark.workloads import Pair, Workload
 
-__all__ = ["bench_spark"]
+__all__ = ["bench_spark", "connection_options"]
 
 _MIB = 1 << 20
 _COLUMNS = (
@@ -60,11 +61,12 @@ def bench_spark(rows: int, size: int, queues: int, cores: int, rounds: int, warm
         brokers = _brokers_here()
         progress("starting Spark")
         session = stack.enter_context(_session(cores, rows * size))
-        options = _connection_options(settings)
+        options = connection_options(settings)
         found = []
         for direction, topic in topics.items():
             progress(f"{direction}: {rows} rows of {size} bytes, {rounds} rounds")
-            with _workload(session, direction, {**options, "topic": topic}, rows, size, queues) as workload:
+            chosen = {**options, "topic": topic}
+            with _told(), _workload(session, direction, chosen, rows, size, queues) as workload:
                 pairs = list(alternate(workload, rounds, brokers, warm_rounds=warm))
             found.append({"benchmark": "spark", "direction": direction, **_figures(pairs, size)})
     show_rows(found, _COLUMNS, wide=("rows", "size_bytes", "rounds", "share_of_best"))
@@ -131,7 +133,7 @@ def _active_session() -> object | None:
     return SparkSession.getActiveSession()
 
 
-def _connection_options(settings: Settings) -> dict[str, str]:
+def connection_options(settings: Settings) -> dict[str, str]:
     """Return the connection of the command as options of the data source."""
     from rocketcore.transport.tls.settings import TlsConfig
 
@@ -156,25 +158,42 @@ def _workload(
     return contextlib.nullcontext(source(session, options, rows, size, tasks))
 
 
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Say in a line why a job failed: Spark tells it in the midst of the stacks of all processes."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        of_ours = [line for line in lines if line.startswith("rocketcore.errors.")]
+        why = [*lines[:1], *of_ours][-1]
+        raise CommandFailed("SPARK", f"Spark: {why}", "--debug shows where") from error
+
+
 def _figures(pairs: list[Pair], size: int) -> dict[str, Any]:
     """Return the medians of the rounds; None for what the brokers did not say."""
 
-    def median(name: str, digits: int) -> float | None:
+    def median(name: str) -> float | None:
         values = [getattr(pair, name) for pair in pairs]
-        return None if None in values else round(statistics.median(values), digits)
+        return None if None in values else round(statistics.median(values), 3)
 
-    rate = median("rows_per_second", 0) or 0.0
+    rate, ceiling_rate = (
+        statistics.median(getattr(pair, name) for pair in pairs)
+        for name in ("rows_per_second", "ceiling_rows_per_second")
+    )
     return {
         "rows": pairs[0].rows,
         "size_bytes": size,
         "rounds": len(pairs),
         "rows_per_second": round(rate),
         "mib_per_second": round(rate * size / _MIB, 2),
-        "spark_us_per_row": median("spark_us_per_row", 3),
-        "broker_us_per_row": median("broker_us_per_row", 3),
-        "ceiling_rows_per_second": round(median("ceiling_rows_per_second", 0) or 0.0),
-        "ceiling_us_per_row": median("ceiling_us_per_row", 3),
-        "share": median("share", 3),
-        "best_share": median("best_share", 3),
-        "share_of_best": median("share_of_best", 3),
+        "spark_us_per_row": median("spark_us_per_row"),
+        "broker_us_per_row": median("broker_us_per_row"),
+        "ceiling_rows_per_second": round(ceiling_rate),
+        "ceiling_us_per_row": median("ceiling_us_per_row"),
+        "share": median("share"),
+        "best_share": median("best_share"),
+        "share_of_best": median("share_of_best"),
     }

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import StructType
 
+from rocketcore import LocalCluster
+from rocketcore.cli.bench_spark import connection_options
 from rocketcore.cli.main import run
-from rocketcore.cli.options import NAMESRV_VARIABLES
+from rocketcore.cli.options import NAMESRV_VARIABLES, Settings
 from rocketcore.spark.ceilings import Prebuilt
 from rocketcore.spark.cpu_time import Cost, cpu_of_tree, cpu_seconds, listening_process, measure
+from rocketcore.spark.options import SinkOptions, parse_options
 from rocketcore.spark.workloads import Pair, Workload, alternate
 
 if TYPE_CHECKING:
@@ -69,6 +72,38 @@ def test_the_figures_of_a_broker_of_its_own(
 def test_a_cluster_that_does_not_answer_is_told_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--namesrv", "127.0.0.1:1", "--timeout", "1", *COMMAND]) == 5
     assert "127.0.0.1:1" in json.loads(capsys.readouterr().err)["error"]["message"]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_job_that_fails_is_told_in_a_line(
+    spark: SparkSession, cluster: LocalCluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    too_large = ["--rows", "1", "--size", str(4 << 20), "--queues", "1"]
+    assert run(["--namesrv", cluster.namesrv, "bench", "spark", *too_large, "-q", "-o", "json"]) == 1
+    told = [line for line in capfd.readouterr().err.splitlines() if line.startswith('{"error"')]
+    assert len(told) == 1
+    error = json.loads(told[0])["error"]
+    assert error["code"] == "SPARK"
+    assert error["message"].startswith("Spark: rocketcore.errors.MessageIllegal: ")
+
+
+def test_the_connection_of_the_command_is_that_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCKET_CONTEXT", "")
+    monkeypatch.setenv("ROCKET_SECRET_KEY", "hidden")
+    monkeypatch.setenv("ROCKET_NAMESRV", "b:9876")
+
+    def read(settings: Settings) -> SinkOptions:
+        return parse_options(SinkOptions, {**connection_options(settings), "topic": "T"})
+
+    plain = read(Settings(namesrv_option="a:9876,b:9876"))
+    assert (plain.name_server, plain.access_key, plain.tls) == ("a:9876;b:9876", None, False)
+    files = {"tls_ca": Path("/ca"), "tls_cert": Path("/cert"), "tls_key": Path("/key")}
+    secured = read(Settings(access_key="ops", **files))
+    assert (secured.name_server, secured.access_key, secured.secret_key) == ("b:9876", "ops", "hidden")
+    assert (secured.tls, secured.tls_verify) == (True, True)
+    assert (secured.tls_ca_file, secured.tls_cert_file, secured.tls_key_file) == ("/ca", "/cert", "/key")
+    assert not read(Settings(tls_insecure=True)).tls_verify
 
 
 @pytest.fixture
