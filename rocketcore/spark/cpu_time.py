@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rocketcore import addresses
 
-__all__ = ["Cost", "cpu_of_tree", "cpu_seconds", "listening_process", "measure", "tree"]
+__all__ = ["Cost", "cpu_seconds", "listening_process", "measure", "tree"]
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _LISTENING: Final = "0A"
@@ -27,6 +27,16 @@ class Cost:
     brokers_cpu: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """A process: its parent, when it started, its CPU seconds, and those of its children that it has waited for."""
+
+    parent: int
+    started: str
+    own: float
+    waited: float
+
+
 def measure(job: Callable[[], object], clock: Callable[[], float], brokers: Collection[int] | None) -> Cost:
     """Run a job of Spark's and say what it took.
 
@@ -34,44 +44,63 @@ def measure(job: Callable[[], object], clock: Callable[[], float], brokers: Coll
     brokers  processes that are charged apart from this one and all below it, which are Spark's; None: unknown
     """
     apart = brokers or ()
-    spark, served, began = cpu_of_tree(os.getpid(), apart), sum(map(cpu_seconds, apart)), clock()
+    spark, served, began = _tree(os.getpid(), apart), sum(map(cpu_seconds, apart)), clock()
     job()
     seconds = clock() - began
     return Cost(
         seconds,
-        cpu_of_tree(os.getpid(), apart) - spark,
+        _between(spark, _tree(os.getpid(), apart)),
         None if brokers is None else sum(map(cpu_seconds, apart)) - served,
     )
 
 
 def cpu_seconds(pid: int) -> float:
     """CPU time of a process and of its children that have ended."""
-    return sum(map(int, _stat(pid)[11:15])) / _TICKS
-
-
-def cpu_of_tree(root: int, without: Collection[int] = ()) -> float:
-    """CPU time of a process and all below it, but for some of them and what is below these."""
-    total = 0.0
-    for pid in tree(root, without):
-        with contextlib.suppress(OSError):
-            total += cpu_seconds(pid)
-    return total
+    used = _used(pid)
+    return used.own + used.waited
 
 
 def tree(root: int, without: Collection[int] = ()) -> list[int]:
     """Return a process and all below it, but for some of them and what is below these."""
+    return list(_tree(root, without))
+
+
+def _tree(root: int, without: Collection[int]) -> dict[int, _Used]:
+    processes: dict[int, _Used] = {}
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
-                children.setdefault(int(_stat(int(entry.name))[1]), []).append(int(entry.name))
-    found, waiting = [], [root]
+                pid = int(entry.name)
+                processes[pid] = _used(pid)
+                children.setdefault(processes[pid].parent, []).append(pid)
+    found, waiting = {}, [root]
     while waiting:
         pid = waiting.pop()
         if pid not in without:
-            found.append(pid)
+            found[pid] = processes[pid]
             waiting += children.get(pid, [])
     return found
+
+
+def _between(before: Mapping[int, _Used], after: Mapping[int, _Used]) -> float:
+    """Return the CPU seconds between two looks.
+
+    A process that ended in between brings its whole time to a parent that waited for it: what it had used before is
+    taken off. Spark's daemon waits for none of its workers; what one used since the first look is then not known.
+    """
+    total = 0.0
+    ended: dict[int, float] = {}
+    for pid, used in before.items():
+        if pid not in after or after[pid].started != used.started:
+            ended[used.parent] = ended.get(used.parent, 0.0) + used.own + used.waited
+    for pid, used in after.items():
+        was = before.get(pid)
+        if was is None or was.started != used.started:
+            total += used.own + used.waited
+        else:
+            total += used.own - was.own + max(0.0, used.waited - was.waited - ended.get(pid, 0.0))
+    return total
 
 
 def listening_process(address: str) -> int | None:
@@ -113,6 +142,8 @@ def _is_local(host: str) -> bool:
     return True
 
 
-def _stat(pid: int) -> list[str]:
-    """Return the fields of ``/proc/PID/stat`` from the third on."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+def _used(pid: int) -> _Used:
+    # The fields of the file from the third on: a name may have spaces.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    own, waited = (sum(map(int, fields[at : at + 2])) / _TICKS for at in (11, 13))
+    return _Used(int(fields[1]), fields[19], own, waited)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from rocketcore.cli.bench_spark import connection_options
 from rocketcore.cli.main import run
 from rocketcore.cli.options import NAMESRV_VARIABLES, Settings
 from rocketcore.spark.ceilings import Prebuilt
-from rocketcore.spark.cpu_time import Cost, cpu_of_tree, cpu_seconds, listening_process, measure
+from rocketcore.spark.cpu_time import Cost, cpu_seconds, listening_process, measure
 from rocketcore.spark.options import SinkOptions, parse_options
 from rocketcore.spark.workloads import Pair, Workload, alternate
 
@@ -132,7 +133,17 @@ def test_the_processes_of_brokers_are_charged_apart(burner: Callable[[], subproc
     assert cost.brokers_cpu == 0
     assert measure(lambda: None, iter((1.0, 2.0)).__next__, None).brokers_cpu is None
     assert cpu_seconds(broker.pid) >= 0.25
-    assert cpu_of_tree(os.getpid()) - cpu_of_tree(os.getpid(), {broker.pid}) >= 0.25
+
+
+@pytest.mark.parametrize("waited_for", [True, False])
+def test_a_worker_that_ends_takes_no_time_away(burner: Callable[[], subprocess.Popen[str]], waited_for: bool) -> None:
+    worker = burner()
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL if waited_for else signal.SIG_IGN)
+    try:
+        cost = measure(worker.communicate, iter((1.0, 2.0)).__next__, None)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert 0 <= cost.spark_cpu < 0.2
 
 
 def test_who_listens_at_an_address() -> None:
