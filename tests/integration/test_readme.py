@@ -228,10 +228,8 @@ def test_programs_of_the_examples(
             pass
 
     monkeypatch.setattr("rocketcore.spark.local_session", lambda name: Session())
-    programs = sorted((ROOT / "examples").glob("*.py"))
-    assert [program.name for program in programs] == ["orders.py", "spark_batch.py"]
-    for program in programs:
-        runpy.run_path(str(program), run_name="__main__")
+    for program in ("orders.py", "spark_batch.py"):  # the others are those of docs/recipes.md
+        runpy.run_path(str(ROOT / "examples" / program), run_name="__main__")
     printed = capsys.readouterr().out
     assert printed.count("created  order-") == 10
     assert printed.count("5000") == 2

@@ -22,7 +22,8 @@ def checkout(tmp_path: Path) -> Path:
     """A copy of what the package is built from, without what was built."""
     copy = tmp_path / "checkout"
     shutil.copytree(PACKAGE, copy / "rocketcore", ignore=shutil.ignore_patterns("*.so", "__pycache__", "sample"))
-    shutil.copytree(ROOT / "docs", copy / "docs")
+    for folder in ("docs", "examples"):
+        shutil.copytree(ROOT / folder, copy / folder)
     files = "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE", "pyspark_rocketmq.py"
     for name in files:
         shutil.copy(ROOT / name, copy)
@@ -48,7 +49,7 @@ def test_an_sdist_holds_the_source_of_every_kernel(checkout: Path) -> None:
     sources = {str(path.relative_to(ROOT)) for end in ("pyx", "pxd", "pyi", "h") for path in fast.rglob(f"*.{end}")}
     assert sources
     assert sources <= held
-    assert {"CHANGELOG.md", "docs/cli.md", "LICENSE", "README.md"} <= held
+    assert {"CHANGELOG.md", "docs/cli.md", "examples/file_to_topic.py", "LICENSE", "README.md"} <= held
     assert not [name for name in held if name.endswith((".c", ".so"))]
 
 
