@@ -16,13 +16,13 @@ FIELDS = "id string, time bigint, mag double, longitude double, latitude double,
 
 
 def replay(topic: str, name_server: str) -> int:
-    """Send what the seismometers told, in the order of time; return how many messages the topic has then."""
+    """Send what the seismometers told, in the order of time; return how many messages the topic holds then."""
     with rmq.Producer(name_server, group="seismometers") as producer:
         for line in (files("rocketcore") / "sample" / "earthquakes.ndjson").read_bytes().splitlines():
             producer.send_nowait(rmq.Message(topic, line))
         producer.flush()
     with rmq.Admin(name_server) as admin:
-        return sum(queue.max_offset for queue in admin.topic_stats(topic).values())
+        return sum(queue.max_offset - queue.min_offset for queue in admin.topic_stats(topic).values())
 
 
 def draw(events: DataFrame, picture: str) -> int:
