@@ -61,6 +61,9 @@ def run_example(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> RunExam
     return run
 
 
+closes_windows = pytest.mark.skipif(not HAS_LIMITS, reason="a run of PySpark 4.1 ends before it sends closed windows")
+
+
 def earthquakes() -> list[str]:
     return (SAMPLE / "earthquakes.ndjson").read_text().splitlines()
 
@@ -191,6 +194,7 @@ class Left:
         assert sum(one["distance"] for one in sent) == pc.sum(flights["distance"]).as_py()
 
 
+@closes_windows
 def test_the_page(
     spark: SparkSession,
     namesrv: str,
@@ -239,7 +243,7 @@ def test_the_page(
     assert set(re.findall(r"`(\w+\.py)`", PAGE)) == set(scripts)
     [lag] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     waiting = [line.rpartition(" ")[2] for line in run_snippet(lag, namesrv)]
-    assert waiting == ["0"] * 4 or not HAS_LIMITS
+    assert waiting == ["0"] * 4
 
 
 def test_a_program_of_its_own(namesrv: str, tmp_path: Path) -> None:
@@ -314,6 +318,7 @@ def test_a_table_goes_on(
     assert numbers() == list(range(300))
 
 
+@closes_windows
 def test_windows_go_on(cluster: LocalCluster, make_topic: MakeTopic, run_example: RunExample, tmp_path: Path) -> None:
     """Windows that are open outlast the run; what is sent again has its ids again."""
     topic, results, checkpoint = make_topic(queues=2), make_topic(queues=1), tmp_path / "checkpoint"
