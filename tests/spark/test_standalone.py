@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,10 +25,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 class Servers:
-    """Two name servers, and two brokers that register with both."""
+    """Two name servers, and two brokers that register with both, under an address of their own or another one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, registered: str = "") -> None:
         self._folder = folder
+        self._registered = registered
         self._loop = LoopThread("two-by-two")
         self._name_servers = [self._loop.run(self._name_server(number)) for number in range(2)]
         self.addresses = [server.address for server in self._name_servers]
@@ -47,7 +49,13 @@ class Servers:
 
     async def _broker(self, name: str) -> Broker:
         store = StoreConfig(store_path_root_dir=self._folder / name, mapped_file_size_commit_log=1 << 24)
-        config = BrokerConfig(bind_address="127.0.0.1", listen_port=0, broker_name=name, namesrv_addr=self.namesrv)
+        config = BrokerConfig(
+            bind_address="127.0.0.1",
+            listen_port=0,
+            broker_name=name,
+            broker_ip1=self._registered,
+            namesrv_addr=self.namesrv,
+        )
         broker = Broker(config, store)
         await broker.start()
         return broker
@@ -134,6 +142,22 @@ def test_a_name_server_goes_and_comes_back(driver: Driver, servers: Servers, top
         driver.run(jobs.write, options, range(1000 * number, 1000 * (number + 1)))
         assert driver.run(jobs.read, options)["sum"] == sum(range(1000 * (number + 1)))
         servers.start_name_server(number)
+
+
+def test_brokers_behind_other_addresses(driver: Driver, tmp_path: Path) -> None:
+    """Their own is one of RFC 5737, which lead nowhere."""
+    servers = Servers(tmp_path, "192.0.2.1")
+    try:
+        addresses = {f"192.0.2.1:{port}": f"127.0.0.1:{port}" for port in servers.ports[2:]}
+        with rmq.Admin(servers.namesrv, broker_address_map=addresses) as admin:
+            admin.create_topic("T", queues=2)
+        options = {"nameServer": servers.namesrv, "topic": "T", "brokerAddressMap": json.dumps(addresses)}
+        driver.run(jobs.write, {**options, "batchBytes": "4k"}, range(2000))
+        found = driver.run(jobs.read, options)
+        assert (found["rows"], found["sum"]) == (2000, sum(range(2000)))
+        assert 0 < found["of_broker_b"] < 2000
+    finally:
+        servers.stop()
 
 
 def test_a_stream_goes_on_at_its_checkpoint(driver: Driver, servers: Servers, topic: str, tmp_path: Path) -> None:
