@@ -35,7 +35,7 @@ help:
 	@echo 'make compare   servers and clients beside Apache RocketMQ (COMPARE_OPTIONS="--only nameserver"; JDK, Maven)'
 	@echo 'make lint      ruff, mypy --strict, cython-lint'
 	@echo 'make interop   only the tests against Apache RocketMQ (needs a JDK and Maven)'
-	@echo 'make spark-cluster   Spark on a standalone cluster: nodes with a wheel, with a packed environment (minutes)'
+	@echo 'make spark-cluster   Spark on a standalone cluster: a wheel or a packed environment on its nodes, nodes that die (minutes)'
 	@echo 'make spark-matrix    the tests of Spark on every PySpark that is supported (SPARK_VERSIONS="4.1 4.2 4.3")'
 	@echo 'make build     sdist and wheel, into dist/'
 	@echo 'make package-check   both built, each installed away from here, and a message sent'
