@@ -27,6 +27,13 @@ def write(spark: SparkSession, options: dict[str, str], rows: range, tasks: int 
     frame.write.format("rocketmq").mode("append").options(**options).save()
 
 
+def write_bodies(spark: SparkSession, options: dict[str, str], rows: int, size: int, tasks: int) -> None:
+    """Write so many rows of one size, which cost little to make."""
+    body = f"cast(concat(repeat('x', {size - 8}), lpad(string(id), 8, '0')) as binary) body"
+    frame = spark.range(0, rows, 1, tasks).selectExpr(body)
+    frame.write.format("rocketmq").mode("append").options(**options).save()
+
+
 def load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     return spark.read.format("rocketmq").options(**options).load()
 
