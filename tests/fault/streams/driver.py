@@ -101,7 +101,6 @@ class Program:
             driver_memory="768m",
             settings={"spark.master": f"local[2,{plan.attempts}]", "spark.sql.session.timeZone": "UTC"},
         )
-        register(self._spark)
 
     def run(self) -> None:
         """Run the queries; returns once all is drained, or never."""
@@ -122,6 +121,9 @@ class Program:
         self._say("drained", rows=rows)
 
     def _start(self, name: str) -> StreamingQuery:
+        # A registration of its own: Spark keeps a map of variables for each, which a query changes when it starts,
+        # while another's tasks may be serialized. Seen once in 26 starts, and no task could be read any more.
+        register(self._spark)
         writer = QUERIES[name](read_topic(self._spark, self._plan), self._plan)
         writer = writer.queryName(name).option("checkpointLocation", str(self._plan.checkpoint(name)))
         return writer.trigger(availableNow=True).start() if self._plan.drain else writer.start()
