@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore.cli.main import run
+from tests.fixtures.topics import await_messages
 from tests.integration.test_message_files import contents, groups, messages
 from tests.peers import ApacheCluster
 
@@ -33,18 +33,8 @@ def cluster(request: pytest.FixtureRequest, apache_clusters: Callable[[str], Apa
             producer.send(
                 rmq.Message("exported", f"hello {i}", tag=tag, keys=f"k{i}", properties=text, message_group=group)
             )
-    await_messages(running, "exported", MESSAGES)
+    await_messages(running.namesrv, "exported", MESSAGES)
     return running
-
-
-def await_messages(cluster: ApacheCluster, topic: str, count: int) -> None:
-    """Apache's broker puts what it has acknowledged into the queues a little later."""
-    with rmq.Admin(cluster.namesrv) as admin:
-        for _ in range(100):
-            if sum(queue.max_offset for queue in admin.topic_stats(topic).values()) >= count:
-                return
-            time.sleep(0.1)
-    pytest.fail(f"{topic} has not the {count} messages that were acknowledged")
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl"])
@@ -55,7 +45,7 @@ def test_there_and_back(cluster: ApacheCluster, form: str, tmp_path: Path, monke
     assert run(["message", "export", "exported", "-o", f"a.{form}", "--part-bytes", "20000"]) == 0
     assert len(messages(f"a.{form}")) == MESSAGES
     assert run(["message", "import", f"a.{form}", "--topic", copy, "--create", "--queues", "2"]) == 0
-    await_messages(cluster, copy, MESSAGES)
+    await_messages(cluster.namesrv, copy, MESSAGES)
     assert run(["message", "export", copy, "-o", f"b.{form}"]) == 0
     assert contents(f"a.{form}") == contents(f"b.{form}")
     assert groups(f"a.{form}") == groups(f"b.{form}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.fixtures.topics import new_group, new_topic
+from tests.fixtures.topics import await_messages, new_group, new_topic
 from tests.peers import ApacheCluster, JavaDriver
 
 if TYPE_CHECKING:
@@ -39,11 +38,9 @@ def read(spark: SparkSession, cluster: ApacheCluster, **options: str) -> DataFra
 
 
 def read_all(spark: SparkSession, cluster: ApacheCluster, count: int, **options: str) -> list[Any]:
-    """Read until so many messages are in the queues: Apache's broker puts them there after it has acknowledged them."""
-    for _ in range(50):
-        if len(rows := read(spark, cluster, **options).collect()) >= count:
-            break
-        time.sleep(0.2)
+    """Read once so many messages are in the queues."""
+    await_messages(cluster.namesrv, options["topic"], count)
+    rows = read(spark, cluster, **options).collect()
     assert len(rows) == count
     return rows
 

@@ -11,6 +11,7 @@ import rocketcore as rmq
 from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
 from rocketcore.spark.range_task import Projection
 from rocketcore.spark.reader import RocketMQReader
+from tests.fixtures.topics import await_messages, new_topic
 from tests.peers import ApacheCluster
 from tests.spark.rows import planned
 
@@ -23,7 +24,6 @@ pa = pytest.importorskip("pyarrow")
 def cluster(apache_line: ApacheCluster) -> ApacheCluster:
     with rmq.Admin(apache_line.namesrv) as admin:
         admin.create_topic("T", queues=1)
-        admin.create_topic("W", queues=4)
     return apache_line
 
 
@@ -62,15 +62,10 @@ def _millis(moment: datetime) -> str:
 @pytest.mark.parametrize("selector", ["roundrobin", "hash"])
 def test_there_and_back(cluster: ApacheCluster, selector: str) -> None:
     """Apache's brokers pass over what only ours know."""
-    begin = 0 if selector == "roundrobin" else 10_000
-    options = parse_options(SinkOptions, {"nameServer": cluster.namesrv, "topic": "W", "queueSelector": selector})
-    numbers = range(begin, begin + 10_000)
+    topic = new_topic(cluster.namesrv)
+    options = parse_options(SinkOptions, {"nameServer": cluster.namesrv, "topic": topic, "queueSelector": selector})
+    numbers = range(10_000)
     rows = pa.record_batch({"body": [f"{n}" for n in numbers], "shardingKey": [f"key {n % 9}" for n in numbers]})
     planned(options).write(iter([rows]))
-    found: list[int] = []
-    for _ in range(100):
-        found = [number for number in bodies(cluster, topic="W") if number in numbers]
-        if len(found) >= 10_000:
-            break
-        time.sleep(0.1)  # Apache's broker puts what it has acknowledged into the queues a little later
-    assert found == list(numbers)
+    await_messages(cluster.namesrv, topic, 10_000)
+    assert bodies(cluster, topic=topic) == list(numbers)

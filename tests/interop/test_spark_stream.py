@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 import rocketcore as rmq
+from tests.fixtures.topics import await_messages
 from tests.peers import ApacheCluster
 
 if TYPE_CHECKING:
@@ -26,12 +26,9 @@ def copy(spark: SparkSession, source: dict[str, str], target: dict[str, str]) ->
 
 
 def numbers(cluster: ApacheCluster, topic: str, count: int) -> Counter[int]:
-    """Read a topic until so many messages are in its queues."""
-    for _ in range(50):
-        bodies = rmq.read_arrow(cluster.namesrv, topic=topic, columns=["body"])["body"].to_pylist()
-        if len(bodies) >= count:
-            break
-        time.sleep(0.2)
+    """Read a topic once so many messages are in its queues."""
+    await_messages(cluster.namesrv, topic, count)
+    bodies = rmq.read_arrow(cluster.namesrv, topic=topic, columns=["body"])["body"].to_pylist()
     return Counter(map(int, bodies))
 
 
