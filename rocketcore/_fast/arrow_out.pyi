@@ -1,5 +1,5 @@
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 from typing_extensions import Buffer
 
@@ -21,6 +21,8 @@ class StoredColumns:
     def gathered_bytes(self) -> int: ...
     @property
     def last_queue_offset(self) -> int: ...
+    @property
+    def stopped_by(self) -> Literal["limit", "order", "full"] | None: ...
     def append(
         self,
         data: Buffer,
@@ -29,5 +31,6 @@ class StoredColumns:
         limit_offset: int | None = None,
         check_crc: bool = False,
         most: int = ...,
+        after_offset: int | None = None,
     ) -> tuple[int, int]: ...
     def finish(self) -> dict[str, ColumnBuffers]: ...

@@ -138,6 +138,7 @@ cdef enum Outcome:
     NO_MEMORY = 3
     PACKED = 4  # a compressed body is next, which is not unpacked here
     FULL = 5
+    ORDER = 6
     # Below 0: a Status, the record is bad.
 
 
@@ -518,11 +519,12 @@ cdef int append_unpacked(Table* table, const uint8_t* data, const int64_t* recor
 
 cdef int append_loop(
     Table* table, const uint8_t* data, int64_t start, int64_t end, bint limited, int64_t limit, bint check_crc,
-    int64_t most, bint unpack, int64_t* record, int64_t* position,
+    int64_t most, bint rising, int64_t after, bint unpack, int64_t* record, int64_t* position,
 ) noexcept nogil:
     """Append up to ``most`` gathered bytes; with ``unpack`` unpack bodies.
 
-    Stops before one that is not unpacked here, or not sound; its message is ``record``.
+    Stops before one that is not unpacked here, or not sound, or with ``rising`` not behind offset ``after`` and the
+    message before it; its message is ``record``.
     """
     cdef int outcome = APPENDED
     cdef Status status
@@ -540,6 +542,9 @@ cdef int append_loop(
         if limited and record[QUEUE_OFFSET] >= limit:
             outcome = LIMIT
             break
+        if rising and record[QUEUE_OFFSET] <= after:
+            outcome = ORDER
+            break
         # As in Java no body is none to unpack, whatever the flag says.
         if unpack and record[SYS_FLAG] & PACKED_FLAG and record[BODY_LENGTH]:
             outcome = append_unpacked(table, data, record)
@@ -547,6 +552,7 @@ cdef int append_loop(
             outcome = append_record(table, data, record, data + record[BODY_START], record[BODY_LENGTH])
         if outcome:
             break
+        after = record[QUEUE_OFFSET]
         at += record[TOTAL_SIZE]
     position[0] = at
     return outcome
@@ -603,6 +609,7 @@ cdef class StoredColumns:
     cdef Table _table
     cdef tuple _names
     cdef object _unpack
+    cdef int _stop
 
     def __init__(self, columns, unpack=None):
         self._names = tuple(columns)
@@ -645,8 +652,14 @@ cdef class StoredColumns:
         """Queue offset of the last message appended, -1 before the first; ``finish`` does not change it."""
         return self._table.last_queue_offset
 
+    @property
+    def stopped_by(self):
+        """What made the last ``append`` leave bytes: ``limit``, ``order``, ``full`` (a column), or None of these."""
+        return {LIMIT: "limit", ORDER: "order", TOO_MUCH: "full"}.get(self._stop)
+
     def append(
-        self, data, Py_ssize_t start, Py_ssize_t end, limit_offset=None, bint check_crc=False, int64_t most=INT64_MAX
+        self, data, Py_ssize_t start, Py_ssize_t end, limit_offset=None, bint check_crc=False, int64_t most=INT64_MAX,
+        after_offset=None,
     ):
         """Append the stored messages in ``data[start:end]``, as a pull reply holds them.
 
@@ -654,18 +667,23 @@ cdef class StoredColumns:
         limit_offset  stop at the first message whose queue offset is at least this; None takes all
         check_crc     compare each body with its CRC
         most          stop when ``gathered_bytes`` has reached this
-        returns       (rows, position): messages appended, and the first byte not consumed. If it is not ``end``, a
-                      limit was reached, a column is full (2 GiB), or the record there is bad
+        after_offset  stop at the first message whose queue offset is not above this and above those before it here;
+                      None takes any
+        returns       (rows, position): messages appended, and the first byte not consumed. If it is not ``end``,
+                      ``most`` was reached, the record there is bad, or ``stopped_by`` says why; a column is full at
+                      2 GiB
         raises        DecodeError, BadMagic or BadChecksum if the *first* record is bad; what ``unpack`` raises, which
                       is then the next record's; MemoryError. GIL released but in ``unpack``
         """
         cdef Borrowed held
         cdef int64_t record[STORED_COLUMNS]
-        cdef int64_t position = start, before = self._table.rows, limit = 0
-        cdef bint limited = limit_offset is not None
+        cdef int64_t position = start, before = self._table.rows, limit = 0, after = 0
+        cdef bint limited = limit_offset is not None, rising = after_offset is not None
         cdef int outcome = APPENDED
         if limited:
             limit = limit_offset
+        if rising:
+            after = after_offset
         held.count = 0
         try:
             source = borrow_bytes(&held, data)
@@ -676,16 +694,18 @@ cdef class StoredColumns:
                 with nogil:
                     outcome = append_loop(
                         &self._table, <const uint8_t*>source.buf, position, end, limited, limit, check_crc, most,
-                        self._unpack is not None and self._table.columns[BODY].wanted, record, &position,
+                        rising, after, self._unpack is not None and self._table.columns[BODY].wanted, record, &position,
                     )
                 if outcome != PACKED:
                     break
                 outcome = self._append_packed(data, <const uint8_t*>source.buf, record)
                 if outcome:
                     break
+                after = record[QUEUE_OFFSET]
                 position += record[TOTAL_SIZE]
         finally:
             give_back(&held)
+        self._stop = outcome
         if outcome == NO_MEMORY:
             raise MemoryError
         if outcome < 0 and self._table.rows == before:

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketcore._fast.arrow_out import StoredColumns
-from rocketcore.errors import ConfigError
+from rocketcore.client.arrow_ranges import offsets_of
+from rocketcore.errors import ConfigError, RemoteProtocolError
+from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.compression import decompress
 
 __all__ = ["COLUMNS", "DEFAULT_COLUMNS", "BatchBuilder", "schema_of"]
@@ -76,18 +78,28 @@ class BatchBuilder:
         self.appended = 0
         """Messages appended so far, before their tags were compared."""
 
-    def append(self, broker: str, body: bytes | memoryview, limit_offset: int) -> Iterator[pa.RecordBatch]:
-        """Add the messages of a broker's pull answer that lie below an offset; yield the batches that became full.
+    def append(self, queue: MessageQueue, begin: int, end: int, body: bytes | memoryview) -> Iterator[pa.RecordBatch]:
+        """Add the messages of a pull answer that stands for the offsets from ``begin`` up to ``end``, those behind left
+        out; yield the batches that became full.
 
-        raises  DecodeError for a damaged message, and for a body that does not decompress
+        raises  DecodeError for a damaged message, and for a body that does not decompress; RemoteProtocolError for one
+                that lies before ``begin``, or not behind the message before it
         """
-        position = 0
+        stored, position, after = self._stored, 0, begin - 1
         while position < len(body):
-            if not self._brokers or self._brokers[-1][0] != broker:
-                self._brokers.append((broker, self._stored.rows))
-            count, position = self._stored.append(body, position, len(body), limit_offset, True, self._batch_bytes)
+            if not self._brokers or self._brokers[-1][0] != queue.broker:
+                self._brokers.append((queue.broker, stored.rows))
+            count, position = stored.append(body, position, len(body), end, True, self._batch_bytes, after)
             self.appended += count
-            if self._stored.gathered_bytes >= self._batch_bytes:
+            if count:
+                after = stored.last_queue_offset
+            if stored.stopped_by == "order":
+                [found] = offsets_of(memoryview(body)[position:], 1)
+                raise RemoteProtocolError(
+                    f"{queue}: the answer to the pull at {begin} has offset {found} where {after + 1} or more "
+                    "has to come"
+                )
+            if stored.gathered_bytes >= self._batch_bytes:
                 yield self.finish()
             elif not count:
                 break  # the limit; for a bad message behind good ones this call has raised

@@ -220,12 +220,13 @@ class RangeReader:
     def decode(self, answers: Sequence[Answer]) -> Iterator[pa.RecordBatch]:
         """Yield the record batches that answers fill; without answers what is left. Any thread, one at a time.
 
-        raises  DecodeError; OffsetOutOfRange where messages of a range are gone (see ReadSettings)
+        raises  DecodeError; RemoteProtocolError for an answer with messages out of order or before its range;
+                OffsetOutOfRange where messages of a range are gone (see ReadSettings)
         """
         builder = self._builder
         for queue, begin, end, body, head in answers:
             before = builder.appended
-            yield from builder.append(queue.broker, body, end)
+            yield from builder.append(queue, begin, end, body)
             if self._dense and builder.appended - before < end - begin:
                 there = offsets_of(body, end - begin)
                 edges = [begin - 1, *there, end]

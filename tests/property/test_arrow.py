@@ -78,6 +78,25 @@ def test_columns_of_damaged_messages(messages: list[Stored], damage: list[tuple[
     assert found["bornHost"] == [reference.host_text(item.born_host) for item in read]
 
 
+OFFSETS = st.lists(st.integers(-2, 12) | st.sampled_from([-(1 << 63), (1 << 63) - 1]), max_size=8)
+EDGE = st.none() | st.integers(-1, 12) | st.sampled_from([-(1 << 63), (1 << 63) - 1])
+
+
+@given(st.one_of(OFFSETS, OFFSETS.map(sorted)), EDGE, EDGE, st.lists(st.booleans(), min_size=8, max_size=8))
+def test_offsets_that_rise(offsets: list[int], after: int | None, limit: int | None, packed: list[bool]) -> None:
+    """Whichever bodies the kernel hands back to be unpacked."""
+    messages = [
+        Stored(topic=b"T", body=b"x", queue_offset=offset, sys_flag=1 if way else 0)
+        for offset, way in zip(offsets, packed, strict=False)
+    ]
+    data = b"".join(map(reference_message.encode, messages))
+    stored = arrow_out.StoredColumns(["queueOffset", "body"], lambda *_: b"y")
+    count, position = stored.append(data, 0, len(data), limit, after_offset=after)
+    assert (count, stored.stopped_by) == reference.rising(offsets, after, limit)
+    assert position == sum(len(reference_message.encode(each)) for each in messages[:count])
+    assert gathered(stored)["queueOffset"] == offsets[:count]
+
+
 KINDS = {0: CompressionType.ZLIB} | {int(kind): kind for kind in CompressionType}
 """The type bits of a system flag."""
 

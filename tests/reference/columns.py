@@ -86,3 +86,15 @@ def row_of(message: Stored) -> dict[str, Any]:
 def columns_of(messages: Sequence[Stored], names: Sequence[str]) -> dict[str, list[Any]]:
     rows = [row_of(message) for message in messages]
     return {name: [row[name] for row in rows] for name in names}
+
+
+def rising(offsets: Sequence[int], after: int | None, limit: int | None) -> tuple[int, str | None]:
+    """Return how many of the offsets are taken, one after the other, and what stops that."""
+    for count, offset in enumerate(offsets):
+        if limit is not None and offset >= limit:
+            return count, "limit"
+        if after is not None:
+            if offset <= after:
+                return count, "order"
+            after = offset
+    return len(offsets), None

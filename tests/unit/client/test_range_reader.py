@@ -13,7 +13,7 @@ from rocketcore.client.arrow_ranges import QueueRange
 from rocketcore.client.arrow_reader import RangeReader, ReadSettings
 from rocketcore.client.instance import ClientInstance
 from rocketcore.codes import ResponseCode
-from rocketcore.errors import ConnectionLost, NoPermission, RocketError
+from rocketcore.errors import ConnectionLost, NoPermission, RemoteProtocolError, RocketError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
@@ -27,13 +27,15 @@ SIZE = len(encode(Stored(topic=b"T", body=b"x", queue_offset=0)))
 class Broker:
     """A connection whose requests wait until a test answers them; it is the client around it too.
 
-    longest  messages of an answer
+    longest   messages of an answer
+    misplace  queue offset → the one that the message there is sent with
     """
 
-    def __init__(self, longest: int, high: int = 1_000_000) -> None:
+    def __init__(self, longest: int, high: int = 1_000_000, misplace: Callable[[int], int] = int) -> None:
         self.clock = ManualClock()
         self.high = high
         self.longest = longest
+        self.misplace = misplace
         self.refreshed: list[str] = []
         self.rounds = 0
         self.sent: list[tuple[RemotingCommand, asyncio.Future[RemotingCommand]]] = []
@@ -107,7 +109,8 @@ class Broker:
         )
         queue_id = int((command.ext_fields or {})["queueId"])
         body = b"".join(
-            encode(Stored(topic=b"T", body=b"x", queue_offset=at, queue_id=queue_id)) for at in range(begin, end)
+            encode(Stored(topic=b"T", body=b"x", queue_offset=self.misplace(at), queue_id=queue_id))
+            for at in range(begin, end)
         )
         response = RemotingCommand.response(command, int(PullStatus.FOUND.value), None, header, body)
         [answer] = FrameDecoder().feed(response.encode())
@@ -247,5 +250,18 @@ def test_a_refusal_comes_after_what_was_found() -> None:
         with pytest.raises(NoPermission):
             waiting.result()
         await reader.close()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("loss", [True, False])
+@pytest.mark.parametrize("settings", [{}, {"tags": "a"}, {"sql": "a > 1"}])
+def test_as_many_messages_of_other_offsets_are_an_error(settings: dict[str, str], loss: bool) -> None:
+    """Their number is right: half of them are there twice, the other half is missing."""
+
+    async def scenario() -> None:
+        broker = Broker(longest=100, misplace=lambda offset: offset // 2)
+        with pytest.raises(RemoteProtocolError, match=r"broker='b', queue_id=7.* has offset 0 where 1 or more"):
+            await rows(reader_of(broker, [(7, 0, 100)], fail_on_data_loss=loss, **settings), broker)
 
     play(scenario)
