@@ -11,11 +11,12 @@ Over 600 lines because seventeen columns of four kinds are one table: each step 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memcpy
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free
+from libc.string cimport memcmp
 
 from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, check_range, give_back
+from rocketcore._fast.growing cimport APPENDED, NO_MEMORY, TOO_MUCH, Bytes, append_bytes, append_text, ensure, reserve
 from rocketcore._fast.message_id cimport put_id
 from rocketcore._fast.record cimport (
     BODY_LENGTH,
@@ -41,11 +42,9 @@ from rocketcore._fast.record cimport (
     check_body,
     named,
     rc_get_i32,
-    rc_is_utf8,
     rc_next_property,
     rc_property,
     rc_property_reader,
-    rc_put_bytes,
     rc_put_u8,
     rc_read_properties,
     read_record,
@@ -55,12 +54,6 @@ from rocketcore._fast.status cimport OK, Status, fail
 
 cdef extern from "rc_bytes.h" nogil:
     uint8_t* rc_put_decimal(uint8_t* at, int64_t value)
-
-cdef extern from "rc_hash.h" nogil:
-    size_t rc_java_utf8(const uint8_t* at, const uint8_t* end, uint32_t* code_point)
-
-cdef extern from "rc_json.h" nogil:
-    uint8_t* rc_put_utf8(uint8_t* at, uint32_t code_point)
 
 cdef extern from "rc_unpack.h" nogil:
     ctypedef struct rc_unpacker:
@@ -131,21 +124,13 @@ _PLACES = {
 
 COLUMNS = tuple(_PLACES)
 
-cdef enum Outcome:
-    APPENDED = 0
-    LIMIT = 1
-    TOO_MUCH = 2
-    NO_MEMORY = 3
-    PACKED = 4  # a compressed body is next, which is not unpacked here
-    FULL = 5
-    ORDER = 6
+cdef enum:
+    # What became of a message, beside what becomes of a text of it.
+    LIMIT = NO_MEMORY + 1
+    PACKED  # a compressed body is next, which is not unpacked here
+    FULL
+    ORDER
     # Below 0: a Status, the record is bad.
-
-
-cdef struct Bytes:
-    uint8_t* data
-    int64_t length
-    int64_t capacity
 
 
 cdef struct Column:
@@ -168,27 +153,6 @@ cdef struct Table:
     int64_t last_queue_offset
     int64_t gathered  # bytes of the messages, unpacked; bodies only if they are wanted
     bint wants_properties
-
-
-cdef int ensure(Bytes* buffer, int64_t capacity) noexcept nogil:
-    cdef uint8_t* data
-    if capacity > buffer.capacity:
-        data = <uint8_t*>realloc(buffer.data, capacity)
-        if data == NULL:
-            return NO_MEMORY
-        buffer.data = data
-        buffer.capacity = capacity
-    return APPENDED
-
-
-cdef inline int reserve(Bytes* buffer, int64_t more) noexcept nogil:
-    """Make room for ``more`` bytes of text; Arrow's int32 offsets end a column at 2 GiB."""
-    cdef int64_t wanted = buffer.length + more
-    if wanted <= buffer.capacity:
-        return APPENDED
-    if wanted > INT32_MAX:
-        return TOO_MUCH
-    return ensure(buffer, wanted if wanted > 2 * buffer.capacity else 2 * buffer.capacity)
 
 
 cdef int grow_rows(Table* table) noexcept nogil:
@@ -224,53 +188,6 @@ cdef int grow_entries(Table* table, int64_t entries) noexcept nogil:
         return NO_MEMORY
     table.entry_capacity = entries
     return APPENDED
-
-
-cdef int append_replaced(Bytes* buffer, const uint8_t* text, int64_t length) noexcept nogil:
-    """Append text that is not UTF-8, each malformed piece as U+FFFD: up to three bytes for one."""
-    cdef const uint8_t* end = text + length
-    cdef uint8_t* at
-    cdef uint32_t code_point
-    cdef int outcome = reserve(buffer, 3 * length)
-    if outcome:
-        return outcome
-    at = buffer.data + buffer.length
-    while text < end:
-        text += rc_java_utf8(text, end, &code_point)
-        at = rc_put_utf8(at, code_point)
-    buffer.length = at - buffer.data
-    return APPENDED
-
-
-cdef inline int append_bytes(Bytes* buffer, const uint8_t* data, int64_t length) noexcept nogil:
-    cdef int outcome = reserve(buffer, length)
-    if outcome:
-        return outcome
-    rc_put_bytes(buffer.data + buffer.length, data, length)
-    buffer.length += length
-    return APPENDED
-
-
-cdef inline bint is_ascii(const uint8_t* text, int64_t length) noexcept nogil:
-    """Eight bytes at a time, the last eight perhaps twice: texts are short, a loop over their end costs more."""
-    cdef uint64_t found = 0, eight
-    cdef int64_t i = 0
-    if length < 8:
-        for i in range(length):
-            found |= text[i]
-        return found < 0x80
-    while i < length - 8:
-        memcpy(&eight, text + i, 8)
-        found |= eight
-        i += 8
-    memcpy(&eight, text + length - 8, 8)
-    return (found | eight) & <uint64_t>0x8080808080808080 == 0
-
-
-cdef inline int append_text(Bytes* buffer, const uint8_t* text, int64_t length) noexcept nogil:
-    if is_ascii(text, length) or rc_is_utf8(text, length):
-        return append_bytes(buffer, text, length)
-    return append_replaced(buffer, text, length)
 
 
 cdef int append_host(Bytes* buffer, const uint8_t* host, bint v6) noexcept nogil:
