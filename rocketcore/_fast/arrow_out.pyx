@@ -12,7 +12,7 @@ cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free
+from libc.stdlib cimport free, qsort
 from libc.string cimport memcmp
 
 from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, check_range, give_back
@@ -99,6 +99,7 @@ cdef enum:
 cdef enum:
     PACKED_FLAG = 1
     UNPACKED_MAX = 4 << 20  # codes.MAX_MESSAGE_BYTES
+    FEW_PAIRS = 32
 
 rc_open_libraries()
 
@@ -141,10 +142,17 @@ cdef struct Column:
     Bytes validity
 
 
+cdef struct Place:
+    const uint8_t* name
+    int64_t name_length
+    int64_t index
+
+
 cdef struct Table:
     Column columns[COLUMN_COUNT]
     Bytes map_offsets
     Bytes pairs  # rc_property[], those of the row at hand
+    Bytes places  # Place[], of pairs of that row
     Bytes unpacked  # body of the row at hand
     rc_unpacker unpacker
     int64_t rows
@@ -238,14 +246,18 @@ cdef inline int64_t micros_of(int64_t millis) noexcept nogil:
 
 
 cdef int collect_pair(Table* table, const rc_property* found) noexcept nogil:
-    """Note a pair for the map of this row; a name seen before takes the new value, as the last one wins."""
+    """Note a pair for the map of this row; a name seen before takes the new value, as the last one wins.
+
+    Only the first few are compared with one another here, the others by ``unite_pairs``.
+    """
     cdef rc_property* pairs = <rc_property*>table.pairs.data
     cdef int64_t i, count = table.pairs.length // <int64_t>sizeof(rc_property)
     cdef int outcome
-    for i in range(count):
-        if pairs[i].name_length == found.name_length and memcmp(pairs[i].name, found.name, found.name_length) == 0:
-            pairs[i] = found[0]
-            return APPENDED
+    if count < FEW_PAIRS:
+        for i in range(count):
+            if pairs[i].name_length == found.name_length and memcmp(pairs[i].name, found.name, found.name_length) == 0:
+                pairs[i] = found[0]
+                return APPENDED
     outcome = reserve(&table.pairs, sizeof(rc_property))
     if outcome:
         return outcome
@@ -254,13 +266,60 @@ cdef int collect_pair(Table* table, const rc_property* found) noexcept nogil:
     return APPENDED
 
 
-cdef int append_map(Table* table) noexcept nogil:
+cdef int compare_names(const void* one, const void* other) noexcept nogil:
+    """Order places of pairs by name, those of one name as they came."""
+    cdef const Place* a = <const Place*>one
+    cdef const Place* b = <const Place*>other
+    cdef int order
+    if a.name_length != b.name_length:
+        return -1 if a.name_length < b.name_length else 1
+    order = memcmp(a.name, b.name, a.name_length)
+    return order if order else (1 if a.index > b.index else -1)
+
+
+cdef int unite_pairs(Table* table) noexcept nogil:
+    """Leave one pair of each name, where its first was, with the value of its last.
+
+    By sorting: the time grows with n log n whatever the names are, those chosen to meet in a hash table included.
+    """
     cdef rc_property* pairs = <rc_property*>table.pairs.data
-    cdef int64_t i, count = table.pairs.length // <int64_t>sizeof(rc_property)
-    cdef int64_t entries = (<int32_t*>table.map_offsets.data)[table.rows]
+    cdef int64_t i, kept = 0, first = 0, count = table.pairs.length // <int64_t>sizeof(rc_property)
+    cdef Place* places
+    if ensure(&table.places, count * sizeof(Place)):
+        return NO_MEMORY
+    places = <Place*>table.places.data
+    for i in range(count):
+        places[i].name = pairs[i].name
+        places[i].name_length = pairs[i].name_length
+        places[i].index = i
+    qsort(places, count, sizeof(Place), compare_names)
+    for i in range(1, count):
+        if (
+            places[i].name_length == places[first].name_length
+            and memcmp(places[i].name, places[first].name, places[i].name_length) == 0
+        ):
+            pairs[places[first].index] = pairs[places[i].index]
+            pairs[places[i].index].name = NULL
+        else:
+            first = i
+    for i in range(count):
+        if pairs[i].name != NULL:
+            pairs[kept] = pairs[i]
+            kept += 1
+    table.pairs.length = kept * sizeof(rc_property)
+    return APPENDED
+
+
+cdef int append_map(Table* table) noexcept nogil:
+    cdef rc_property* pairs
+    cdef int64_t i, count, entries = (<int32_t*>table.map_offsets.data)[table.rows]
     cdef Column* keys = &table.columns[MAP_KEYS]
     cdef Column* items = &table.columns[MAP_ITEMS]
     cdef int outcome
+    if table.pairs.length > FEW_PAIRS * <int64_t>sizeof(rc_property) and unite_pairs(table):
+        return NO_MEMORY
+    pairs = <rc_property*>table.pairs.data
+    count = table.pairs.length // <int64_t>sizeof(rc_property)
     if entries + count > table.entry_capacity and grow_entries(table, entries + count):
         return NO_MEMORY
     for i in range(count):
@@ -551,6 +610,7 @@ cdef class StoredColumns:
             free(self._table.columns[i].validity.data)
         free(self._table.map_offsets.data)
         free(self._table.pairs.data)
+        free(self._table.places.data)
         free(self._table.unpacked.data)
         rc_unpack_end(&self._table.unpacker)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -220,3 +221,32 @@ def test_many_properties_and_repeated_names() -> None:
     text = b"".join(b"n%d\x01v%d\x02" % (i % 50, i) for i in range(3000))
     data, read = encoded([stored_message(i, properties=text) for i in range(3)])
     assert gather(data, ("properties",)) == reference.columns_of(read, ("properties",))
+
+
+@pytest.mark.parametrize("names", [3, 31, 32, 33, 400])
+@pytest.mark.parametrize("pairs", [31, 33, 1000])
+def test_a_name_that_comes_again_keeps_its_place_and_takes_the_new_value(pairs: int, names: int) -> None:
+    expected = {f"n{i * i % names}": f"v{i}" for i in range(pairs)}
+    text = "".join(f"n{i * i % names}\x01v{i}\x02" for i in range(pairs)).encode()
+    data, _ = encoded([stored_message(0), stored_message(1, properties=text), stored_message(2)])
+    stored = arrow_out.StoredColumns(("properties",))
+    assert stored.append(data, 0, len(data)) == (3, len(data))
+    assert arrays(stored.finish(), 3)["properties"].to_pylist()[1] == [*expected.items()]
+
+
+def test_many_names_cost_little_more_each_than_few() -> None:
+    """Comparing each name with all before it would make it twenty times as much."""
+
+    def cost(names: int) -> float:
+        text = b"".join(b"%04d\x01v\x02" % i for i in range(names))
+        data, _ = encoded([stored_message(i, properties=text) for i in range(8)])
+        stored = arrow_out.StoredColumns(("properties",))
+        times = []
+        for _ in range(7):
+            began = time.process_time()
+            stored.append(data, 0, len(data))
+            times.append(time.process_time() - began)
+            stored.finish()
+        return min(times) / names
+
+    assert cost(4500) < 5 * cost(250)
