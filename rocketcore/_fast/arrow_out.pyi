@@ -14,7 +14,12 @@ ColumnBuffers: TypeAlias = tuple[ColumnBuffer | None, ...]
 
 @final
 class StoredColumns:
-    def __init__(self, columns: Sequence[str], unpack: Callable[[memoryview, int], bytes] | None = None) -> None: ...
+    def __init__(
+        self,
+        columns: Sequence[str],
+        unpack: Callable[[memoryview, int], bytes] | None = None,
+        column_bytes: int = ...,
+    ) -> None: ...
     @property
     def rows(self) -> int: ...
     @property

@@ -11,7 +11,7 @@ Over 600 lines because seventeen columns of four kinds are one table: each step 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, qsort
 from libc.string cimport memcmp
 
@@ -576,6 +576,7 @@ cdef class StoredColumns:
     columns   names out of ``COLUMNS``: topic, queueId, queueOffset, msgId (UNIQ_KEY, else the offset id), tags, keys,
               body, bornTimestamp, storeTimestamp (microseconds), properties, bornHost, storeHost, flag, sysFlag,
               reconsumeTimes, commitLogOffset, storeSize. tags and keys may be null, the others never are
+    column_bytes  a column with offsets is full before it is longer; at most 2 GiB, where Arrow's int32 offsets end
     unpack    ``(memoryview of a body, sys_flag) -> bytes`` for compressed bodies that the system's libraries do not
               unpack: they are missing, or the body is not sound; None: all stay as they are
     raises    ValueError for an unknown name
@@ -587,9 +588,15 @@ cdef class StoredColumns:
     cdef object _unpack
     cdef int _stop
 
-    def __init__(self, columns, unpack=None):
+    def __init__(self, columns, unpack=None, int64_t column_bytes=INT32_MAX):
+        cdef int i
         self._names = tuple(columns)
         self._unpack = unpack
+        if not 0 < column_bytes <= INT32_MAX:
+            raise ValueError(f"columns of {column_bytes} bytes, 1 to {INT32_MAX} are possible")
+        for i in range(COLUMN_COUNT):
+            self._table.columns[i].data.limit = column_bytes
+        self._table.pairs.limit = INT32_MAX
         unknown = [name for name in self._names if name not in _PLACES]
         if unknown:
             raise ValueError(f"messages have no column {unknown[0]!r}")
@@ -647,8 +654,7 @@ cdef class StoredColumns:
         after_offset  stop at the first message whose queue offset is not above this and above those before it here;
                       None takes any
         returns       (rows, position): messages appended, and the first byte not consumed. If it is not ``end``,
-                      ``most`` was reached, the record there is bad, or ``stopped_by`` says why; a column is full at
-                      2 GiB
+                      ``most`` was reached, the record there is bad, or ``stopped_by`` says why
         raises        DecodeError, BadMagic or BadChecksum if the *first* record is bad; what ``unpack`` raises, which
                       is then the next record's; MemoryError. GIL released but in ``unpack``
         """

@@ -3,7 +3,7 @@
 Text that is not valid UTF-8 is replaced as Java's decoder does it, so that what is gathered can be taken for text.
 """
 
-from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy
 
@@ -26,6 +26,7 @@ cdef struct Bytes:
     uint8_t* data
     int64_t length
     int64_t capacity
+    int64_t limit  # of what ``reserve`` makes
 
 
 cdef inline int ensure(Bytes* buffer, int64_t capacity) noexcept nogil:
@@ -40,13 +41,13 @@ cdef inline int ensure(Bytes* buffer, int64_t capacity) noexcept nogil:
 
 
 cdef inline int reserve(Bytes* buffer, int64_t more) noexcept nogil:
-    """Make room for ``more`` bytes of text; Arrow's int32 offsets end a column at 2 GiB."""
+    """Make room for ``more`` bytes of text."""
     cdef int64_t wanted = buffer.length + more
     if wanted <= buffer.capacity:
         return APPENDED
-    if wanted > INT32_MAX:
+    if wanted > buffer.limit:
         return TOO_MUCH
-    return ensure(buffer, wanted if wanted > 2 * buffer.capacity else 2 * buffer.capacity)
+    return ensure(buffer, min(buffer.limit, max(wanted, 2 * buffer.capacity)))
 
 
 cdef inline int append_replaced(Bytes* buffer, const uint8_t* text, int64_t length) noexcept nogil:

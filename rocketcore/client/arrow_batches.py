@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from rocketcore._fast.arrow_out import StoredColumns
 from rocketcore.client.arrow_ranges import offsets_of
-from rocketcore.errors import ConfigError, RemoteProtocolError
+from rocketcore.errors import ConfigError, DecodeError, RemoteProtocolError
 from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.compression import decompress
 
@@ -101,8 +101,13 @@ class BatchBuilder:
                 )
             if stored.gathered_bytes >= self._batch_bytes:
                 yield self.finish()
-            elif not count:
-                break  # the limit; for a bad message behind good ones this call has raised
+            elif stored.stopped_by == "limit":
+                break
+            elif stored.stopped_by == "full":
+                # Text that is not UTF-8 is up to three times as long in its column as what was gathered.
+                if not stored.rows:
+                    raise DecodeError(f"{queue}: a message is longer than a column")
+                yield self.finish()
 
     @property
     def rows(self) -> int:

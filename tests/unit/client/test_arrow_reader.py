@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import zlib
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from rocketcore._fast.arrow_out import StoredColumns
 from rocketcore.client import arrow_batches
 from rocketcore.client.arrow_batches import COLUMNS, BatchBuilder
-from rocketcore.errors import RemoteProtocolError
+from rocketcore.errors import DecodeError, RemoteProtocolError
 from rocketcore.message import MessageQueue
 from tests.reference.message import Stored, encode
 from tests.unit.client.opcodes import counted_opcodes
@@ -69,6 +71,22 @@ def test_offsets_rise(batch_bytes: int, offsets: list[int], taken: list[int], wr
         found.extend(offset for batch in batches for offset in batch["queueOffset"].to_pylist())
     assert f"{QUEUE}: the answer to the pull at 5 has {wrong} has to come" == str(caught.value)
     assert found + builder.finish()["queueOffset"].to_pylist() == taken
+
+
+@pytest.mark.parametrize("tags", [frozenset(), frozenset({"\ufffd" * 100})])
+def test_a_column_that_is_full_ends_its_batch(tags: frozenset[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long before the batch has the bytes that it may have: each byte of this text is three in its column."""
+    monkeypatch.setattr(arrow_batches, "StoredColumns", partial(StoredColumns, column_bytes=1000))
+    properties = b"TAGS\x01" + b"\xff" * 100 + b"\x02"
+    records = [encode(Stored(topic=b"T", body=b"", queue_offset=at, properties=properties)) for at in range(10)]
+    builder = BatchBuilder(("queueOffset", "tags"), tags, 1 << 20)
+    batches = list(builder.append(QUEUE, 0, 10, b"".join(records)))
+    batches.append(builder.finish())
+    assert [batch["queueOffset"].to_pylist() for batch in batches] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+    assert builder.appended == 10
+    answer = encode(Stored(topic=b"T", body=b"", properties=b"TAGS\x01" + b"\xff" * 400 + b"\x02"))
+    with pytest.raises(DecodeError, match=r"queue_id=3.*: a message is longer than a column"):
+        list(builder.append(QUEUE, 0, 10, answer))
 
 
 @pytest.mark.parametrize("compressed", [False, True])
