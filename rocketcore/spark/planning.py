@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from heapq import heapify, heapreplace
 from itertools import pairwise
 from typing import Final, Literal, TypeVar
 
@@ -38,6 +39,7 @@ from rocketcore.spark.range_task import READ_THE_REST, read_settings
 from rocketcore.transport.client import Remoting
 
 __all__ = [
+    "MOST_TASKS",
     "check_pulls",
     "clamp_range",
     "find_held",
@@ -54,6 +56,12 @@ logger = logging.getLogger(__name__)
 _FEW_MESSAGES: Final = 1000
 """A task of fewer costs more to start than to run."""
 
+MOST_TASKS: Final = 100_000
+"""Of one read: at some 30 ms each they take Spark the better part of an hour, and its driver keeps a note of each."""
+
+_PARTS_OF_A_TASK: Final = 4
+"""Parts that a task is joined of where there are too many of them: enough for tasks of about one size."""
+
 _AT_ONCE: Final = 32
 """Questions under way: a topic may have a thousand queues, and each is looked at for a time."""
 
@@ -64,8 +72,8 @@ _NOT_MATCHED = (SYSTEM_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
 
 
 def plan_tasks(ranges: list[QueueRange], options: ReadOptions, *, warn: bool = True) -> list[tuple[QueueRange, ...]]:
-    """Return what each task reads; ``warn`` logs a warning for many small ones."""
-    parts = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+    """Return what each task reads; ``warn`` logs a warning for many small ones. ConfigError for too many."""
+    parts = split_ranges(ranges, options.min_partitions, options.max_records_per_partition, most=options.max_partitions)
     if warn and len(parts) > len(ranges) and sum(map(len, parts)) < _FEW_MESSAGES * len(parts):
         logger.warning(
             "%d tasks of some %d messages each: a task costs some 30 ms, give a smaller minPartitions",
@@ -156,18 +164,43 @@ async def _side_by_side(ask: Callable[[K], Awaitable[T]], items: Iterable[K]) ->
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def split_ranges(ranges: Iterable[QueueRange], min_partitions: int | None, max_records: int | None) -> list[QueueRange]:
+def split_ranges(
+    ranges: Iterable[QueueRange], min_partitions: int | None, max_records: int | None, most: int | None = None
+) -> list[QueueRange]:
     """Cut ranges into tasks: the fewest of at most ``max_records`` messages, but at least ``min_partitions`` of them.
 
     The longest range is cut first, in equal parts; an empty one is left out. Fewer messages than ``min_partitions``
-    make one task each.
+    make one task each. Where ``join_ranges`` makes at most ``most`` tasks of the parts, they may be longer.
+
+    raises  ConfigError, before any part is made, for more tasks than Spark can run
     """
     filled = [queue_range for queue_range in ranges if len(queue_range)]
     counts = [max(1, -(-len(queue_range) // max_records)) if max_records else 1 for queue_range in filled]
-    wanted = min(min_partitions or 1, sum(map(len, filled)))
-    while sum(counts) < wanted:
-        largest = max(range(len(filled)), key=lambda index: len(filled[index]) / counts[index])
-        counts[largest] += 1
+    total = sum(map(len, filled))
+    wanted = min(min_partitions or 1, total)
+    parts_count = max(sum(counts), wanted)
+    tasks = min(parts_count, most or parts_count)
+    if tasks > MOST_TASKS:
+        raise ConfigError(
+            f"the read would be {tasks} tasks for {total} messages, {MOST_TASKS} are possible: give a smaller "
+            "minPartitions or maxPartitions, or a larger maxRecordsPerPartition"
+        )
+    if most is not None and parts_count > most * _PARTS_OF_A_TASK:
+        counts = [
+            min(count, -(-len(queue_range) * most * _PARTS_OF_A_TASK // total))
+            for queue_range, count in zip(filled, counts, strict=True)
+        ]
+    missing = wanted - sum(counts)
+    if missing > 0:
+        longest = [
+            (-len(queue_range) / count, index)
+            for index, (queue_range, count) in enumerate(zip(filled, counts, strict=True))
+        ]
+        heapify(longest)
+        for _ in range(missing):
+            index = longest[0][1]
+            counts[index] += 1
+            heapreplace(longest, (-len(filled[index]) / counts[index], index))
     parts = []
     for queue_range, count in zip(filled, counts, strict=True):
         edges = [queue_range.start + len(queue_range) * index // count for index in range(count + 1)]

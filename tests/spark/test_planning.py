@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketcore.client.arrow_ranges import QueueRange
-from rocketcore.errors import OffsetOutOfRange
+from rocketcore.errors import ConfigError, OffsetOutOfRange
 from rocketcore.message import MessageQueue
-from rocketcore.spark.planning import clamp_range, split_ranges
+from rocketcore.spark.planning import MOST_TASKS, clamp_range, join_ranges, split_ranges
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -36,21 +36,51 @@ def test_min_partitions_cuts_the_longest_first() -> None:
     ]
 
 
+def test_more_tasks_than_spark_can_run_are_refused_before_they_are_made() -> None:
+    whole = [queue_range(0, 1 << 50), queue_range(5, 6, 1)]
+    tasks = (1 << 50) // 1_000_000 + 2
+    expected = f"would be {tasks} tasks for {(1 << 50) + 1} messages, {MOST_TASKS} are possible"
+    with pytest.raises(ConfigError, match=expected):
+        split_ranges(whole, None, 1_000_000)
+    with pytest.raises(ConfigError, match=f"would be {MOST_TASKS + 1} tasks"):
+        split_ranges(whole, MOST_TASKS + 1, None)
+    with pytest.raises(ConfigError, match=f"would be {MOST_TASKS + 1} tasks"):
+        split_ranges(whole, None, 1, MOST_TASKS + 1)
+
+
+def test_with_max_partitions_no_more_parts_are_made_than_they_need() -> None:
+    whole = [queue_range(0, 1 << 50), queue_range(0, 3, 1), queue_range(0, 1 << 49, 2)]
+    parts = split_ranges(whole, 10, 1_000_000, 50)
+    assert 200 <= len(parts) <= 203
+    tasks = [sum(map(len, task)) for task in join_ranges(parts, 50)]
+    assert len(tasks) == 50
+    assert max(tasks) < 1.3 * min(tasks)
+
+
+def test_many_queues_are_cut_into_many_tasks_at_once() -> None:
+    whole = [queue_range(0, 10_000 + number, number) for number in range(1000)]
+    parts = split_ranges(whole, 50_000, None)
+    assert len(parts) == 50_000
+    assert {len(part) for part in parts} <= set(range(195, 225))
+
+
 ranges = st.lists(
     st.tuples(st.integers(0, 1000), st.integers(0, 300)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=6
 )
 
 
-@given(ranges, st.none() | st.integers(1, 40), st.none() | st.integers(1, 100))
+@given(ranges, st.none() | st.integers(1, 40), st.none() | st.integers(1, 100), st.none() | st.integers(1, 40))
 def test_every_offset_is_in_exactly_one_task(
-    edges: list[tuple[int, int]], min_partitions: int | None, max_records: int | None
+    edges: list[tuple[int, int]], min_partitions: int | None, max_records: int | None, most: int | None
 ) -> None:
     whole = [queue_range(start, end, number) for number, (start, end) in enumerate(edges)]
-    parts = split_ranges(whole, min_partitions, max_records)
+    if most is not None and min_partitions is not None:
+        min_partitions = min(most, min_partitions)
+    parts = split_ranges(whole, min_partitions, max_records, most)
     expected = [(part.queue, offset) for part in whole for offset in range(part.start, part.end)]
     assert [(part.queue, offset) for part in parts for offset in range(part.start, part.end)] == expected
     assert all(len(part) for part in parts)
-    if max_records:
+    if max_records and len(parts) < (most or len(parts) + 1):
         assert all(len(part) <= max_records for part in parts)
     if min_partitions:
         assert len(parts) >= min(min_partitions, len(expected))
