@@ -182,6 +182,7 @@ def _queue_name(text: str) -> tuple[str, int]:
 def _plan(client: LoopClient, topic: str, bounds: Callable[..., Any], wanted: list[tuple[str, int]]) -> list[_Stretch]:
     """Settle what is exported of each queue; raises RouteNotFound, CommandFailed for a queue that is not there."""
     from rocketcore.client.arrow_ranges import find_range
+    from rocketcore.protocol.bodies.stats import check_bounds
 
     timeout = client.config.timeout
     client.run(client.instance.refresh_topic(topic, timeout=timeout))
@@ -196,6 +197,7 @@ def _plan(client: LoopClient, topic: str, bounds: Callable[..., Any], wanted: li
     for queue, limits in sorted(held.items()):
         if wanted and (queue.broker, queue.queue_id) not in wanted:
             continue
+        check_bounds(limits.min_offset, limits.max_offset, queue)
 
         def at_time(millis: int, queue: MessageQueue = queue) -> int:
             moment = datetime.fromtimestamp(millis / 1000, UTC)

@@ -262,30 +262,44 @@ async def update_consumer_offset(
 
 
 async def max_offset(remoting: Remoting, address: str, queue: MessageQueue, timeout: float) -> int:
-    """Return the offset that the next message of a queue will get."""
+    """Return the offset that the next message of a queue will get; raises DecodeError for one below 0."""
     header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker)
     request = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header)
-    response = await _ask(remoting, address, request, timeout, f"max offset of {queue}")
-    return response.header(GetMaxOffsetResponseHeader).offset
+    what = f"max offset of {queue}"
+    response = await _ask(remoting, address, request, timeout, what)
+    return _checked(response.header(GetMaxOffsetResponseHeader).offset, what, address)
 
 
 async def min_offset(remoting: Remoting, address: str, queue: MessageQueue, timeout: float) -> int:
-    """Return the offset of the first message that a queue still has."""
+    """Return the offset of the first message that a queue still has; raises DecodeError for one below 0."""
     header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker)
     request = RemotingCommand.request(RequestCode.GET_MIN_OFFSET, header)
-    response = await _ask(remoting, address, request, timeout, f"min offset of {queue}")
-    return response.header(GetMinOffsetResponseHeader).offset
+    what = f"min offset of {queue}"
+    response = await _ask(remoting, address, request, timeout, what)
+    return _checked(response.header(GetMinOffsetResponseHeader).offset, what, address)
+
+
+def _checked(offset: int, what: str, address: str) -> int:
+    """Return an offset that a broker named; raises DecodeError for one below 0."""
+    if offset < 0:
+        raise DecodeError(f"{what} at {address}: {offset} is no offset")
+    return offset
 
 
 async def queue_bounds(remoting: Remoting, address: str, topic: str, timeout: float) -> dict[int, tuple[int, int]]:
     """Return queue id → minimum and maximum offset of a broker's queues of a topic, by one request.
 
-    A broker of 4.9 leaves out queues that are only read.
+    A broker of 4.9 leaves out queues that are only read. Raises DecodeError for what is no offset.
     """
     from rocketcore.protocol.bodies.stats import read_bounds
 
     request = RemotingCommand.request(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader(topic=topic))
-    return read_bounds((await _ask(remoting, address, request, timeout, f"offsets of topic {topic!r}")).body)
+    what = f"offsets of topic {topic!r}"
+    response = await _ask(remoting, address, request, timeout, what)
+    try:
+        return read_bounds(response.body)
+    except DecodeError as error:
+        raise DecodeError(f"{what} at {address}: {error}") from error
 
 
 async def search_offset(remoting: Remoting, address: str, queue: MessageQueue, timestamp: int, timeout: float) -> int:

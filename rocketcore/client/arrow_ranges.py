@@ -15,6 +15,7 @@ from rocketcore.codes import PullSysFlag
 from rocketcore.errors import ConfigError
 from rocketcore.filter import SUBSCRIBE_ALL, TAG
 from rocketcore.message import MessageQueue
+from rocketcore.protocol.bodies.stats import check_bounds
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.table import Table
 
@@ -78,7 +79,9 @@ async def topic_ranges(
 
 async def _whole(instance: ClientInstance, address: str, queue: MessageQueue, timeout: float) -> QueueRange:
     low = await api.min_offset(instance.remoting, address, queue, timeout)
-    return QueueRange(queue, low, await api.max_offset(instance.remoting, address, queue, timeout))
+    high = await api.max_offset(instance.remoting, address, queue, timeout)
+    check_bounds(low, high, queue)
+    return QueueRange(queue, low, high)
 
 
 async def find_offset(

@@ -67,22 +67,30 @@ class TopicStatsTable(Body):
 _QUEUE_KEY: Final = re.compile(rb'\{"brokerName":"[^"\\]*","queueId":(\d{1,9}),"topic":"[^"\\]*"\}:')
 
 
+def check_bounds(low: int, high: int, whose: object) -> None:
+    """Raise DecodeError unless a queue can hold messages from offset ``low`` up to, not including, ``high``."""
+    if not 0 <= low <= high < 1 << 63:
+        raise DecodeError(f"{whose} holds messages from {low} up to {high}: these are no offsets")
+
+
 def read_bounds(data: bytes) -> dict[int, tuple[int, int]]:
     """Return queue id → minimum and maximum offset of a ``TopicStatsTable``, all of whose queues are one broker's.
 
     For those who ask again and again: with its keys cut down to numbers the body is standard JSON, of which 1,000
     queues take 1 ms and not 23.
 
-    raises  DecodeError, as ``TopicStatsTable.decode``, which reads whatever is unusual
+    raises  DecodeError, as ``TopicStatsTable.decode``, which reads whatever is unusual, and for what is no offset
     """
     try:
         table = fastjson.loads(_QUEUE_KEY.sub(rb'"\1":', data))["offsetTable"]
         bounds = {int(key): (offsets["minOffset"], offsets["maxOffset"]) for key, offsets in table.items()}
-        if all(type(low) is int and type(high) is int for low, high in bounds.values()):
+        if all(type(low) is type(high) is int and 0 <= low <= high < 1 << 63 for low, high in bounds.values()):
             return bounds
     except (AttributeError, DecodeError, KeyError, TypeError, ValueError):
         pass
     offset_table = TopicStatsTable.decode(data).offset_table
+    for queue, offsets in offset_table.items():
+        check_bounds(offsets.min_offset, offsets.max_offset, queue)
     return {queue.queue_id: (offsets.min_offset, offsets.max_offset) for queue, offsets in offset_table.items()}
 
 

@@ -4,12 +4,60 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketcore.client.arrow_ranges import first_offset
+from rocketcore.client.arrow_ranges import find_range, first_offset, topic_ranges
+from rocketcore.client.instance import ClientInstance
+from rocketcore.codes import RequestCode
+from rocketcore.errors import DecodeError
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.bodies.stats import TopicOffset, TopicStatsTable
+from rocketcore.protocol.command import RemotingCommand
+
+QUEUE = MessageQueue("T", "b", 0)
+
+
+class Broker:
+    """A broker that names any offsets, and the client around it."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low = low
+        self.high = high
+        self.remoting = self.routes = self
+
+    def subscribe_address(self, broker: str) -> tuple[str, int]:
+        return "broker:1", 0
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        answer = RemotingCommand.response(command)
+        if command.code == RequestCode.GET_TOPIC_STATS_INFO:
+            answer.body = TopicStatsTable({QUEUE: TopicOffset(self.low, self.high)}).encode()
+        else:
+            answer.ext_fields = {"offset": str(self.high if command.code == RequestCode.GET_MAX_OFFSET else self.low)}
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "alone"),
+    [
+        (-5, 10, "min offset of .*queue_id=0.* at broker:1: -5 is no offset"),
+        (0, -1, "max offset of .*queue_id=0.* at broker:1: -1 is no offset"),
+        (50, 10, "queue_id=0.* holds messages from 50 up to 10: these are no offsets"),
+        (0, 1 << 70, "offset"),
+    ],
+)
+def test_what_is_no_offset_is_refused(low: int, high: int, alone: str) -> None:
+    instance = cast(ClientInstance, Broker(low, high))
+    with pytest.raises(DecodeError, match=alone) as caught:
+        asyncio.run(find_range(instance, QUEUE, "first", "last", 5))
+    assert "\n" not in str(caught.value)
+    with pytest.raises(DecodeError, match=r"^offsets of topic 'T' at broker:1: ") as caught:
+        asyncio.run(topic_ranges(instance, "T", "b", [QUEUE], 5))
+    assert "\n" not in str(caught.value)
 
 
 def found(times: list[int], low: int, wanted: int, hint: int) -> tuple[int, int]:

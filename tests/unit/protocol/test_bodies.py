@@ -416,11 +416,26 @@ def test_bounds_are_read_as_the_table_is(record: dict[str, Any]) -> None:
     data = record["input"]["text"].encode()
     try:
         table = TopicStatsTable.decode(data).offset_table
+        bounds = {queue.queue_id: (at.min_offset, at.max_offset) for queue, at in table.items()}
+        sound = all(0 <= low <= high for low, high in bounds.values())
     except DecodeError:
+        sound = False
+    if sound:
+        assert read_bounds(data) == bounds
+    else:
         with pytest.raises(DecodeError):
             read_bounds(data)
-        return
-    assert read_bounds(data) == {queue.queue_id: (at.min_offset, at.max_offset) for queue, at in table.items()}
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(-5, 10), (-1, 0), (0, -1), (50, 10), (-5, (1 << 63) - 1), (0, 1 << 63), (0, 1 << 70)]
+)
+@pytest.mark.parametrize("broker", ["broker-a", "unusual\\"])
+def test_bounds_that_are_no_offsets_are_refused(low: int, high: int, broker: str) -> None:
+    table = {MessageQueue("T", broker, number): TopicOffset(0, 9, 5) for number in range(3)}
+    table[MessageQueue("T", broker, 1)] = TopicOffset(low, high, 5)
+    with pytest.raises(DecodeError, match=r"are no offsets|more than 64 bits"):
+        read_bounds(TopicStatsTable(table, 0.5).encode())
 
 
 def test_bounds_of_many_queues() -> None:
