@@ -19,6 +19,9 @@ from rocketcore.spark.options import ReadOptions
 
 __all__ = ["MAX_TRIGGER_DELAY", "Offsets", "Pacing", "advance", "check_belongs", "parse_offsets", "print_offsets"]
 
+_PLACE: Final = re.compile(r"(.+):(0|[1-9][0-9]{0,9})", re.DOTALL)
+"""Broker and queue as ``print_offsets`` writes them: one queue has one way to be named."""
+
 Offsets = Mapping[MessageQueue, int]
 """Queue → the offset that is read next."""
 
@@ -43,16 +46,20 @@ def parse_offsets(value: object) -> dict[MessageQueue, int]:
         if not isinstance(queues, dict):
             raise _malformed(value)
         for place, offset in queues.items():
-            broker, _, number = place.rpartition(":")
-            if not (broker and number.isascii() and number.isdecimal()) or type(offset) is not int or offset < 0:
+            match = _PLACE.fullmatch(place)
+            if match is None or type(offset) is not int or not 0 <= offset < 1 << 63 or int(match[2]) >= 1 << 31:
                 raise _malformed(value)
-            offsets[MessageQueue(topic, broker, int(number))] = offset
+            offsets[MessageQueue(topic, match[1], int(match[2]))] = offset
     return offsets
 
 
 def _malformed(value: object) -> ConfigError:
+    try:
+        shown = str(value)[:200]
+    except (RecursionError, ValueError):
+        shown = "of too many levels, or digits, to be shown"
     return ConfigError(
-        f'the checkpoint has the offsets {str(value)[:200]}, expected {{"topic": {{"broker-a:0": 123}}}}: '
+        f'the checkpoint has the offsets {shown}, expected {{"topic": {{"broker-a:0": 123}}}}: '
         "it is of another source or damaged; give another checkpointLocation"
     )
 

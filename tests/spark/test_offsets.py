@@ -56,11 +56,30 @@ def test_empty_queues_are_named_and_keys_sorted() -> None:
         '{"T": {"broker-a:0": true}}',
         '{"T": {"broker-a:0": "5"}}',
         '{"T": {"broker-a:0": 5.0}}',
+        '{"T": {"broker-a:0": 5, "broker-a:00": 90}}',
+        '{"T": {"broker-a:٣": 5}}',
+        '{"T": {"broker-a:0\\n": 5}}',
+        '{"T": {"broker-a:2147483648": 5}}',
+        f'{{"T": {{"broker-a:{"1" * 5000}": 5}}}}',
+        f'{{"T": {{"broker-a:0": {1 << 63}}}}}',
+        '{"T": ' * 900 + "5" + "}" * 900,
     ],
 )
 def test_offsets_of_another_source_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="it is of another source or damaged; give another checkpointLocation"):
+    with pytest.raises(
+        ConfigError, match="it is of another source or damaged; give another checkpointLocation"
+    ) as caught:
         parse_offsets(json.loads(text))
+    assert len(str(caught.value)) < 500
+
+
+def test_offsets_that_cannot_be_shown_are_refused() -> None:
+    nested: object = 5
+    for _ in range(3000):
+        nested = {"T": nested}
+    for value in (nested, {"T": {"broker-a:0": 10**5000}}):
+        with pytest.raises(ConfigError, match="has the offsets of too many levels, or digits, to be shown, expected"):
+            parse_offsets(value)
 
 
 @pytest.mark.parametrize(
