@@ -309,11 +309,13 @@ class RangeReader:
         assert pull is not None, "it was sent before all others"
         sent: asyncio.Future[RemotingCommand] | None = pull.sent
         response = None
+        # Its time begins with the wait for it, not when the first wait has failed.
+        retries = Retries(self._settings.fetch_timeout, self._instance.clock)
         if sent is not None:
             with contextlib.suppress(TransportError):
                 response = await sent
         if response is None or response.code != _SUCCESS:
-            response, head = await self._answer(reading, pull)
+            response, head = await self._answer(reading, pull, retries)
         else:
             head = _head_of(response, reading, pull)
         body = response.view_body()
@@ -345,8 +347,8 @@ class RangeReader:
         self._forget(outcome.dropped)
         self._note_loss(reading.queue, [range(outcome.begin, outcome.end)], head)
 
-    async def _answer(self, reading: _Reading, pull: Pull) -> tuple[RemotingCommand, PullHead]:
-        """Return the answer to a pull, which is asked again while its broker is away."""
+    async def _answer(self, reading: _Reading, pull: Pull, retries: Retries) -> tuple[RemotingCommand, PullHead]:
+        """Return the answer to a pull, which is asked again while its broker is away and there is time."""
         instance, settings = self._instance, self._settings
         first: asyncio.Future[RemotingCommand] | None = pull.sent
         refusals = 0
@@ -370,7 +372,6 @@ class RangeReader:
                 self._forget(other.plan.drop_others(pull))
             return refusals >= REFUSALS
 
-        retries = Retries(settings.fetch_timeout, instance.clock)
         return await until_answered(instance, reading.queue.topic, retries, settings.timeout, ask, final)
 
     def _forget(self, pulls: Iterable[Pull]) -> None:

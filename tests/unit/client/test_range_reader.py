@@ -13,7 +13,7 @@ from rocketcore.client.arrow_ranges import QueueRange
 from rocketcore.client.arrow_reader import RangeReader, ReadSettings
 from rocketcore.client.instance import ClientInstance
 from rocketcore.codes import ResponseCode
-from rocketcore.errors import ConnectionLost, NoPermission, RemoteProtocolError, RocketError
+from rocketcore.errors import ConnectionLost, NoPermission, RemoteProtocolError, RequestTimeout, RocketError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
@@ -38,6 +38,7 @@ class Broker:
         self.misplace = misplace
         self.refreshed: list[str] = []
         self.rounds = 0
+        self.patience = 0.0
         self.sent: list[tuple[RemotingCommand, asyncio.Future[RemotingCommand]]] = []
         self.remoting = self.routes = self.runtime = self
         self._known = False
@@ -64,6 +65,7 @@ class Broker:
     ) -> asyncio.Future[RemotingCommand] | None:
         future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
         self.sent.append((command, future))
+        self.patience = timeout
         return future
 
     async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
@@ -263,5 +265,22 @@ def test_as_many_messages_of_other_offsets_are_an_error(settings: dict[str, str]
         broker = Broker(longest=100, misplace=lambda offset: offset // 2)
         with pytest.raises(RemoteProtocolError, match=r"broker='b', queue_id=7.* has offset 0 where 1 or more"):
             await rows(reader_of(broker, [(7, 0, 100)], fail_on_data_loss=loss, **settings), broker)
+
+    play(scenario)
+
+
+def test_the_wait_for_the_first_answer_is_part_of_the_time() -> None:
+    async def scenario() -> None:
+        broker = Broker(longest=10)
+        reader = reader_of(broker, [(0, 0, 100)], timeout=10, fetch_timeout=15)
+        waiting = asyncio.create_task(reader.next_answers())
+        while not waiting.done():
+            if await broker.asked():
+                broker.clock.advance(broker.patience)
+                broker.fail(RequestTimeout(f"broker:1: no answer within {broker.patience:g} s"))
+        with pytest.raises(RequestTimeout, match=r"\(\d attempts within 15 s\)"):
+            waiting.result()
+        assert 10 < broker.clock.monotonic() <= 15.5
+        await reader.close()
 
     play(scenario)
