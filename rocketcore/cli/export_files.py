@@ -20,7 +20,18 @@ from rocketcore.cli.failures import CommandFailed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FORMATS", "ArrowFile", "ExportFile", "Growing", "JsonlFile", "ParquetFile", "format_of", "require_pyarrow"]
+__all__ = [
+    "FORMATS",
+    "ArrowFile",
+    "ExportFile",
+    "Growing",
+    "JsonlFile",
+    "ParquetFile",
+    "format_of",
+    "one_line",
+    "require_pyarrow",
+    "unreadable",
+]
 
 FORMATS: Final = ("parquet", "arrow", "jsonl")
 _SUFFIXES: Final = {
@@ -57,6 +68,21 @@ def require_pyarrow(form: str) -> None:
         raise CommandFailed(
             "NOT_INSTALLED", f"{form} needs {error.name}", "pip install 'rocketcore[arrow]'; jsonl needs nothing"
         ) from error
+
+
+def unreadable() -> tuple[type[Exception], ...]:
+    """Return what pyarrow raises for a file that is not what it claims to be.
+
+    Of wrong names, positions, types and sizes in it that is whatever Python or C++ has for them.
+    """
+    import pyarrow as pa
+
+    return pa.ArrowException, OSError, ValueError, LookupError, MemoryError, OverflowError, TypeError, RuntimeError
+
+
+def one_line(error: Exception) -> str:
+    """Return what an error says, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 class Growing(io.RawIOBase):
@@ -143,13 +169,15 @@ class ArrowFile:
         self._writer = pa.ipc.new_stream(file, schema) if stream else pa.ipc.new_file(file, schema)
         if written is not None:
             end, found = written.stat().st_size, 0
-            with pa.memory_map(str(written)) as source:
+            with pa.OSFile(str(written)) as source:
+                source.seek(_ARROW_MAGIC_BYTES)
                 try:
-                    for batch in pa.ipc.open_stream(source.read_buffer().slice(_ARROW_MAGIC_BYTES)):
+                    for batch in pa.ipc.open_stream(source):
+                        batch.validate(full=True)  # who writes it trusts its offsets
                         self._writer.write_batch(batch)
                         found += batch.num_rows
-                except (pa.ArrowInvalid, OSError) as error:
-                    raise ValueError(f"it cannot be read: {error}") from error
+                except unreadable() as error:
+                    raise ValueError(f"it cannot be read: {one_line(error)}") from error
             if file.position != end or found != rows:
                 raise ValueError(f"it has {found} messages in {file.position} bytes")
 
@@ -201,8 +229,8 @@ class ParquetFile:
             with written.open("rb", buffering=0) as reader:
                 try:
                     known = [read_part(reader, begin, end) for begin, end in parts]
-                except (ValueError, OSError) as error:
-                    raise ValueError(f"it cannot be read: {error}") from error
+                except unreadable() as error:
+                    raise ValueError(f"it cannot be read: {one_line(error)}") from error
             found = sum(part.num_rows for part in known)
             if found != rows:
                 raise ValueError(f"it has {found} messages")

@@ -12,14 +12,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rocketcore.cli.envelopes import read_envelope
-from rocketcore.cli.failures import CommandFailed
+from rocketcore.cli.export_files import one_line, unreadable
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import SHARDING_KEY, Message
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Checksum", "ColumnSource", "LineSource", "Piece", "Source", "form_of_content", "open_columns"]
+__all__ = [
+    "Checksum",
+    "ColumnSource",
+    "DamagedFile",
+    "LineSource",
+    "Piece",
+    "Source",
+    "form_of_content",
+    "open_columns",
+]
 
 PIECE_BYTES: Final = 1 << 20
 """About what one piece holds."""
@@ -32,6 +41,10 @@ _READ_FIELDS: Final = ("topic", "broker", "queue_id", "offset", "born_at", "stor
 _MORE_FIELDS: Final = frozenset({*_READ_FIELDS, "msg_id"})
 
 PayloadT = TypeVar("PayloadT", covariant=True)
+
+
+class DamagedFile(Exception):
+    """A file is not what it claims to be; says where and why, and leaves its name to who opened it."""
 
 
 def form_of_content(head: bytes) -> str:
@@ -165,11 +178,10 @@ class ColumnSource:
     def pieces(self, first: int, most: int | None) -> Iterator[Piece[pa.RecordBatch]]:
         from rocketcore.client.arrow_columns import copied_columns
 
-        for begin, whole in _sound(self._batches(first)):
+        for begin, whole in self._sound(first):
             batch = whole.slice(max(0, first - begin))
             if not batch.num_rows:
                 continue
-            batch = batch.select(list(self.columns.values())).rename_columns(list(self.columns))
             batch = copied_columns(batch)
             rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
             rows = min(rows, most or rows)
@@ -177,18 +189,37 @@ class ColumnSource:
                 piece = batch.slice(start, rows)
                 yield Piece(piece.num_rows, piece)
 
+    def _sound(self, first: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the columns of the record batches; raises DamagedFile.
 
-def _sound(batches: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Pass record batches on; raises CommandFailed where the file is damaged."""
+        Arrow's IPC format has offsets, lengths and dictionary positions that whoever wrote the file chose, and nothing
+        that works with them looks at them first: they are compared with the memory that is there before anything
+        does. So are texts, which have to be UTF-8; a body need not be.
+        """
+        behind = 0
+        try:
+            for begin, whole in self._batches(first):
+                batch = _with_bytes(whole.select(list(self.columns.values())).rename_columns(list(self.columns)))
+                batch.validate(full=True)
+                yield begin, batch
+                behind = begin + batch.num_rows
+        except unreadable() as error:
+            raise DamagedFile(
+                f"the record batch that begins with row {behind} cannot be read: {one_line(error)}"
+            ) from error
+
+
+def _with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return messages whose bodies are bytes, where they were text."""
     import pyarrow as pa
 
-    behind = 0
-    try:
-        for begin, batch in batches:
-            yield begin, batch
-            behind = begin + batch.num_rows
-    except (pa.ArrowException, OSError) as error:
-        raise CommandFailed("DAMAGED", f"row {behind}: the file cannot be read from here on: {error}") from error
+    index = batch.schema.get_field_index("body")
+    body = batch.column(index)
+    if pa.types.is_string(body.type):
+        return batch.set_column(index, "body", body.view(pa.binary()))
+    if pa.types.is_large_string(body.type):
+        return batch.set_column(index, "body", body.view(pa.large_binary()))
+    return batch
 
 
 class _Batches(Protocol):
@@ -229,18 +260,15 @@ def _roles(schema: pa.Schema, given: Mapping[str, str], tag: str | None) -> tupl
 
 
 def open_columns(file: BinaryIO, form: str, given: Mapping[str, str], tag: str | None, *, pipe: bool) -> ColumnSource:
-    """Open a parquet or Arrow file; raises ConfigError for one that does not fit, ValueError for a damaged one."""
-    import pyarrow as pa
-
+    """Open a parquet or Arrow file; raises ConfigError for one that does not fit, DamagedFile."""
     try:
         if form == "parquet":
             return _open_parquet(file, given, tag)
-        if pipe:
-            stream = pa.ipc.open_stream(file)
-            return ColumnSource(stream.schema, None, lambda first: enumerate_rows(iter(stream)), given, tag)
-        return _open_arrow(file, given, tag)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"it is no {form} file: {error}") from error
+        return _open_stream(file, given, tag) if pipe else _open_arrow(file, given, tag)
+    except ConfigError:  # which is a ValueError as well
+        raise
+    except unreadable() as error:
+        raise DamagedFile(f"it is no {form} file: {one_line(error)}") from error
 
 
 def _open_parquet(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> ColumnSource:
@@ -263,16 +291,23 @@ def _open_parquet(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> 
     return columned
 
 
+def _open_stream(file: BinaryIO | pa.OSFile, given: Mapping[str, str], tag: str | None) -> ColumnSource:
+    import pyarrow as pa
+
+    stream = pa.ipc.open_stream(file)
+    return ColumnSource(stream.schema, None, lambda first: enumerate_rows(iter(stream)), given, tag)
+
+
 def _open_arrow(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> ColumnSource:
     import pyarrow as pa
     from pyarrow import dataset
 
-    mapped = pa.memory_map(file.name)
-    if mapped.read(len(_ARROW_MAGIC)) != _ARROW_MAGIC:
-        mapped.seek(0)
-        stream = pa.ipc.open_stream(mapped)
-        return ColumnSource(stream.schema, None, lambda first: enumerate_rows(iter(stream)), given, tag)
-    source = pa.ipc.open_file(mapped)
+    # Not mapped: of a file that becomes shorter meanwhile a map kills the process that looks at it.
+    opened = pa.OSFile(file.name)
+    if opened.read(len(_ARROW_MAGIC)) != _ARROW_MAGIC:
+        opened.seek(0)
+        return _open_stream(opened, given, tag)
+    source = pa.ipc.open_file(opened)
     rows = dataset.dataset(file.name, format="ipc").count_rows()  # of which nothing has to be unpacked
 
     def batches(first: int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -12,7 +12,7 @@ import io
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
@@ -22,7 +22,15 @@ import msgspec
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.export_files import FORMATS, require_pyarrow
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
-from rocketcore.cli.import_files import Checksum, ColumnSource, LineSource, Source, form_of_content, open_columns
+from rocketcore.cli.import_files import (
+    Checksum,
+    ColumnSource,
+    DamagedFile,
+    LineSource,
+    Source,
+    form_of_content,
+    open_columns,
+)
 from rocketcore.cli.options import command, current, named_values
 from rocketcore.cli.progress_bar import ProgressBar
 from rocketcore.cli.render import counted, progress, show_object, tell
@@ -213,20 +221,24 @@ class _Import:
             check_same(self._record.path, noted, self._state.asked, self._state.namesrv)
             self._state = noted
         state = self._state
-        try:
-            if self._form == "jsonl":
-                read = _read_again(self._file, state.length)
-                if read != Checksum(state.length, state.crc32):
-                    raise CommandFailed("CHANGED", f"the part of {self._name} that was sent has changed since",
-                                        "--restart begins anew")  # fmt: skip
-                self._source = LineSource(self._file, self._topic, self._tag, read)
-            else:
-                pipe = self._name == "-"
+        if self._form == "jsonl":
+            read = _read_again(self._file, state.length)
+            if read != Checksum(state.length, state.crc32):
+                raise CommandFailed("CHANGED", f"the part of {self._name} that was sent has changed since",
+                                    "--restart begins anew")  # fmt: skip
+            self._source = LineSource(self._file, self._topic, self._tag, read)
+        else:
+            pipe = self._name == "-"
+            with self._named():
                 self._source = open_columns(self._file, self._form, self._given, self._tag, pipe=pipe)
-        except ValueError as error:
-            if not isinstance(error, click.ClickException) and type(error) is ValueError:
-                raise CommandFailed("DAMAGED", f"{self._name}: {error}") from error
-            raise
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Have damage name the file."""
+        try:
+            yield
+        except DamagedFile as error:
+            raise CommandFailed("DAMAGED", f"{self._name}: {error}") from error
 
     def show_plan(self, create: bool, queues: int) -> None:
         """Say on stderr what would be done."""
@@ -270,7 +282,8 @@ class _Import:
                         watch.heard()
                         bar.show(state.rows)
 
-                    self._send_all(client, sends, pace, noted)
+                    with self._named():
+                        self._send_all(client, sends, pace, noted)
             except BaseException:
                 self._tell_what_is_there()
                 raise

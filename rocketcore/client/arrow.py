@@ -97,6 +97,8 @@ async def send_arrow(
     tag            of the column with the tags
     properties     of the column with further properties: map<string, string>
     message_group  of the column with the groups: rows of one group go to one queue, in order
+    record_batch   of a file that somebody else wrote it is to be checked, with its ``validate(full=True)``; here only
+                   the ends of its columns are (pyarrow.ArrowInvalid)
     returns        SendSummary, after every row is stored
     raises         ConfigError for a column that is missing or has the wrong type, MessageIllegal naming the row that no
                    broker takes (the rows before it may be sent), and what ``Producer.send_batch`` raises

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rocketcore._fast.arrow_in import BatchEncoder
-from rocketcore.cli.failures import CommandFailed
-from rocketcore.cli.import_files import Checksum, ColumnSource, LineSource, form_of_content, open_columns
+from rocketcore.cli.import_files import Checksum, ColumnSource, DamagedFile, LineSource, form_of_content, open_columns
 from rocketcore.cli.line_sender import row_id
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import SHARDING_KEY, UNIQ_KEY
@@ -69,7 +68,7 @@ def test_pieces_begin_anywhere() -> None:
         for most in (None, 1, 3):
             pieces = list(source(table).pieces(first, most))
             assert [body for piece in pieces for body in piece.payload["body"].to_pylist()] == [
-                f"{n}" for n in range(first, 10)
+                b"%d" % n for n in range(first, 10)
             ]
             assert all(piece.rows == piece.payload.num_rows <= (most or 10) for piece in pieces)
 
@@ -121,7 +120,7 @@ def test_a_file_that_is_damaged_further_on(tmp_path: Path) -> None:
     with path.open("rb") as file:
         pieces = open_columns(file, "parquet", {}, None, pipe=False).pieces(0, None)
         assert next(pieces).rows == 4
-        with pytest.raises(CommandFailed, match="row 4: the file cannot be read from here on"):
+        with pytest.raises(DamagedFile, match="the record batch that begins with row 4 cannot be read"):
             next(pieces)
 
 

@@ -1,0 +1,229 @@
+"""``rocket message import`` of files that lie, and ``export`` from brokers that do: one line, and nothing is sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy
+import pyarrow as pa
+import pytest
+
+from rocketcore.admin.client import Admin
+from rocketcore.client.sync import Producer
+from rocketcore.local import LocalCluster
+from tests.fixtures.commands import Rocket, rocket_command
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as running:
+        yield running
+
+
+@pytest.fixture
+def rocket(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Rocket:
+    """Commands ``rocket message``, in a folder of the test."""
+    monkeypatch.chdir(tmp_path)
+    return rocket_command(cluster.namesrv, monkeypatch, capsys, "message")
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster, request: pytest.FixtureRequest) -> str:
+    """An empty topic of one queue."""
+    name = request.node.name.replace("[", "-").replace("]", "")[:100]
+    with Admin(cluster.namesrv) as admin:
+        admin.create_topic(name, 1)
+    return name
+
+
+def stored(cluster: LocalCluster, topic: str) -> int:
+    """Return how many messages a topic has."""
+    with Admin(cluster.namesrv) as admin:
+        return sum(limits.max_offset for limits in admin.topic_stats(topic).values())
+
+
+# Arrow files whose positions lie
+
+
+def lying_arrow(path: str, offsets: list[int], *, stream: bool) -> None:
+    """Write a record batch that is sound, and one of three bodies whose offsets are those given."""
+    sound = [0, 100, 200, 304]
+    data = pa.py_buffer(b"x" * sound[-1])
+    body = pa.Array.from_buffers(pa.binary(), 3, [None, pa.py_buffer(numpy.array(sound, numpy.int32)), data])
+    first = pa.record_batch({"body": pa.array([b"one", b"two"])})
+    out = pa.BufferOutputStream()
+    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(out, first.schema) as writer:
+        writer.write_batch(first)
+        writer.write_batch(pa.record_batch({"body": body}))
+    written = out.getvalue().to_pybytes()
+    assert written.count(numpy.array(sound, numpy.int32).tobytes()) == 1
+    lies = numpy.array(offsets, numpy.int32).tobytes()
+    Path(path).write_bytes(written.replace(numpy.array(sound, numpy.int32).tobytes(), lies))
+
+
+def lying_dictionary(path: str) -> None:
+    """Write a record batch whose dictionary positions point beyond the dictionary."""
+    positions = numpy.arange(4, dtype=numpy.int32)
+    body = pa.DictionaryArray.from_arrays(pa.array(positions), pa.array([b"a", b"b", b"c", b"d"]))
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_file(out, pa.schema([("body", body.type)])) as writer:
+        writer.write_batch(pa.record_batch({"body": body}))
+    Path(path).write_bytes(
+        out.getvalue().to_pybytes().replace(positions.tobytes(), (positions + 1_000_000).astype(numpy.int32).tobytes())
+    )
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        [0, 100, 200, 1_000_000],  # what lies in memory behind the file's bytes
+        [0x7000_0000, 0x7000_1000, 0x7000_2000, 0x7000_3000],  # no memory at all
+        [0, 200, 100, 304],
+        [-400, 0, 0, 0],
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_offsets_that_lie_are_refused(
+    rocket: Rocket, cluster: LocalCluster, topic: str, offsets: list[int], stream: bool
+) -> None:
+    lying_arrow("a.arrow", offsets, stream=stream)
+    done = subprocess.run(  # on its own: it might be killed
+        [sys.executable, "-m", "rocketcore.cli.main", "message", "import", "a.arrow", "--topic", topic],
+        env={**os.environ, "ROCKET_NAMESRV": cluster.namesrv}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert errors[0].startswith("error: a.arrow: the record batch that begins with row 2 cannot be read: ")
+    assert stored(cluster, topic) == 2, "those of the sound record batch"
+    if stream:
+        data = Path("a.arrow").read_bytes()
+        code, _, err = rocket("import", "-", "--topic", topic, stdin=data)
+        assert (code, "-: the record batch that begins with row 2 cannot be read" in err) == (1, True), err
+
+
+def test_dictionary_positions_that_lie_are_refused(rocket: Rocket, cluster: LocalCluster, topic: str) -> None:
+    lying_dictionary("a.arrow")
+    code, _, err = rocket("import", "a.arrow", "--topic", topic)
+    assert (code, "a.arrow: the record batch that begins with row 0 cannot be read" in err) == (1, True), err
+    assert stored(cluster, topic) == 0
+
+
+def test_bodies_are_bytes_whatever_their_column_says(rocket: Rocket, cluster: LocalCluster, topic: str) -> None:
+    """Other tools write bytes into columns of text; only what has to be text is refused."""
+
+    def texts(data: bytes) -> pa.Array:
+        return pa.array([data]).view(pa.string())
+
+    for name, columns in (("a", {"body": texts(b"\xff")}), ("b", {"body": ["x"], "tags": texts(b"\xff")})):
+        batch = pa.record_batch(columns)
+        with pa.ipc.new_file(f"{name}.arrow", batch.schema) as writer:
+            writer.write_batch(batch)
+    assert rocket("import", "a.arrow", "--topic", topic)[0] == 0
+    code, _, err = rocket("import", "b.arrow", "--topic", topic)
+    assert (code, "Invalid UTF8" in err) == (1, True), err
+    code, out, _ = rocket("export", topic)
+    assert [json.loads(line)["body_base64"] for line in out.splitlines()] == ["/w=="]
+
+
+def test_an_arrow_file_that_becomes_shorter_meanwhile(rocket: Rocket, cluster: LocalCluster, topic: str) -> None:
+    """A signal (SIGBUS) would end whoever has mapped it."""
+    batch = pa.record_batch({"body": [b"x" * 1000] * 1000})
+    with pa.ipc.new_file("a.arrow", batch.schema) as writer:
+        for _ in range(20):
+            writer.write_batch(batch)
+    program = (
+        "import os\n"
+        "from rocketcore.cli import import_files\n"
+        "file = open('a.arrow', 'rb')\n"
+        "pieces = import_files.open_columns(file, 'arrow', {}, None, pipe=False).pieces(0, None)\n"
+        "next(pieces)\n"
+        "os.truncate('a.arrow', 1_500_000)\n"
+        "try:\n"
+        "    [piece.payload.to_pylist() for piece in pieces]\n"
+        "except import_files.DamagedFile as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("the record batch that begins with row 1000 cannot be read: ")
+
+
+def test_a_record_batch_of_a_program_that_is_not_sound(cluster: LocalCluster, topic: str, tmp_path: Path) -> None:
+    lying_arrow(str(tmp_path / "a.arrow"), [0, 100, 200, 1_000_000], stream=False)
+    table = pa.ipc.open_file(tmp_path / "a.arrow").read_all()
+    with Producer(cluster.namesrv, group="p") as producer, pytest.raises(pa.ArrowInvalid, match="offsets"):
+        producer.send_arrow(topic, table, body="body")
+    assert stored(cluster, topic) == 2, "those of the sound record batch"
+
+
+MUTATIONS = """
+import collections, io, random, sys
+import pyarrow as pa, pyarrow.parquet as pq
+from rocketcore._fast.arrow_in import BatchEncoder
+from rocketcore.cli.import_files import DamagedFile, open_columns
+from rocketcore.client.arrow_columns import message_columns
+from rocketcore.errors import ConfigError, MessageIllegal
+
+form, rows = sys.argv[1], 50
+pairs = pa.map_(pa.string(), pa.string())
+table = pa.table({
+    "body": [b"b%d" % i * (i % 7 + 1) for i in range(rows)],
+    "tags": pa.array([f"t{i % 3}" if i % 4 else None for i in range(rows)]).dictionary_encode(),
+    "keys": [["a", "b"]] * rows,
+    "properties": pa.array([[("p", f"v{i}")] for i in range(rows)], pairs),
+    "flag": pa.array(range(rows), pa.int32()),
+})
+with open("good", "wb") as good:
+    if form == "parquet":
+        pq.write_table(table, good, row_group_size=25)
+    else:
+        with (pa.ipc.new_file if form == "file" else pa.ipc.new_stream)(good, table.schema) as writer:
+            writer.write_table(table, 25)
+data = open("good", "rb").read()
+random, found = random.Random(1), collections.Counter()
+for number in range(120):
+    bad = bytearray(data)
+    for _ in range(random.choice((1, 1, 2, 4))):
+        at, width = random.randrange(len(bad)), random.choice((1, 1, 4, 8))
+        ones = b"\\xff" * width
+        bad[at : at + width] = random.choice((bytes(width), ones, ones[1:] + b"\\x7f", random.randbytes(width)))
+    del bad[len(data) :]
+    if number % 10 == 0:
+        del bad[random.randrange(len(bad)) :]
+    with open("bad", "wb") as file:
+        file.write(bad)
+    with open("bad", "rb") as file:
+        try:
+            encoder, out, row = BatchEncoder(write_id=1, partition=1), bytearray(8 << 20), 0
+            source = open_columns(file, "parquet" if form == "parquet" else "arrow", {}, None, pipe=form == "stream")
+            for piece in source.pieces(0, None):
+                columns, first = message_columns(piece.payload, row), 0
+                columns.pop("shardingKey", None)
+                while first < piece.rows:
+                    done, _ = encoder.encode(out, 1 << 20, first, piece.rows, row, **columns)
+                    first += done
+                row += piece.rows
+            found["whole" if row == rows else f"{row} rows"] += 1
+        except (DamagedFile, ConfigError, MessageIllegal):
+            found["refused"] += 1
+print(dict(found), file=sys.stderr)
+assert set(found) == {"whole", "refused"}, found
+"""
+
+
+@pytest.mark.parametrize("form", ["file", "stream", "parquet"])
+def test_no_file_ends_the_process(tmp_path: Path, form: str) -> None:
+    """Bytes of a sound file changed at random: it is read whole, or refused by one of the errors that are for that."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", MUTATIONS, form],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
