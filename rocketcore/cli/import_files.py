@@ -26,6 +26,7 @@ __all__ = [
     "LineSource",
     "Piece",
     "Source",
+    "enumerate_rows",
     "form_of_content",
     "open_columns",
 ]
@@ -276,6 +277,9 @@ def _open_parquet(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> 
 
     # Pages are read as they are needed: a row group may be larger than memory.
     source = pq.ParquetFile(file, buffer_size=PIECE_BYTES, pre_buffer=False)
+    counts = [source.metadata.row_group(index).num_rows for index in range(source.num_row_groups)]
+    if min(counts, default=0) < 0 or sum(counts) != source.metadata.num_rows:
+        raise ValueError(f"its footer has {source.metadata.num_rows} rows, in row groups of {counts[:10]}")
 
     def batches(first: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         begin = 0
@@ -284,7 +288,8 @@ def _open_parquet(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> 
             if begin + group.num_rows > first:
                 size = max(1, group.num_rows * 4 * PIECE_BYTES // max(1, group.total_byte_size))
                 columns = list(columned.columns.values())
-                yield from enumerate_rows(source.iter_batches(size, row_groups=[index], columns=columns), begin)
+                found = source.iter_batches(size, row_groups=[index], columns=columns)
+                yield from enumerate_rows(found, begin, begin + group.num_rows)
             begin += group.num_rows
 
     columned = ColumnSource(source.schema_arrow, source.metadata.num_rows, batches, given, tag)
@@ -311,13 +316,26 @@ def _open_arrow(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> Co
     rows = dataset.dataset(file.name, format="ipc").count_rows()  # of which nothing has to be unpacked
 
     def batches(first: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        return enumerate_rows(source.get_batch(index) for index in range(source.num_record_batches))
+        return enumerate_rows(map(source.get_batch, range(source.num_record_batches)), end=rows)
 
     return ColumnSource(source.schema, rows, batches, given, tag)
 
 
-def enumerate_rows(batches: Iterator[pa.RecordBatch], begin: int = 0) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield record batches with the number of their first row."""
+def enumerate_rows(
+    batches: Iterator[pa.RecordBatch], begin: int = 0, end: int | None = None
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield record batches with the number of their first row.
+
+    end     number of the row behind the last, where that is known
+    raises  DamagedFile where it is another
+    """
     for batch in batches:
+        behind = begin + batch.num_rows
+        if end is not None and behind > end:
+            break
         yield begin, batch
-        begin += batch.num_rows
+        begin = behind
+    else:
+        behind = begin
+    if end is not None and behind != end:
+        raise DamagedFile(f"its footer has row {end} where row {behind} is")

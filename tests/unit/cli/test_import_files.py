@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from rocketcore._fast.arrow_in import BatchEncoder
-from rocketcore.cli.import_files import Checksum, ColumnSource, DamagedFile, LineSource, form_of_content, open_columns
+from rocketcore.cli.import_files import (
+    Checksum,
+    ColumnSource,
+    DamagedFile,
+    LineSource,
+    enumerate_rows,
+    form_of_content,
+    open_columns,
+)
 from rocketcore.cli.line_sender import row_id
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import SHARDING_KEY, UNIQ_KEY
@@ -122,6 +131,16 @@ def test_a_file_that_is_damaged_further_on(tmp_path: Path) -> None:
         assert next(pieces).rows == 4
         with pytest.raises(DamagedFile, match="the record batch that begins with row 4 cannot be read"):
             next(pieces)
+
+
+def test_rows_that_a_footer_does_not_have() -> None:
+    batches = [pa.record_batch({"body": [b"x"] * rows}) for rows in (3, 0, 2)]
+    assert [begin for begin, _ in enumerate_rows(iter(batches), 7, 12)] == [7, 10, 10]
+    for end, came in ((11, 2), (13, 3), (7, 0)):
+        found = enumerate_rows(iter(batches), 7, end)
+        assert [begin for begin, _ in itertools.islice(found, came)] == [7, 10, 10][:came]
+        with pytest.raises(DamagedFile, match=f"its footer has row {end} where row"):
+            next(found)
 
 
 def lines(text: str, tag: str | None = None) -> list[Any]:
