@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from rocketcore._fast.batch import ELEMENT_FIXED_SIZE, encode_batch
 from rocketcore.client.arrow_delivery import BATCH_BYTES, MAX_IN_FLIGHT, BodyDelivery, SendSummary
-from rocketcore.client.outgoing import property_text
+from rocketcore.client.outgoing import property_text, property_text_of_copy
 from rocketcore.client.selectors import find_selector
 from rocketcore.client.sender import Sender
 from rocketcore.errors import MessageIllegal
@@ -56,7 +56,10 @@ class LineSender:
         for message, msg_id in messages:
             try:
                 self._sender.check(message)
-                text = property_text(message, msg_id or row_id(self._write_id, self._row)).encode()
+                if msg_id is None:
+                    text = property_text(message, row_id(self._write_id, self._row)).encode()
+                else:
+                    text = property_text_of_copy(message, msg_id).encode()
             except MessageIllegal as error:
                 raise MessageIllegal(f"row {self._row}: {error}") from None
             by_queue.setdefault(await self._queue(message.message_group), []).append((message, text))

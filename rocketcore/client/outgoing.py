@@ -13,7 +13,14 @@ from typing import Final, NamedTuple, Required, TypeAlias, TypedDict
 from rocketcore.codes import MAX_PROPERTIES_BYTES, RETRY_TOPIC_PREFIX
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.ids import new_uniq_key
-from rocketcore.message import DELAY, TIMER_DELAY_MS, TIMER_DELIVER_MS, Message
+from rocketcore.message import (
+    DELAY,
+    NAME_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
+    Message,
+)
 
 __all__ = [
     "ArrowColumns",
@@ -26,6 +33,7 @@ __all__ = [
     "outgoing_batch",
     "outgoing_message",
     "property_text",
+    "property_text_of_copy",
 ]
 
 _UNBATCHABLE: Final = frozenset((DELAY, TIMER_DELAY_MS, TIMER_DELIVER_MS))
@@ -107,14 +115,27 @@ def property_text(message: Message, msg_id: str) -> str:
     if not message.properties:
         return tail
     text = "".join([f"{name}\x01{value}\x02" for name, value in message.properties.items()]) + tail
+    _check_length(message.topic, text)
+    return text
+
+
+def _check_length(topic: str, text: str) -> None:
     try:
         size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError as error:
-        raise MessageIllegal(f"message to {message.topic!r}: its properties have no UTF-8: {error}") from None
+        raise MessageIllegal(f"message to {topic!r}: its properties have no UTF-8: {error}") from None
     if size > MAX_PROPERTIES_BYTES:
         raise MessageIllegal(
-            f"message to {message.topic!r}: the properties have {size} bytes, {MAX_PROPERTIES_BYTES} are allowed"
+            f"message to {topic!r}: the properties have {size} bytes, {MAX_PROPERTIES_BYTES} are allowed"
         )
+
+
+def property_text_of_copy(message: Message, msg_id: str) -> str:
+    """Return the property string of a message whose id somebody else gave; refuses the ids that ``arrow_in`` does."""
+    if NAME_SEPARATOR in msg_id or PROPERTY_SEPARATOR in msg_id:
+        raise MessageIllegal("the message id holds a separator character (U+0001 or U+0002)")
+    text = property_text(message, msg_id)
+    _check_length(message.topic, text)
     return text
 
 

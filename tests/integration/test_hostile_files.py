@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ def rocket(
 @pytest.fixture
 def topic(cluster: LocalCluster, request: pytest.FixtureRequest) -> str:
     """An empty topic of one queue."""
-    name = request.node.name.replace("[", "-").replace("]", "")[:100]
+    name = re.sub(r"[^\w-]+", "-", request.node.name, flags=re.ASCII)[:100]
     with Admin(cluster.namesrv) as admin:
         admin.create_topic(name, 1)
     return name
@@ -246,3 +247,36 @@ def test_no_file_ends_the_process(tmp_path: Path, form: str) -> None:
         cwd=tmp_path, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+# Lines that say more than they seem to
+
+
+@pytest.mark.parametrize(
+    ("msg_id", "text"),
+    [
+        ("a\x01b\x02TAGS\x01evil", "the message id holds a separator character (U+0001 or U+0002)"),
+        ("a\x02", "the message id holds a separator character (U+0001 or U+0002)"),
+        ("\ud800", "no UTF-8"),
+        ("x" * 40_000, "32767 are allowed"),
+        ("ä" * 20_000, "32767 are allowed"),
+    ],
+    ids=["properties", "separator", "surrogate", "long", "long-utf8"],
+)
+@pytest.mark.parametrize("more", [{}, {"tag": "t", "properties": {"p": "1"}}], ids=["alone", "more"])
+def test_an_id_that_no_message_has(
+    rocket: Rocket, cluster: LocalCluster, topic: str, msg_id: str, text: str, more: dict[str, object]
+) -> None:
+    lines = [{"body": "fine", "msg_id": "f" * 32}, {"body": "x", "msg_id": msg_id, **more}]
+    Path("a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, _, err = rocket("import", "a.jsonl", "--topic", topic)
+    assert (code, "row 1: " in err, text in err) == (2, True, True), err
+    assert stored(cluster, topic) == 0, "the piece with it is refused as a whole"
+    if "\ud800" in msg_id:
+        return
+    batch = pa.record_batch({"body": ["x"], "msgId": [msg_id]})
+    with pa.ipc.new_file("a.arrow", batch.schema) as writer:
+        writer.write_batch(batch)
+    arrow_code, _, arrow_err = rocket("import", "a.arrow", "--topic", topic)
+    assert (arrow_code, "row 0: " in arrow_err) == (2, True), arrow_err
+    assert "separator" not in err or "the message id holds a separator character (U+0001 or U+0002)" in arrow_err
