@@ -448,7 +448,7 @@ def _schema(state: _State) -> pa.Schema:
 def _fill(file: ExportFile, state: _State, client: LoopClient, settings: Settings, part_bytes: int) -> Iterator[int]:
     """Add the messages that are missing to the file; yields how many came, when ``state`` says up to where."""
     if isinstance(file, JsonlFile):
-        return _fill_lines(file, state, settings)
+        return _fill_lines(file, state, settings, part_bytes)
     assert isinstance(file, (ArrowFile, ParquetFile))
     return _fill_columns(file, state, client, min(_BATCH_BYTES, part_bytes))
 
@@ -486,7 +486,7 @@ def _fill_columns(file: ArrowFile | ParquetFile, state: _State, client: LoopClie
         stretch.next = stretch.end
 
 
-def _fill_lines(file: JsonlFile, state: _State, settings: Settings) -> Iterator[int]:
+def _fill_lines(file: JsonlFile, state: _State, settings: Settings, part_bytes: int) -> Iterator[int]:
     from rocketcore import PullConsumer
     from rocketcore.cli.cluster_client import PATIENCE
 
@@ -507,9 +507,21 @@ def _fill_lines(file: JsonlFile, state: _State, settings: Settings) -> Iterator[
             count = 0
             for message in consumer.poll(POLL_SECONDS):
                 stretch = left.get(message.queue)  # type: ignore[assignment]
-                if stretch is not None and message.offset < stretch.end:
-                    file.add(json_text(message_object(message)).encode() + b"\n")
-                    count += 1
+                if stretch is None or message.offset >= stretch.end:
+                    continue
+                if message.offset < stretch.next:
+                    where = f"{topic} {stretch.broker}/{stretch.queue_id}"
+                    raise CommandFailed(
+                        "OUT_OF_ORDER", f"{where}: offset {message.offset} came where {stretch.next} was next",
+                        "the topic was made anew meanwhile, or its broker answers wrongly: its log may say",
+                        exit_code=EXIT_PARTLY,
+                    )  # fmt: skip
+                file.add(json_text(message_object(message)).encode() + b"\n")
+                stretch.next, moved_at = message.offset + 1, time.monotonic()
+                count += 1
+                if file.pending >= part_bytes:  # a poll may bring messages of 100 MiB
+                    yield count
+                    count = 0
             for queue, stretch in list(left.items()):
                 position = min(stretch.end, consumer.position(queue))
                 if position > stretch.next:

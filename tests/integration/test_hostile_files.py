@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from rocketcore.admin.client import Admin
+from rocketcore.cli.export_files import Growing
 from rocketcore.client.sync import Producer
 from rocketcore.local import LocalCluster
+from rocketcore.protocol.compression import CompressionType
 from tests.fixtures.commands import Rocket, rocket_command
+from tests.integration.lying_broker import LyingBroker, Pull, record
 
 
 @pytest.fixture(scope="module")
@@ -280,3 +284,60 @@ def test_an_id_that_no_message_has(
     arrow_code, _, arrow_err = rocket("import", "a.arrow", "--topic", topic)
     assert (arrow_code, "row 0: " in arrow_err) == (2, True), arrow_err
     assert "separator" not in err or "the message id holds a separator character (U+0001 or U+0002)" in arrow_err
+
+
+# Brokers that lie
+
+
+def _backwards(offset: int, count: int) -> tuple[int, bytes]:
+    return (offset + 10) % 50, b"".join(record(number) for number in range(offset, offset + 10))
+
+
+def _standing(offset: int, count: int) -> tuple[int, bytes]:
+    return 0, b"".join(record(number) for number in range(32))
+
+
+def _repeated(offset: int, count: int) -> tuple[int, bytes]:
+    return min(100, offset + count), b"".join(record(0) for _ in range(count))
+
+
+def _mixed(offset: int, count: int) -> tuple[int, bytes]:
+    return offset + 2, record(offset + 1) + record(offset)
+
+
+@pytest.mark.parametrize("pull", [_backwards, _standing, _repeated, _mixed])
+def test_offsets_that_do_not_rise_end_an_export(
+    pull: Pull, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Without an end it would write until the disk is full."""
+    monkeypatch.chdir(tmp_path)
+    with LyingBroker(pull, 100) as broker:
+        code, _, err = rocket_command(broker.address, monkeypatch, capsys, "message")("export", "T", "-o", "a.jsonl")
+    assert (code, "error: T b/0: offset " in err) == (6, True), err
+    assert " was next" in err
+    assert len(Path("a.jsonl.partial").read_bytes().splitlines()) <= 100
+
+
+def test_large_messages_are_written_as_they_come(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A part is not as large as what one poll brings: bodies of a few bytes inflate to megabytes each."""
+    monkeypatch.chdir(tmp_path)
+    body, sizes, write = zlib.compress(b"a" * (1 << 20)), [], Growing.write
+
+    def noted(file: Growing, data: bytes) -> int:
+        sizes.append(len(data))
+        return write(file, data)
+
+    def pull(offset: int, count: int) -> tuple[int, bytes]:
+        following = min(40, offset + count)
+        flag = CompressionType.ZLIB.sys_flag
+        return following, b"".join(record(number, body, sys_flag=flag) for number in range(offset, following))
+
+    monkeypatch.setattr(Growing, "write", noted)
+    with LyingBroker(pull, 40) as broker:
+        rocket = rocket_command(broker.address, monkeypatch, capsys, "message")
+        code, _, err = rocket("export", "T", "-o", "a.jsonl", "--part-bytes", str(3 << 20))
+    assert code == 0, err
+    assert sum(sizes) == Path("a.jsonl").stat().st_size > 40 << 20
+    assert max(sizes) < 5 << 20
