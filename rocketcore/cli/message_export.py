@@ -42,7 +42,7 @@ from rocketcore.cli.messages import message_object
 from rocketcore.cli.options import Settings, command, current, or_form
 from rocketcore.cli.progress_bar import ProgressBar
 from rocketcore.cli.render import counted, json_text, progress, show_object, tell, timestamp
-from rocketcore.cli.resume import ProgressFile, check_same, sync_folder, uninterrupted
+from rocketcore.cli.resume import ProgressFile, check_same, open_own, sync_folder, uninterrupted
 from rocketcore.cli.watch import Missing, Watch
 from rocketcore.message_queue import MessageQueue
 
@@ -359,7 +359,7 @@ class _File(_Target, AbstractContextManager["_File"]):
         self._noted_size, self._noted_rows = state.size, state.rows
         if state.complete and not self._partial.exists():
             return JsonlFile(self._growing)  # the last run ended between the file's name and its notes
-        self._fd = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._fd = open_own(self._partial)
         there = os.fstat(self._fd).st_size
         if there < state.size:
             raise self._damaged(f"it has {there} bytes, {state.size} were written")

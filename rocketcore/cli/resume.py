@@ -7,9 +7,11 @@ leaves the old or the new ones, and whoever holds the lock on them is the one wh
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import signal
+import stat
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
@@ -22,7 +24,7 @@ import msgspec
 from rocketcore.cli.failures import CommandFailed
 from rocketcore.cli.options import end_signals
 
-__all__ = ["ProgressFile", "check_same", "sync_folder", "uninterrupted"]
+__all__ = ["ProgressFile", "check_same", "open_own", "sync_folder", "uninterrupted"]
 
 StateT = TypeVar("StateT", bound=msgspec.Struct)
 
@@ -44,6 +46,26 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, handler)
         if heard:
             signal.raise_signal(heard[0])
+
+
+def open_own(path: Path) -> int:
+    """Open a file that a command keeps beside another, for reading and writing; it is created where it is missing.
+
+    raises  CommandFailed for what is no regular file: a link leads to the file of somebody else, a pipe to nobody
+    """
+    what = ""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise
+        what = os.strerror(error.errno) if error.errno != errno.ELOOP else "it is a symbolic link"
+    else:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
+        what = "it is a pipe, a socket or a device"
+    raise CommandFailed("NO_FILE", f"{path} is no regular file: {what}", "remove it, if it is nobody's")
 
 
 class _Notes(msgspec.Struct, forbid_unknown_fields=True):
@@ -70,7 +92,7 @@ class ProgressFile(AbstractContextManager["ProgressFile[StateT]"], Generic[State
 
     def __enter__(self) -> ProgressFile[StateT]:
         while True:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = open_own(self.path)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -78,7 +100,7 @@ class ProgressFile(AbstractContextManager["ProgressFile[StateT]"], Generic[State
                 raise CommandFailed("BUSY", f"{self.path} is in use: another process is at work on it") from error
             # Between the two calls another process may have replaced or removed it.
             with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(fd), os.stat(self.path)):
+                if os.path.samestat(os.fstat(fd), os.lstat(self.path)):
                     self._fd = fd
                     return self
             os.close(fd)
@@ -92,7 +114,9 @@ class ProgressFile(AbstractContextManager["ProgressFile[StateT]"], Generic[State
 
     def load(self) -> StateT | None:
         """Return what is noted, None for nothing; raises CommandFailed for notes that cannot be used."""
-        data = self.path.read_bytes()
+        with open(self._fd, "rb", closefd=False) as file:
+            file.seek(0)
+            data = file.read()
         if not data:
             return None
         try:
@@ -113,7 +137,8 @@ class ProgressFile(AbstractContextManager["ProgressFile[StateT]"], Generic[State
     def _save(self, state: StateT) -> None:
         raw = msgspec.json.encode(state)
         temporary = self.path.with_name(self.path.name + ".tmp")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        temporary.unlink(missing_ok=True)  # of a run that was killed; not written through, whatever it leads to
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before anyone else can see it
             with open(fd, "wb", closefd=False) as file:

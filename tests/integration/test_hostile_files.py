@@ -286,6 +286,41 @@ def test_an_id_that_no_message_has(
     assert "separator" not in err or "the message id holds a separator character (U+0001 or U+0002)" in arrow_err
 
 
+# What lies in the way
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.progress", "a.jsonl.partial"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_is_no_file_of_ours_stays_as_it_is(rocket: Rocket, topic: str, name: str, kind: str) -> None:
+    victim = Path("victim")
+    victim.write_text("precious")
+    if kind == "link":
+        Path(name).symlink_to(victim)
+    elif kind == "pipe":
+        os.mkfifo(name)
+    else:
+        Path(name).mkdir()
+    for more in ([], ["--restart"]):
+        code, _, err = rocket("export", topic, "-o", "a.jsonl", *more)
+        assert (code, f"error: {name} is no regular file: " in err) == (1, True), err
+    assert victim.read_text() == "precious"
+    assert os.path.lexists(name)
+    assert not Path("a.jsonl").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_notes_are_not_written_through_what_is_in_their_place(rocket: Rocket, topic: str, kind: str) -> None:
+    victim, temporary = Path("victim"), Path("a.jsonl.progress.tmp")
+    victim.write_text("precious")
+    if kind == "link":
+        temporary.symlink_to(victim)
+    else:
+        os.mkfifo(temporary)
+    assert rocket("export", topic, "-o", "a.jsonl")[0] == 0
+    assert victim.read_text() == "precious"
+    assert sorted(os.listdir()) == ["a.jsonl", "victim"]
+
+
 # Brokers that lie
 
 
