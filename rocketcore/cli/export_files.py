@@ -27,6 +27,7 @@ __all__ = [
     "Growing",
     "JsonlFile",
     "ParquetFile",
+    "count_messages",
     "format_of",
     "one_line",
     "require_pyarrow",
@@ -45,6 +46,7 @@ _BATCH_BYTES: Final = 1 << 20
 """What small record batches are gathered to in an Arrow file."""
 
 _ARROW_MAGIC_BYTES: Final = 8
+_READ_BYTES: Final = 1 << 20
 
 
 def format_of(name: str, given: str | None) -> str:
@@ -126,13 +128,39 @@ class ExportFile(Protocol):
         """Write what is pending, and the end of the file."""
 
 
-class JsonlFile:
-    """Lines; a flush writes them all at once."""
+def count_messages(path: Path, form: str) -> int:
+    """Return how many messages a file has that is complete; raises ValueError for one that is none, OSError."""
+    if form == "jsonl":
+        with path.open("rb", buffering=0) as file:
+            lines, last = 0, b"\n"
+            while data := file.read(_READ_BYTES):
+                lines, last = lines + data.count(b"\n"), data[-1:]
+        if last != b"\n":
+            raise ValueError("its last line has no end")
+        return lines
+    import pyarrow.parquet as pq
+    from pyarrow import dataset
 
-    def __init__(self, file: Growing) -> None:
+    try:
+        if form == "parquet":
+            return int(pq.read_metadata(path).num_rows)
+        return int(dataset.dataset(path, format="ipc").count_rows())
+    except unreadable() as error:
+        raise ValueError(f"it cannot be read: {one_line(error)}") from error
+
+
+class JsonlFile:
+    """Lines; a flush writes them all at once.
+
+    written  path of the file as far as it is there, with so many rows
+    """
+
+    def __init__(self, file: Growing, *, written: Path | None = None, rows: int = 0) -> None:
         self.pending = 0
         self._file = file
         self._lines: list[bytes] = []
+        if written is not None and (found := count_messages(written, "jsonl")) != rows:
+            raise ValueError(f"it has {found} messages")
 
     def add(self, line: bytes) -> None:
         self._lines.append(line)
@@ -224,17 +252,19 @@ class ParquetFile:
         self.parts = list(parts)
         self._file = file
         self._batches: list[pa.RecordBatch] = []
-        known = []
-        if written is not None:
+        if written is None:
+            self._writer = PartsWriter(file, schema)
+            return
+        try:
             with written.open("rb", buffering=0) as reader:
-                try:
-                    known = [read_part(reader, begin, end) for begin, end in parts]
-                except unreadable() as error:
-                    raise ValueError(f"it cannot be read: {one_line(error)}") from error
-            found = sum(part.num_rows for part in known)
-            if found != rows:
-                raise ValueError(f"it has {found} messages")
-        self._writer = PartsWriter(file, schema, known)
+                known = [read_part(reader, begin, end) for begin, end in parts]
+            found = sum(part.num_rows for part in known)  # before the first of them is that of all
+            self._writer = PartsWriter(file, schema, known)
+        except unreadable() as error:
+            raise ValueError(f"it cannot be read: {one_line(error)}") from error
+        end = parts[-1][1] if parts else 0
+        if found != rows or end != file.position:
+            raise ValueError(f"it has {found} messages in {end} bytes")
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)

@@ -204,6 +204,8 @@ class ColumnSource:
                 batch.validate(full=True)
                 yield begin, batch
                 behind = begin + batch.num_rows
+            if self.rows is None and behind < first:
+                raise DamagedFile(f"it has {behind} messages, of which {first} are said to be sent")
         except unreadable() as error:
             raise DamagedFile(
                 f"the record batch that begins with row {behind} cannot be read: {one_line(error)}"

@@ -33,7 +33,9 @@ from rocketcore.cli.export_files import (
     Growing,
     JsonlFile,
     ParquetFile,
+    count_messages,
     format_of,
+    one_line,
     require_pyarrow,
     with_facts,
 )
@@ -57,6 +59,7 @@ _KIND: Final = "rocket message export 1"
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PART_BYTES: Final = 64 << 20
 _BATCH_BYTES: Final = 1 << 20
+_INT64_MAX: Final = (1 << 63) - 1
 
 
 class _Stretch(msgspec.Struct, forbid_unknown_fields=True):
@@ -67,6 +70,12 @@ class _Stretch(msgspec.Struct, forbid_unknown_fields=True):
     start: int
     end: int
     next: int
+
+    def __post_init__(self) -> None:
+        if self.queue_id < 0 or not 0 <= self.start <= self.next <= self.end <= _INT64_MAX:
+            raise ValueError(
+                f"{self.broker}/{self.queue_id} has no messages {self.start} to {self.end}, {self.next} next"
+            )
 
     def queue(self, topic: str) -> MessageQueue:
         return MessageQueue(topic, self.broker, self.queue_id)
@@ -90,6 +99,17 @@ class _State(msgspec.Struct, forbid_unknown_fields=True):
     rows: int = 0
     parts: list[tuple[int, int]] = []
     complete: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what cannot be; what is noted is no more than text that somebody may have changed."""
+        read = sum(stretch.next - stretch.start for stretch in self.stretches)
+        if not 0 <= self.rows <= read or not 0 <= self.size <= _INT64_MAX or (self.rows and not self.size):
+            raise ValueError(f"{self.rows} messages in {self.size} bytes, of {read} that were read")
+        if self.complete and read < self.total:
+            raise ValueError(f"it is complete with {read} of {self.total} messages")
+        edges = [0, *(edge for part in self.parts for edge in part)]
+        if edges[1::2] != edges[:-1:2] or any(begin >= end for begin, end in self.parts) or edges[-1] > self.size:
+            raise ValueError(f"parts of {self.size} bytes do not lie one behind the other")
 
     @property
     def total(self) -> int:
@@ -278,7 +298,7 @@ class _Target(ABC):
         state = self._state
         form = state.asked["format"]
         if form == "jsonl":
-            return JsonlFile(file)
+            return JsonlFile(file, written=written, rows=state.rows)
         schema = _schema(state)
         if form == "arrow":
             return ArrowFile(file, schema, stream=self.name == "-", written=written, rows=state.rows)
@@ -357,12 +377,14 @@ class _File(_Target, AbstractContextManager["_File"]):
             self._check(noted, client)
         state = self._state
         self._noted_size, self._noted_rows = state.size, state.rows
-        if state.complete and not self._partial.exists():
-            return JsonlFile(self._growing)  # the last run ended between the file's name and its notes
+        if state.complete:
+            # The last run ended before its notes were removed, perhaps before the file had its name.
+            self._check_complete(self._partial if os.path.lexists(self._partial) else self._path)
+            return JsonlFile(self._growing)
         self._fd = open_own(self._partial)
         there = os.fstat(self._fd).st_size
         if there < state.size:
-            raise self._damaged(f"it has {there} bytes, {state.size} were written")
+            raise self._damaged(self._partial, f"it has {there} bytes, {state.size} were written")
         os.ftruncate(self._fd, state.size)
         os.lseek(self._fd, 0, os.SEEK_END)
         form, written = state.asked["format"], self._partial if state.size else None
@@ -370,14 +392,26 @@ class _File(_Target, AbstractContextManager["_File"]):
         begin, kept = (0, state.size) if form == "arrow" else (state.size, 0)
         self._growing = Growing(partial(os.write, self._fd), begin, kept)
         try:
-            self._writer = JsonlFile(self._growing) if state.complete else self._file(self._growing, written)
+            self._writer = self._file(self._growing, written)
         except ValueError as error:
-            raise self._damaged(str(error)) from error
+            raise self._damaged(self._partial, str(error)) from error
         return self._writer
 
-    def _damaged(self, why: str) -> CommandFailed:
-        what = f"{self._partial} is not what was written: {why}"
-        return CommandFailed("DAMAGED", what, "--restart begins anew")
+    def _check_complete(self, path: Path) -> None:
+        """Compare a file that lacks nothing with what is noted of it."""
+        state = self._state
+        try:
+            there = path.lstat().st_size
+            if there != state.size:
+                raise ValueError(f"it has {there} bytes, {state.size} were written")
+            rows = count_messages(path, state.asked["format"])
+            if rows != state.rows:
+                raise ValueError(f"it has {rows} messages, {state.rows} were written")
+        except (ValueError, OSError) as error:
+            raise self._damaged(path, one_line(error)) from error
+
+    def _damaged(self, path: Path, why: str) -> CommandFailed:
+        return CommandFailed("DAMAGED", f"{path} is not what was written: {why}", "--restart begins anew")
 
     def _check(self, noted: _State, client: LoopClient) -> None:
         """Refuse to go on with something else, and where the cluster has not what was to be exported."""

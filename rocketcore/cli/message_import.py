@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import secrets
 import sys
 import time
@@ -51,6 +52,7 @@ PART_SECONDS: Final = 1.0
 """A slow import is noted at least as often."""
 
 _READ_BYTES: Final = 1 << 20
+_WRITE_ID: Final = re.compile("[0-9A-F]{16}")
 
 
 class _State(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,6 +70,13 @@ class _State(msgspec.Struct, forbid_unknown_fields=True):
     rows: int = 0
     length: int = 0
     crc32: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what cannot be; what is noted is no more than text that somebody may have changed."""
+        if not _WRITE_ID.fullmatch(self.write_id):
+            raise ValueError(f"{self.write_id!r} is not the first half of an id")
+        if self.rows < 0 or self.length < 0:
+            raise ValueError(f"{self.rows} messages in {self.length} bytes are sent")
 
 
 class _Sends(Protocol):
@@ -221,8 +230,9 @@ class _Import:
             check_same(self._record.path, noted, self._state.asked, self._state.namesrv)
             self._state = noted
         state = self._state
+        lines: int | None
         if self._form == "jsonl":
-            read = _read_again(self._file, state.length)
+            read, lines = _read_again(self._file, state.length)
             if read != Checksum(state.length, state.crc32):
                 raise CommandFailed("CHANGED", f"the part of {self._name} that was sent has changed since",
                                     "--restart begins anew")  # fmt: skip
@@ -231,6 +241,11 @@ class _Import:
             pipe = self._name == "-"
             with self._named():
                 self._source = open_columns(self._file, self._form, self._given, self._tag, pipe=pipe)
+            lines = self._source.rows
+        if self._record is not None and lines is not None and state.rows > lines:
+            what = f"{state.rows} messages are sent, of {counted(lines, 'message')}"
+            raise CommandFailed("DAMAGED", f"the notes in {self._record.path} cannot be used: {what}",
+                                "--restart begins anew")  # fmt: skip
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
@@ -384,12 +399,12 @@ def _require_topic(client: LoopClient, topic: str, create: bool, queues: int) ->
         progress(f"topic {topic} created")
 
 
-def _read_again(file: BinaryIO, length: int) -> Checksum:
-    """Read what earlier runs read, to stand behind it."""
-    read = Checksum()
+def _read_again(file: BinaryIO, length: int) -> tuple[Checksum, int]:
+    """Read what earlier runs read, to stand behind it; returns at most how many lines there are as well."""
+    read, lines = Checksum(), 0
     while read.length < length:
         data = file.read(min(_READ_BYTES, length - read.length))
         if not data:
             break
-        read = read.after(data)
-    return read
+        read, lines = read.after(data), lines + data.count(b"\n")
+    return read, lines + 1 if read.length else 0

@@ -29,6 +29,9 @@ _LONG, _BINARY, _LIST, _SET, _MAP, _STRUCT = 6, 8, 9, 10, 11, 12
 _FIXED: Final = {1: 0, 2: 0, 3: 1, 7: 8}
 """Bytes of the values that have a fixed length, as fields: booleans are in the field's head."""
 
+_DEPTH: Final = 40
+"""Structs and collections within each other: far more than parquet has, far fewer than the interpreter allows calls."""
+
 _POSITIONS: Final = frozenset(
     {
         (4, 5),  # RowGroup.file_offset
@@ -62,6 +65,7 @@ class _Mover:
         self._data = data
         self._by = by
         self._at = 0
+        self._depth = 0
 
     def struct(self, path: tuple[int, ...]) -> None:
         field = 0
@@ -82,21 +86,29 @@ class _Mover:
             self._varint()
         elif kind == _BINARY:
             self._bytes(self._varint())
-        elif kind in (_LIST, _SET):
-            head = self._byte()
-            count = head >> 4 if head >> 4 < 15 else self._varint()
-            for _ in range(count):
-                self._element(head & 15, path)
+        elif kind in (_LIST, _SET, _MAP, _STRUCT):
+            self._depth += 1
+            if self._depth > _DEPTH:
+                raise ValueError("the footer is nested too deeply")
+            self._several(kind, path)
+            self._depth -= 1
+        else:
+            raise ValueError(f"the footer has a value of the unknown kind {kind}")
+
+    def _several(self, kind: int, path: tuple[int, ...]) -> None:
+        if kind == _STRUCT:
+            self.struct(path)
         elif kind == _MAP:
             if count := self._varint():
                 kinds = self._byte()
                 for _ in range(count):
                     self._element(kinds >> 4, path)
                     self._element(kinds & 15, path)
-        elif kind == _STRUCT:
-            self.struct(path)
         else:
-            raise ValueError(f"the footer has a value of the unknown kind {kind}")
+            head = self._byte()
+            count = head >> 4 if head >> 4 < 15 else self._varint()
+            for _ in range(count):
+                self._element(head & 15, path)
 
     def _element(self, kind: int, path: tuple[int, ...]) -> None:
         """Copy an element of a collection, where a boolean takes a byte."""
@@ -132,6 +144,8 @@ class _Mover:
             if byte < 128:
                 return value
             shift += 7
+            if shift > 63:
+                raise ValueError("the footer has a number of more than 64 bits")
 
     def _write_varint(self, value: int) -> None:
         while value > 127:

@@ -126,7 +126,7 @@ class ProgressFile(AbstractContextManager["ProgressFile[StateT]"], Generic[State
             if zlib.crc32(notes.state) != notes.crc32:
                 raise ValueError("the checksum is wrong")
             return msgspec.json.decode(notes.state, type=self._type)
-        except ValueError as error:  # what msgspec raises is one
+        except (ValueError, RecursionError) as error:  # what msgspec raises, for what a state refuses as well
             raise CommandFailed("DAMAGED", f"the notes in {self.path} cannot be used: {error}", _ANEW) from error
 
     def save(self, state: StateT) -> None:

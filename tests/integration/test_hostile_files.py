@@ -321,6 +321,124 @@ def test_notes_are_not_written_through_what_is_in_their_place(rocket: Rocket, to
     assert sorted(os.listdir()) == ["a.jsonl", "victim"]
 
 
+# Notes that say what cannot be
+
+
+def note(path: str, kind: str, state: dict[str, object]) -> None:
+    """Write notes with a checksum that is right."""
+    raw = json.dumps(state, separators=(",", ":")).encode()
+    Path(path).write_bytes(b'{"kind":"%s","crc32":%d,"state":%s}' % (kind.encode(), zlib.crc32(raw), raw))
+
+
+ALL_ZERO = {"broker": "broker-a", "queue_id": 0, "start": 0, "end": 3, "next": 0}
+ALL_READ = {**ALL_ZERO, "next": 3}
+DEEP = b"\x1c" * 3000
+LISTS = b"\x19" * 3000
+ENDLESS = b"\x16" + b"\xff" * 200_000 + b"\x01\0"
+
+
+def part(footer: bytes) -> bytes:
+    return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+@pytest.mark.parametrize(
+    ("form", "lie", "partial", "text"),
+    [
+        ("jsonl", {"size": -1}, b"", "0 messages in -1 bytes"),
+        ("jsonl", {"size": 3, "rows": 9}, b"abc", "9 messages in 3 bytes, of 0 that were read"),
+        ("jsonl", {"size": 3, "rows": 2, "stretches": [ALL_READ]}, b"ab\n", "it has 1 messages"),
+        ("jsonl", {"size": 3, "rows": 1, "stretches": [ALL_READ]}, b"abc", "its last line has no end"),
+        ("jsonl", {"rows": 1, "stretches": [ALL_READ]}, b"", "1 messages in 0 bytes"),
+        ("jsonl", {"rows": -1}, b"", "-1 messages in 0 bytes"),
+        ("jsonl", {"stretches": [{**ALL_ZERO, "next": 4}]}, b"", "broker-a/0 has no messages 0 to 3, 4 next"),
+        ("jsonl", {"stretches": [{**ALL_ZERO, "next": -5}]}, b"", "0 to 3, -5 next"),
+        ("jsonl", {"stretches": [{**ALL_ZERO, "end": 1 << 63}]}, b"", "has no messages 0 to 9223372036854775808"),
+        ("jsonl", {"stretches": [{**ALL_ZERO, "start": -1}]}, b"", "has no messages -1 to 3"),
+        ("jsonl", {"complete": True}, b"", "it is complete with 0 of 3 messages"),
+        ("jsonl", {"complete": True, "rows": 3, "size": 9, "stretches": [ALL_READ]}, b"a\nb\nc\n", "it has 6 bytes"),
+        ("jsonl", {"complete": True, "rows": 3, "size": 4, "stretches": [ALL_READ]}, b"a\nb\n", "it has 2 messages"),
+        ("jsonl", {"complete": True, "rows": 3, "size": 4, "stretches": [ALL_READ]}, None, "No such file"),
+        ("parquet", {"complete": True, "rows": 3, "size": 5, "stretches": [ALL_READ]}, b"alien", "it cannot be read"),
+        ("arrow", {"complete": True, "rows": 3, "size": 5, "stretches": [ALL_READ]}, b"alien", "it cannot be read"),
+        ("arrow", {"rows": 3, "size": 16, "stretches": [ALL_READ]}, b"ARROW1\0\0" + b"\xff" * 8, "cannot be read"),
+        ("parquet", {"size": 50, "parts": [[-9, -3]]}, bytes(50), "parts of 50 bytes do not lie one behind the other"),
+        ("parquet", {"size": 50, "parts": [[0, 20], [30, 50]]}, bytes(50), "parts of 50 bytes do not lie"),
+        ("parquet", {"size": 50, "parts": [[0, 1 << 60]]}, bytes(50), "parts of 50 bytes do not lie"),
+        ("parquet", {"size": 50, "parts": [[0, 20]]}, bytes(50), "no part of a parquet file ends at 20"),
+        ("parquet", {"size": len(part(DEEP)), "parts": [[0, len(part(DEEP))]]}, part(DEEP), "nested too deeply"),
+        ("parquet", {"size": len(part(LISTS)), "parts": [[0, len(part(LISTS))]]}, part(LISTS), "nested too deeply"),
+        ("parquet", {"size": len(part(ENDLESS)), "parts": [[0, len(part(ENDLESS))]]}, part(ENDLESS), "64 bits"),
+    ],
+)  # fmt: skip
+def test_notes_of_an_export_that_say_what_cannot_be(
+    rocket: Rocket,
+    cluster: LocalCluster,
+    topic: str,
+    form: str,
+    lie: dict[str, object],
+    partial: bytes | None,
+    text: str,
+) -> None:
+    with Producer(cluster.namesrv, group="p") as producer:
+        for number in range(3):
+            producer.send(topic, f"m{number}")
+    asked = {"topic": topic, "format": form, "range": "start:end", "tag": None, "queues": [], "properties": True,
+             "hosts": False}  # fmt: skip
+    state = {"asked": asked, "namesrv": [cluster.namesrv], "began": 1, "stretches": [ALL_ZERO], "size": 0, "rows": 0,
+             "parts": [], "complete": False, **lie}  # fmt: skip
+    note(f"a.{form}.progress", "rocket message export 1", state)
+    if partial is not None:
+        Path(f"a.{form}.partial").write_bytes(partial)
+    code, _, err = rocket("export", topic, "-o", f"a.{form}")
+    assert (code, text in err, "hint: --restart begins anew" in err) == (1, True, True), err
+    assert len([line for line in err.splitlines() if line.startswith("error: ")]) == 1
+    assert not Path(f"a.{form}").exists()
+    assert rocket("export", topic, "-o", f"a.{form}", "--restart")[0] == 0
+    assert os.listdir() == [f"a.{form}"]
+
+
+@pytest.mark.parametrize(
+    ("form", "lie", "text"),
+    [
+        ("jsonl", {"write_id": "zz"}, "'zz' is not the first half of an id"),
+        ("arrow", {"write_id": "1" * 17}, "is not the first half of an id"),
+        ("jsonl", {"rows": -1}, "-1 messages in 0 bytes are sent"),
+        ("jsonl", {"length": -1}, "0 messages in -1 bytes are sent"),
+        ("jsonl", {"rows": 7}, "7 messages are sent, of 0 messages"),
+        ("jsonl", {"rows": 7, "length": 14, "crc32": zlib.crc32(b'{"body": "0"}\n')}, "7 messages are sent, of 2"),
+        ("arrow", {"rows": 7}, "7 messages are sent, of 3 messages"),
+        ("parquet", {"rows": 1 << 62}, "messages are sent, of 3 messages"),
+        ("stream", {"rows": 7}, "it has 3 messages, of which 7 are said to be sent"),
+    ],
+)
+def test_notes_of_an_import_that_say_what_cannot_be(
+    rocket: Rocket, cluster: LocalCluster, topic: str, form: str, lie: dict[str, object], text: str
+) -> None:
+    table = pa.table({"body": [str(number) for number in range(3)]})
+    name = f"a.{form}"
+    if form == "jsonl":
+        Path(name).write_text("".join(f'{{"body": "{number}"}}\n' for number in range(3)))
+    elif form == "parquet":
+        pq.write_table(table, name)
+    else:
+        with (pa.ipc.new_stream if form == "stream" else pa.ipc.new_file)(name, table.schema) as writer:
+            writer.write_table(table)
+    asked: dict[str, object] = {
+        "topic": topic, "format": "arrow" if form == "stream" else form, "tag": None, "columns": {},
+    }  # fmt: skip
+    if form != "jsonl":
+        status = os.stat(name)
+        asked |= {"length": status.st_size, "changed at": status.st_mtime_ns}
+    state = {"asked": asked, "namesrv": [cluster.namesrv], "write_id": "0" * 16, **lie}
+    note(f"{name}.{topic}.progress", "rocket message import 1", state)
+    code, _, err = rocket("import", name, "--topic", topic)
+    assert (code, text in err) == (1, True), err
+    assert "DAMAGED" in rocket("import", name, "--topic", topic, "-o", "json")[2]
+    assert stored(cluster, topic) == 0
+    assert rocket("import", name, "--topic", topic, "--restart")[0] == 0
+    assert stored(cluster, topic) == 3
+
+
 # Brokers that lie
 
 
