@@ -52,6 +52,8 @@ def read_envelope(line: bytes, more: frozenset[str] = frozenset()) -> dict[str, 
             fields["body"] = json.dumps(fields["body"], ensure_ascii=False)
     except KeyError:
         raise ValueError("an envelope has no body") from None
+    except RecursionError:
+        raise ValueError(f"{line[:60].decode('utf-8', 'replace')!r}: nested too deeply") from None
     except (ValueError, binascii.Error) as error:
         raise ValueError(f"{line[:60].decode('utf-8', 'replace')!r}: {error}") from None
     return fields

@@ -7,7 +7,7 @@ jsonl           an object a line, of ``produce --jsonl`` or as ``consume -o json
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -17,7 +17,10 @@ from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import SHARDING_KEY, Message
 
 if TYPE_CHECKING:
+    import numpy
+    import numpy.typing
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 __all__ = [
     "Checksum",
@@ -33,6 +36,15 @@ __all__ = [
 
 PIECE_BYTES: Final = 1 << 20
 """About what one piece holds."""
+
+_DECODED_BYTES: Final = 64 << 20
+"""What is decoded of a parquet file at once, where all rows are as long as the longest."""
+
+_SHOWN_ROWS: Final = 16
+"""Rows by which the others are judged."""
+
+_LINE_BYTES: Final = 32 << 20
+"""The longest line: a message of 4 MiB, each byte of it an escape of six, and its properties."""
 
 _ARROW_MAGIC: Final = b"ARROW1"
 _ARROW_STREAM: Final = b"\xff\xff\xff\xff"
@@ -100,7 +112,7 @@ class LineSource:
     def pieces(self, first: int, most: int | None) -> Iterator[Piece[list[tuple[Message, str | None]]]]:
         messages: list[tuple[Message, str | None]] = []
         size = 0
-        for line in self._file:
+        for line in iter(lambda: self._file.readline(_LINE_BYTES + 1), b""):
             text = line.strip()
             if text:
                 try:
@@ -119,6 +131,8 @@ class LineSource:
 
     def _message(self, text: bytes, row: int) -> tuple[Message, str | None]:
         try:
+            if len(text) > _LINE_BYTES:
+                raise ValueError(f"the line has more than {_LINE_BYTES} bytes")
             fields = read_envelope(text, more=_MORE_FIELDS)
             for name in _READ_FIELDS:
                 fields.pop(name, None)
@@ -166,43 +180,41 @@ class ColumnSource:
     def _check(self, schema: pa.Schema) -> None:
         import pyarrow as pa
 
-        from rocketcore.client.arrow_columns import message_columns
+        from rocketcore.client.arrow_columns import copied_columns, message_columns
 
         fields = [schema.field(name) for name in self.columns.values()]
         empty = [pa.array([], field.type) for field in fields]
         try:
-            message_columns(pa.RecordBatch.from_arrays(empty, list(self.columns)), 0)
+            message_columns(copied_columns(pa.RecordBatch.from_arrays(empty, list(self.columns))), 0)
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise ConfigError(
+                f"pyarrow has no way from {', '.join(str(field.type) for field in fields)}: {error}"
+            ) from error
         except ConfigError as error:
             renamed = [f"{name} is {role}" for role, name in self.columns.items() if role != name]
             raise ConfigError(f"{error} ({', '.join(renamed)})" if renamed else str(error)) from None
 
     def pieces(self, first: int, most: int | None) -> Iterator[Piece[pa.RecordBatch]]:
-        from rocketcore.client.arrow_columns import copied_columns
+        for batch in self._sound(first):
+            for start, end in _cuts(batch, most):
+                yield Piece(end - start, batch.slice(start, end - start))
 
-        for begin, whole in self._sound(first):
-            batch = whole.slice(max(0, first - begin))
-            if not batch.num_rows:
-                continue
-            batch = copied_columns(batch)
-            rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
-            rows = min(rows, most or rows)
-            for start in range(0, batch.num_rows, rows):
-                piece = batch.slice(start, rows)
-                yield Piece(piece.num_rows, piece)
-
-    def _sound(self, first: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the columns of the record batches; raises DamagedFile.
+    def _sound(self, first: int) -> Iterator[pa.RecordBatch]:
+        """Yield record batches of the columns to send; raises DamagedFile.
 
         Arrow's IPC format has offsets, lengths and dictionary positions that whoever wrote the file chose, and nothing
         that works with them looks at them first: they are compared with the memory that is there before anything
         does. So are texts, which have to be UTF-8; a body need not be.
         """
+        from rocketcore.client.arrow_columns import copied_columns
+
         behind = 0
         try:
             for begin, whole in self._batches(first):
                 batch = _with_bytes(whole.select(list(self.columns.values())).rename_columns(list(self.columns)))
                 batch.validate(full=True)
-                yield begin, batch
+                if (left := batch.slice(max(0, first - begin))).num_rows:
+                    yield copied_columns(left)
                 behind = begin + batch.num_rows
             if self.rows is None and behind < first:
                 raise DamagedFile(f"it has {behind} messages, of which {first} are said to be sent")
@@ -210,6 +222,45 @@ class ColumnSource:
             raise DamagedFile(
                 f"the record batch that begins with row {behind} cannot be read: {one_line(error)}"
             ) from error
+
+
+def _cuts(batch: pa.RecordBatch, most: int | None) -> Iterator[tuple[int, int]]:
+    """Yield where pieces of a record batch begin and end, each with about ``PIECE_BYTES`` of decoded columns."""
+    import numpy
+
+    behind = numpy.cumsum(_decoded_bytes(batch))
+    start = 0
+    while start < batch.num_rows:
+        before = behind[start - 1] if start else 0
+        end = max(start + 1, int(numpy.searchsorted(behind, before + PIECE_BYTES, "right")))
+        end = min(end, start + (most or end))
+        yield start, end
+        start = end
+
+
+def _decoded_bytes(batch: pa.RecordBatch) -> numpy.typing.NDArray[numpy.int64]:
+    """Return what each row takes where every value is written out.
+
+    A dictionary has a value once that a million rows name, and views share the bytes that they show: a file of a
+    kilobyte may have gigabytes of messages.
+    """
+    import numpy
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sizes = numpy.ones(batch.num_rows, numpy.int64)
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type):
+            lengths = pc.binary_length(column.dictionary).take(column.indices)
+            sizes += pc.fill_null(lengths, 0).cast(pa.int64()).to_numpy()
+        elif pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+            # A view is 16 bytes, and begins with the length.
+            views = numpy.frombuffer(column.buffers()[1], numpy.int32).reshape(-1, 4)
+            lengths = views[column.offset : column.offset + len(column), 0]
+            sizes += numpy.where(column.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
+        else:
+            sizes += column.nbytes // batch.num_rows
+    return sizes
 
 
 def _with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -287,15 +338,49 @@ def _open_parquet(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> 
         begin = 0
         for index in range(source.num_row_groups):
             group = source.metadata.row_group(index)
-            if begin + group.num_rows > first:
-                size = max(1, group.num_rows * 4 * PIECE_BYTES // max(1, group.total_byte_size))
+            if group.num_rows and begin + group.num_rows > first:
                 columns = list(columned.columns.values())
+                size = group.num_rows * 4 * PIECE_BYTES // max(1, group.total_byte_size)
+                size = max(1, min(size, _DECODED_BYTES // _longest_row(source, file, index, columns)))
                 found = source.iter_batches(size, row_groups=[index], columns=columns)
                 yield from enumerate_rows(found, begin, begin + group.num_rows)
             begin += group.num_rows
 
     columned = ColumnSource(source.schema_arrow, source.metadata.num_rows, batches, given, tag)
     return columned
+
+
+def _longest_row(source: pq.ParquetFile, file: BinaryIO, index: int, columns: Sequence[str]) -> int:
+    """Return about how many bytes a row of a row group may have, by the longest values of the columns' dictionaries.
+
+    pyarrow decodes as many rows at once as it is asked for; with the first of them it shows the dictionaries. What the
+    footer says of a column is not asked for: where that is damaged, pyarrow ends the process.
+    """
+    import pyarrow.parquet as pq
+
+    leaves = [source.schema.column(number) for number in range(len(source.schema))]
+    texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+    shown = pq.ParquetFile(
+        file, metadata=source.metadata, read_dictionary=texts, buffer_size=PIECE_BYTES, pre_buffer=False
+    )
+    for batch in shown.iter_batches(_SHOWN_ROWS, [index], columns):
+        return max(1, sum(map(_longest_value, batch.columns)))
+    return 1
+
+
+def _longest_value(column: pa.Array) -> int:
+    """Return the bytes of the longest value, of a list those of its values if all were the longest."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        several = pc.max(pc.pairwise_diff(column.offsets)).as_py() or 0
+        parts = [column.keys, column.items] if pa.types.is_map(kind) else [column.values]
+        return int(several * sum(map(_longest_value, parts)))
+    if pa.types.is_dictionary(kind):
+        return int(pc.max(pc.binary_length(column.dictionary)).as_py() or 0)
+    return int(kind.byte_width) if pa.types.is_fixed_size_binary(kind) else 0
 
 
 def _open_stream(file: BinaryIO | pa.OSFile, given: Mapping[str, str], tag: str | None) -> ColumnSource:

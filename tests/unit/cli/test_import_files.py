@@ -7,12 +7,14 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from rocketcore._fast.arrow_in import BatchEncoder
 from rocketcore.cli.import_files import (
+    PIECE_BYTES,
     Checksum,
     ColumnSource,
     DamagedFile,
@@ -22,6 +24,7 @@ from rocketcore.cli.import_files import (
     open_columns,
 )
 from rocketcore.cli.line_sender import row_id
+from rocketcore.client.arrow_columns import message_columns
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import SHARDING_KEY, UNIQ_KEY
 
@@ -133,6 +136,22 @@ def test_a_file_that_is_damaged_further_on(tmp_path: Path) -> None:
             next(pieces)
 
 
+@pytest.mark.parametrize("items", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("names", [pa.string(), pa.large_string()])
+def test_properties_of_large_strings(names: pa.DataType, items: pa.DataType) -> None:
+    table = pa.table(
+        {"body": ["a"], "properties": pa.array([[(SHARDING_KEY, "g"), ("p", "1")]], pa.map_(names, items))}
+    )
+    [piece] = source(table).pieces(0, None)
+    assert message_columns(piece.payload, 0)["properties"].to_pylist() == [f"p\x011\x02{SHARDING_KEY}\x01g\x02"]
+
+
+def test_types_that_arrow_does_not_compute_with() -> None:
+    kind = pa.map_(pa.string_view(), pa.string_view())
+    with pytest.raises(ConfigError, match="pyarrow has no way from string, map<string_view, string_view"):
+        source(pa.table({"body": ["a"], "properties": pa.array([[]], kind)}))
+
+
 def test_rows_that_a_footer_does_not_have() -> None:
     batches = [pa.record_batch({"body": [b"x"] * rows}) for rows in (3, 0, 2)]
     assert [begin for begin, _ in enumerate_rows(iter(batches), 7, 12)] == [7, 10, 10]
@@ -141,6 +160,77 @@ def test_rows_that_a_footer_does_not_have() -> None:
         assert [begin for begin, _ in itertools.islice(found, came)] == [7, 10, 10][:came]
         with pytest.raises(DamagedFile, match=f"its footer has row {end} where row"):
             next(found)
+
+
+def columns_of_megabytes() -> dict[str, pa.Array]:
+    """Return columns of a thousand rows with a megabyte each that take one megabyte together."""
+    once = pa.array([b"x" * 1_000_000, b"y"], pa.binary())
+    encoded = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), once)
+    view = numpy.array([1_000_000, int.from_bytes(b"xxxx", "little"), 0, 0] * 1000, numpy.int32)
+    views = pa.Array.from_buffers(pa.binary_view(), 1000, [None, pa.py_buffer(view), pa.py_buffer(b"x" * 1_000_000)])
+    return {"dictionary": encoded, "views": views}
+
+
+@pytest.mark.parametrize("kind", ["dictionary", "views", "parquet", "fixed"])
+def test_values_that_rows_share_are_written_out_a_piece_at_a_time(tmp_path: Path, kind: str) -> None:
+    if kind in ("dictionary", "views"):
+        path, form = tmp_path / "a.arrow", "arrow"
+        batch = pa.record_batch({"body": columns_of_megabytes()[kind]})
+        with pa.ipc.new_file(path, batch.schema) as writer:
+            writer.write_batch(batch)
+    else:
+        path, form = tmp_path / "a.parquet", "parquet"
+        width = 1_000_000 if kind == "fixed" else -1
+        pq.write_table(pa.table({"body": pa.array([b"x" * 1_000_000] * 100, pa.binary(width))}), path)
+    assert path.stat().st_size < 5_000_000
+    before = pa.total_allocated_bytes()
+    with path.open("rb") as file:
+        rows = 0
+        for piece in open_columns(file, form, {}, None, pipe=False).pieces(0, None):
+            assert piece.rows <= 2
+            rows += piece.rows
+            assert pa.total_allocated_bytes() - before < 90_000_000
+        assert rows == (1000 if form == "arrow" else 100)
+
+
+def test_lists_of_values_that_rows_share(tmp_path: Path) -> None:
+    rows, name = 300, "n" * 50_000
+    properties = pa.array([[(name, "v"), ("m", name)]] * rows, pa.map_(pa.string(), pa.string()))
+    keys = pa.array([["k" * 100_000, "l"]] * rows)
+    pq.write_table(pa.table({"body": [b"x"] * rows, "properties": properties, "keys": keys}), tmp_path / "a.parquet")
+    with (tmp_path / "a.parquet").open("rb") as file:
+        before, found = pa.total_allocated_bytes(), 0
+        for piece in open_columns(file, "parquet", {}, None, pipe=False).pieces(0, None):
+            found += piece.rows
+            assert piece.rows <= PIECE_BYTES // 200_000 + 1
+            assert pa.total_allocated_bytes() - before < 150_000_000
+    assert found == rows
+
+
+def test_pieces_of_unequal_values() -> None:
+    """A long value among short ones is a piece of its own, and does not make the others many."""
+    words = pa.array([b"x" * 3_000_000, b"yy"], pa.binary())
+    positions = pa.array([1] * 500 + [0] + [None] * 3 + [1] * 500, pa.int32())
+    table = pa.table({"body": pa.DictionaryArray.from_arrays(positions, words)})
+    batches = lambda first: iter([(0, table.to_batches()[0])])  # noqa: E731
+    found = ColumnSource(table.schema, None, batches, {}, None)
+    assert [piece.rows for piece in found.pieces(0, None)] == [500, 1, 503]
+    assert [piece.rows for piece in found.pieces(400, 90)] == [90, 10, 1, *[90] * 5, 53]
+
+
+def test_a_line_without_end() -> None:
+    text = io.BytesIO(b'{"body": "a"}\n{"body": "' + b"x" * (40 << 20))
+    pieces = LineSource(text, "T", None, Checksum()).pieces(0, None)
+    assert next(pieces).rows == 1
+    with pytest.raises(MessageIllegal, match="row 1: the line has more than 33554432 bytes"):
+        next(pieces)
+    assert text.tell() < 33 << 20
+
+
+@pytest.mark.parametrize("opening", ['{"body": ', '{"x": ', ""])
+def test_a_line_that_is_nested_without_end(opening: str) -> None:
+    with pytest.raises(MessageIllegal, match=r"row 0: .*nested too deeply"):
+        lines(opening + "[" * 100_000)
 
 
 def lines(text: str, tag: str | None = None) -> list[Any]:
