@@ -66,7 +66,10 @@ def message_columns(batch: pa.RecordBatch, first_row: int) -> Columns:
     if "shardingKey" in columns:
         sharding = columns["shardingKey"]
         refuse_rows(pc.match_substring_regex(sharding, _SEPARATORS), first_row, "the sharding key holds a separator")
-        text = pc.binary_join_element_wise(SHARDING_KEY + NAME_SEPARATOR, sharding, PROPERTY_SEPARATOR, "")
+        # Arrow's joins take texts of one type only.
+        text = pc.binary_join_element_wise(
+            SHARDING_KEY + NAME_SEPARATOR, sharding.cast(pa.string()), PROPERTY_SEPARATOR, ""
+        )
         columns["properties"] = _appended(columns.get("properties"), text)
     return columns
 
