@@ -43,7 +43,7 @@ from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
 from rocketcore.cli.messages import message_object
 from rocketcore.cli.options import Settings, command, current, or_form
 from rocketcore.cli.progress_bar import ProgressBar
-from rocketcore.cli.render import counted, json_text, progress, show_object, tell, timestamp
+from rocketcore.cli.render import counted, counted_are, json_text, progress, show_object, tell, timestamp
 from rocketcore.cli.resume import ProgressFile, check_same, open_own, sync_folder, uninterrupted
 from rocketcore.cli.watch import Missing, Watch
 from rocketcore.message_queue import MessageQueue
@@ -262,7 +262,7 @@ class _Target(ABC):
             state = self._state
             before, topic = state.rows, state.asked["topic"]
             if before and self.name != "-":
-                progress(f"goes on behind {counted(before, 'message')} that are there")
+                progress(f"goes on behind {counted(before, 'message')}")
             if not state.complete:
                 with ProgressBar(topic, state.total, before) as bar, Watch.of([topic], settings) as watch:
                     for rows in _fill(file, state, client, settings, part_bytes):
@@ -357,7 +357,7 @@ class _File(_Target, AbstractContextManager["_File"]):
             self._notes.__exit__()
         if self._fd < 0 or error is None or self._state.complete:
             return
-        there = f"{counted(self._noted_rows, 'message')} are in {self._partial} and stay"
+        there = f"{counted_are(self._noted_rows, 'message')} in {self._partial} and stay{'s' * (self._noted_rows == 1)}"
         again = "the same command goes on there"
         if isinstance(error, OSError) and error.errno in _FULL:
             what = f"{self._partial}: {os.strerror(error.errno or 0)}: {there}"

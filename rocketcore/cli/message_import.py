@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import secrets
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +36,7 @@ from rocketcore.cli.import_files import (
 )
 from rocketcore.cli.options import command, current, named_values
 from rocketcore.cli.progress_bar import ProgressBar
-from rocketcore.cli.render import counted, progress, show_object, tell
+from rocketcore.cli.render import counted, counted_are, progress, show_object, tell
 from rocketcore.cli.resume import ProgressFile, check_same
 from rocketcore.cli.watch import Watch
 from rocketcore.errors import RouteNotFound, TopicNotExist
@@ -127,11 +129,11 @@ def import_messages(
 ) -> None:
     check_send_topic(topic)
     given = named_values(columns, "--column")
-    pipe = file == "-"
-    if pipe and notes is not None:
-        raise click.UsageError("--progress is for a file: nobody knows where another pipe would go on")
     with contextlib.ExitStack() as stack:
         opened = _opened(file, stack)
+        pipe = file == "-" or not stat.S_ISREG(os.fstat(opened.fileno()).st_mode)
+        if pipe and notes is not None:
+            raise click.UsageError("--progress is for a file: nobody knows where another pipe would go on")
         form = form or form_of_content(opened.peek(8)[:8])  # type: ignore[attr-defined]
         if form == "jsonl" and given:
             raise click.UsageError("--column is for parquet and arrow: a line of jsonl names its fields itself")
@@ -142,8 +144,8 @@ def import_messages(
         record: ProgressFile[_State] | None = None
         if not (pipe or dry_run):
             path = notes or Path(f"{file}.{topic.replace('%', '_')}.progress")
-            record = stack.enter_context(ProgressFile(path, _KIND, _State))
-        work = _Import(file, opened, form, topic, given, tag, record)
+            record = _locked(path, stack)
+        work = _Import(file, opened, form, topic, given, tag, record, pipe=pipe)
         work.begin(restart=restart)
         if dry_run:
             work.show_plan(create, queues)
@@ -160,6 +162,14 @@ def _opened(name: str, stack: contextlib.ExitStack) -> BinaryIO:
         return stack.enter_context(open(name, "rb"))
     except OSError as error:
         raise click.BadParameter(f"{name}: {error.strerror}", param_hint="FILE") from error
+
+
+def _locked(path: Path, stack: contextlib.ExitStack) -> ProgressFile[_State]:
+    try:
+        return stack.enter_context(ProgressFile(path, _KIND, _State))
+    except OSError as error:
+        what = f"how far it is cannot be noted in {path}: {error.strerror}"
+        raise CommandFailed("OS_ERROR", what, "--progress FILE notes it elsewhere") from error
 
 
 class _Pace:
@@ -204,6 +214,8 @@ class _Import:
         given: dict[str, str],
         tag: str | None,
         record: ProgressFile[_State] | None,
+        *,
+        pipe: bool,
     ) -> None:
         from rocketcore.client.config import name_server_list
 
@@ -214,6 +226,7 @@ class _Import:
         self._given = given
         self._tag = tag
         self._record = record
+        self._pipe = pipe
         asked: dict[str, Any] = {"topic": topic, "format": form, "tag": tag, "columns": given}
         if record is not None and form != "jsonl":
             status = Path(name).stat()
@@ -238,12 +251,11 @@ class _Import:
                                     "--restart begins anew")  # fmt: skip
             self._source = LineSource(self._file, self._topic, self._tag, read)
         else:
-            pipe = self._name == "-"
             with self._named():
-                self._source = open_columns(self._file, self._form, self._given, self._tag, pipe=pipe)
+                self._source = open_columns(self._file, self._form, self._given, self._tag, pipe=self._pipe)
             lines = self._source.rows
         if self._record is not None and lines is not None and state.rows > lines:
-            what = f"{state.rows} messages are sent, of {counted(lines, 'message')}"
+            what = f"{counted_are(state.rows, 'message')} sent, of {lines}"
             raise CommandFailed("DAMAGED", f"the notes in {self._record.path} cannot be used: {what}",
                                 "--restart begins anew")  # fmt: skip
 
@@ -285,7 +297,7 @@ class _Import:
             if self._record is not None:
                 self._record.save(state)
             if before:
-                progress(f"goes on behind {counted(before, 'message')} that are sent")
+                progress(f"goes on behind {counted(before, 'message')}")
             sends = self._sends(client, group)
             try:
                 with (
@@ -381,11 +393,12 @@ class _Import:
         return sends
 
     def _tell_what_is_there(self) -> None:
-        if self._record is None:
+        if self._pipe:
             again = "what comes through a pipe cannot go on"
         else:
             again = "the same command goes on there; what was sent beyond has the same ids then"
-        tell(f"{counted(self._state.rows, 'message')} of {self._name} are stored in {self._topic}; {again}")
+        what = counted_are(self._state.rows, f"message of {self._name}", f"messages of {self._name}")
+        tell(f"{what} stored in {self._topic}; {again}")
 
 
 def _require_topic(client: LoopClient, topic: str, create: bool, queues: int) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "cell",
     "check_stream_form",
     "counted",
+    "counted_are",
     "discard",
     "json_text",
     "progress",
@@ -183,6 +184,11 @@ def _fits(text: str, stream: TextIO) -> bool:
 def counted(number: int, thing: str) -> str:
     """Return a number with what it counts: ``1 message``, ``2 messages``."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def counted_are(number: int, thing: str, things: str | None = None) -> str:
+    """Return a number with what it counts and its verb: ``1 message is``, ``2 messages are``."""
+    return f"1 {thing} is" if number == 1 else f"{number} {things or thing + 's'} are"
 
 
 def width(text: str) -> int:

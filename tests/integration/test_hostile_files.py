@@ -308,6 +308,43 @@ def test_what_is_no_file_of_ours_stays_as_it_is(rocket: Rocket, topic: str, name
     assert not Path("a.jsonl").exists()
 
 
+@pytest.mark.parametrize("form", ["jsonl", "stream", "parquet"])
+def test_a_pipe_with_a_name_is_a_pipe(
+    rocket: Rocket, cluster: LocalCluster, topic: str, form: str, tmp_path: Path
+) -> None:
+    """What a shell makes of ``<(…)``: nothing can be noted beside it."""
+    ours, theirs = os.pipe()
+    table = pa.table({"body": ["x"]})
+    with open(theirs, "wb") as pipe:
+        if form == "jsonl":
+            pipe.write(b'{"body": "x"}\n{"body": "y", "colour": 1}\n')
+        elif form == "parquet":
+            pq.write_table(table, pipe)
+        else:
+            with pa.ipc.new_stream(pipe, table.schema) as writer:
+                writer.write_table(table)
+    name = f"/dev/fd/{ours}"
+    assert rocket("import", name, "--topic", topic, "--progress", "n")[0] == 2
+    code, _, err = rocket("import", name, "--topic", topic)
+    os.close(ours)
+    if form == "parquet":
+        assert (code, "parquet is read from its end" in err) == (2, True), err
+    elif form == "stream":
+        assert (code, stored(cluster, topic)) == (0, 1), err
+    else:
+        assert (code, stored(cluster, topic)) == (2, 1)
+        assert f"1 message of {name} is stored in {topic}; what comes through a pipe cannot go on" in err
+    assert os.listdir() == []
+
+
+def test_where_nothing_can_be_noted(rocket: Rocket, topic: str) -> None:
+    Path("a.jsonl").write_text('{"body": "x"}\n')
+    code, _, err = rocket("import", "a.jsonl", "--topic", topic, "--progress", "nowhere/notes")
+    assert code == 1
+    assert "error: how far it is cannot be noted in nowhere/notes: No such file or directory" in err
+    assert "hint: --progress FILE notes it elsewhere" in err
+
+
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_notes_are_not_written_through_what_is_in_their_place(rocket: Rocket, topic: str, kind: str) -> None:
     victim, temporary = Path("victim"), Path("a.jsonl.progress.tmp")
@@ -404,10 +441,10 @@ def test_notes_of_an_export_that_say_what_cannot_be(
         ("arrow", {"write_id": "1" * 17}, "is not the first half of an id"),
         ("jsonl", {"rows": -1}, "-1 messages in 0 bytes are sent"),
         ("jsonl", {"length": -1}, "0 messages in -1 bytes are sent"),
-        ("jsonl", {"rows": 7}, "7 messages are sent, of 0 messages"),
+        ("jsonl", {"rows": 7}, "7 messages are sent, of 0"),
         ("jsonl", {"rows": 7, "length": 14, "crc32": zlib.crc32(b'{"body": "0"}\n')}, "7 messages are sent, of 2"),
-        ("arrow", {"rows": 7}, "7 messages are sent, of 3 messages"),
-        ("parquet", {"rows": 1 << 62}, "messages are sent, of 3 messages"),
+        ("arrow", {"rows": 7}, "7 messages are sent, of 3"),
+        ("parquet", {"rows": 1 << 62}, "messages are sent, of 3"),
         ("stream", {"rows": 7}, "it has 3 messages, of which 7 are said to be sent"),
     ],
 )
