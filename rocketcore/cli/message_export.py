@@ -201,7 +201,7 @@ def _queue_name(text: str) -> tuple[str, int]:
 
 def _plan(client: LoopClient, topic: str, bounds: Callable[..., Any], wanted: list[tuple[str, int]]) -> list[_Stretch]:
     """Settle what is exported of each queue; raises RouteNotFound, CommandFailed for a queue that is not there."""
-    from rocketcore.client.arrow_ranges import find_range
+    from rocketcore.client.arrow_ranges import QueueRange, find_offset
     from rocketcore.protocol.bodies.stats import check_bounds
 
     timeout = client.config.timeout
@@ -218,11 +218,11 @@ def _plan(client: LoopClient, topic: str, bounds: Callable[..., Any], wanted: li
         if wanted and (queue.broker, queue.queue_id) not in wanted:
             continue
         check_bounds(limits.min_offset, limits.max_offset, queue)
+        whole = QueueRange(queue, limits.min_offset, limits.max_offset)
 
-        def at_time(millis: int, queue: MessageQueue = queue) -> int:
+        def at_time(millis: int, whole: QueueRange = whole) -> int:
             moment = datetime.fromtimestamp(millis / 1000, UTC)
-            found, _ = client.run(find_range(client.instance, queue, moment, "last", timeout, group=TOOLS_GROUP))
-            return found.start
+            return client.run(find_offset(client.instance, whole, moment, timeout, group=TOOLS_GROUP))
 
         span = bounds(limits.min_offset, limits.max_offset, at_time)
         end = limits.max_offset if span.end is None else span.end

@@ -27,7 +27,7 @@ except ImportError as error:
 
 from rocketcore.client.arrow_batches import DEFAULT_COLUMNS
 from rocketcore.client.arrow_delivery import BATCH_BYTES
-from rocketcore.client.arrow_ranges import find_range
+from rocketcore.client.arrow_ranges import find_ranges
 from rocketcore.client.arrow_reader import RangeReader, ReadSettings
 from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings, SendSummary
 
@@ -75,7 +75,7 @@ async def _reader(
     settings: ReadSettings,
 ) -> RangeReader:
     route = await instance.route(topic)
-    ranges = [(await find_range(instance, queue, start, end, settings.timeout))[0] for queue in route.subscribe]
+    ranges = await find_ranges(instance, route.subscribe, start, end, settings.timeout)
     return RangeReader(instance, ranges, settings)
 
 

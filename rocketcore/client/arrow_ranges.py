@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal, TypeVar
 
 from rocketcore._fast.record import QUEUE_OFFSET, STORE_TIMESTAMP, STORED_COLUMNS, scan_stored
 from rocketcore.client import api
@@ -19,7 +20,22 @@ from rocketcore.protocol.bodies.stats import check_bounds
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.table import Table
 
-__all__ = ["Position", "QueueRange", "find_offset", "find_range", "first_offset", "offsets_of", "topic_ranges"]
+__all__ = [
+    "Position",
+    "QueueRange",
+    "find_offset",
+    "find_ranges",
+    "first_offset",
+    "offsets_of",
+    "side_by_side",
+    "topic_ranges",
+]
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+AT_ONCE: Final = 32
+"""Questions under way: a topic may have a thousand queues, and each is looked at for a time."""
 
 Position = Literal["first", "last"] | datetime | int
 
@@ -36,26 +52,44 @@ class QueueRange:
         return max(0, self.end - self.start)
 
 
-async def find_range(
-    instance: ClientInstance,
-    queue: MessageQueue,
-    start: Position,
-    end: Position,
-    timeout: float,
-    *,
-    group: str = "ARROW_READER",
-) -> tuple[QueueRange, QueueRange]:
-    """Return the asked range of a queue, and the range of all that the queue holds now.
+async def find_ranges(
+    instance: ClientInstance, queues: Iterable[MessageQueue], start: Position, end: Position, timeout: float
+) -> list[QueueRange]:
+    """Return the asked range of each queue, in order; all brokers are asked at the same time.
 
     start, end  as ``find_offset`` takes them
     timeout     seconds for one request
-    group       named to the broker where messages are looked at to compare their times
     """
-    address, _ = instance.routes.subscribe_address(queue.broker)
-    held = await _whole(instance, address, queue, timeout)
-    first = await find_offset(instance, held, start, timeout, group=group)
-    last = await find_offset(instance, held, end, timeout, group=group)
-    return QueueRange(queue, first, last), held
+    queues = list(queues)
+    brokers: dict[tuple[str, str], list[MessageQueue]] = {}
+    for queue in queues:
+        brokers.setdefault((queue.topic, queue.broker), []).append(queue)
+    held: dict[MessageQueue, QueueRange] = {}
+    for found in await side_by_side(lambda one: topic_ranges(instance, *one, brokers[one], timeout), brokers):
+        held |= found
+
+    async def asked(queue: MessageQueue) -> QueueRange:
+        first = await find_offset(instance, held[queue], start, timeout)
+        return QueueRange(queue, first, await find_offset(instance, held[queue], end, timeout))
+
+    return await side_by_side(asked, queues)
+
+
+async def side_by_side(ask: Callable[[K], Awaitable[T]], items: Iterable[K]) -> list[T]:
+    """Ask for each of the items, some at the same time; the first failure ends the others."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def in_turn(item: K) -> T:
+        async with slots:
+            return await ask(item)
+
+    tasks = [asyncio.ensure_future(in_turn(item)) for item in items]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def topic_ranges(

@@ -10,6 +10,7 @@ import logging
 from typing import Final
 
 from rocketcore.client import api
+from rocketcore.client.arrow_ranges import side_by_side
 from rocketcore.client.instance import ClientInstance
 from rocketcore.errors import RocketError
 from rocketcore.message import MessageQueue
@@ -20,7 +21,6 @@ __all__ = ["GroupOffsets"]
 
 logger = logging.getLogger(__name__)
 
-_AT_ONCE: Final = 32
 _TOLD_SECONDS: Final = 60.0
 
 
@@ -34,7 +34,6 @@ class GroupOffsets:
         self._wanted: Offsets = {}
         self._told: dict[MessageQueue, int] = {}
         self._task: asyncio.Task[None] | None = None
-        self._places = asyncio.Semaphore(_AT_ONCE)
         self._failures = Seldom(_TOLD_SECONDS, instance.clock)
 
     def report(self, offsets: Offsets) -> None:
@@ -56,7 +55,7 @@ class GroupOffsets:
 
     async def _tell_changes(self) -> None:
         while changed := self._changed():
-            outcomes = await asyncio.gather(*(self._tell(queue, offset) for queue, offset in changed.items()))
+            outcomes = await side_by_side(lambda one: self._tell(*one), changed.items())
             if not all(outcomes):
                 break
 
@@ -66,9 +65,8 @@ class GroupOffsets:
     async def _tell(self, queue: MessageQueue, offset: int) -> bool:
         instance = self._instance
         try:
-            async with self._places:
-                address, _ = instance.routes.subscribe_address(queue.broker)
-                await api.update_consumer_offset(instance.remoting, address, self._group, queue, offset, self._timeout)
+            address, _ = instance.routes.subscribe_address(queue.broker)
+            await api.update_consumer_offset(instance.remoting, address, self._group, queue, offset, self._timeout)
         except RocketError as error:
             if self._failures.due() is not None:
                 logger.warning("offsets of group %s not stored: %s", self._group, error)

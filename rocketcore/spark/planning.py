@@ -7,18 +7,17 @@ queue are dense, so a range splits anywhere. A task costs Spark some 30 ms: ther
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from heapq import heapify, heapreplace
 from itertools import pairwise
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
-from rocketcore.client.arrow_ranges import Position, QueueRange, find_offset, topic_ranges
+from rocketcore.client.arrow_ranges import Position, QueueRange, find_offset, side_by_side, topic_ranges
 from rocketcore.client.arrow_reader import probe
 from rocketcore.client.attempts import Retries, newest_route, until_answered
 from rocketcore.client.instance import ClientInstance
@@ -62,11 +61,6 @@ MOST_TASKS: Final = 100_000
 _PARTS_OF_A_TASK: Final = 4
 """Parts that a task is joined of where there are too many of them: enough for tasks of about one size."""
 
-_AT_ONCE: Final = 32
-"""Questions under way: a topic may have a thousand queues, and each is looked at for a time."""
-
-K = TypeVar("K")
-T = TypeVar("T")
 
 _NOT_MATCHED = (SYSTEM_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
 
@@ -108,16 +102,16 @@ async def find_held(instance: ClientInstance, options: ReadOptions, retries: Ret
     queues = await _queues(instance, options, retries)
     _check_named("startingOffsets", options.starting_offsets, queues)
     await check_pulls(instance, queues, options, retries)
-    places: dict[tuple[str, str], list[MessageQueue]] = {}
+    brokers: dict[tuple[str, str], list[MessageQueue]] = {}
     for queue in queues:
-        places.setdefault((queue.topic, queue.broker), []).append(queue)
+        brokers.setdefault((queue.topic, queue.broker), []).append(queue)
 
-    async def ask(place: tuple[str, str]) -> dict[MessageQueue, QueueRange]:
-        question = partial(topic_ranges, instance, *place, places[place])
-        return await until_answered(instance, place[0], retries, options.request_timeout, question)
+    async def ask(broker: tuple[str, str]) -> dict[MessageQueue, QueueRange]:
+        question = partial(topic_ranges, instance, *broker, brokers[broker])
+        return await until_answered(instance, broker[0], retries, options.request_timeout, question)
 
     found: dict[MessageQueue, QueueRange] = {}
-    for ranges in await _side_by_side(ask, places):
+    for ranges in await side_by_side(ask, brokers):
         found |= ranges
     return {queue: found[queue] for queue in queues}
 
@@ -144,24 +138,7 @@ async def _find_edges(
         question = partial(find_offset, instance, held[queue], position, group=options.group)
         return await until_answered(instance, queue.topic, retries, options.request_timeout, question)
 
-    return dict(zip(held, await _side_by_side(find, held), strict=True))
-
-
-async def _side_by_side(ask: Callable[[K], Awaitable[T]], items: Iterable[K]) -> list[T]:
-    """Ask for each of the items, some at the same time; the first failure ends the others."""
-    places = asyncio.Semaphore(_AT_ONCE)
-
-    async def in_turn(item: K) -> T:
-        async with places:
-            return await ask(item)
-
-    tasks = [asyncio.ensure_future(in_turn(item)) for item in items]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    return dict(zip(held, await side_by_side(find, held), strict=True))
 
 
 def split_ranges(
@@ -262,7 +239,7 @@ async def check_pulls(
             name = "sqlExpression" if options.sql_expression is not None else "subExpression"
             raise ConfigError(f"option {name}: {error}") from error
 
-    await _side_by_side(ask, {queue.broker: queue for queue in queues}.values())
+    await side_by_side(ask, {queue.broker: queue for queue in queues}.values())
 
 
 def _edge(queue: MessageQueue, offsets: object, timestamp: int | None, default: Literal["first", "last"]) -> Position:

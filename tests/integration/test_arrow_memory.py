@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 READ = """
 import json, os, sys
-from rocketcore.client.arrow_ranges import find_range
+from rocketcore.client.arrow_ranges import find_ranges
 from rocketcore.client.arrow_reader import RangeReader, ReadSettings
 from rocketcore.client.config import ClientConfig
 from rocketcore.client.instance import ClientInstance
@@ -31,7 +31,7 @@ def resident_bytes():
 async def make():
     instance = ClientInstance(config, RemotingClient(**config.remoting), ASYNCIO)
     route = await instance.route(sys.argv[2])
-    ranges = [(await find_range(instance, queue, "first", "last", 10))[0] for queue in route.subscribe]
+    ranges = await find_ranges(instance, route.subscribe, "first", "last", 10)
     return instance, RangeReader(instance, ranges * int(sys.argv[3]), ReadSettings())
 
 config = ClientConfig(namesrv=(sys.argv[1],))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketcore.client.arrow_ranges import find_range, first_offset, topic_ranges
+from rocketcore.client.arrow_ranges import find_ranges, first_offset, topic_ranges
 from rocketcore.client.instance import ClientInstance
 from rocketcore.codes import RequestCode
 from rocketcore.errors import DecodeError
@@ -22,11 +22,12 @@ QUEUE = MessageQueue("T", "b", 0)
 
 
 class Broker:
-    """A broker that names any offsets, and the client around it."""
+    """A broker that names any offsets, of all queues together or one by one, and the client around it."""
 
-    def __init__(self, low: int, high: int) -> None:
+    def __init__(self, low: int, high: int, *, together: bool) -> None:
         self.low = low
         self.high = high
+        self.together = together
         self.remoting = self.routes = self
 
     def subscribe_address(self, broker: str) -> tuple[str, int]:
@@ -35,7 +36,8 @@ class Broker:
     async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
         answer = RemotingCommand.response(command)
         if command.code == RequestCode.GET_TOPIC_STATS_INFO:
-            answer.body = TopicStatsTable({QUEUE: TopicOffset(self.low, self.high)}).encode()
+            offsets = {QUEUE: TopicOffset(self.low, self.high)} if self.together else {}
+            answer.body = TopicStatsTable(offsets).encode()
         else:
             answer.ext_fields = {"offset": str(self.high if command.code == RequestCode.GET_MAX_OFFSET else self.low)}
         return answer
@@ -51,10 +53,11 @@ class Broker:
     ],
 )
 def test_what_is_no_offset_is_refused(low: int, high: int, alone: str) -> None:
-    instance = cast(ClientInstance, Broker(low, high))
+    instance = cast(ClientInstance, Broker(low, high, together=False))
     with pytest.raises(DecodeError, match=alone) as caught:
-        asyncio.run(find_range(instance, QUEUE, "first", "last", 5))
+        asyncio.run(find_ranges(instance, [QUEUE], "first", "last", 5))
     assert "\n" not in str(caught.value)
+    instance = cast(ClientInstance, Broker(low, high, together=True))
     with pytest.raises(DecodeError, match=r"^offsets of topic 'T' at broker:1: ") as caught:
         asyncio.run(topic_ranges(instance, "T", "b", [QUEUE], 5))
     assert "\n" not in str(caught.value)
