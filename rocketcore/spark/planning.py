@@ -55,6 +55,10 @@ logger = logging.getLogger(__name__)
 _FEW_MESSAGES: Final = 1000
 """A task of fewer costs more to start than to run."""
 
+_FEW_TASKS: Final = 32
+_ENOUGH_MESSAGES: Final = 50_000
+"""Of a task of several queues, where there are more than a few tasks: it takes longer than it costs to start."""
+
 MOST_TASKS: Final = 100_000
 """Of one read: at some 30 ms each they take Spark the better part of an hour, and its driver keeps a note of each."""
 
@@ -66,15 +70,21 @@ _NOT_MATCHED = (SYSTEM_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
 
 
 def plan_tasks(ranges: list[QueueRange], options: ReadOptions, *, warn: bool = True) -> list[tuple[QueueRange, ...]]:
-    """Return what each task reads; ``warn`` logs a warning for many small ones. ConfigError for too many."""
-    parts = split_ranges(ranges, options.min_partitions, options.max_records_per_partition, most=options.max_partitions)
+    """Return what each task reads; ``warn`` logs a warning for many small ones. ConfigError for too many.
+
+    Where no option says how many there are, each queue has one, but not a thousand queues with few messages a thousand.
+    """
+    most = options.max_partitions
+    if most is None and options.min_partitions is None and options.max_records_per_partition is None:
+        most = max(_FEW_TASKS, -(-sum(map(len, ranges)) // _ENOUGH_MESSAGES))
+    parts = split_ranges(ranges, options.min_partitions, options.max_records_per_partition, most=most)
     if warn and len(parts) > len(ranges) and sum(map(len, parts)) < _FEW_MESSAGES * len(parts):
         logger.warning(
             "%d tasks of some %d messages each: a task costs some 30 ms, give a smaller minPartitions",
             len(parts),
             sum(map(len, parts)) // len(parts),
         )
-    return join_ranges(parts, options.max_partitions)
+    return join_ranges(parts, most)
 
 
 async def plan_ranges(instance: ClientInstance, options: SourceOptions) -> list[QueueRange]:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from rocketcore.client.arrow_ranges import QueueRange
 from rocketcore.errors import ConfigError, OffsetOutOfRange
 from rocketcore.message import MessageQueue
-from rocketcore.spark.planning import MOST_TASKS, clamp_range, join_ranges, split_ranges
+from rocketcore.spark.options import SourceOptions
+from rocketcore.spark.planning import MOST_TASKS, clamp_range, join_ranges, plan_tasks, split_ranges
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -62,6 +63,27 @@ def test_many_queues_are_cut_into_many_tasks_at_once() -> None:
     parts = split_ranges(whole, 50_000, None)
     assert len(parts) == 50_000
     assert {len(part) for part in parts} <= set(range(195, 225))
+
+
+@pytest.mark.parametrize(
+    ("queues", "messages", "options", "tasks"),
+    [
+        (1000, 20, {}, 32),
+        (1000, 20_000, {}, 400),
+        (40, 100_000, {}, 40),
+        (32, 1, {}, 32),
+        (1000, 20, {"max_partitions": 4}, 4),
+        (1000, 20, {"min_partitions": 1}, 1000),
+        (100, 20, {"max_records_per_partition": 10}, 200),
+    ],
+)
+def test_many_queues_with_few_messages_are_few_tasks(
+    queues: int, messages: int, options: dict[str, int], tasks: int
+) -> None:
+    whole = [queue_range(0, messages, number) for number in range(queues)]
+    planned = plan_tasks(whole, SourceOptions(topics=("T",), **options), warn=False)
+    assert len(planned) == tasks
+    assert sum(len(part) for task in planned for part in task) == queues * messages
 
 
 ranges = st.lists(
