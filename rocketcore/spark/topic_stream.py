@@ -154,10 +154,12 @@ class TopicStream:
 
     async def _frozen_look(self, frozen: Look, start: Offsets) -> Look:
         """Return what was there when the ends were fixed, and what of ``start`` is gone since."""
-        missing = start.keys() - frozen.held.keys()
-        if not missing:
-            return frozen
-        return Look(frozen.held, (await self._look(missing, missing)).gone, frozen.lagging)
+        missing = start.keys() - frozen.held.keys() - frozen.gone.keys()
+        if missing:
+            # A broker that is gone has had its time once, not in each batch.
+            gone = (await self._look(missing, missing)).gone
+            self._frozen = frozen = replace(frozen, gone={**frozen.gone, **gone})
+        return replace(frozen, gone={queue: last for queue, last in frozen.gone.items() if queue in start})
 
     async def _look(self, known: Collection[MessageQueue], needed: Iterable[MessageQueue] | None) -> Look:
         look = await self._watch.look(known, needed)

@@ -24,6 +24,7 @@ from rocketcore.printable import printable
 from rocketcore.service import Clock
 from rocketcore.spark.options import ReadOptions
 from rocketcore.spark.planning import matching_topics
+from rocketcore.spark.range_task import READ_THE_REST
 
 __all__ = ["Look", "TopicWatch"]
 
@@ -202,9 +203,12 @@ class TopicWatch:
         for topic in sorted(self._topics):
             try:
                 await newest_route(self._instance, topic, options.request_timeout, retries)
-            except RouteNotFound:
-                if options.fail_on_data_loss:
-                    raise
+            except RouteNotFound as error:
+                if not options.fail_on_data_loss:
+                    continue
+                if any(queue.topic == topic for queue in known):
+                    raise RouteNotFound(f"{error}, and the checkpoint has offsets of it; {READ_THE_REST}") from error
+                raise
         self._routes_due = self._clock.monotonic() + ROUTE_SECONDS
 
     async def _refresh_routes(self) -> None:

@@ -17,11 +17,11 @@ from rocketcore.admin.client import Admin
 from rocketcore.client import api
 from rocketcore.client import instance as client_instance
 from rocketcore.client.route_table import with_brokers
-from rocketcore.errors import OffsetOutOfRange, RequestTimeout, TransportError
+from rocketcore.errors import OffsetOutOfRange, RequestTimeout, RouteNotFound, TransportError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies.route import TopicRouteData
 from rocketcore.service import ManualClock
-from rocketcore.spark.topic_watch import ROUTE_SECONDS
+from rocketcore.spark.topic_watch import ROUTE_SECONDS, Look, TopicWatch
 from tests.spark.halting import at_log, halting_broker
 from tests.spark.stream_query import Query, committed, fill
 
@@ -192,6 +192,51 @@ def test_a_broker_that_is_gone_for_good(killable: LocalCluster, caplog: pytest.L
     while time.monotonic() - begin_wait < 3:
         numbers += done.batch()
     assert sorted(numbers) == list(range(1000, 1500))
+
+
+def test_available_now_waits_once_for_a_broker_that_is_gone(
+    killable: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(killable, "T", range(100))
+    query = Query(killable, "T")
+    begin = query.end
+    assert query.batches() == list(range(100))
+    killable.stop_broker(0, kill=True)
+    fill(killable, "T", range(100, 200))
+    with Admin(killable.namesrv) as admin:
+        deadline = time.monotonic() + 30
+        while len(admin.queues("T")) > 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    options = {"fetchTimeoutMs": "1000", "failOnDataLoss": "false", "maxOffsetsPerTrigger": "20"}
+    left = Query(killable, "T", checkpoint=begin, **options)
+    left.source.prepareForTriggerAvailableNow()
+    look, waited_for = TopicWatch.look, []
+
+    async def noted(watch: TopicWatch, known: Any, needed: Any = None) -> Look:
+        waited_for.append({queue.broker for queue in needed})
+        return await look(watch, known, needed)
+
+    monkeypatch.setattr(TopicWatch, "look", noted)
+    assert set(range(100, 200)) <= set(left.batches())
+    assert [brokers for brokers in waited_for if "broker-a" in brokers] == [{"broker-a"}]
+    assert len(waited_for) > 5
+
+
+def test_a_topic_of_the_checkpoint_is_gone(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    topics = [make_topic(), make_topic()]
+    query = Query(cluster, ",".join(topics))
+    fill(cluster, topics[0], range(100))
+    assert query.batches() == list(range(100))
+    with Admin(cluster.namesrv) as admin:
+        admin.delete_topic(topics[1])
+    text = f"no name server knows topic '{topics[1]}', and the checkpoint has offsets of it; failOnDataLoss=false"
+    with pytest.raises(RouteNotFound, match=text):
+        # As in another process: this one's connection knows the route.
+        Query(cluster, ",".join(topics), checkpoint=query.end, requestTimeoutMs="8999").latest()
+    fill(cluster, topics[0], range(100, 200))
+    options = {"failOnDataLoss": "false", "fetchTimeoutMs": "1000", "requestTimeoutMs": "8998"}
+    left = Query(cluster, ",".join(topics), checkpoint=query.end, **options)
+    assert left.batches() == list(range(100, 200))
 
 
 def test_without_a_name_server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
