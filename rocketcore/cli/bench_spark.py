@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import logging
 import os
 import secrets
 import statistics
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,9 @@ import click
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import CommandFailed
 from rocketcore.cli.options import Settings, command, current
-from rocketcore.cli.render import Column, progress, show_rows
+from rocketcore.cli.render import Column, progress, show_rows, tell
+from rocketcore.cli.resume import uninterrupted
+from rocketcore.errors import ConfigError, RocketError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,10 +58,12 @@ def bench_spark(rows: int, size: int, queues: int, cores: int, rounds: int, warm
     from rocketcore.spark.workloads import alternate
 
     settings = current()
-    with contextlib.ExitStack() as stack:
-        if not settings.names_cluster:
+    _require_spark()
+    with _interruptible(), contextlib.ExitStack() as stack:
+        own = not settings.names_cluster
+        if own:
             _start_cluster(stack, settings)
-        topics = stack.enter_context(_topics(queues))
+        topics = stack.enter_context(_topics(queues, deleted=not own))
         brokers = _brokers_here()
         progress("starting Spark")
         session = stack.enter_context(_session(cores, rows * size))
@@ -72,6 +78,20 @@ def bench_spark(rows: int, size: int, queues: int, cores: int, rounds: int, warm
     show_rows(found, _COLUMNS, wide=("rows", "size_bytes", "rounds", "share_of_best"))
 
 
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let an interruption be one: the JVM and the broker end by the same Ctrl-C, and tidying up fails without them."""
+    try:
+        yield
+    except Exception as error:
+        before: BaseException | None = error
+        while before is not None:
+            if isinstance(before, KeyboardInterrupt):
+                raise before from None
+            before = before.__context__
+        raise
+
+
 def _start_cluster(stack: contextlib.ExitStack, settings: Settings) -> None:
     from rocketcore.local import LocalCluster
 
@@ -81,21 +101,47 @@ def _start_cluster(stack: contextlib.ExitStack, settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def _topics(queues: int) -> Iterator[dict[str, str]]:
-    """Topics of this run alone, deleted at its end: direction → name."""
+def _topics(queues: int, *, deleted: bool) -> Iterator[dict[str, str]]:
+    """Topics of this run alone: direction → name.
+
+    deleted  whether they are at its end; what it failed with is told all the same
+    """
     run = secrets.token_hex(4)
     topics = {direction: f"rocket-bench-spark-{direction}-{run}" for direction in ("sink", "source")}
-    with contextlib.ExitStack() as stack:
+    made: list[str] = []
+    try:
         for topic in topics.values():
             with open_admin() as admin:
                 admin.create_topic(topic, queues)
-            stack.callback(_delete, topic)
+            made.append(topic)
         yield topics
+    except BaseException:
+        if deleted:
+            try:
+                _delete(made)
+            except RocketError as error:
+                tell(f"topics {', '.join(made)} stay: {error}")
+        raise
+    if deleted:
+        _delete(made)
 
 
-def _delete(topic: str) -> None:
+def _delete(topics: Iterable[str]) -> None:
     with open_admin() as admin:
-        admin.delete_topic(topic)
+        for topic in topics:
+            admin.delete_topic(topic)
+
+
+def _require_spark() -> None:
+    """Raise CommandFailed where Spark or its Java run-time is missing, before anything is begun."""
+    from rocketcore.spark.java import find_java
+
+    if importlib.util.find_spec("pyspark") is None:
+        raise CommandFailed("NOT_INSTALLED", "Spark is not installed", "pip install 'rocketcore[spark,java]'")
+    try:
+        find_java()
+    except ConfigError as error:
+        raise CommandFailed("NOT_INSTALLED", str(error)) from error
 
 
 def _brokers_here() -> Collection[int] | None:
@@ -116,7 +162,10 @@ def _session(cores: int, cached_bytes: int) -> Iterator[SparkSession]:
 
     memory_mib = 1024 + 3 * cached_bytes // _MIB  # Spark keeps about a half of it for frames
     before = _active_session()
-    session = local_session("rocket bench spark", cores=cores, driver_memory=f"{memory_mib}m")
+    # Py4J tells every interruption to the root logger, which prints what nobody handles.
+    logging.getLogger().addHandler(logging.NullHandler())
+    with uninterrupted():  # a JVM that starts while its program ends stays behind
+        session = local_session("rocket bench spark", cores=cores, driver_memory=f"{memory_mib}m")
     try:
         register(session)
         yield session
