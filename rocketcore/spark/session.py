@@ -46,7 +46,7 @@ def recommended_settings(row_bytes: int | None = None) -> dict[str, str]:
         "spark.speculation": "false",
         # After a trigger without anything new; by default Spark asks a hundred times a second. The source would make it
         # wait as long (``topic_stream.LONGEST_REST``), within a trigger, which then seems to take that time.
-        "spark.sql.streaming.pollingDelay": "250ms",
+        "spark.sql.streaming.pollingDelay": "500ms",
         # Record batches of about 1 MiB.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(_BATCH_BYTES),
     }

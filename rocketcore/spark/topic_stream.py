@@ -29,7 +29,7 @@ __all__ = ["TopicStream"]
 logger = logging.getLogger(__name__)
 
 FIRST_REST: Final = 0.05
-LONGEST_REST: Final = 0.25
+LONGEST_REST: Final = 0.5
 """Seconds between two looks when nothing came, and what they grow to. By default Spark asks again after 10 ms, and each
 question costs CPU in its JVM, here and at the brokers: together 2 % of a core at this pace."""
 
