@@ -44,7 +44,7 @@ from rocketcore.cli.messages import message_object
 from rocketcore.cli.options import Settings, command, current, or_form
 from rocketcore.cli.progress_bar import ProgressBar
 from rocketcore.cli.render import counted, counted_are, json_text, progress, show_object, tell, timestamp
-from rocketcore.cli.resume import ProgressFile, check_same, open_own, sync_folder, uninterrupted
+from rocketcore.cli.resume import ProgressFile, check_same, odd_kind, open_own, sync_folder, uninterrupted
 from rocketcore.cli.watch import Missing, Watch
 from rocketcore.message_queue import MessageQueue
 
@@ -152,6 +152,8 @@ def export_messages(
     restart: bool,
 ) -> None:
     output = output or "-"
+    if output != "-":
+        _require_file(Path(output))
     if offsets is not None and (since is not None or until is not None):
         raise click.UsageError("--offsets and --since or --until exclude each other")
     try:
@@ -186,6 +188,13 @@ def export_messages(
         else:
             target = stack.enter_context(_File(Path(output), asked, plan, restart=restart))
         target.export(part_bytes)
+
+
+def _require_file(path: Path) -> None:
+    """Raise CommandFailed for what is there and no regular file: it would be replaced, not written to."""
+    if what := odd_kind(path):
+        raise CommandFailed("NO_FILE", f"{path} is no regular file: {what}",
+                            "-o - is stdout, and > PLACE leads it anywhere")  # fmt: skip
 
 
 def _span(since: str | None, until: str | None) -> str:

@@ -24,7 +24,7 @@ import msgspec
 from rocketcore.cli.failures import CommandFailed
 from rocketcore.cli.options import end_signals
 
-__all__ = ["ProgressFile", "check_same", "open_own", "sync_folder", "uninterrupted"]
+__all__ = ["ProgressFile", "check_same", "odd_kind", "open_own", "sync_folder", "uninterrupted"]
 
 StateT = TypeVar("StateT", bound=msgspec.Struct)
 
@@ -53,19 +53,31 @@ def open_own(path: Path) -> int:
 
     raises  CommandFailed for what is no regular file: a link leads to the file of somebody else, a pipe to nobody
     """
-    what = ""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             raise
-        what = os.strerror(error.errno) if error.errno != errno.ELOOP else "it is a symbolic link"
+        what = odd_kind(path)
     else:
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
         os.close(fd)
         what = "it is a pipe, a socket or a device"
     raise CommandFailed("NO_FILE", f"{path} is no regular file: {what}", "remove it, if it is nobody's")
+
+
+def odd_kind(path: Path) -> str:
+    """Say what is there that is no regular file, ``it is a symbolic link``; empty for a file, and for nothing."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return ""
+    if stat.S_ISLNK(mode):
+        return "it is a symbolic link"
+    if stat.S_ISDIR(mode):
+        return "it is a folder"
+    return "" if stat.S_ISREG(mode) else "it is a pipe, a socket or a device"
 
 
 class _Notes(msgspec.Struct, forbid_unknown_fields=True):

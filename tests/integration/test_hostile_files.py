@@ -308,6 +308,26 @@ def test_what_is_no_file_of_ours_stays_as_it_is(rocket: Rocket, topic: str, name
     assert not Path("a.jsonl").exists()
 
 
+@pytest.mark.parametrize("kind", ["link", "loose link", "pipe", "folder", "device"])
+def test_an_export_replaces_files_alone(rocket: Rocket, topic: str, kind: str) -> None:
+    name = "/dev/stdout" if kind == "device" else "a.jsonl"
+    Path("victim").write_text("precious")
+    if kind == "pipe":
+        os.mkfifo(name)
+    elif kind == "folder":
+        Path(name).mkdir()
+    elif kind != "device":
+        Path(name).symlink_to("victim" if kind == "link" else "nowhere")
+    before, mode = sorted(os.listdir()), os.lstat(name).st_mode
+    for more in ([], ["--restart"]):
+        code, out, err = rocket("export", topic, "-o", name, *more)
+        assert (code, out, f"error: {name} is no regular file: it is a" in err) == (1, "", True), err
+        assert "-o - is stdout" in err
+        assert "--restart" not in err
+    assert (sorted(os.listdir()), os.lstat(name).st_mode) == (before, mode)
+    assert Path("victim").read_text() == "precious"
+
+
 @pytest.mark.parametrize("form", ["jsonl", "stream", "parquet"])
 def test_a_pipe_with_a_name_is_a_pipe(
     rocket: Rocket, cluster: LocalCluster, topic: str, form: str, tmp_path: Path
