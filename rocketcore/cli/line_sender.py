@@ -67,8 +67,8 @@ class LineSender:
             self.summary.rows += 1
         for queue, group in by_queue.items():
             for body in _bodies(group):
-                await self._delivery.submit(self._topic, queue, body)
                 self.summary.sent_bytes += len(body)
+                await self._delivery.submit(self._topic, queue, body)
 
     async def finish(self) -> SendSummary:
         """Wait until everything is acknowledged; raises what a request failed with."""

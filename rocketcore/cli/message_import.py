@@ -40,6 +40,7 @@ from rocketcore.cli.render import counted, counted_are, progress, show_object, t
 from rocketcore.cli.resume import ProgressFile, check_same
 from rocketcore.cli.watch import Watch
 from rocketcore.errors import RouteNotFound, TopicNotExist
+from rocketcore.message import Message
 from rocketcore.naming import check_send_topic
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ def import_messages(
     dry_run: bool,
 ) -> None:
     check_send_topic(topic)
+    if tag is not None:
+        Message(topic, b"", tag=tag)  # raises for a tag that none may have
     given = named_values(columns, "--column")
     with contextlib.ExitStack() as stack:
         opened = _opened(file, stack)
@@ -227,6 +230,7 @@ class _Import:
         self._tag = tag
         self._record = record
         self._pipe = pipe
+        self._goes_on = False
         asked: dict[str, Any] = {"topic": topic, "format": form, "tag": tag, "columns": given}
         if record is not None and form != "jsonl":
             status = Path(name).stat()
@@ -241,7 +245,7 @@ class _Import:
         if noted is not None:
             assert self._record is not None
             check_same(self._record.path, noted, self._state.asked, self._state.namesrv)
-            self._state = noted
+            self._state, self._goes_on = noted, True
         state = self._state
         lines: int | None
         if self._form == "jsonl":
@@ -312,7 +316,7 @@ class _Import:
                     with self._named():
                         self._send_all(client, sends, pace, noted)
             except BaseException:
-                self._tell_what_is_there()
+                self._leave(sends.summary)
                 raise
             finally:
                 client.run(sends.abandon())
@@ -392,7 +396,13 @@ class _Import:
         sends.summary.rows = self._state.rows  # ids, and rows in errors, are counted from here
         return sends
 
-    def _tell_what_is_there(self) -> None:
+    def _leave(self, summary: SendSummary) -> None:
+        """Say what is there. Notes of a run that has sent nothing go: they would hold the next one to its word."""
+        if not self._goes_on and not summary.sent_bytes:
+            if self._record is not None:
+                self._record.remove()
+            tell(f"nothing of {self._name} was sent to {self._topic}")
+            return
         if self._pipe:
             again = "what comes through a pipe cannot go on"
         else:

@@ -24,6 +24,7 @@ from rocketcore.admin.client import Admin
 from rocketcore.cli.export_files import Growing
 from rocketcore.client.arrow import read_arrow
 from rocketcore.client.sync import Producer
+from rocketcore.errors import RequestTimeout
 from rocketcore.local import LocalCluster
 from rocketcore.message import Message, MessageQueue
 from tests.fixtures.commands import Rocket, rocket_command
@@ -499,6 +500,41 @@ def test_an_import_goes_on_only_with_the_same(rocket: Rocket, topic: str, monkey
         assert counts.keys() == {row["id"] for row in messages(f"a.{form}")}
         assert sum(counts.values()) == MESSAGES + 50
         assert max(counts.values()) == 2
+
+
+def test_a_run_that_sent_nothing_holds_nobody_to_its_word(rocket: Rocket, topic: str) -> None:
+    Path("a.jsonl").write_text('{"body": "x"}\n')
+    pq.write_table(pa.table({"body": ["x"]}), "a.parquet")
+    for name in ("a.jsonl", "a.parquet"):
+        code, _, err = rocket("import", name, "--topic", f"{topic}-no", "--create", "--tag", "a||b")
+        assert (code, "no subscription finds a tag with '||' in it" in err) == (2, True), err
+    assert rocket("export", f"{topic}-no", "-o", "x.jsonl")[0] == 3, "it was not made"
+    Path("b.jsonl").write_text('{"body": 1, "colour": 2}\n')
+    pq.write_table(pa.table({"body": pa.array([None], pa.string())}), "b.parquet")
+    for name in ("b.jsonl", "b.parquet"):
+        code, _, err = rocket("import", name, "--topic", topic, "--tag", "wrong")
+        assert (code, f"nothing of {name} was sent to {topic}" in err) == (2, True), err
+    assert sorted(os.listdir()) == ["a.jsonl", "a.parquet", "b.jsonl", "b.parquet"]
+    for name in ("a.jsonl", "a.parquet"):
+        assert rocket("import", name, "--topic", topic, "--tag", "right")[0] == 0
+
+
+def test_notes_stay_where_something_may_have_been_stored(
+    rocket: Rocket, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request without an answer may be stored: what is sent again has its ids."""
+
+    async def unanswered(*_: object) -> None:
+        raise RequestTimeout("no answer")
+
+    for form in ("jsonl", "parquet"):
+        name = f"a.{form}"
+        assert rocket("export", topic, "-o", name)[0] == 0
+        with monkeypatch.context() as patched:
+            patched.setattr("rocketcore.client.arrow_delivery.BodyDelivery._deliver", unanswered)
+            code, _, err = rocket("import", name, "--topic", topic)
+        assert (code, f"0 messages of {name} are stored in {topic}; the same command" in err) == (124, True), err
+        assert Path(f"{name}.{topic}.progress").exists()
 
 
 def _while_locked(path: Path, function: Callable[[], str]) -> str:
