@@ -1,8 +1,9 @@
 """``rocket message export``: the messages of a topic as a file.
 
 Which messages is settled when it begins: the range of every queue. Queues are read one after the other into the file,
-and after each part of it (``--part-bytes``) the notes in ``FILE.progress`` say how far it is, so that the same command
-goes on there after an interruption, a kill or a full disk: no message is missing, none is there twice.
+and after each part of it (``--part-bytes``, or what comes in a while) the notes in ``FILE.progress`` say how far it is,
+so that the same command goes on there after an interruption, a kill or a full disk: no message is missing, none is
+there twice.
 """
 
 from __future__ import annotations
@@ -58,6 +59,11 @@ __all__ = ["export_messages"]
 _KIND: Final = "rocket message export 1"
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PART_BYTES: Final = 64 << 20
+PART_SECONDS: Final = 1.0
+"""A slow export is written and noted at least as often, and a pipe has its first messages as soon."""
+ROW_GROUP_SECONDS: Final = 10.0
+"""As long for parquet: readers like no small row groups."""
+
 _BATCH_BYTES: Final = 1 << 20
 _INT64_MAX: Final = (1 << 63) - 1
 
@@ -270,17 +276,21 @@ class _Target(ABC):
             file = self._open(client)
             state = self._state
             before, topic = state.rows, state.asked["topic"]
+            part_seconds = ROW_GROUP_SECONDS if state.asked["format"] == "parquet" else PART_SECONDS
+            noted_at = time.monotonic()
             if before and self.name != "-":
                 progress(f"goes on behind {counted(before, 'message')}")
             if not state.complete:
                 with ProgressBar(topic, state.total, before) as bar, Watch.of([topic], settings) as watch:
                     for rows in _fill(file, state, client, settings, part_bytes):
-                        watch.heard()
+                        if rows:
+                            watch.heard()
                         state.rows += rows
                         bar.show(state.rows)
-                        if file.pending >= part_bytes:
+                        if file.pending >= part_bytes or time.monotonic() - noted_at >= part_seconds:
                             file.flush()
                             self._note()
+                            noted_at = time.monotonic()
                     file.finish()
         seconds = time.monotonic() - began
         lost = state.total - state.rows if state.asked["tag"] is None else 0
@@ -325,7 +335,7 @@ class _Stdout(_Target):
         return self._file(Growing(sys.stdout.buffer.write), None)
 
     def _note(self) -> None:
-        pass
+        sys.stdout.flush()
 
     def _done(self, summary: dict[str, Any]) -> None:
         sys.stdout.flush()
@@ -489,7 +499,10 @@ def _schema(state: _State) -> pa.Schema:
 
 
 def _fill(file: ExportFile, state: _State, client: LoopClient, settings: Settings, part_bytes: int) -> Iterator[int]:
-    """Add the messages that are missing to the file; yields how many came, when ``state`` says up to where."""
+    """Add the messages that are missing to the file; yields how many came, when ``state`` says up to where.
+
+    Of lines it may be none that came.
+    """
     if isinstance(file, JsonlFile):
         return _fill_lines(file, state, settings, part_bytes)
     assert isinstance(file, (ArrowFile, ParquetFile))
@@ -571,9 +584,8 @@ def _fill_lines(file: JsonlFile, state: _State, settings: Settings, part_bytes: 
                     stretch.next, moved_at = position, time.monotonic()
                 if position == stretch.end:
                     del left[queue]
-            if count:
-                yield count
-            elif left and time.monotonic() - moved_at > PATIENCE:
+            yield count  # also 0: what is pending does not wait for more
+            if left and time.monotonic() - moved_at > PATIENCE:
                 where = ", ".join(f"{queue}@{stretch.next}" for queue, stretch in left.items())
                 raise CommandFailed("UNREADABLE", f"nothing came for {PATIENCE:g} s from {where}",
                                     "the log of its broker says why", exit_code=EXIT_PARTLY)  # fmt: skip

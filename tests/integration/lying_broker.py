@@ -17,7 +17,7 @@ from rocketcore.transport.server.server import RemotingServer
 __all__ = ["LyingBroker", "Pull", "record"]
 
 Pull = Callable[[int, int], tuple[int, bytes]]
-"""Takes the offset asked for and the number of messages; returns the offset to go on at, and the records."""
+"""Takes the offset asked for and the number of messages; returns the offset to go on at, and the records; may wait."""
 
 _HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
 _MILLIS = 1_700_000_000_000
@@ -93,7 +93,8 @@ class LyingBroker:
         elif request.code == RequestCode.QUERY_CONSUMER_OFFSET:
             answer.code = ResponseCode.QUERY_NOT_FOUND
         elif request.code == RequestCode.PULL_MESSAGE:
-            following, records = self._pull(int(fields["queueOffset"]), int(fields["maxMsgNums"]))
+            offset, count = int(fields["queueOffset"]), int(fields["maxMsgNums"])
+            following, records = await asyncio.to_thread(self._pull, offset, count)
             answer.ext_fields = {
                 "suggestWhichBrokerId": "0", "nextBeginOffset": str(following),
                 "minOffset": "0", "maxOffset": str(self._end),

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -551,3 +552,24 @@ def test_large_messages_are_written_as_they_come(
     assert code == 0, err
     assert sum(sizes) == Path("a.jsonl").stat().st_size > 40 << 20
     assert max(sizes) < 5 << 20
+
+
+def test_a_pipe_has_its_first_messages_while_others_are_waited_for() -> None:
+    """They are far fewer than a part, and the broker has no more before they are read."""
+    seen = threading.Event()
+
+    def pull(offset: int, count: int) -> tuple[int, bytes]:
+        if offset:
+            assert seen.wait(30)
+        return offset + 1, record(offset, b"m%d" % offset)
+
+    with LyingBroker(pull, 2) as broker, subprocess.Popen(
+        [sys.executable, "-m", "rocketcore.cli.main", "message", "export", "T", "--namesrv", broker.address],
+        stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        seen.set()
+        rest, _ = process.communicate(timeout=60)
+    assert [json.loads(line)["body"] for line in (first, rest)] == ["m0", "m1"]
+    assert process.returncode == 0

@@ -255,6 +255,22 @@ def test_a_full_disk_keeps_what_is_there(rocket: Rocket, topic: str, form: str, 
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_what_is_less_than_a_part_is_noted_when_its_time_has_come(
+    rocket: Rocket, topic: str, form: str, full: Full, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"rocketcore.cli.message_export.{'ROW_GROUP' if form == 'parquet' else 'PART'}_SECONDS", 0)
+    name = f"a.{form}"
+    assert rocket("export", topic, "-o", f"whole.{form}")[0] == 0
+    with full(Path(f"whole.{form}").stat().st_size * 2 // 3):
+        assert rocket("export", topic, "-o", name)[0] == 1
+    noted = json.loads(Path(f"{name}.progress").read_bytes())["state"]["rows"]
+    code, out, err = rocket("export", topic, "-o", name, "-o", "json")
+    assert (code, json.loads(out)["resumed_at"]) == (0, noted), err
+    assert 0 < noted < MESSAGES
+    assert contents(name) == contents(f"whole.{form}")
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_what_cannot_be_gone_on_with_is_refused(rocket: Rocket, topic: str, form: str, full: Full) -> None:
     name = f"a.{form}"
     partial, notes = Path(f"{name}.partial"), Path(f"{name}.progress")
