@@ -157,6 +157,11 @@ def export_messages(
     part_bytes: int,
     restart: bool,
 ) -> None:
+    summary_form = current().output
+    if output is None and summary_form != "table":
+        raise click.UsageError(
+            f"-o {summary_form} is the form of the summary, which there is with -o FILE: --format is that of messages"
+        )
     output = output or "-"
     if output != "-":
         _require_file(Path(output))

@@ -183,6 +183,10 @@ def test_ranges_tags_and_queues(rocket: Rocket, topic: str) -> None:
         ["-o", "x.txt"], ["-o", "x.jsonl", "--hosts"], ["-o", "a.jsonl", "-o", "b.jsonl"],
     ):  # fmt: skip
         assert rocket("export", topic, *wrong)[0] == 2
+    for form in ("json", "csv"):
+        code, out, err = rocket("export", topic, "-o", form)
+        assert (code, out, f"-o {form} is the form of the summary, which there is with -o FILE" in err) == (2, "", True)
+        assert rocket("export", topic, "-o", "-", "-o", form)[0] == 0, "that of errors"
     assert rocket("export", topic, "--queue", "broker-a/7")[0] == 3
     assert rocket("export", "nothing-here", "-o", "y.jsonl")[0] == 3
     assert not Path("y.jsonl.progress").exists()
