@@ -298,7 +298,7 @@ class _Target(ABC):
                             noted_at = time.monotonic()
                     file.finish()
         seconds = time.monotonic() - began
-        lost = state.total - state.rows if state.asked["tag"] is None else 0
+        lost = state.total - state.rows if state.asked["tag"] is None else None  # with a tag nobody can tell
         summary = {
             "topic": topic,
             "file": self.name,

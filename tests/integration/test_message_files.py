@@ -167,6 +167,7 @@ def test_ranges_tags_and_queues(rocket: Rocket, topic: str) -> None:
         code, out, err = rocket("export", topic, "-o", f"x.{form}", "--restart", "-o", "json", *options)
         assert code == 0, err
         assert len(messages(f"x.{form}")) == json.loads(out)["messages"]
+        assert json.loads(out)["left_out"] == (None if "--tag" in options else 0)
         return int(json.loads(out)["messages"])
 
     for form in ("jsonl", "parquet"):
