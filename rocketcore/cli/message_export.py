@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import partial
@@ -23,10 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-import msgspec
 
 from rocketcore.cli.connection import open_admin
-from rocketcore.cli.consume import POLL_SECONDS, TOOLS_GROUP, parse_range
+from rocketcore.cli.consume import TOOLS_GROUP, parse_range
 from rocketcore.cli.export_files import (
     FORMATS,
     ArrowFile,
@@ -38,20 +36,16 @@ from rocketcore.cli.export_files import (
     format_of,
     one_line,
     require_pyarrow,
-    with_facts,
 )
+from rocketcore.cli.export_reading import ExportState, Stretch, file_schema, fill
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
-from rocketcore.cli.messages import message_object
-from rocketcore.cli.options import Settings, command, current, or_form
+from rocketcore.cli.options import command, current, or_form
 from rocketcore.cli.progress_bar import ProgressBar
-from rocketcore.cli.render import counted, counted_are, json_text, progress, show_object, tell, timestamp
+from rocketcore.cli.render import counted, counted_are, progress, show_object, tell
 from rocketcore.cli.resume import ProgressFile, check_same, odd_kind, open_own, sync_folder, uninterrupted
-from rocketcore.cli.watch import Missing, Watch
-from rocketcore.message_queue import MessageQueue
+from rocketcore.cli.watch import Watch
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from rocketcore.client.loop_client import LoopClient
 
 __all__ = ["export_messages"]
@@ -63,63 +57,6 @@ PART_SECONDS: Final = 1.0
 """A slow export is written and noted at least as often, and a pipe has its first messages as soon."""
 ROW_GROUP_SECONDS: Final = 10.0
 """As long for parquet: readers like no small row groups."""
-
-_BATCH_BYTES: Final = 1 << 20
-_INT64_MAX: Final = (1 << 63) - 1
-
-
-class _Stretch(msgspec.Struct, forbid_unknown_fields=True):
-    """The messages of a queue from ``start`` up to ``end``; those below ``next`` are in the file."""
-
-    broker: str
-    queue_id: int
-    start: int
-    end: int
-    next: int
-
-    def __post_init__(self) -> None:
-        if self.queue_id < 0 or not 0 <= self.start <= self.next <= self.end <= _INT64_MAX:
-            raise ValueError(
-                f"{self.broker}/{self.queue_id} has no messages {self.start} to {self.end}, {self.next} next"
-            )
-
-    def queue(self, topic: str) -> MessageQueue:
-        return MessageQueue(topic, self.broker, self.queue_id)
-
-
-class _State(msgspec.Struct, forbid_unknown_fields=True):
-    """How far an export is.
-
-    asked       what the command line said
-    namesrv     name servers of the cluster
-    began       epoch milliseconds
-    size, rows  bytes and messages of the file that are there for good; parts: row groups of parquet
-    complete    whether the file lacks nothing but its name
-    """
-
-    asked: dict[str, Any]
-    namesrv: list[str]
-    began: int
-    stretches: list[_Stretch]
-    size: int = 0
-    rows: int = 0
-    parts: list[tuple[int, int]] = []
-    complete: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for what cannot be; what is noted is no more than text that somebody may have changed."""
-        read = sum(stretch.next - stretch.start for stretch in self.stretches)
-        if not 0 <= self.rows <= read or not 0 <= self.size <= _INT64_MAX or (self.rows and not self.size):
-            raise ValueError(f"{self.rows} messages in {self.size} bytes, of {read} that were read")
-        if self.complete and read < self.total:
-            raise ValueError(f"it is complete with {read} of {self.total} messages")
-        edges = [0, *(edge for part in self.parts for edge in part)]
-        if edges[1::2] != edges[:-1:2] or any(begin >= end for begin, end in self.parts) or edges[-1] > self.size:
-            raise ValueError(f"parts of {self.size} bytes do not lie one behind the other")
-
-    @property
-    def total(self) -> int:
-        return sum(stretch.end - stretch.start for stretch in self.stretches)
 
 
 @command(
@@ -188,9 +125,9 @@ def export_messages(
         "properties": properties, "hosts": hosts,
     }  # fmt: skip
 
-    def plan(client: LoopClient) -> _State:
+    def plan(client: LoopClient) -> ExportState:
         stretches = _plan(client, topic, bounds, wanted)
-        return _State(asked, list(client.config.namesrv), round(time.time() * 1000), stretches)
+        return ExportState(asked, list(client.config.namesrv), round(time.time() * 1000), stretches)
 
     with contextlib.ExitStack() as stack:
         target: _Target
@@ -219,7 +156,7 @@ def _queue_name(text: str) -> tuple[str, int]:
     return broker, int(number)
 
 
-def _plan(client: LoopClient, topic: str, bounds: Callable[..., Any], wanted: list[tuple[str, int]]) -> list[_Stretch]:
+def _plan(client: LoopClient, topic: str, bounds: Callable[..., Any], wanted: list[tuple[str, int]]) -> list[Stretch]:
     """Settle what is exported of each queue; raises RouteNotFound, CommandFailed for a queue that is not there."""
     from rocketcore.client.arrow_ranges import QueueRange, find_offset
     from rocketcore.protocol.bodies.stats import check_bounds
@@ -246,7 +183,7 @@ def _plan(client: LoopClient, topic: str, bounds: Callable[..., Any], wanted: li
 
         span = bounds(limits.min_offset, limits.max_offset, at_time)
         end = limits.max_offset if span.end is None else span.end
-        stretches.append(_Stretch(queue.broker, queue.queue_id, span.start, max(span.start, end), span.start))
+        stretches.append(Stretch(queue.broker, queue.queue_id, span.start, max(span.start, end), span.start))
     return stretches
 
 
@@ -254,9 +191,9 @@ class _Target(ABC):
     """Where an export goes to, and how it gets there."""
 
     name: str
-    _state: _State
+    _state: ExportState
 
-    def __init__(self, plan: Callable[[LoopClient], _State]) -> None:
+    def __init__(self, plan: Callable[[LoopClient], ExportState]) -> None:
         self._plan = plan
 
     @abstractmethod
@@ -287,7 +224,7 @@ class _Target(ABC):
                 progress(f"goes on behind {counted(before, 'message')}")
             if not state.complete:
                 with ProgressBar(topic, state.total, before) as bar, Watch.of([topic], settings) as watch:
-                    for rows in _fill(file, state, client, settings, part_bytes):
+                    for rows in fill(file, state, client, settings, part_bytes):
                         if rows:
                             watch.heard()
                         state.rows += rows
@@ -323,7 +260,7 @@ class _Target(ABC):
         form = state.asked["format"]
         if form == "jsonl":
             return JsonlFile(file, written=written, rows=state.rows)
-        schema = _schema(state)
+        schema = file_schema(state)
         if form == "arrow":
             return ArrowFile(file, schema, stream=self.name == "-", written=written, rows=state.rows)
         return ParquetFile(file, schema, written=written, parts=state.parts, rows=state.rows)
@@ -351,7 +288,7 @@ class _File(_Target, AbstractContextManager["_File"]):
     """An export into a file."""
 
     def __init__(
-        self, path: Path, asked: dict[str, Any], plan: Callable[[LoopClient], _State], *, restart: bool
+        self, path: Path, asked: dict[str, Any], plan: Callable[[LoopClient], ExportState], *, restart: bool
     ) -> None:
         super().__init__(plan)
         self.name = str(path)
@@ -359,7 +296,7 @@ class _File(_Target, AbstractContextManager["_File"]):
         self._partial = path.with_name(path.name + ".partial")
         self._asked = asked
         self._restart = restart
-        self._notes = ProgressFile(path.with_name(path.name + ".progress"), _KIND, _State)
+        self._notes = ProgressFile(path.with_name(path.name + ".progress"), _KIND, ExportState)
         self._fd = -1
         self._growing = Growing(len)
         self._writer: ExportFile | None = None
@@ -437,7 +374,7 @@ class _File(_Target, AbstractContextManager["_File"]):
     def _damaged(self, path: Path, why: str) -> CommandFailed:
         return CommandFailed("DAMAGED", f"{path} is not what was written: {why}", "--restart begins anew")
 
-    def _check(self, noted: _State, client: LoopClient) -> None:
+    def _check(self, noted: ExportState, client: LoopClient) -> None:
         """Refuse to go on with something else, and where the cluster has not what was to be exported."""
         check_same(self._path, noted, self._asked, client.config.namesrv)
         topic = noted.asked["topic"]
@@ -474,123 +411,3 @@ class _File(_Target, AbstractContextManager["_File"]):
             sync_folder(self._path)
         self._notes.remove()
         show_object({**summary, "bytes": state.size})
-
-
-def _columns(state: _State) -> tuple[str, ...]:
-    from rocketcore.client.arrow_batches import COLUMNS, DEFAULT_COLUMNS
-
-    asked = state.asked
-    return tuple(
-        name
-        for name in COLUMNS
-        if name in DEFAULT_COLUMNS or (asked["properties"] if name == "properties" else asked["hosts"])
-    )
-
-
-def _schema(state: _State) -> pa.Schema:
-    """Return the schema of the file, which says what is in it."""
-    from rocketcore.cli.version import installed_version
-    from rocketcore.client.arrow_batches import schema_of
-
-    ranges = {f"{each.broker}:{each.queue_id}": [each.start, each.end] for each in state.stretches}
-    facts = {
-        "topic": state.asked["topic"],
-        "ranges": json.dumps(ranges),
-        "tag": state.asked["tag"] or "*",
-        "exported_at": timestamp(state.began) or "",
-        "rocketcore": installed_version() or "",
-    }
-    return with_facts(schema_of(_columns(state)), facts)
-
-
-def _fill(file: ExportFile, state: _State, client: LoopClient, settings: Settings, part_bytes: int) -> Iterator[int]:
-    """Add the messages that are missing to the file; yields how many came, when ``state`` says up to where.
-
-    Of lines it may be none that came.
-    """
-    if isinstance(file, JsonlFile):
-        return _fill_lines(file, state, settings, part_bytes)
-    assert isinstance(file, (ArrowFile, ParquetFile))
-    return _fill_columns(file, state, client, min(_BATCH_BYTES, part_bytes))
-
-
-def _fill_columns(file: ArrowFile | ParquetFile, state: _State, client: LoopClient, batch_bytes: int) -> Iterator[int]:
-    from rocketcore.cli.cluster_client import PATIENCE
-    from rocketcore.client.arrow_ranges import QueueRange
-    from rocketcore.client.arrow_reader import RangeReader, ReadSettings
-
-    timeout = client.config.timeout
-    read = ReadSettings(
-        columns=_columns(state),
-        group=TOOLS_GROUP,
-        tags=state.asked["tag"] or "*",
-        fail_on_data_loss=False,  # what is gone is counted, and the rest is wanted
-        batch_bytes=batch_bytes,
-        timeout=timeout,
-        fetch_timeout=max(timeout, PATIENCE),
-    )
-    schema = _schema(state)
-
-    def add(batch: pa.RecordBatch) -> int:
-        if batch.num_rows:
-            file.add(batch.replace_schema_metadata(schema.metadata))
-            stretch.next = batch.column("queueOffset")[-1].as_py() + 1
-        return int(batch.num_rows)
-
-    for stretch in state.stretches:
-        if stretch.next >= stretch.end:
-            continue
-        left = QueueRange(stretch.queue(state.asked["topic"]), stretch.next, stretch.end)
-        # Decoded and written on this thread: the loop's pulls meanwhile.
-        with contextlib.closing(RangeReader(client.instance, [left], read).record_batches(client.run)) as batches:
-            yield from map(add, batches)
-        stretch.next = stretch.end
-
-
-def _fill_lines(file: JsonlFile, state: _State, settings: Settings, part_bytes: int) -> Iterator[int]:
-    from rocketcore import PullConsumer
-    from rocketcore.cli.cluster_client import PATIENCE
-
-    topic = state.asked["topic"]
-    left = {each.queue(topic): each for each in state.stretches if each.next < each.end}
-    if not left:
-        return
-    missing = Missing({queue: (each.next, each.end) for queue, each in left.items()})
-    with PullConsumer(
-        settings.namesrv, group=TOOLS_GROUP, start_from="first", tls=settings.tls, **settings.credentials
-    ) as consumer:
-        consumer.gaps.tell(missing.note)
-        consumer.assign(list(left), tag=state.asked["tag"])
-        for queue, stretch in left.items():
-            consumer.seek(queue, stretch.next)
-        moved_at = time.monotonic()
-        while left:
-            count = 0
-            for message in consumer.poll(POLL_SECONDS):
-                stretch = left.get(message.queue)  # type: ignore[assignment]
-                if stretch is None or message.offset >= stretch.end:
-                    continue
-                if message.offset < stretch.next:
-                    where = f"{topic} {stretch.broker}/{stretch.queue_id}"
-                    raise CommandFailed(
-                        "OUT_OF_ORDER", f"{where}: offset {message.offset} came where {stretch.next} was next",
-                        "the topic was made anew meanwhile, or its broker answers wrongly: its log may say",
-                        exit_code=EXIT_PARTLY,
-                    )  # fmt: skip
-                file.add(json_text(message_object(message)).encode() + b"\n")
-                stretch.next, moved_at = message.offset + 1, time.monotonic()
-                count += 1
-                if file.pending >= part_bytes:  # a poll may bring messages of 100 MiB
-                    yield count
-                    count = 0
-            for queue, stretch in list(left.items()):
-                position = min(stretch.end, consumer.position(queue))
-                if position > stretch.next:
-                    stretch.next, moved_at = position, time.monotonic()
-                if position == stretch.end:
-                    del left[queue]
-            yield count  # also 0: what is pending does not wait for more
-            if left and time.monotonic() - moved_at > PATIENCE:
-                where = ", ".join(f"{queue}@{stretch.next}" for queue, stretch in left.items())
-                raise CommandFailed("UNREADABLE", f"nothing came for {PATIENCE:g} s from {where}",
-                                    "the log of its broker says why", exit_code=EXIT_PARTLY)  # fmt: skip
