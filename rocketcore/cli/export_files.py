@@ -10,7 +10,9 @@ A file has its name when it is complete. Until then it is ``NAME.partial``; what
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -114,6 +116,14 @@ class Growing(io.RawIOBase):
             view = view[self._write_some(view) :]
         self.position += size
         return size
+
+    def end(self) -> None:
+        """Take nothing more: pyarrow's writers try to write their end whenever they are let go, perhaps much later."""
+        self._write_some = _ended
+
+
+def _ended(data: memoryview) -> int:
+    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 class ExportFile(Protocol):

@@ -302,11 +302,16 @@ class _File(_Target, AbstractContextManager["_File"]):
         self._writer: ExportFile | None = None
 
     def __enter__(self) -> _File:
-        self._notes.__enter__()
+        try:
+            self._notes.__enter__()
+        except OSError as error:
+            where = f"nothing can be written in the folder {self._path.parent}: {error.strerror}"
+            raise CommandFailed("OS_ERROR", f"{self._path}: {where}") from error
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._writer = None
+        self._growing.end()
         try:
             if self._fd >= 0:
                 if error is not None and not self._state.complete:
@@ -316,13 +321,16 @@ class _File(_Target, AbstractContextManager["_File"]):
                 os.close(self._fd)
         finally:
             self._notes.__exit__()
+        full = error if isinstance(error, OSError) and error.errno in _FULL else None
+        where = "" if full is None else f"{full.filename or self._partial}: {os.strerror(full.errno or 0)}"
+        if full is not None and self._fd < 0:
+            raise CommandFailed("DISK_FULL", where, "make room") from error
         if self._fd < 0 or error is None or self._state.complete:
             return
         there = f"{counted_are(self._noted_rows, 'message')} in {self._partial} and stay{'s' * (self._noted_rows == 1)}"
         again = "the same command goes on there"
-        if isinstance(error, OSError) and error.errno in _FULL:
-            what = f"{self._partial}: {os.strerror(error.errno or 0)}: {there}"
-            raise CommandFailed("DISK_FULL", what, f"make room; {again}") from error
+        if full is not None:
+            raise CommandFailed("DISK_FULL", f"{where}: {there}", f"make room; {again}") from error
         if not isinstance(error, (click.ClickException, CommandFailed)) or self._noted_rows:
             tell(f"{there}; {again}")
 
@@ -405,7 +413,11 @@ class _File(_Target, AbstractContextManager["_File"]):
         state = self._state
         if not state.complete:
             state.complete = True
-            self._note()
+            try:
+                self._note()
+            except OSError:
+                state.complete = False
+                raise
         if self._partial.exists():
             os.replace(self._partial, self._path)
             sync_folder(self._path)

@@ -171,8 +171,11 @@ def _locked(path: Path, stack: contextlib.ExitStack) -> ProgressFile[_State]:
     try:
         return stack.enter_context(ProgressFile(path, _KIND, _State))
     except OSError as error:
-        what = f"how far it is cannot be noted in {path}: {error.strerror}"
-        raise CommandFailed("OS_ERROR", what, "--progress FILE notes it elsewhere") from error
+        raise _not_noted(path, error, "--progress FILE notes it elsewhere") from error
+
+
+def _not_noted(path: Path, error: OSError, hint: str) -> CommandFailed:
+    return CommandFailed("OS_ERROR", f"how far it is cannot be noted in {path}: {error.strerror}", hint)
 
 
 class _Pace:
@@ -298,8 +301,7 @@ class _Import:
         before, began = state.rows, time.monotonic()
         with connect(settings) as client:
             _require_topic(client, self._topic, create, queues)
-            if self._record is not None:
-                self._record.save(state)
+            self._note(state.rows, Checksum(state.length, state.crc32))
             if before:
                 progress(f"goes on behind {counted(before, 'message')}")
             sends = self._sends(client, group)
@@ -349,9 +351,7 @@ class _Import:
 
         def note() -> None:
             client.run(sends.finish())
-            state.rows, state.length, state.crc32 = rows, read.length, read.crc32
-            if self._record is not None:
-                self._record.save(state)
+            self._note(rows, read)
             shown()
 
         try:
@@ -367,6 +367,19 @@ class _Import:
                 note()
             raise
         note()
+
+    def _note(self, rows: int, read: Checksum) -> None:
+        """Note what is stored; where that fails, what was noted before counts."""
+        state = self._state
+        before = state.rows, state.length, state.crc32
+        state.rows, state.length, state.crc32 = rows, read.length, read.crc32
+        if self._record is None:
+            return
+        try:
+            self._record.save(state)
+        except OSError as error:
+            state.rows, state.length, state.crc32 = before
+            raise _not_noted(self._record.path, error, "make room there, or let it be written to") from error
 
     def _sends(self, client: LoopClient, group: str) -> _Sends:
         from rocketcore.cli.cluster_client import PATIENCE

@@ -142,9 +142,15 @@ class ProgressFile(AbstractContextManager["ProgressFile[StateT]"], Generic[State
             raise CommandFailed("DAMAGED", f"the notes in {self.path} cannot be used: {error}", _ANEW) from error
 
     def save(self, state: StateT) -> None:
-        """Replace the notes, durably; after a failure the old ones are there."""
+        """Replace the notes, durably; after a failure the old ones are there.
+
+        raises  OSError whose ``filename`` is that of the notes
+        """
         with uninterrupted():
-            self._save(state)
+            try:
+                self._save(state)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def _save(self, state: StateT) -> None:
         raw = msgspec.json.encode(state)

@@ -558,6 +558,72 @@ def test_notes_stay_where_something_may_have_been_stored(
         assert Path(f"{name}.{topic}.progress").exists()
 
 
+@pytest.fixture
+def full_for_notes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
+    """``with full_for_notes(n):`` a disk that takes so many notes."""
+    sync = os.fsync
+
+    @contextlib.contextmanager
+    def full(room: int) -> Iterator[None]:
+        left = [room]
+
+        def limited(fd: int) -> None:
+            if os.readlink(f"/proc/self/fd/{fd}").endswith(".progress.tmp"):
+                left[0] -= 1
+                if left[0] < 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            sync(fd)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", limited)
+            yield
+
+    return full
+
+
+FULL = "No space left on device"
+
+
+def test_a_full_disk_under_the_notes_of_an_import(rocket: Rocket, topic: str, full_for_notes: Full) -> None:
+    assert rocket("export", topic, "-o", "a.jsonl")[0] == 0
+    Path("notes").mkdir()
+    command = ["import", "a.jsonl", "--topic", topic, "--progress", "notes/n.progress", "--part-bytes", "1"]
+    error = f"error: how far it is cannot be noted in notes/n.progress: {FULL}"
+    with full_for_notes(0):
+        code, _, err = rocket(*command)
+    assert (code, err.splitlines()) == (1, [error, "hint: make room there, or let it be written to"])
+    with full_for_notes(3):
+        code, _, err = rocket(*command, "--rate", "500")
+    assert (code, error in err) == (1, True), err
+    assert f"100 messages of a.jsonl are stored in {topic}; the same command goes on there" in err
+    code, out, _ = rocket(*command, "-o", "json")
+    assert (code, json.loads(out)["resumed_at"], json.loads(out)["messages"]) == (0, 100, MESSAGES)
+
+
+def test_a_full_disk_under_the_notes_of_an_export(rocket: Rocket, topic: str, full_for_notes: Full) -> None:
+    command = ["export", topic, "-o", "a.jsonl"]
+    with full_for_notes(0):
+        code, _, err = rocket(*command)
+    assert (code, err.splitlines()) == (1, [f"error: a.jsonl.progress: {FULL}", "hint: make room"])
+    for room, parts in ((3, "5000"), (1, "100000000")):  # the last of all says that it is complete
+        with full_for_notes(room):
+            code, _, err = rocket(*command, "--part-bytes", parts, "--restart")
+        notes = json.loads(Path("a.jsonl.progress").read_bytes())["state"]
+        assert (code, f"error: a.jsonl.progress: {FULL}: {notes['rows']} messages are in a.jsonl.partial" in err) == (
+            1,
+            True,
+        )
+        assert (notes["complete"], notes["rows"] > 0) == (False, room > 1)
+    assert rocket(*command)[0] == 0
+    assert len(contents("a.jsonl")) == MESSAGES
+
+
+def test_a_folder_that_is_not_there(rocket: Rocket, topic: str) -> None:
+    code, _, err = rocket("export", topic, "-o", "nowhere/a.parquet")
+    what = "nothing can be written in the folder nowhere: No such file or directory"
+    assert (code, err) == (1, f"error: nowhere/a.parquet: {what}\n")
+
+
 def _while_locked(path: Path, function: Callable[[], str]) -> str:
     with path.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
