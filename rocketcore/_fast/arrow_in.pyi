@@ -38,6 +38,7 @@ class BatchEncoder:
         properties: _ArrowColumn | None = None,
         msg_id: _ArrowColumn | None = None,
         flag: _ArrowColumn | None = None,
+        used: int = 0,
     ) -> tuple[int, int]: ...
 
 def check_property_texts(column: _ArrowColumn, reserved: tuple[bytes, ...], row_base: int) -> None: ...

@@ -237,22 +237,25 @@ cdef RowStatus put_row(
 
 cdef int64_t put_rows(
     const RowSource* source, int64_t first, int64_t last, uint8_t* out, int64_t capacity, int64_t max_bytes,
-    RowStatus* status, int64_t* written,
+    RowStatus* status, int64_t* used,
 ) noexcept nogil:
-    cdef int64_t index = first, used = 0, size = 0
+    """``used`` is what ``out`` holds; where not even one row has room in all of it, what that row would take."""
+    cdef int64_t index = first, size = 0
     status[0] = ROW_OK
-    while index < last:
+    while index < last and (used[0] == 0 or used[0] < max_bytes):
         status[0] = put_row(
-            source, index, out + used, (capacity if used == 0 or capacity < max_bytes else max_bytes) - used, &size
+            source, index, out + used[0], (capacity if used[0] == 0 or capacity < max_bytes else max_bytes) - used[0],
+            &size,
         )
         if status[0] != ROW_OK:
             break
-        used += size
+        used[0] += size
         index += 1
-        if used >= max_bytes:
-            break
-    # Where not even the first row has room: what it would take, for the error.
-    written[0] = size if status[0] == ROW_NO_ROOM and index == first else used
+    if status[0] == ROW_NO_ROOM:
+        if used[0] == 0:
+            used[0] = size
+        else:
+            status[0] = ROW_OK
     return index - first
 
 
@@ -333,9 +336,9 @@ cdef class BatchEncoder:
 
     def encode(
         self, out, int64_t max_bytes, int64_t first, int64_t last, int64_t row_base, *, body, rows=None, tags=None,
-        keys=None, properties=None, msg_id=None, flag=None,
+        keys=None, properties=None, msg_id=None, flag=None, int64_t used=0,
     ):
-        """Write the batch elements of rows ``first`` … ``last - 1`` to the start of ``out``.
+        """Write the batch elements of rows ``first`` … ``last - 1`` into ``out``.
 
         out         writable buffer, not kept
         max_bytes   the batch ends before the row that would make it longer; the first row is taken as long as it fits
@@ -347,13 +350,14 @@ cdef class BatchEncoder:
         properties  string column of property text, taken as it is; a missing last separator is added
         msg_id      string column; its values replace the generated UNIQ_KEY where they are not null
         flag        int32 or int64 column, null is 0
-        returns     (rows done, bytes written)
+        used        bytes of a batch that ``out`` begins with, which these rows continue
+        returns     (rows done, bytes of the batch); no row where the batch is too full for the first
         raises      MessageIllegal naming the row if row ``first`` cannot be sent, ValueError for columns of a wrong
                     type or length. GIL released
         """
         cdef RowSource source
         cdef Borrowed held
-        cdef int64_t done = 0, written = 0, length
+        cdef int64_t done = 0, length
         cdef RowStatus status = ROW_OK
         cdef tuple owners = (take_column(body, "body", True, -1, &source.body),)
         if owners[0] is None:
@@ -382,15 +386,17 @@ cdef class BatchEncoder:
                 length = positions.shape[0]
             if first < 0 or last < first or last > length:
                 raise ValueError(f"rows {first}:{last} are not within the {length} given")
+            if not 0 <= used <= target.len:
+                raise ValueError(f"{used} bytes are used of {target.len}")
             with nogil:
-                done = put_rows(&source, first, last, <uint8_t*>target.buf, target.len, max_bytes, &status, &written)
+                done = put_rows(&source, first, last, <uint8_t*>target.buf, target.len, max_bytes, &status, &used)
             if done == 0 and status != ROW_OK:
                 row = row_base + (source.rows[first] if source.rows != NULL else first)
-                reason = _ROW_REASONS[status].format(written, target.len)
+                reason = _ROW_REASONS[status].format(used, target.len)
                 raise MessageIllegal(f"row {row}: {reason}")
         finally:
             give_back(&held)
-        return done, written
+        return done, used
 
 
 # What is wrong with a property text, beside the offsets of its column.

@@ -4,6 +4,10 @@ A record batch is cut into groups of rows that share topic and queue, a kernel l
 most ``batch_bytes``, and each body is one SEND_BATCH_MESSAGE (320). Several requests may be under way, one per queue,
 so that the rows of a queue keep their order (``arrow_delivery``).
 
+Rows that may go to any queue fill bodies across record batches: one of 1 MiB is a little more than a body of 1 MiB, and
+its rest would be a request of its own, for which a MiB of rows takes the client 0.45 ms of CPU in place of 0.38. Such a
+rest waits for ``LINGER`` seconds at most, and not at all where nothing goes on by itself.
+
 Encoding a body is a tenth of what it costs to send it, so it is done on the loop's thread. On the caller's, each body
 handed over, a row took 7 to 24 % more CPU, and only rows of 100 B less time.
 
@@ -13,10 +17,12 @@ Columns: ``body`` (binary or string) and any of ``topic``, ``tags``, ``keys``, `
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy
 import pyarrow as pa
@@ -36,6 +42,9 @@ from rocketcore.naming import check_send_topic
 __all__ = ["RecordBatchSender", "SendSettings", "SendSummary"]
 
 logger = logging.getLogger(__name__)
+
+LINGER: Final = 0.02
+"""Seconds that rows which do not fill a body wait for more: a multiple of what Spark needs for a record batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +76,15 @@ class SendSettings:
     delivery_timeout: float = 120.0
 
 
+@dataclass(slots=True)
+class _Filling:
+    """A body with room for more rows, of any queue of its topic."""
+
+    topic: str
+    view: memoryview  # reads the buffer, so that no other body is laid out there
+    size: int = 0
+
+
 class RecordBatchSender:
     """Sends the rows of record batches in the order they come; belongs to one event loop, or to one thread."""
 
@@ -80,7 +98,10 @@ class RecordBatchSender:
             tags=(settings.tag or "").encode(),
             properties=encode_properties(settings.properties or {}),
         )
-        self._buffers = SendBuffers(settings.max_in_flight + 1)
+        self._buffers = SendBuffers(settings.max_in_flight + 2)
+        self._filling: _Filling | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._select = find_selector(sender.config.selector)
         self._delivery = BodyDelivery(
             sender,
@@ -97,28 +118,66 @@ class RecordBatchSender:
             check_send_topic(settings.topic)
 
     async def send(self, batch: pa.RecordBatch) -> None:
-        """Send the rows of a batch; returns when all are sent, the last of them perhaps not yet acknowledged.
+        """Send the rows of a batch; returns when all are sent, but for a rest that waits a moment for more.
+
+        What is sent is perhaps not yet acknowledged: see ``finish``.
 
         raises  MessageIllegal naming the row that no broker takes; what an earlier request failed with
         """
+        await self._stop_lingering()
         columns = message_columns(batch, self.summary.rows)
         for topic, rows in self._by_topic(columns):
             await self._open_topic(topic, rows)
             for queue, group in await self._by_queue(topic, columns, rows):
-                for body in self._bodies(columns, group):
+                if queue is None and self._filling is not None and self._filling.topic != topic:
+                    await self._send_filling()
+                for body in self._bodies(topic, queue, columns, group):
                     await self._delivery.submit(topic, queue, body)
         self.summary.rows += batch.num_rows
+        if self._filling is None:
+            return
+        if self._sender.instance.runtime.concurrent:
+            self._timer = asyncio.get_running_loop().call_later(LINGER, self._leave)
+        else:
+            await self._send_filling()
 
     async def finish(self) -> SendSummary:
-        """Wait until everything is acknowledged; raises what a request failed with."""
+        """Send the last rows and wait until everything is acknowledged; raises what a request failed with."""
+        await self._stop_lingering()
+        await self._send_filling()
         await self._delivery.finish()
         self.summary.seconds = time.monotonic() - self._started
         return self.summary
 
     async def abandon(self) -> None:
         """Give up what is under way, and let go of everything; the end of every sender."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._leaving is not None:
+            self._leaving.cancel()
+            await asyncio.gather(self._leaving, return_exceptions=True)
         await self._delivery.abandon()
+        self._timer = self._leaving = self._filling = None
         self._buffers.release()
+
+    def _leave(self) -> None:
+        """Send the rows that have waited for more."""
+        self._timer = None
+        self._leaving = asyncio.ensure_future(self._send_filling())
+
+    async def _stop_lingering(self) -> None:
+        """Keep the body that waits for more rows; where it is leaving, wait for that, and raise what it met with."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._leaving is not None:
+            leaving, self._leaving = self._leaving, None
+            await leaving
+
+    async def _send_filling(self) -> None:
+        filling, self._filling = self._filling, None
+        if filling is not None:
+            await self._delivery.submit(filling.topic, None, filling.view[: filling.size].toreadonly())
 
     async def _open_topic(self, topic: str, rows: Rows) -> None:
         """Ask for the newest route of a topic at its first row, where topics must not be created.
@@ -226,16 +285,20 @@ class RecordBatchSender:
                 queues.append(queue)
         return queues, lookup[inverse.reshape(-1)]
 
-    def _bodies(self, columns: Columns, rows: Rows) -> Iterator[memoryview]:
+    def _bodies(self, topic: str, queue: MessageQueue | None, columns: Columns, rows: Rows) -> Iterator[memoryview]:
         """Yield the batch bodies of the given rows, each in a buffer that is its own as long as it is referred to.
 
+        queue   that the rows ask for; None: they go on in the body that is being filled, and the last of them stay in
+                one as long as it has room
         raises  MessageIllegal naming the row that no broker takes
         """
+        filling = self._filling if queue is None else None
         first, last = 0, len(columns["body"]) if rows is None else len(rows)
         while first < last:
-            buffer = self._buffers.free()
+            if filling is None:
+                filling = _Filling(topic, memoryview(self._buffers.free()))
             done, size = self._encoder.encode(
-                buffer,
+                filling.view,
                 self._settings.batch_bytes,
                 first,
                 last,
@@ -247,10 +310,19 @@ class RecordBatchSender:
                 properties=columns.get("properties"),
                 msg_id=columns.get("msgId"),
                 flag=columns.get("flag"),
+                used=filling.size,
             )
-            self.summary.sent_bytes += size
+            self.summary.sent_bytes += size - filling.size
+            filling.size = size
             first += done
-            yield memoryview(buffer)[:size].toreadonly()
+            if queue is None and first == last and size < self._settings.batch_bytes:
+                break
+            body, filling = filling.view[:size].toreadonly(), None
+            if queue is None:
+                self._filling = None
+            yield body
+        if queue is None:
+            self._filling = filling
 
 
 def _queue_text(queues: Iterable[MessageQueue]) -> str:

@@ -177,7 +177,7 @@ async def send(
                 )
             number += len(bodies)
             await sender.send(pa.record_batch(columns))
-            assert len(sender._buffers) <= max_in_flight + 1
+            assert len(sender._buffers) <= max_in_flight + 2
         await sender.finish()
         # Late bytes of what was given up are still to come.
         await asyncio.sleep(2 * ATTEMPT_SECONDS if any(Deed.STALL in script for script in scripts) else 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import sys
 from typing import Any
 
@@ -9,10 +11,13 @@ import pyarrow as pa
 import pytest
 
 from rocketcore.client import send_buffers
-from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings
+from rocketcore.client.arrow_sender import LINGER, RecordBatchSender, SendSettings
 from rocketcore.client.config import ClientConfig, ProducerConfig
 from rocketcore.client.instance import ClientInstance
+from rocketcore.client.runtime import ASYNCIO, Runtime, ThreadRuntime
 from rocketcore.client.sender import Sender
+from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.errors import MessageRefused
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
 from rocketcore.transport.blocking.client import run_sync
@@ -20,12 +25,11 @@ from tests.unit.client.fakes import FakeRemoting, ManualRuntime, answer_heartbea
 from tests.unit.client.opcodes import counted_opcodes
 
 
-def arrow_sender(remoting: FakeRemoting, **settings: Any) -> RecordBatchSender:
+def arrow_sender(remoting: FakeRemoting, runtime: Runtime | None = None, **settings: Any) -> RecordBatchSender:
     config = ProducerConfig(namesrv=["n:1"], group="g")
-    instance = ClientInstance(
-        ClientConfig(namesrv=["n:1"]), remoting, ManualRuntime(remoting.clock), clock=remoting.clock
-    )
-    return RecordBatchSender(Sender(config, instance, remoting.clock), SendSettings(topic="T", **settings))
+    runtime = runtime or ManualRuntime(remoting.clock)
+    instance = ClientInstance(ClientConfig(namesrv=["n:1"]), remoting, runtime, clock=remoting.clock)
+    return RecordBatchSender(Sender(config, instance, remoting.clock), SendSettings(**{"topic": "T", **settings}))
 
 
 def rows(count: int) -> pa.RecordBatch:
@@ -80,6 +84,122 @@ def test_no_object_and_no_step_of_python_per_row() -> None:
     assert few.requests == many.requests > 8
     assert many.opcodes < few.opcodes * 1.1
     assert many.blocks < few.blocks + 1000
+
+
+class Requests:
+    """The send requests of a broker: the topic of each, and its rows by the numbers in their ids."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, list[int]]] = []
+        self.first = asyncio.Event()
+        self.fails = False
+
+    def serve(self, address: str, request: RemotingCommand) -> RemotingCommand:
+        if request.code == RequestCode.SEND_BATCH_MESSAGE:
+            assert request.ext_fields is not None
+            ids = re.findall(rb"UNIQ_KEY\x01([0-9A-F]{32})", bytes(request.body))
+            self.seen.append((request.ext_fields["b"], [int(text[24:], 16) for text in ids]))
+            self.first.set()
+            if self.fails:
+                return RemotingCommand.response(request, ResponseCode.MESSAGE_ILLEGAL, "no")
+        return answer_heartbeat_or_send(request)
+
+    def sender(self, runtime: Runtime = ASYNCIO, **settings: Any) -> RecordBatchSender:
+        routes = {"T": route("a", "b"), "U": route("a")}
+        return arrow_sender(FakeRemoting(routes, self.serve, ManualClock()), runtime, **settings)
+
+    def of(self, batches: list[pa.RecordBatch], **settings: Any) -> list[tuple[str, list[int]]]:
+        """Return the requests that record batches make which come one right after the other."""
+
+        async def send() -> None:
+            sender = self.sender(**settings)
+            for batch in batches:
+                await sender.send(batch)
+            summary = await sender.finish()
+            await sender.abandon()
+            assert summary.rows == sum(batch.num_rows for batch in batches)
+            assert summary.batches == len(self.seen)
+
+        asyncio.run(send())
+        return self.seen
+
+
+def test_bodies_go_on_across_record_batches() -> None:
+    whole = Requests().of([rows(1000)], batch_bytes=9000)
+    parts = Requests().of([rows(1000).slice(first, 70) for first in range(0, 1000, 70)], batch_bytes=9000)
+    assert [numbers for _, numbers in parts] == [numbers for _, numbers in whole]
+    assert [number for _, numbers in parts for number in numbers] == list(range(1000))
+    assert len(parts) < 20
+
+
+def test_a_body_has_rows_of_one_topic() -> None:
+    def batch(*topics: str) -> pa.RecordBatch:
+        return pa.record_batch({"body": [b"x"] * len(topics), "topic": list(topics)})
+
+    requests = Requests().of([batch("T", "T"), batch("T", "U"), batch("U"), batch("U", "T")], topic=None)
+    assert requests == [("T", [0, 1, 2]), ("U", [3, 4, 5]), ("T", [6])]
+
+
+def test_rows_of_a_key_do_not_wait_for_the_body_of_the_others() -> None:
+    keys = pa.array(["k", None, "k", None], pa.string())
+    batch = pa.record_batch({"body": [b"x"] * 4, "shardingKey": keys})
+    requests = Requests().of([batch, batch], ordered=True)
+    assert [numbers for _, numbers in requests] == [[0, 2], [4, 6], [1, 3, 5, 7]]
+
+
+def test_rows_leave_while_no_others_come() -> None:
+    async def send() -> None:
+        sender = requests.sender()
+        await sender.send(rows(3))
+        assert not requests.seen
+        await asyncio.wait_for(requests.first.wait(), 20)
+        await sender.send(rows(2))
+        await sender.finish()
+        await sender.abandon()
+
+    requests = Requests()
+    asyncio.run(send())
+    assert requests.seen == [("T", [0, 1, 2]), ("T", [3, 4])]
+
+
+def test_what_such_rows_fail_with_is_raised_by_the_next() -> None:
+    async def send_on(sender: RecordBatchSender) -> None:
+        for _ in range(100):
+            await sender.send(rows(2))
+            await asyncio.sleep(LINGER)
+
+    async def send() -> None:
+        sender = requests.sender()
+        await sender.send(rows(3))
+        await asyncio.wait_for(requests.first.wait(), 20)
+        with pytest.raises(MessageRefused, match="no"):
+            await send_on(sender)
+        await sender.abandon()
+
+    requests = Requests()
+    requests.fails = True
+    asyncio.run(send())
+
+
+def test_rows_that_wait_go_with_a_sender_that_is_given_up() -> None:
+    async def send() -> None:
+        sender = requests.sender()
+        await sender.send(rows(3))
+        await sender.abandon()
+        await asyncio.sleep(2 * LINGER)
+
+    requests = Requests()
+    asyncio.run(send())
+    assert not requests.seen
+
+
+def test_without_a_loop_no_rows_wait() -> None:
+    requests = Requests()
+    sender = requests.sender(ThreadRuntime())
+    run_sync(sender.send(rows(3)))
+    assert requests.seen == [("T", [0, 1, 2])]
+    run_sync(sender.finish())
+    run_sync(sender.abandon())
 
 
 def test_one_task_after_the_other_has_the_same_buffers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,30 @@ def test_a_batch_ends_before_it_gets_too_long() -> None:
     assert encoder.encode(out, 10000, 4, 4, 0, body=body) == (0, 0)
 
 
+def test_a_batch_goes_on_with_further_columns() -> None:
+    encoder = arrow_in.BatchEncoder(write_id=1, partition=1)
+    body = pa.array([b"x" * 100] * 10, pa.binary())
+    whole, parts = bytearray(10000), bytearray(10000)
+    _, length = encoder.encode(whole, 10000, 0, 10, 0, body=body)
+    size = length // 10
+    used = 0
+    for first, last in ((0, 3), (3, 3), (3, 10)):
+        part = body.slice(first, last - first)
+        done, used = encoder.encode(parts, 10000, 0, last - first, first, body=part, used=used)
+        assert (done, used) == (last - first, last * size)
+    assert parts == whole
+    # One that is full takes no further row, however long that is; only an empty one names it as too long.
+    assert encoder.encode(parts, 3 * size, 0, 10, 0, body=body, used=3 * size) == (0, 3 * size)
+    assert encoder.encode(parts, 4 * size - 1, 0, 10, 0, body=body, used=3 * size) == (0, 3 * size)
+    assert encoder.encode(parts, 4 * size, 0, 10, 0, body=body, used=3 * size) == (1, 4 * size)
+    assert encoder.encode(bytearray(size), 10000, 0, 10, 0, body=body, used=1) == (0, 1)
+    with pytest.raises(MessageIllegal, match="row 0: the body is empty"):
+        encoder.encode(parts, 10000, 0, 1, 0, body=pa.array([b""], pa.binary()), used=size)
+    for used in (-1, 10001):
+        with pytest.raises(ValueError, match=f"{used} bytes are used of 10000"):
+            encoder.encode(parts, 10000, 0, 10, 0, body=body, used=used)
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
