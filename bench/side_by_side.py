@@ -29,7 +29,7 @@ from typing import Any
 
 from bench.comparison import HERE, VERSION, Bench, Target, report
 from bench.name_server import nameserver
-from bench.spark_rows import spark, spark_apart
+from bench.spark_rows import spark, spark_apart, spark_discarding
 from bench.spark_streams import spark_streams
 from tests.fixtures.processes import Processes
 from tests.peers.apache import ApacheCluster, room
@@ -165,6 +165,7 @@ SUITES = {
     "clients": clients,
     "spark": spark,
     "spark-apart": spark_apart,
+    "spark-discarding": spark_discarding,
     "spark-streams": spark_streams,
 }
 

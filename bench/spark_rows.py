@@ -3,7 +3,9 @@
 Where the broker runs on the cores that Spark has (``spark``), it takes from ours what the ceiling keeps: beside the
 share of the ceiling stand the CPU time a row took, of Spark with its Python workers and of the broker, the best share
 that this leaves to anybody, and how much of that is ours. Where it has a core of its own and Spark the others
-(``spark-apart``), also in the ceiling's turn, the share is what a broker on another machine gives.
+(``spark-apart``), also in the ceiling's turn, the share is what a broker on another machine gives. Where it keeps
+nothing (``spark-discarding``, the sink alone), its CPU time is that of its own work, whatever the machine's memory and
+disk cost.
 
 Each suite runs in a process of its own, with a JVM of its own: its cores are settled when it starts.
 """
@@ -27,7 +29,7 @@ from tests.fixtures.processes import Processes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["QUEUES", "Broker", "Place", "in_process", "spark", "spark_apart"]
+__all__ = ["QUEUES", "Broker", "Place", "in_process", "spark", "spark_apart", "spark_discarding"]
 
 QUEUES = 4
 SIZES = ((100, 4_000_000), (1024, 1_000_000))
@@ -83,6 +85,11 @@ def spark_apart(bench: Bench) -> None:
     in_process(bench, _apart)
 
 
+def spark_discarding(bench: Bench) -> None:
+    """Writes alone, to a broker on the same cores that keeps nothing."""
+    in_process(bench, _discarding)
+
+
 def in_process(bench: Bench, suite: Callable[[Bench], None]) -> None:
     """Run a suite in a process of its own and take its rows."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
@@ -103,15 +110,21 @@ def _apart(bench: Bench) -> None:
     _measure(bench, Place.apart())
 
 
-def _measure(bench: Bench, place: Place) -> None:
+def _discarding(bench: Bench) -> None:
+    _measure(bench, Place.shared(), keeps=False)
+
+
+def _measure(bench: Bench, place: Place, *, keeps: bool = True) -> None:
     with session(place) as opened:
         for size, full in SIZES:
             rows = round(full * bench.scale)
-            what = f"{size} B, {rows:,} rows, {place.title}"
-            with broker(bench, place) as started, sink(
+            what = f"{size} B, {rows:,} rows, {place.title}{'' if keeps else ', which keeps nothing'}"
+            with broker(bench, place, keeps=keeps) as started, sink(
                 opened, started.options("written"), rows, size, QUEUES
             ) as workload:  # fmt: skip
                 _alternate(bench, f"Spark, sink, {what}", workload, place, started)
+            if not keeps:
+                continue
             with broker(bench, place) as started:
                 workload = source(opened, started.options("kept"), rows, size, QUEUES)
                 _alternate(bench, f"Spark, source, {what}", workload, place, started)
@@ -132,10 +145,13 @@ def session(place: Place) -> Iterator[SparkSession]:
 
 
 @contextlib.contextmanager
-def broker(bench: Bench, place: Place) -> Iterator[Broker]:
-    """A broker on its cores, with a store that is deleted at the end: one row fills gigabytes."""
+def broker(bench: Bench, place: Place, *, keeps: bool = True) -> Iterator[Broker]:
+    """A broker on its cores, with a store that is deleted at the end: one row fills gigabytes.
+
+    keeps  whether anything reaches the store
+    """
     folder = bench.folder / "store-spark"
-    processes = Processes(bench.folder)
+    processes = Processes(bench.folder, command="rocketcore.cli.main" if keeps else "bench.discarding_broker")
     try:
         namesrv = processes.namesrv()
         started = processes.broker(namesrv.address, "--flush", "async", store=folder)

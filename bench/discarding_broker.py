@@ -1,0 +1,20 @@
+"""``python -m bench.discarding_broker broker start …``: the ``rocket`` command, with a disk that keeps nothing.
+
+The broker checks, lays out, numbers and answers what it is sent as always, and no byte reaches a file: what is left of
+its CPU time is its own, without the memory that a machine has to find for gigabytes of page cache. Nothing can be read
+from it.
+"""
+
+from __future__ import annotations
+
+from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.cli.main import main
+
+
+def _discard(files: FileSystem, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+    pass
+
+
+if __name__ == "__main__":
+    FileSystem.write = _discard  # type: ignore[method-assign]
+    main()
