@@ -16,5 +16,6 @@ def _discard(files: FileSystem, fd: int, data: bytes | bytearray | memoryview, p
 
 
 if __name__ == "__main__":
+    # The command makes the store's files itself: a file system of one's own cannot be handed to it.
     FileSystem.write = _discard  # type: ignore[method-assign]
     main()
