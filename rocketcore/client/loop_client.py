@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from rocketcore.client.config import ClientConfig
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.runtime import ASYNCIO, LoopThread
+from rocketcore.client.loop_thread import LoopThread
+from rocketcore.client.runtime import ASYNCIO
 from rocketcore.transport.client import RemotingClient
 
 __all__ = ["LoopClient"]

@@ -20,12 +20,12 @@ from rocketcore.client.blocking import blocking, on_loop
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers
 from rocketcore.client.consume_service import MessageHandler
 from rocketcore.client.group_consumer import GroupConsumer
+from rocketcore.client.loop_thread import LoopThread
 from rocketcore.client.problems import Gaps
 from rocketcore.client.process import close_forgotten, watch
 from rocketcore.client.pull import Polled
 from rocketcore.client.pull import PullConsumer as AsyncPullConsumer
 from rocketcore.client.push import PushConsumer as AsyncPushConsumer
-from rocketcore.client.runtime import LoopThread
 from rocketcore.client.sync_producer import Producer
 from rocketcore.errors import ClientClosed, ForkedClient, RocketError
 from rocketcore.message import ReceivedMessage

@@ -16,25 +16,24 @@ import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
-from rocketcore.client.accumulator import Accumulator
 from rocketcore.client.blocking import blocking
 from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, client_config
 from rocketcore.client.future import SendFuture
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, make_message
 from rocketcore.client.process import close_forgotten, watch
-from rocketcore.client.runtime import LOOP_BESIDE_THREADS, THREADS, LoopThread
+from rocketcore.client.runtime import THREADS
 from rocketcore.client.sender import Sender
 from rocketcore.errors import ClientClosed, ConfigError, SendsFailed
 from rocketcore.message import Message, MessageQueue
 from rocketcore.service import PeriodicThread
 from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
-from rocketcore.transport.client import RemotingClient
 
 if TYPE_CHECKING:
     import pyarrow
 
     from rocketcore.client.arrow_sender import SendSummary
+    from rocketcore.client.nowait import Nowait
 
 __all__ = ["Producer"]
 
@@ -49,7 +48,7 @@ class _Workings:
         self._lock = threading.RLock()  # guards starting and closing; a handler may come in
         self.started = False
         self.closed = False
-        self.nowait: _Nowait | None = None
+        self.nowait: Nowait | None = None
         self._remoting = BlockingRemotingClient(name="producer", **config.remoting)
         self.logic = Sender(config, ClientInstance(config, BlockingChannelAdapter(self._remoting), THREADS))
         interval = min(config.route_interval, config.heartbeat_interval)
@@ -65,13 +64,15 @@ class _Workings:
                 self.started = True
                 self._housekeeping.start()
 
-    def start_nowait(self) -> _Nowait:
+    def start_nowait(self) -> Nowait:
+        from rocketcore.client.nowait import Nowait  # an event loop and all of its transport: most producers need none
+
         self.start()
         with self._lock:
             if self.closed:
                 raise ClientClosed("the producer is closed")
             if self.nowait is None:
-                nowait = _Nowait(self._config, self.logic)
+                nowait = Nowait(self._config, self.logic)
                 if self.nowait is not None:  # of a handler that came in
                     nowait.close(0.0)
                 else:
@@ -103,44 +104,6 @@ class _Workings:
             if self.started:
                 self._housekeeping.stop()
                 run_sync(self.logic.instance.unregister())
-
-
-class _Nowait:
-    """What sends the messages of ``send_nowait``: an accumulator on a loop, and connections of that loop."""
-
-    def __init__(self, config: ProducerConfig, logic: Sender) -> None:
-        self._thread = LoopThread("producer-nowait")
-        try:
-            self._remoting, self.accumulator = self._thread.run(self._open(config, logic))
-        except BaseException:
-            self._thread.stop()
-            raise
-
-    @staticmethod
-    async def _open(config: ProducerConfig, logic: Sender) -> tuple[RemotingClient, Accumulator]:
-        remoting = RemotingClient(name="producer-nowait", **config.remoting)
-        return remoting, Accumulator(logic.beside(remoting, LOOP_BESIDE_THREADS), config)
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the caller is a callback of a ``SendFuture``."""
-        return self._thread.is_current
-
-    def flush(self) -> None:
-        self._thread.run(self.accumulator.drain())
-        self.accumulator.tell()
-
-    def close(self, timeout: float | None) -> None:
-        try:
-            self._thread.run(self._close(timeout))
-        finally:
-            self._thread.stop()
-
-    async def _close(self, timeout: float | None) -> None:
-        try:
-            await self.accumulator.close(timeout)
-        finally:
-            await self._remoting.close()
 
 
 class Producer:

@@ -14,7 +14,7 @@ from typing import Final
 
 from rocketcore.client.config import ClientConfig, name_server_list
 from rocketcore.client.loop_client import LoopClient
-from rocketcore.client.runtime import LoopThread
+from rocketcore.client.loop_thread import LoopThread
 from rocketcore.spark.options import ConnectionOptions
 from rocketcore.transport.tls.settings import TlsConfig
 

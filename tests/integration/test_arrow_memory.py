@@ -22,7 +22,8 @@ from rocketcore.client.arrow_ranges import find_ranges
 from rocketcore.client.arrow_reader import RangeReader, ReadSettings
 from rocketcore.client.config import ClientConfig
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.runtime import ASYNCIO, LoopThread
+from rocketcore.client.loop_thread import LoopThread
+from rocketcore.client.runtime import ASYNCIO
 from rocketcore.transport.client import RemotingClient
 
 def resident_bytes():

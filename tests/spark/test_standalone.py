@@ -14,7 +14,7 @@ import rocketcore as rmq
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.client.runtime import LoopThread
+from rocketcore.client.loop_thread import LoopThread
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
 from rocketcore.spark.connection import KEPT_CONNECTIONS

@@ -11,7 +11,7 @@ import pytest
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.client.runtime import LoopThread
+from rocketcore.client.loop_thread import LoopThread
 from rocketcore.errors import TransportError
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer

@@ -14,7 +14,8 @@ from rocketcore.client.accumulator import Accumulator
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.future import SendFuture
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.runtime import ASYNCIO, LoopThread
+from rocketcore.client.loop_thread import LoopThread
+from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.sender import Sender
 from rocketcore.codes import RequestCode
 from rocketcore.errors import ClientClosed
