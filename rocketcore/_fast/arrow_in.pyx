@@ -153,7 +153,7 @@ cdef inline uint8_t* put_property(uint8_t* at, const char* name, int64_t length,
     return rc_put_u8(at, 2)
 
 
-cdef RowStatus put_row(
+cdef inline RowStatus put_row(
     const RowSource* source, int64_t index, uint8_t* out, int64_t room, int64_t* size
 ) noexcept nogil:
     """Write the batch element of one row if it fits in ``room`` bytes; ``size`` is set in either case."""
@@ -240,22 +240,22 @@ cdef int64_t put_rows(
     RowStatus* status, int64_t* used,
 ) noexcept nogil:
     """``used`` is what ``out`` holds; where not even one row has room in all of it, what that row would take."""
-    cdef int64_t index = first, size = 0
+    cdef int64_t index = first, size = 0, held = used[0]
     status[0] = ROW_OK
-    while index < last and (used[0] == 0 or used[0] < max_bytes):
+    while index < last and (held == 0 or held < max_bytes):
         status[0] = put_row(
-            source, index, out + used[0], (capacity if used[0] == 0 or capacity < max_bytes else max_bytes) - used[0],
-            &size,
+            source, index, out + held, (capacity if held == 0 or capacity < max_bytes else max_bytes) - held, &size
         )
         if status[0] != ROW_OK:
             break
-        used[0] += size
+        held += size
         index += 1
     if status[0] == ROW_NO_ROOM:
-        if used[0] == 0:
-            used[0] = size
+        if held == 0:
+            held = size
         else:
             status[0] = ROW_OK
+    used[0] = held
     return index - first
 
 
