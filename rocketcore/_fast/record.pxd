@@ -354,9 +354,13 @@ cdef inline int64_t find_tags_code(const uint8_t* properties, int64_t length) no
 
 
 cdef inline int64_t level_of(const uint8_t* text, int64_t length) noexcept nogil:
-    """The delay level that a value of DELAY is; 0 unless it is a positive int32."""
-    cdef int64_t level, plus = length > 1 and text[0] == c"+" and text[1] != c"-"
-    return level if rc_get_decimal(text + plus, text + length, 1, INT32_MAX, &level) else 0
+    """The delay level that a value of DELAY is; 0 unless it is a positive int32 (Java: ``Integer.parseInt``)."""
+    cdef int64_t level
+    cdef const uint8_t* end = text + length
+    text += length > 0 and text[0] == c"+"
+    while end - text > 1 and text[0] == c"0":
+        text += 1
+    return level if rc_get_decimal(text, end, 1, INT32_MAX, &level) else 0
 
 
 # What the records of one put have in common. The hosts' widths are in sys_flag already.

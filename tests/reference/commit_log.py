@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 
@@ -132,8 +133,8 @@ def fields_size(record: Stored) -> int:
 
 
 def delay_level(properties: bytes) -> int:
-    text = dict(properties_of(properties)).get(b"DELAY", b"0")
-    return int(text) if text.isdigit() and int(text) < 1 << 31 else 0
+    number = re.fullmatch(rb"\+?0*([0-9]{1,10})", dict(properties_of(properties)).get(b"DELAY", b""))
+    return int(number[1]) if number is not None and int(number[1]) < 1 << 31 else 0
 
 
 def dispatch_row(record: Stored) -> dict[str, int | bytes]:

@@ -43,9 +43,7 @@ def run(data: bytes) -> None:
 
 
 def dispatched(record: Stored) -> dict[str, int]:
-    pairs = dict(properties_of(record.properties))
-    tags, delay = pairs.get(b"TAGS"), pairs.get(b"DELAY", b"")
-    level = int(delay) if delay.isdigit() and len(delay) < 4000 else 0
+    tags = dict(properties_of(record.properties)).get(b"TAGS")
     return {
         "PHYSICAL_OFFSET": record.physical_offset,
         "SIZE": record.size,
@@ -54,7 +52,7 @@ def dispatched(record: Stored) -> dict[str, int]:
         "QUEUE_OFFSET": record.queue_offset,
         "STORE_TIMESTAMP": record.store_timestamp,
         "SYS_FLAG": record.sys_flag,
-        "DELAY_LEVEL": level if level < 1 << 31 else 0,
+        "DELAY_LEVEL": reference.delay_level(record.properties),
     }
 
 
@@ -89,7 +87,7 @@ def aligned(segment: bytes, base: int) -> bytes:
 
 def seeds() -> Iterable[bytes]:
     plain = Stored(topic=b"T", body=b"body", queue_id=3, queue_offset=7, physical_offset=1 << 40)
-    texts = (b"TAGS\x01a\x02", b"DELAY\x015\x02TAGS\x01\xc3\xa9", b"DELAY\x0199999999999\x02", b"")
+    texts = (b"TAGS\x01a\x02", b"DELAY\x015\x02TAGS\x01\xc3\xa9", b"DELAY\x0199999999999\x02", b"DELAY\x01+08\x02", b"")
     log = b""
     for index, text in enumerate(texts):
         log += encode(replace(plain, physical_offset=(1 << 40) + len(log), queue_offset=7 + index, properties=text))

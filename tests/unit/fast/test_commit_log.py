@@ -150,13 +150,18 @@ def test_the_crc_is_checked_unless_told_otherwise() -> None:
         (b"DELAY\x012147483647\x02", 2147483647),
         (b"DELAY\x012147483648\x02", 0),
         (b"DELAY\x01-1\x02", 0),
+        (b"DELAY\x01+5\x02", 5),
+        (b"DELAY\x01+-5\x02", 0),
+        (b"DELAY\x01+\x02", 0),
+        (b"DELAY\x01" + b"0" * 30 + b"7\x02", 7),
+        (b"DELAY\x01000\x02", 0),
         (b"DELAY\x01x\x02", 0),
         (b"DELAYED\x013\x02", 0),
     ],
 )
 def test_delay_level(properties: bytes, level: int) -> None:
     rows, _, _ = walk(record_at(0, properties=properties))
-    assert rows[0, commit_log.DELAY_LEVEL] == level
+    assert rows[0, commit_log.DELAY_LEVEL] == reference.delay_level(properties) == level
 
 
 def test_wrong_arguments() -> None:
