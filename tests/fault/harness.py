@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from rocketcore.codes import RequestCode, ResponseCode
@@ -138,8 +139,9 @@ class FaultRun:
             verdict.blame("moved", f"{len(scanned)} messages in the log, {len(pulled)} in the queues")
         for queue, messages in by_queue.items():
             offsets = [one.queue_offset for one in messages]
-            if offsets != list(range(offsets[0], offsets[0] + len(offsets)) if offsets else []):
-                verdict.blame("moved", f"queue {queue} has gaps or repeats: {offsets[:50]}")
+            breaks = [(one, other) for one, other in pairwise(offsets) if other != one + 1]
+            if breaks:
+                verdict.blame("moved", f"queue {queue} has gaps or repeats: {breaks[:20]}")
         self._unjudged = set()
         return verdict
 

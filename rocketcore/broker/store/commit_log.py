@@ -66,12 +66,18 @@ class Group:
         self.end_offset = end_offset
         self.size = sum(run.end - run.begin for run in runs)
 
-    def write(self) -> None:
-        """Write every run into its segment."""
+    def write(self, *, sync: bool = False) -> None:
+        """Write every run into its segment; with ``sync`` make each durable before the next one is written.
+
+        A power cut could take the end of a segment and leave the begin of the next one otherwise: a hole with sound
+        messages behind it, which looks like damage.
+        """
         with memoryview(self.buffer) as view:
             for run in self.runs:
                 with view[run.begin : run.end] as data:
                     run.segment.write(data, run.position)
+                if sync:
+                    run.segment.sync()
 
     @property
     def wants_zeros(self) -> bool:
@@ -80,11 +86,6 @@ class Group:
         A large group brings more of its own than that costs, and uses the zeros up at once.
         """
         return self.size <= ZEROS_UP_TO_BYTES and self.runs[-1].segment.wants_zeros
-
-    def sync(self) -> None:
-        """Make the written runs durable."""
-        for segment in dict.fromkeys(run.segment for run in self.runs):
-            segment.sync()
 
 
 class CommitLog:
@@ -444,8 +445,7 @@ class CommitLog:
         """Make a group durable; flush thread only. Returns whether ``zero_ahead`` is to follow."""
         self._check_failure()
         try:
-            group.write()
-            group.sync()
+            group.write(sync=True)
         except OSError as error:
             self._failure = error
             raise

@@ -20,9 +20,9 @@ Nothing is cleared that may be a message. Reading stops at the first bytes that 
 written behind them is searched for the next one:
 
 bridged  There is one, or a note says that the log went on. Then messages lay between: records are written in the order
-         of the log, with SYNC_FLUSH each group only after the one before it was synced. The bytes are copied aside,
-         named and covered by tombstones (``damage``), and blanks stand in the queues for their messages, so that no
-         offset is given twice.
+         of the log, with SYNC_FLUSH each group, and in it each file, only after what is before it was synced. The bytes
+         are copied aside, named and covered by tombstones (``damage``), and blanks stand in the queues for their
+         messages, so that no offset is given twice.
 cut      There is none. Then they are the torn tail of the last write, or the last message, damaged: nothing tells these
          apart, and with SYNC_FLUSH no one was told of a message in the first. They are copied aside, named, and
          cleared, because a later scan must not find a stale record that happens to fit behind a new one.
