@@ -14,6 +14,7 @@ from rocketcore.broker.store import FlushDiskType, MessageStore, PutStatus
 from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.errors import StoreError
+from rocketcore.service import ManualClock
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
     FailingFiles,
@@ -39,11 +40,14 @@ class SlowFiles(FailingFiles):
         super().sync(fd)
 
 
-async def put_slowly(store: MessageStore, files: SlowFiles) -> int:
-    """Put a message whose group the disk does not answer for; returns its end."""
+async def put_slowly(store: MessageStore, files: SlowFiles, clock: ManualClock) -> int:
+    """Put a message whose group the disk does not answer for in time; returns its end."""
     files.go.clear()
     result = store.put(message(b"slow"))
-    assert await stored(store, result) is PutStatus.FLUSH_DISK_TIMEOUT
+    answer = asyncio.ensure_future(stored(store, result))
+    await asyncio.sleep(0)
+    clock.advance(61)
+    assert await answer is PutStatus.FLUSH_DISK_TIMEOUT
     return result.end_offset
 
 
@@ -60,11 +64,12 @@ async def outcome(store: MessageStore, end_offset: int) -> PutStatus:
 @pytest.mark.parametrize(("fails", "status"), [(False, PutStatus.PUT_OK), (True, PutStatus.SERVICE_NOT_AVAILABLE)])
 def test_what_becomes_of_what_timed_out_is_told(tmp_path: Path, fails: bool, status: PutStatus) -> None:
     files = SlowFiles()
+    clock = ManualClock()
 
     async def run() -> None:
-        async with running_store(tmp_path, files=files, sync_flush_timeout=20) as store:
+        async with running_store(tmp_path, files=files, clock=clock) as store:
             await put(store)
-            end_offset = await put_slowly(store, files)
+            end_offset = await put_slowly(store, files, clock)
             assert store.durable_offset < end_offset
             if fails:
                 files.fail(0, errno.EIO, only="sync")
