@@ -1,5 +1,8 @@
 """MessageStore: all that the rest of the broker knows of the store (Java: ``DefaultMessageStore``, 5.5.0).
 
+A facade: putting is ``Appender``'s, committing ``Committer``'s, reading ``Reader``'s, what is derived is saved by
+``QueueSaver``.
+
 One writer, the event loop's thread, so nothing here takes a lock. A put lays its record out in the log's write buffer
 and says where it will be; at the end of the loop turn everything that was put in the turn is committed as one group:
 
@@ -19,51 +22,37 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
-from rocketcore._fast import batch as batch_kernel
-from rocketcore._fast import record as kernel
-from rocketcore._fast import sends
-from rocketcore._fast.consume_queue import UNIT_SIZE, is_queued, put_units
-from rocketcore._fast.message_id import offset_msg_id, offset_msg_ids
-from rocketcore._fast.properties import decode_properties
+from rocketcore.broker.store.appender import Appender
 from rocketcore.broker.store.checkpoint import RunMark
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
-from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, QueueFiles, QueueTable, topic_fault
+from rocketcore.broker.store.consume_queue import QueueFiles, QueueTable
 from rocketcore.broker.store.deliveries import find_deliveries
-from rocketcore.broker.store.dispatch import Arrival, Batch, Dispatcher
+from rocketcore.broker.store.dispatch import Arrival, Dispatcher
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.reader import Reader
-from rocketcore.broker.store.recovery import Recovery, delivery_time, recover
+from rocketcore.broker.store.recovery import Recovery, recover
 from rocketcore.broker.store.segment_file import FileSystem, FolderLock
-from rocketcore.broker.store.values import GetResult, PutResult, PutRows, PutStatus, StoredMessage
-from rocketcore.codes import SCHEDULE_TOPIC, TRANSACTION_MASK, BoundaryType
-from rocketcore.errors import StoreFull
-from rocketcore.message import DELAY
+from rocketcore.broker.store.values import GetResult, PutStatus
+from rocketcore.codes import BoundaryType
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
-from rocketcore.table import Table
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = ["Arrival", "MessageStore"]
 
-PROPERTIES_MAX_BYTES = 32_767
-HOSTS_V6 = 0x30
-"""System flags of the longest hosts. Room is reckoned with them: a segment may close 24 bytes early."""
-
-BATCH_ROWS = 8192
-"""Elements that there are tables for; a batch of 1 MiB has fewer, unless its messages are tiny."""
-
 logger = logging.getLogger(__name__)
-
-_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 
 
 class MessageStore:
     """Durable messages in topics and queues. Built, loaded, started and stopped once; loop thread only after ``start``.
+
+    put, put_batch, put_rows   see ``Appender``
 
     store_host   address and port that go into records and message ids, 8 or 20 bytes; may be set until the first put
     on_arrival   called for each message that becomes visible; what it raises is logged and counted
@@ -80,29 +69,25 @@ class MessageStore:
         files: FileSystem | None = None,
     ) -> None:
         self.config = config
-        self.store_host = store_host
         self._files = files or FileSystem()
         self._lock = FolderLock(config.root, self._files)
         self._log = CommitLog(config, self._files, clock)
         self._queue_files = QueueFiles(config.root, config.queue_file_bytes, self._files)
         self._queues = QueueTable(self._queue_files)
         self._dispatcher = Dispatcher(on_arrival, self._queues.changed)
-        self._committer = Committer(config, self._log, self._dispatcher, clock, self._store_failed)
+        self._committer = Committer(config, self._log, self._dispatcher, clock, partial(self._refuse, "failure"))
+        self._appender = Appender(config, self._log, self._queues, self._committer, store_host)
+        self._refuse("life", "the store is not started")
+        self.put = self._appender.put
+        self.put_batch = self._appender.put_batch
+        self.put_rows = self._appender.put_rows
         self._queue_saver = QueueSaver(
-            config, self._log, self._queues, self._committer, self._files, clock, self._queues_full
+            config, self._log, self._queues, self._committer, self._files, clock, partial(self._refuse, "queues")
         )
         self._reader = Reader(config, self._log, self._queues, clock, self._queue_saver.repair)
-        self._levels = config.delay_levels
-        self._checksum = config.enabled_append_prop_crc
-        # What is put behind the properties of a message at most: a missing separator and the checksum.
-        self._added_bytes = 1 + (kernel.CHECKSUM_SIZE if self._checksum else 0)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[PeriodicTask] = []
         self._run_mark = config.root / "abort"
-        self._refusal = "the store is not started"
-        self._queue_disk_full = ""
-        self._results = Table(BATCH_ROWS, batch_kernel.PUT_COLUMNS)
-        self._elements = Table(BATCH_ROWS, batch_kernel.BATCH_COLUMNS)
         self.recovery = Recovery()
 
     # ------------------------------------------------------------------ life
@@ -119,13 +104,14 @@ class MessageStore:
             notes = self._queue_saver.read()
             clean = notes.mark is None
             self._log.sealed_from = notes.sealed_from
-            mended = self._log.load(lambda: notes.bounds.outdate(self.config.root, self._files))
+            outdate = partial(notes.bounds.outdate, self.config.root, self._files)
+            mended = self._log.load(outdate)
             self.recovery = recover(self.config, self._log, self._queues, notes, self._files, mended=mended)
             self._log.open_at(self.recovery.end_offset)
             if not clean:
                 self._log.make_sure(notes.bounds.confirm_offset, self.recovery.end_offset)
             self._queue_saver.log_ends_at(self.recovery.end_offset)
-            self._log.run_begins(sealed=self._checksum)
+            self._log.run_begins(sealed=self.config.enabled_append_prop_crc)
             RunMark(self._log.sealed_from).write(self._run_mark, self._files)
         except BaseException:
             self._close_files()
@@ -140,7 +126,7 @@ class MessageStore:
         self._loop = asyncio.get_running_loop()
         self._committer.start(self._loop)
         self._queue_saver.start(self._loop)
-        self._refusal = ""
+        self._refuse("life", "")
         rounds = [
             ("store-save-queues", self._queue_saver.save_some, self.config.flush_interval_consume_queue),
             ("store-expire", self._committer.expire_waiters, min(1000, self.config.sync_flush_timeout)),
@@ -153,7 +139,7 @@ class MessageStore:
 
     async def stop(self) -> None:
         """Commit what was put, save queues and checkpoint, unlock. A store that failed keeps its ``abort`` mark."""
-        self._refusal = self._refusal or "the store is shutting down"
+        self._refuse("life", "the store is shutting down")
         for task in self._tasks:
             await task.stop()
         try:
@@ -174,247 +160,16 @@ class MessageStore:
         self._files.drop_spare()
         self._lock.release()
 
-    # ------------------------------------------------------------------ putting
+    @property
+    def store_host(self) -> bytes:
+        return self._appender.store_host
 
-    def put(self, message: StoredMessage) -> PutResult:
-        """Append a message. It counts as stored when ``wait`` says so."""
-        topic = message.topic.encode()
-        properties_length = len(message.properties) + self._added_bytes
-        if properties_length > PROPERTIES_MAX_BYTES:
-            properties_length = kernel.stored_properties_size(message.properties, self._checksum)
-        refused = self._check(topic, message.queue_id, len(message.body), properties_length)
-        if refused is not None:
-            return refused
-        sys_flag = message.sys_flag
-        queued = is_queued(sys_flag)
-        queues = self._queues.topic(message.topic)
-        queue_id = message.queue_id
-        log = self._log
-        try:
-            log.reserve(kernel.stored_size(len(topic), len(message.body), properties_length, HOSTS_V6))
-        except (StoreFull, OSError) as error:
-            return self._no_segment(error)
-        queues.reserve(queue_id + 1)
-        next_offsets = queues.next_offsets
-        queue_offset = int(next_offsets[queue_id]) if queued else 0
-        now = self._committer.next_timestamp()
-        physical_offset = log.end_offset
-        size = kernel.put_stored(
-            log.buffer,
-            log.position,
-            topic=topic,
-            queue_id=queue_id,
-            flag=message.flag,
-            queue_offset=queue_offset,
-            physical_offset=physical_offset,
-            sys_flag=sys_flag,
-            born_timestamp=message.born_timestamp,
-            born_host=message.born_host,
-            store_timestamp=now,
-            store_host=self.store_host,
-            reconsume_times=message.reconsume_times,
-            prepared_offset=message.prepared_transaction_offset,
-            body=message.body,
-            properties=message.properties,
-            checksum=self._checksum,
-        )
-        log.position += size
-        if queued:
-            next_offsets[queue_id] = queue_offset + 1
-            tags_code = self._tags_code(message, now)
-            self._committer.entries.append((queues.queue(queue_id), queue_offset, physical_offset, size, tags_code))
-        self._committer.schedule()
-        return PutResult(
-            PutStatus.PUT_OK,
-            physical_offset,
-            queue_offset,
-            size,
-            now,
-            physical_offset + size,
-            offset_msg_id(self.store_host, physical_offset),
-            1,
-        )
+    @store_host.setter
+    def store_host(self, host: bytes) -> None:
+        self._appender.store_host = host
 
-    def _tags_code(self, message: StoredMessage, store_timestamp: int) -> int:
-        if message.topic == SCHEDULE_TOPIC:
-            level = kernel.delay_level(decode_properties(message.properties).get(DELAY, ""))
-            if level:
-                return delivery_time(store_timestamp, level, self._levels)
-        return kernel.tags_code(message.properties)
-
-    def put_batch(self, message: StoredMessage, *, first_id_only: bool = False) -> PutResult:
-        """Append a client batch, the elements in ``message.body``, as messages with consecutive queue offsets.
-
-        ``message.properties`` is ignored: elements bring their own. ``first_id_only``: the result names no other id.
-        raises  DecodeError when the body is no batch
-        """
-        topic = message.topic.encode()
-        body = message.body
-        refused = self._check(topic, message.queue_id, len(body), 0)
-        if refused is not None:
-            return refused
-        if message.sys_flag & TRANSACTION_MASK:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="a batch takes no part in a transaction")
-        elements, results = self._elements, self._results
-        count = batch_kernel.scan_batch(body, 0, len(body), elements.view)
-        if count > BATCH_ROWS:
-            elements, results = Table(count, batch_kernel.BATCH_COLUMNS), Table(count, batch_kernel.PUT_COLUMNS)
-            batch_kernel.scan_batch(body, 0, len(body), elements.view)
-        longest = batch_kernel.longest_properties(elements.view, count) + self._added_bytes
-        if longest > PROPERTIES_MAX_BYTES:
-            return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=_properties_reason(longest))
-        overhead = kernel.stored_size(len(topic), 0, self._added_bytes, HOSTS_V6)
-        log = self._log
-        if len(body) + count * overhead + 8 > self.config.mapped_file_size_commit_log:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="the batch does not fit a commit log file")
-        try:
-            log.reserve(len(body) + count * overhead)
-        except (StoreFull, OSError) as error:
-            return self._no_segment(error)
-        queues = self._queues.topic(message.topic)
-        queue_id = message.queue_id
-        queues.reserve(queue_id + 1)
-        next_offsets = queues.next_offsets
-        queue_offset = int(next_offsets[queue_id])
-        now = self._committer.next_timestamp()
-        start = log.end_offset
-        written = batch_kernel.put_batch(
-            log.buffer,
-            log.position,
-            log.limit,
-            log.base,
-            body,
-            elements.view,
-            count,
-            topic=topic,
-            queue_id=queue_id,
-            queue_offset=queue_offset,
-            sys_flag=message.sys_flag,
-            born_timestamp=message.born_timestamp,
-            born_host=message.born_host,
-            store_timestamp=now,
-            store_host=self.store_host,
-            reconsume_times=message.reconsume_times,
-            results=results.view,
-            checksum=self._checksum,
-        )
-        log.position += written
-        next_offsets[queue_id] = queue_offset + count
-        offsets, sizes, tags_codes = (results.column(each, count) for each in range(batch_kernel.PUT_COLUMNS))
-        units = bytearray(UNIT_SIZE * count)
-        put_units(units, 0, offsets, sizes, tags_codes)
-        self._committer.entries.append(
-            Batch(queues.queue(queue_id), queue_offset, units, batch_kernel.tags_codes(results.view, count))
-        )
-        self._committer.schedule()
-        msg_ids = offset_msg_ids(self.store_host, offsets[:1] if first_id_only else offsets)
-        return PutResult(PutStatus.PUT_OK, start, queue_offset, written, now, start + written, msg_ids, count)
-
-    def put_rows(
-        self,
-        topic: str,
-        data: Buffer,
-        scratch: Buffer,
-        send_rows: memoryview[int],
-        first: int,
-        last: int,
-        *,
-        born_host: bytes,
-        extra_properties: bytes,
-        results: memoryview[int],
-        queue_count: int,
-    ) -> PutRows:
-        """Append the messages of send requests ``first`` to ``last`` - 1, as far as they are plain and of this topic.
-
-        data, scratch, send_rows   as ``_fast.sends.scan_send`` filled them
-        results                    int64[n, RESULT_COLUMNS]: row i belongs to send row i (``_fast.sends.put_records``)
-        queue_count                a row with this queue id or a higher one is for the caller
-        """
-        log = self._log
-        now = self._committer.next_timestamp()
-        if self._refusal or self._queue_disk_full or self._is_busy():
-            return PutRows(0, log.base, log.end_offset)
-        queues = self._queues.topic(topic)
-        next_offsets = queues.offsets_view(min(queue_count, MAX_QUEUE_ID + 1))
-        while True:
-            base, position = log.base, log.position
-            count = sends.put_records(
-                log.buffer,
-                position,
-                log.limit,
-                base,
-                data,
-                scratch,
-                send_rows,
-                first,
-                last,
-                topic=queues.name,
-                next_offsets=next_offsets,
-                born_host=born_host,
-                store_host=self.store_host,
-                store_timestamp=now,
-                extra_properties=extra_properties,
-                max_body=self.config.max_message_size,
-                results=results,
-                checksum=self._checksum,
-            )
-            if count >= 0:
-                break
-            needed = kernel.stored_size(
-                len(queues.name),
-                send_rows[first, sends.SEND_BODY_LENGTH],
-                send_rows[first, sends.SEND_PROPERTIES_LENGTH] + len(extra_properties) + self._added_bytes,
-                HOSTS_V6,
-            )
-            try:
-                log.reserve(needed)
-            except (StoreFull, OSError) as error:
-                self._no_segment(error)
-                return PutRows(0, base, log.end_offset)
-        if count:
-            entries = self._committer.entries
-            for row in range(first, first + count):
-                entries.append(
-                    (
-                        queues.queue(send_rows[row, sends.SEND_QUEUE_ID]),
-                        results[row, sends.RESULT_QUEUE_OFFSET],
-                        base + results[row, sends.RESULT_POSITION],
-                        results[row, sends.RESULT_SIZE],
-                        results[row, sends.RESULT_TAGS_CODE],
-                    )
-                )
-            log.position = results[row, sends.RESULT_POSITION] + results[row, sends.RESULT_SIZE]
-            self._committer.schedule()
-        return PutRows(count, base, log.end_offset)
-
-    def _check(self, topic: bytes, queue_id: int, body_length: int, properties_length: int) -> PutResult | None:
-        """Return why a message cannot be stored, or None (broker.md §8.2, §8.3)."""
-        if self._refusal or self._queue_disk_full:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
-        if self._is_busy():
-            return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, reason=_BUSY)
-        fault = topic_fault(topic)
-        if fault:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=fault)
-        if not 0 <= queue_id <= MAX_QUEUE_ID:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"queue id {queue_id}")
-        if body_length > self.config.max_message_size:
-            return PutResult(
-                PutStatus.MESSAGE_ILLEGAL,
-                reason=f"message body of {body_length} bytes, {self.config.max_message_size} are allowed",
-            )
-        if properties_length > PROPERTIES_MAX_BYTES:
-            return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=_properties_reason(properties_length))
-        return None
-
-    def _is_busy(self) -> bool:
-        return self._committer.pending_bytes > self.config.max_pending_bytes
-
-    def _no_segment(self, error: StoreFull | OSError) -> PutResult:
-        if isinstance(error, OSError):
-            self._committer.fail("allocate", error)
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
-        return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
+    def _refuse(self, cause: str, reason: str) -> None:
+        self._appender.refuse(cause, reason)
 
     # ------------------------------------------------------------------ waiting
 
@@ -426,12 +181,6 @@ class MessageStore:
         SERVICE_NOT_AVAILABLE when the write failed: the message may or may not be found after a restart.
         """
         self._committer.wait(end_offset, callback)
-
-    def _store_failed(self, reason: str) -> None:
-        self._refusal = reason
-
-    def _queues_full(self, reason: str) -> None:
-        self._queue_disk_full = reason
 
     # ------------------------------------------------------------------ deleting
 
@@ -548,7 +297,7 @@ class MessageStore:
     @property
     def refusal(self) -> str:
         """Why the store takes no messages now; empty when it does."""
-        return self._refusal or self._queue_disk_full or self._log.full_reason
+        return self._appender.refusal
 
     @property
     def dispatch_behind(self) -> int:
@@ -593,7 +342,3 @@ class MessageStore:
     def damaged_records(self) -> int:
         """Messages found damaged, and left out of answers, since the start."""
         return self._reader.damaged_records + self._queue_saver.lost_messages
-
-
-def _properties_reason(length: int) -> str:
-    return f"message properties of {length} bytes, {PROPERTIES_MAX_BYTES} are allowed"
