@@ -185,6 +185,9 @@ class LocalCluster:
             "namesrvAddr": self._namesrv,
             "storePathRootDir": str(self.store / name),
             "flushDiskType": f"{self._flush.upper()}_FLUSH",
+            # The disk of a developer is as full as it is: nothing is refused or deleted because of that.
+            "diskSpaceWarningLevelRatio": "100",
+            "cleanFileForciblyEnable": "false",
         }
         if self._temporary is not None:
             properties["mappedFileSizeCommitLog"] = str(TEMPORARY_SEGMENT_BYTES)

@@ -186,6 +186,7 @@ class Admin:
     broker_runtime_info = blocking(AsyncAdmin.broker_runtime_info)
     broker_config = blocking(AsyncAdmin.broker_config)
     update_broker_config = blocking(AsyncAdmin.update_broker_config)
+    clean_broker = blocking(AsyncAdmin.clean_broker)
     wipe_write_permission = blocking(AsyncAdmin.wipe_write_permission)
     add_write_permission = blocking(AsyncAdmin.add_write_permission)
     data_versions = blocking(AsyncAdmin.data_versions)

@@ -274,6 +274,25 @@ class ClusterAdmin(AdminBase):
         request = _change_of(RequestCode.UPDATE_BROKER_CONFIG, properties)
         await request(self._connections(), address, self.timeout)
 
+    async def clean_broker(self, address: str, *, unused_topics: bool = False) -> None:
+        """Have a broker delete what is older than its ``fileReservedTime``, now and not at its hour ``deleteWhen``.
+
+        It does so soon after it answered. Files of consume queues that lead to what was deleted before go, too.
+
+        unused_topics  delete the queues of topics that it has no settings for as well: their messages are gone then
+
+        Java: ``deleteExpiredCommitLog``, ``cleanExpiredConsumerQueue``, ``cleanUnusedTopic``
+        """
+        deadline = self._deadline()
+        requests = [
+            Request(RequestCode.DELETE_EXPIRED_COMMITLOG, "deletion of old files of the log", done),
+            Request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, "deletion of old files of queues", done),
+        ]
+        if unused_topics:
+            requests.append(Request(RequestCode.CLEAN_UNUSED_TOPIC, "deletion of topics without settings", done))
+        for request in requests:
+            await request(self._connections(), address, deadline.remaining())
+
     async def wipe_write_permission(self, broker: str) -> int:
         """Take the write permission from a broker's topics at every name server; return how many topics there are.
 

@@ -19,6 +19,7 @@ from rocketcore.broker.hosts import advertised_ip
 from rocketcore.broker.outer_api import OuterApi
 from rocketcore.broker.processors.acknowledge import Acknowledger
 from rocketcore.broker.processors.admin import AdminProcessor
+from rocketcore.broker.processors.cleaning import CleaningProcessor
 from rocketcore.broker.processors.client import ClientProcessor
 from rocketcore.broker.processors.consumer import ConsumerProcessor
 from rocketcore.broker.processors.pull import PullProcessor
@@ -114,6 +115,7 @@ class Broker:
             is_gone=self._is_gone,
             clock=clock,
         )
+        self._store.keep_from(self._delay.needed_from)
         self._server = RemotingServer(
             config.bind_address,
             config.listen_port,
@@ -248,6 +250,7 @@ class Broker:
             ClientProcessor(context),
             ConsumerProcessor(context),
             AdminProcessor(context, self._store_config, runtime_info, self._live, delay_offsets=self._delay.encode),
+            CleaningProcessor(context),
         )
         for processor in processors:
             server.add_routes(processor.routes())

@@ -113,6 +113,7 @@ class RuntimeInfo:
             "logReadErrors": str(store.read_errors),
             "repairedConsumeQueues": str(store.repaired_queues),
             "arrivalListenerErrors": str(store.listener_errors),
+            "deletedLogBytes": str(store.deleted_bytes),
         }
 
     def _delays(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""``rocket broker list``, ``describe``, ``drain`` and ``undrain``; ``broker start`` is with the other servers."""
+"""``rocket broker list``, ``describe``, ``drain``, ``undrain``, ``clean``; ``broker start`` is with the servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.route import ClusterInfo
     from rocketcore.protocol.bodies.topic import TopicConfig
 
-__all__ = ["describe", "drain", "drain_plan", "list_brokers", "undrain"]
+__all__ = ["clean", "describe", "drain", "drain_plan", "list_brokers", "undrain"]
 
 PERMISSION = "brokerPermission"
 READ_ONLY, READ_WRITE = "4", "6"
@@ -238,3 +238,23 @@ def _await_writable(admin: Admin, broker: str, topics: dict[str, TopicConfig]) -
         if all(perm & Permission.WRITE for perm in perms):
             return
         time.sleep(0.05)
+
+
+@command(help="Have a broker delete what is older than its fileReservedTime now, and not at its hour deleteWhen: the "
+              "oldest files of its log, and the files of queues that lead there.")  # fmt: skip
+@click.argument("broker")
+@click.option("--unused-topics", is_flag=True, help="Also the queues of topics that it has no settings for.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be asked for.")
+def clean(broker: str, unused_topics: bool, yes: bool, dry_run: bool) -> None:
+    with open_admin(calls=2) as admin:
+        members = _view_with(admin, broker).broker_addr_table[broker].broker_addrs
+        plan = f"clean broker {broker}: messages older than its fileReservedTime go"
+        if unused_topics:
+            plan += ", and the messages of every topic that it has no settings for"
+        if not confirm(printable(plan), broker, yes=yes, dry_run=dry_run):
+            return
+        for _, address in sorted(members.items()):
+            admin.clean_broker(address, unused_topics=unused_topics)
+    show_object({"broker": broker, "members": len(members), "unused_topics": unused_topics})
+    progress(f"{broker} deletes old files from now on, some every few seconds")

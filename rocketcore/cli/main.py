@@ -104,12 +104,13 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
     ),
     "broker": _group(
         "broker",
-        "Brokers: start one, list, describe, drain, undrain.",
+        "Brokers: start one, list, describe, drain, undrain, clean.",
         start=("servers", "start_broker", "Run a broker in the foreground."),
         list=("broker", "list_brokers", "List the brokers that are registered."),
         describe=("broker", "describe", "Show what a broker says of itself."),
         drain=("broker", "drain", "Make producers leave a broker."),
         undrain=("broker", "undrain", "Let them come back."),
+        clean=("broker", "clean", "Have a broker delete old files now."),
     ),
     "namesrv": LazyGroup(
         "namesrv",

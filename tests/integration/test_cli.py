@@ -286,6 +286,17 @@ class Terminal(io.StringIO):
         return True
 
 
+def test_clean_has_old_files_deleted(rocket: Rocket) -> None:
+    code, out, err = rocket("broker", "clean", "broker-a", "--dry-run")
+    assert (code, out) == (0, "")
+    assert err.startswith("clean broker broker-a: messages older than its fileReservedTime go\n")
+    assert rocket("broker", "clean", "broker-a", stdin=b"")[0] == 2
+    code, out, err = rocket("broker", "clean", "broker-a", "--unused-topics", "--yes", "-o", "json")
+    assert (code, json.loads(out)) == (0, {"broker": "broker-a", "members": 1, "unused_topics": True})
+    assert "and the messages of every topic that it has no settings for" in err
+    assert rocket("broker", "clean", "nobody", "--yes")[0] == 3
+
+
 def test_undrain_gives_back_what_the_broker_has(rocket: Rocket) -> None:
     assert rocket("topic", "create", "archive", "--perm", "r")[0] == 0
     code, _, err = rocket("broker", "undrain", "broker-a")

@@ -290,6 +290,20 @@ class DelayService:
         """Level → (next message, end of its queue)."""
         return {level.number: (level.position, self._bounds(level)[1]) for level in self._levels.values()}
 
+    def needed_from(self) -> int | None:
+        """Return the physical offset of the first message that waits, None where none does.
+
+        Where a place cannot be read now, all of the log counts as needed.
+        """
+        found = None
+        for level in self._levels.values():
+            position = level.position
+            low, high = self._bounds(level)
+            if max(position, low) < high:
+                place = self._store.place(SCHEDULE_TOPIC, level.queue_id, max(position, low)) or 0
+                found = place if found is None else min(found, place)
+        return found
+
     def encode(self) -> bytes:
         """The positions as request 45 answers them."""
         table = {level.number: level.position for level in self._levels.values()}

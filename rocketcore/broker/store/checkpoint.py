@@ -25,9 +25,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from struct import Struct
 
-from rocketcore.broker.store.segment_file import REPLACE, FileSystem, replace_durably, with_crc, without_crc
+from rocketcore.broker.store.segment_file import (
+    REPLACE,
+    FileSystem,
+    replace_durably,
+    sync_checked,
+    with_crc,
+    without_crc,
+    write_checked,
+)
 
-__all__ = ["Checkpoint", "Notes", "QueueBounds", "RunMark"]
+__all__ = ["Checkpoint", "Notes", "QueueBounds", "RunMark", "note_begin"]
 
 logger = logging.getLogger(__name__)
 
@@ -96,12 +104,35 @@ class Checkpoint:
         )
         if self.begin_offset >= 0:
             head = head.ljust(_OUR_POSITION, b"\0")
-            ours = _OURS.pack(self.begin_offset, zlib.crc32(head))
-            head += ours + _DIGEST.pack(zlib.crc32(ours))
+            head += _our_bytes(self.begin_offset, head)
         return head.ljust(CHECKPOINT_BYTES, b"\0")
 
     def write(self, path: Path, files: FileSystem) -> None:
         replace_durably(path, self.encode(), files)
+
+
+def note_begin(path: Path, begin: int, files: FileSystem) -> None:
+    """Have a checkpoint say, durably, that the log begins at ``begin``; no room on the disk is needed where it is one.
+
+    The bytes are written where they stand, within one sector: a crash leaves the old ones or the new ones.
+
+    raises  OSError
+    """
+    try:
+        head = files.read_file(path)[:_OUR_POSITION]
+    except FileNotFoundError:
+        head = b""
+    if len(head) < _OUR_POSITION:
+        Checkpoint(begin_offset=begin).write(path, files)
+        return
+    with files.opened(path) as fd:
+        write_checked(fd, _our_bytes(begin, head), _OUR_POSITION, path, files)
+        sync_checked(fd, path, files)
+
+
+def _our_bytes(begin: int, head: bytes) -> bytes:
+    ours = _OURS.pack(begin, zlib.crc32(head))
+    return ours + _DIGEST.pack(zlib.crc32(ours))
 
 
 def _begin_offset(data: bytes) -> int:
@@ -214,6 +245,7 @@ class Notes:
     bounds        of the queues, with the begin of the log from whichever note tells it; 0 where none does, as a log
                   begins there until RocketMQ deletes from it, and -1 where RocketMQ made this store
     begin_noted   a note tells the begin of the log
+    trimmed       the log was cut at its begin after the bounds were noted: queues may begin before it there
     known_end     the log before it was on disk
     mark          of the last run; None: it ended in order
     rocketmq_ran  RocketMQ ran since our last run ended: it may have deleted the oldest files of the log
@@ -221,6 +253,7 @@ class Notes:
 
     bounds: QueueBounds
     begin_noted: bool = True
+    trimmed: bool = False
     known_end: int = -1
     mark: RunMark | None = None
     rocketmq_ran: bool = False
@@ -230,7 +263,8 @@ class Notes:
         """Read the notes; one that is missing or damaged says nothing."""
         bounds = QueueBounds.read(root / "queuebounds", files) or QueueBounds(confirm_offset=-1)
         checkpoint = Checkpoint.read(root / "checkpoint", files)
-        if bounds.begin_offset < 0:
+        trimmed = 0 <= bounds.begin_offset < checkpoint.begin_offset and not checkpoint.rocketmq_ran
+        if bounds.begin_offset < 0 or trimmed:
             bounds.begin_offset = checkpoint.begin_offset
         begin_noted = bounds.begin_offset >= 0
         if not begin_noted and not checkpoint.rocketmq_ran:
@@ -241,10 +275,16 @@ class Notes:
         return cls(
             bounds=bounds,
             begin_noted=begin_noted,
+            trimmed=trimmed,
             known_end=known_end,
             mark=RunMark.read(root / "abort", files),
             rocketmq_ran=checkpoint.rocketmq_ran,
         )
+
+    @property
+    def log_begin(self) -> int:
+        """Where the log begins, by our own notes; 0 where they do not say, or RocketMQ may have gone on."""
+        return self.bounds.begin_offset if self.begin_noted and not self.rocketmq_ran else 0
 
     @property
     def sealed_from(self) -> int | None:

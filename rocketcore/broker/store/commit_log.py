@@ -123,10 +123,11 @@ class CommitLog:
 
     # ------------------------------------------------------------------ segments
 
-    def load(self, before_mending: Callable[[], None] = lambda: None) -> bool:
+    def load(self, before_mending: Callable[[], None] = lambda: None, *, begin: int = 0) -> bool:
         """List the segments, mended where a file is missing or has the wrong size; returns whether one was.
 
         before_mending  called once before the first file is changed
+        begin           the log was noted to begin here: files before it were about to be deleted, and are now
         raises          StoreCorrupted for files of another size, or that do not belong together
         """
         self._files.make_folder(self._folder)
@@ -134,6 +135,9 @@ class CommitLog:
         sync_names(self._folder, self._files)
         sync_names(self._folder.parent, self._files)
         found = list_files(self._folder, self._files)
+        for start in [start for start in found if start + self._size <= begin and start != max(found)]:
+            logger.info("commit log file deleted path=%s: the log begins at %d", found[start], begin)
+            self._files.remove(found.pop(start))
         lost_end = mend_files(self._config.root, found, self._size, self._files, before_mending) if found else None
         self.lost_end = lost_end or 0
         starts = range(min(found), max(found) + 1, self._size) if found else ()
@@ -155,6 +159,12 @@ class CommitLog:
     def end_offset(self) -> int:
         """Where the next record will be appended, unless it needs a new segment."""
         return self.base + self.position
+
+    def begin_at(self, begin: int) -> list[Segment]:
+        """Forget the segments that end at ``begin`` or before it, but never the last; returns them, to be removed."""
+        count = sum(segment.end <= begin for segment in self.segments[:-1])
+        forgotten, self.segments[:count] = self.segments[:count], []
+        return forgotten
 
     def find_segment(self, physical_offset: int) -> Segment | None:
         """Return the segment that holds a byte of the log."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rocketcore.config_file import BadSetting, check_ranges, setting
 
-__all__ = ["FlushDiskType", "StoreConfig", "parse_delay_levels"]
+__all__ = ["FlushDiskType", "StoreConfig", "parse_delay_levels", "parse_hours"]
 
 UNIT_SIZE = 20
 """Bytes of a consume queue entry."""
@@ -95,6 +95,30 @@ class StoreConfig:
     access_message_in_memory_max_ratio: int = setting(
         40, help="share of the memory in which recent messages count as cached", unit="%", least=0, most=100
     )
+    file_reserved_time: int = setting(
+        72, "hours that a commit log file is kept after its last message", unit="h", least=1
+    )
+    delete_when: str = setting("04", "hours of the day, 00 to 23 joined by ';', in which old files are deleted")
+    clean_resource_interval: int = setting(10_000, "pause between looks for files to delete", unit="ms", least=1)
+    delete_commit_log_files_interval: int = setting(
+        100, "pause between two commit log files that are deleted", unit="ms", least=0
+    )
+    delete_file_batch_max: int = setting(10, "commit log files that one look deletes at most", unit="count", least=1)
+    redelete_hanged_file_interval: int = setting(
+        120_000, "pause before a file that could not be deleted is tried again", unit="ms", least=1
+    )
+    disk_max_used_space_ratio: int = setting(
+        75, "use of the disk from which old files are deleted at any hour", unit="%", least=10, most=95
+    )
+    clean_file_forcibly_enable: bool = setting(
+        True, "delete the oldest files, old or not, from diskSpaceCleanForciblyRatio on"
+    )
+    disk_space_clean_forcibly_ratio: int = setting(
+        85, "use of the disk from which the oldest files are deleted whatever their age", unit="%", least=30, most=100
+    )
+    disk_space_warning_level_ratio: int = setting(
+        90, "use of the disk from which sends are refused until files are deleted", unit="%", least=35, most=100
+    )
     message_delay_level: str = setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", help="the delay of each level, level 1 first"
     )
@@ -114,6 +138,7 @@ class StoreConfig:
                 f"{FILE_MAX_BYTES} bytes are the most",
             )  # fmt: skip
         parse_delay_levels(self.message_delay_level)
+        parse_hours(self.delete_when)
 
     @property
     def root(self) -> Path:
@@ -132,6 +157,17 @@ class StoreConfig:
     def delay_levels(self) -> tuple[int, ...]:
         """Milliseconds of each delay level; level 1 is item 0."""
         return parse_delay_levels(self.message_delay_level)
+
+
+def parse_hours(text: str) -> frozenset[int]:
+    """Return the hours of ``deleteWhen`` (``04;16``).
+
+    raises  BadSetting on anything but numbers from 0 to 23, joined by semicolons
+    """
+    words = text.split(";")
+    if not all(word.isascii() and word.isdigit() and int(word) < 24 for word in words):
+        raise BadSetting("deleteWhen", text, "hours from 00 to 23, joined by ';', are needed")
+    return frozenset(map(int, words))
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

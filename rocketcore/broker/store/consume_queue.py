@@ -11,6 +11,7 @@ are durable by the flush mode. A disk thread writes the tails now and then; a un
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 from array import array
@@ -141,6 +142,19 @@ class ConsumeQueue:
         self._fill_to(queue_offset)
         self.max_offset = queue_offset
 
+    def begin_at(self, queue_offset: int, physical_offset: int) -> None:
+        """Have the queue begin at the first message at ``physical_offset`` of the log or behind it.
+
+        queue_offset  that of the first such unit in the files, or their end: then the first of those in memory
+        """
+        first = max(self.min_offset, queue_offset)
+        while self.saved <= first < self.max_offset:
+            place, size, _ = unit(self._tail, first - self._tail_start)
+            if place >= physical_offset and not is_blank(place, size):
+                break
+            first += 1
+        self.min_offset = min(first, self.max_offset)
+
     def units(self, queue_offset: int, count: int) -> bytes | bytearray:
         """Return up to ``count`` units from ``queue_offset`` on, a copy; fewer at the end of a file or of the queue.
 
@@ -240,6 +254,50 @@ class QueueFiles:
         with self._files.opened(self._path(queue, position - within), os.O_RDONLY) as fd:
             data = self._files.read(fd, min(count * UNIT_SIZE, self._file_bytes - within), within)
         return data[: len(data) - len(data) % UNIT_SIZE]
+
+    def first_at(self, queue: ConsumeQueue, low: int, high: int, physical_offset: int) -> int:
+        """Return the first of the units ``low`` to ``high`` - 1 that leads to ``physical_offset`` or behind it.
+
+        returns  ``high`` where none does; blanks, which lead nowhere, lie before the unit behind them
+        raises   OSError
+        """
+        while low < high:
+            middle = (low + high) // 2
+            at, place = self._place_at(queue, low, middle)
+            if place >= physical_offset:
+                high = at
+            else:
+                low = middle + 1
+        return high
+
+    def _place_at(self, queue: ConsumeQueue, low: int, queue_offset: int) -> tuple[int, int]:
+        """Return the last unit up to ``queue_offset`` that is no blank, and where it leads; -1 where there is none."""
+        end = queue_offset + 1
+        while low < end:
+            # Within one file, so that it is all there; the first look is at one unit, as blanks are rare.
+            of_file = (end - 1) // self.units_per_file * self.units_per_file
+            begin = max(low, of_file, end - (1 if end > queue_offset else KEEP_UNITS))
+            data = self.peek(queue, begin, end - begin)
+            if len(data) < (end - begin) * UNIT_SIZE:
+                folder = self.folder(queue.topic, queue.queue_id)
+                raise OSError(errno.EIO, "the file ends before its units", str(folder))
+            for index in reversed(range(end - begin)):
+                physical_offset, size, _ = unit(data, index)
+                if not is_blank(physical_offset, size):
+                    return begin + index, physical_offset
+            end = begin
+        return low, -1
+
+    def remove_before(self, queue: ConsumeQueue, queue_offset: int) -> int:
+        """Remove the files whose units all lie before ``queue_offset``, never the last; returns how many."""
+        folder = self.folder(queue.topic, queue.queue_id)
+        begin = queue_offset * UNIT_SIZE // self._file_bytes * self._file_bytes
+        names = sorted(name for name in self._files.names(folder) if name.isdigit())
+        old = [name for name in names[:-1] if int(name) < begin]
+        for name in old:
+            self._files.remove(folder / name)
+            self._unsynced.discard(folder / name)
+        return len(old)
 
     def rewrite(self, units: Units) -> None:
         """Write units into files that may be damaged, and make those as long as they should be."""

@@ -1,7 +1,7 @@
 """MessageStore: all that the rest of the broker knows of the store (Java: ``DefaultMessageStore``, 5.5.0).
 
 A facade: putting is ``Appender``'s, committing ``Committer``'s, reading ``Reader``'s, what is derived is saved by
-``QueueSaver``.
+``QueueSaver``, and ``Cleaner`` gives disk back.
 
 One writer, the event loop's thread, so nothing here takes a lock. A put lays its record out in the log's write buffer
 and says where it will be; at the end of the loop turn everything that was put in the turn is committed as one group:
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from rocketcore.broker.store.appender import Appender
 from rocketcore.broker.store.checkpoint import RunMark
+from rocketcore.broker.store.cleaner import FIRST_LOOK_SECONDS, Cleaner
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
@@ -84,6 +85,7 @@ class MessageStore:
         self._queue_saver = QueueSaver(
             config, self._log, self._queues, self._committer, self._files, clock, partial(self._refuse, "queues")
         )
+        self._cleaner = Cleaner(config, self._log, self._queue_saver, self._files, clock, partial(self._refuse, "disk"))
         self._reader = Reader(config, self._log, self._queues, clock, self._queue_saver.repair)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[PeriodicTask] = []
@@ -105,7 +107,7 @@ class MessageStore:
             clean = notes.mark is None
             self._log.sealed_from = notes.sealed_from
             outdate = partial(notes.bounds.outdate, self.config.root, self._files)
-            mended = self._log.load(outdate)
+            mended = self._log.load(outdate, begin=notes.log_begin)
             self.recovery = recover(self.config, self._log, self._queues, notes, self._files, mended=mended)
             self._log.open_at(self.recovery.end_offset)
             if not clean:
@@ -134,6 +136,14 @@ class MessageStore:
         if self.config.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
             rounds.append(("store-sync-log", self._committer.sync_log, self.config.flush_interval_commit_log))
         self._tasks = [PeriodicTask(name, function, millis / 1000) for name, function, millis in rounds]
+        self._tasks.append(
+            PeriodicTask(
+                "store-clean",
+                self._cleaner.look,
+                self.config.clean_resource_interval / 1000,
+                initial_delay=FIRST_LOOK_SECONDS,
+            )
+        )
         for task in self._tasks:
             task.start()
 
@@ -156,6 +166,7 @@ class MessageStore:
 
     def _close_files(self) -> None:
         self._log.close()
+        self._cleaner.close()
         self._queue_files.close()
         self._files.drop_spare()
         self._lock.release()
@@ -194,6 +205,21 @@ class MessageStore:
             self._queue_files.forget(topic)
             self._queue_saver.topic_deleted(topic, self._log.end_offset)
         return self._queue_saver.note_deletions(topic)
+
+    def keep_from(self, needed_from: Callable[[], int | None]) -> None:
+        """Have a function say from which physical offset on the log is needed, whatever its age; None: not at all."""
+        self._cleaner.needed_from = needed_from
+
+    def delete_expired(self) -> None:
+        """Have expired files of the log, and what leads there, deleted at any hour, soon and for some minutes."""
+        self._cleaner.ask()
+        for task in self._tasks:
+            if task.name == "store-clean":
+                task.wake()
+
+    async def delete_expired_units(self) -> None:
+        """Delete the files of queues that only lead to where the log is no more."""
+        await self._cleaner.remove_units()
 
     # ------------------------------------------------------------------ reading
 
@@ -253,6 +279,10 @@ class MessageStore:
         """Whether a queue that was found damaged is being repaired; it is to be read again after that."""
         queue = self._queues.find(topic, queue_id)
         return queue is not None and self._queue_saver.is_in_repair(queue)
+
+    def place(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Return the physical offset of a message, None where there is none or its queue cannot be read."""
+        return self._reader.place(topic, queue_id, queue_offset)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the end of what is visible of a queue, 0 for an unknown one."""
@@ -337,6 +367,11 @@ class MessageStore:
     def listener_errors(self) -> int:
         """Calls of ``on_arrival`` that raised, since the start."""
         return self._dispatcher.listener_errors
+
+    @property
+    def deleted_bytes(self) -> int:
+        """Bytes of the log that were deleted because of their age or of the disk, since the start."""
+        return self._cleaner.deleted_bytes
 
     @property
     def damaged_records(self) -> int:

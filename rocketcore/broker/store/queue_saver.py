@@ -15,8 +15,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from typing import TypeVar
 
-from rocketcore.broker.store.checkpoint import Checkpoint, Notes, QueueBounds
+from rocketcore.broker.store.checkpoint import Checkpoint, Notes, QueueBounds, note_begin
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import StoreConfig
@@ -24,11 +25,13 @@ from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, Unit
 from rocketcore.broker.store.deleted_topics import DeletedTopics
 from rocketcore.broker.store.flush import DiskThread
 from rocketcore.broker.store.queue_repair import Damage, Repair
-from rocketcore.broker.store.segment_file import FileSystem, LostWrite, is_full
+from rocketcore.broker.store.segment_file import FileSystem, LostWrite, Segment, is_full
 from rocketcore.errors import StoreError
 from rocketcore.service import Clock
 
 __all__ = ["QueueSaver"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +62,8 @@ class _Save:
             units.queue.mark_saved(units.end)
         if self.bounds is not None:
             self._saver.noted_offset = self.bounds.confirm_offset
+            self._saver.noted_begin = self.bounds.begin_offset
+            self._saver._is_ours = True
             self._saver.noted_deletions = self._deletions
 
     def failed(self) -> None:
@@ -86,7 +91,7 @@ class QueueSaver:
     ) -> None:
         self.queues = queues
         self.deleted = DeletedTopics(config.root, files)
-        self.noted_offset = -1
+        self.noted_offset = self.noted_begin = -1
         self.deletions = self.noted_deletions = 0
         self._root = config.root
         self._bounds_path = config.root / "queuebounds"
@@ -103,6 +108,8 @@ class QueueSaver:
         self._log = log
         self._levels = config.delay_levels
         self._in_repair: set[ConsumeQueue] = set()
+        self._shortened: set[ConsumeQueue] = set()  # those that begin later than their files, perhaps
+        self._is_ours = False  # the notes in the folder, and so what they say of the begin of the log
         self.repaired_queues = 0
         self.lost_messages = 0
 
@@ -111,6 +118,7 @@ class QueueSaver:
     def read(self) -> Notes:
         """Read what the last run noted."""
         notes = Notes.read(self._root, self._files)
+        self._is_ours = not notes.rocketmq_ran
         self.deleted.read(notes.bounds.deleted_before)
         notes.bounds.deleted_before = dict(self.deleted.before)
         return notes
@@ -148,9 +156,9 @@ class QueueSaver:
         thorough = now - self._thorough_at >= self._thorough_seconds
         if thorough:
             self._thorough_at = now
-        self._run(self._locked_save(thorough=thorough))
+        self._start(self._locked_save(thorough=thorough))
 
-    def _run(self, save: Coroutine[None, None, None]) -> None:
+    def _start(self, save: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(save, name="store-save")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -182,7 +190,8 @@ class QueueSaver:
     def _prepare(self, *, thorough: bool) -> _Save:
         unsaved = [units for queue in self.queues.take_changed() if (units := queue.unsaved()) is not None]
         confirm_offset = self._committer.durable_offset
-        news = confirm_offset != self.noted_offset or self.has_deletions_to_note
+        begins_later = self._log.min_offset != self.noted_begin
+        news = confirm_offset != self.noted_offset or begins_later or self.has_deletions_to_note
         if not thorough or not news:
             return _Save(self, unsaved, None)
         self.deleted.forget_before(self._log.min_offset)
@@ -240,7 +249,7 @@ class QueueSaver:
     def note_deletions(self, topic: str) -> asyncio.Future[None]:
         """Make deletions durable, then remove the files of ``topic``; see ``MessageStore.delete_topic``."""
         noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._run(self._note_deletions(topic, noted))
+        self._start(self._note_deletions(topic, noted))
         return noted
 
     async def _note_deletions(self, topic: str, noted: asyncio.Future[None]) -> None:
@@ -265,6 +274,69 @@ class QueueSaver:
             except OSError as failure:
                 logger.error("files of a deleted topic not removed topic=%s reason=%s", topic, failure)
 
+    # ------------------------------------------------------------------ giving disk back
+
+    async def begin_log_at(self, begin: int) -> list[Segment]:
+        """Have the log, and every queue, begin at ``begin`` or behind it; returns what may be removed of the log.
+
+        That is noted first, and where the disk is full too: else the next start would miss files that are gone. Files
+        of queues may go when the next save has noted where these begin.
+
+        returns  nothing while it cannot be noted or queues are repaired, which reads the log
+        raises   OSError
+        """
+        async with self._lock:
+            if not self._is_ours or self._committer.read_only_reason is not None:
+                return []
+            saved = [(queue, queue.min_offset, queue.saved) for queue in self.queues]
+            firsts = await self.run(lambda: self._first_units(saved, begin))
+            try:
+                await self.run(lambda: note_begin(self._checkpoint_path, begin, self._files))
+            except LostWrite as error:
+                self._failed(error)
+                raise
+            if self._in_repair:
+                return []
+            for queue, queue_offset in firsts:
+                queue.begin_at(queue_offset, begin)
+                self._shortened.add(queue)
+            return self._log.begin_at(begin)
+
+    def _first_units(self, saved: list[tuple[ConsumeQueue, int, int]], begin: int) -> list[tuple[ConsumeQueue, int]]:
+        """Return the queues that begin later, and where; those whose files cannot be read now stay as they are."""
+        found = []
+        for queue, low, high in saved:
+            try:
+                first = self.queues.files.first_at(queue, low, high, begin) if low < high else low
+            except OSError as error:
+                logger.error("begin of a queue not found reason=%s", error)
+                continue
+            if first > low or first >= high:  # none of those in the files: some in memory, perhaps
+                found.append((queue, first))
+        return found
+
+    async def remove_old_units(self) -> int:
+        """Remove the files of queues that only lead to where the log is no more; returns how many.
+
+        raises  OSError
+        """
+        if self.noted_begin != self._log.min_offset:
+            return 0
+        shortened, self._shortened = self._shortened, set()
+        begins = [(each, each.min_offset) for each in shortened if self.queues.find(each.topic, each.queue_id) is each]
+        remove = self.queues.files.remove_before
+        try:
+            async with self._lock:
+                return await self.run(lambda: sum(remove(queue, begin) for queue, begin in begins))
+        except OSError:
+            self._shortened |= shortened
+            raise
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run something on the save thread, which waits for the disk; raises what it raises."""
+        assert self._thread is not None, "started"
+        return await self._thread.run(work)
+
     # ------------------------------------------------------------------ repairing
 
     def repair(self, queue: ConsumeQueue, queue_offset: int) -> str:
@@ -273,7 +345,7 @@ class QueueSaver:
             return f"it is not repaired: {self._committer.read_only_reason}"
         if queue not in self._in_repair:
             self._in_repair.add(queue)
-            self._run(self._repair(queue, queue_offset))
+            self._start(self._repair(queue, queue_offset))
         return "it is repaired from the log, ask again"
 
     def is_in_repair(self, queue: ConsumeQueue) -> bool:

@@ -326,7 +326,8 @@ class Reader:
             physical_offset, size, tags_code = unit(units, index)
             if records and (len(records) >= count_limit or length + size > bytes_limit):
                 return b"".join(records), len(records), index
-            if is_blank(physical_offset, size) or (codes is not None and tags_code not in codes):
+            gone = physical_offset < self._log.min_offset
+            if gone or is_blank(physical_offset, size) or (codes is not None and tags_code not in codes):
                 continue
             try:
                 record = self._checked(queue, queue_offset + index, physical_offset, size)
@@ -358,6 +359,19 @@ class Reader:
             return None
         physical_offset, size, tags_code = unit(units, 0)
         return None if is_blank(physical_offset, size) else tags_code
+
+    def place(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Return the physical offset of a message, None where there is none or its queue cannot be read."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+            return None
+        try:
+            units = queue.units(queue_offset, 1)
+        except OSError as error:
+            logger.error("place of a message not known topic=%s queue_id=%d reason=%s", topic, queue_id, error)
+            return None
+        physical_offset, size, _ = unit(units, 0) if units else (0, 0, 0)
+        return None if not size or is_blank(physical_offset, size) else physical_offset
 
     # ------------------------------------------------------------------ by physical offset
 

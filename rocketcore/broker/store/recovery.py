@@ -137,6 +137,8 @@ def recover(
         try:
             # Where the last run ended in order, no stale units lie behind those that the bounds name.
             _adopt_queues(queues, bounds, trim=notes.mark is not None)
+            if notes.trimmed:
+                _begin_at(queues, log.min_offset)
             return _Scan(config, log, queues, notes, rebuild=False).run()
         except _Disagreement as disagreement:
             logger.warning("consume queues are built again from the log reason=%s", disagreement)
@@ -160,6 +162,16 @@ def _adopt_queues(queues: QueueTable, bounds: QueueBounds, *, trim: bool) -> Non
                 if size <= 0 or physical_offset + size > bounds.confirm_offset:
                     raise _Disagreement(f"queue {topic}/{queue_id} does not end at {end}")
             queues.topic(topic).adopt(queue)
+
+
+def _begin_at(queues: QueueTable, physical_offset: int) -> None:
+    """Have the queues begin where the log does: it was cut there after their bounds were noted."""
+    for queue in queues:
+        try:
+            first = queues.files.first_at(queue, queue.min_offset, queue.max_offset, physical_offset)
+        except OSError as error:
+            raise _Disagreement(f"queue {queue.topic}/{queue.queue_id}: {error}") from error
+        queue.begin_at(first, physical_offset)
 
 
 class _Scan:

@@ -199,6 +199,16 @@ class FileSystem:
         finally:
             self._take_spare()
 
+    def modified(self, path: Path) -> float:
+        """Return when a file was last written, in seconds since the epoch."""
+        return path.stat().st_mtime
+
+    def used_percent(self, path: Path) -> float:
+        """Return how much of the disk that holds a folder is used, of what there is for others than root."""
+        disk = os.statvfs(path)
+        used = disk.f_blocks - disk.f_bfree
+        return 100 * used / max(used + disk.f_bavail, 1)
+
     def make_folder(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 

@@ -168,13 +168,3 @@ class DelayOffsetSerializeWrapper(Body):
 
     offset_table: dict[int, int] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
-
-
-@body
-class OffsetMovedEvent(Body):
-    """Body of a message of topic OFFSET_MOVED_EVENT."""
-
-    consumer_group: str = ""
-    message_queue: MessageQueue | None = None
-    offset_request: int = 0
-    offset_new: int = 0

@@ -569,3 +569,13 @@ def test_a_closed_client_makes_no_connection() -> None:
             await admin.topics()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("unused_topics", [False, True])
+def test_a_broker_is_asked_to_delete_what_is_old(unused_topics: bool) -> None:
+    servers = Servers(broker=fine)
+    run(servers, "a", lambda admin: admin.clean_broker("broker:1", unused_topics=unused_topics))
+    codes = [RequestCode.DELETE_EXPIRED_COMMITLOG, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE]
+    assert servers.asked == [("broker:1", each) for each in codes + [RequestCode.CLEAN_UNUSED_TOPIC] * unused_topics]
+    with pytest.raises(NoPermission):
+        run(Servers(broker=refusing), "a", lambda admin: admin.clean_broker("broker:1"))

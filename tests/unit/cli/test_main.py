@@ -473,10 +473,10 @@ def test_a_variable_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, capsys:
 
 def test_what_a_file_asks_for_in_vain_is_told_when_settings_are_printed_too(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
-    file.write_text("fileReservedTime=72\nbrokerNmae=b\n")
+    file.write_text("destroyMapedFileIntervalForcibly=1\nbrokerNmae=b\n")
     done = process("broker", "start", "-p", "-c", str(file))
     assert done.returncode == 0
-    assert "without effect here names=fileReservedTime" in done.stderr
+    assert "without effect here names=destroyMapedFileIntervalForcibly" in done.stderr
     assert f"name=brokerNmae nearest=brokerName where={file}, line 2" in done.stderr
 
 
