@@ -26,11 +26,11 @@ def plant(name: str) -> Iterator[None]:
         setattr(owner, attribute, sound)
 
 
-def _acknowledge_early(sync: Callable[..., None]) -> Callable[..., None]:
+def _acknowledge_early(write: Callable[..., None]) -> Callable[..., None]:
     """The group counts as synced when it is written."""
 
-    def planted(group: Any) -> None:
-        pass
+    def planted(group: Any, *, sync: bool = False) -> None:
+        write(group)
 
     return planted
 
@@ -100,7 +100,7 @@ def _sync_again(sync: Callable[..., None]) -> Callable[..., None]:
 
 
 BUGS: dict[str, tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = {
-    "ack before fsync": (commit_log.Group, "sync", _acknowledge_early),
+    "ack before fsync": (commit_log.Group, "write", _acknowledge_early),
     "wrong truncation": (recovery._Scan, "_find_after", _cut_behind_damage),
     "dispatch ahead of the durable mark": (committer.Committer, "_commit", _dispatch_early),
     "offset file written in place": (json_file, "replace_file", _write_in_place),
