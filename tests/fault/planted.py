@@ -26,11 +26,11 @@ def plant(name: str) -> Iterator[None]:
         setattr(owner, attribute, sound)
 
 
-def _acknowledge_early(write: Callable[..., None]) -> Callable[..., None]:
+def _acknowledge_early(add_to: Callable[..., None]) -> Callable[..., None]:
     """The group counts as synced when it is written."""
 
-    def planted(group: Any, *, sync: bool = False) -> None:
-        write(group)
+    def planted(group: Any, work: Any, *, sync: bool) -> None:
+        add_to(group, work, sync=False)
 
     return planted
 
@@ -90,22 +90,22 @@ def _forget_folders(sync_folder: Callable[..., None]) -> Callable[..., None]:
 def _sync_again(sync: Callable[..., None]) -> Callable[..., None]:
     """A sync that failed is tried again, and believed."""
 
-    def planted(segment: Any) -> None:
+    def planted(files: Any, fd: int) -> None:
         try:
-            sync(segment)
+            sync(files, fd)
         except OSError:
-            sync(segment)
+            sync(files, fd)
 
     return planted
 
 
 BUGS: dict[str, tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = {
-    "ack before fsync": (commit_log.Group, "write", _acknowledge_early),
+    "ack before fsync": (commit_log.Group, "add_to", _acknowledge_early),
     "wrong truncation": (recovery._Scan, "_find_after", _cut_behind_damage),
     "dispatch ahead of the durable mark": (committer.Committer, "_commit", _dispatch_early),
     "offset file written in place": (json_file, "replace_file", _write_in_place),
     "note too early": (queue_saver.QueueSaver, "write_notes", _note_early),
     "no folder fsync": (segment_file.FileSystem, "sync_folder", _forget_folders),
-    "fsync tried again": (segment_file.Segment, "sync", _sync_again),
+    "fsync tried again": (segment_file.FileSystem, "sync", _sync_again),
 }
 """What → whose function is replaced, and by what."""

@@ -20,6 +20,8 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import Any
 
+from rocketcore.broker.store.segment_file import FileSystem
+
 __all__ = ["Call", "SystemCalls"]
 
 
@@ -82,6 +84,9 @@ class SystemCalls:
         self._replace(os, "stat", self._by_path_or_fd("stat"))
         self._replace(fcntl, "lockf", self._by_fd("lock"))
         self._replace(mmap, "mmap", self._by_fd("map"))
+        # No kernel makes calls of its own meanwhile.
+        self._saved.append((FileSystem, "direct", FileSystem.__dict__["direct"]))
+        FileSystem.direct = False  # type: ignore[assignment, method-assign]
         opened = io.open
         self._replace(io, "open", self._open_file(opened))
         self._replace(builtins, "open", self._open_file(opened))

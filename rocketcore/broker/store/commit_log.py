@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from rocketcore._fast.commit_log import COLUMNS, FILLER_SIZE, FULL, damaged_end, encode_filler, find, gather, walk
+from rocketcore._fast.flusher import Work
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.damage import DamagedRange, bridge, mend_files, put_aside
 from rocketcore.broker.store.segment_file import (
@@ -66,18 +67,16 @@ class Group:
         self.end_offset = end_offset
         self.size = sum(run.end - run.begin for run in runs)
 
-    def write(self, *, sync: bool = False) -> None:
-        """Write every run into its segment; with ``sync`` make each durable before the next one is written.
+    def add_to(self, work: Work, *, sync: bool) -> None:
+        """Have a work write every run into its segment; with ``sync`` each is durable before the next one is written.
 
         A power cut could take the end of a segment and leave the begin of the next one otherwise: a hole with sound
         messages behind it, which looks like damage.
         """
-        with memoryview(self.buffer) as view:
-            for run in self.runs:
-                with view[run.begin : run.end] as data:
-                    run.segment.write(data, run.position)
-                if sync:
-                    run.segment.sync()
+        for run in self.runs:
+            run.segment.add_write(work, self.buffer, run.begin, run.end, run.position)
+            if sync:
+                run.segment.add_sync(work)
 
     @property
     def wants_zeros(self) -> bool:
@@ -89,7 +88,7 @@ class Group:
 
 
 class CommitLog:
-    """Segments and write buffer. Loop thread only, except what the flush thread does: it alone syncs.
+    """Segments and write buffer. Loop thread only; what it has to be written is a ``Work``, which one thread does.
 
     lost_end     end of the last file that was missing between others, or too short, when the log was loaded, else 0
     sealed_from  every record behind this physical offset has a checksum; None: that is not known
@@ -118,7 +117,6 @@ class CommitLog:
         self._retry_at = self._ahead_at = float("-inf")
         self._full = ""
         self._read_bytes = 0
-        self._failure: OSError | None = None
         self._first_rows = Table(SEALED_ROWS, COLUMNS)
 
     # ------------------------------------------------------------------ segments
@@ -451,40 +449,25 @@ class CommitLog:
 
     # ------------------------------------------------------------------ flushing and closing
 
-    def write_and_sync(self, group: Group) -> bool:
-        """Make a group durable; flush thread only. Returns whether ``zero_ahead`` is to follow."""
-        self._check_failure()
-        try:
-            group.write(sync=True)
-        except OSError as error:
-            self._failure = error
-            raise
-        return group.wants_zeros
+    def work(self, group: Group, *, sync: bool) -> Work:
+        """Return what writes a group, and with ``sync`` makes it durable; raises OSError."""
+        work = Work(self._files)
+        group.add_to(work, sync=sync)
+        return work
 
-    def zero_ahead(self, segment: Segment) -> None:
-        """Write zeros behind what was written to a segment; flush thread only, when no one waits for it."""
-        self._check_failure()
-        try:
-            segment.zero_ahead()
-        except OSError as error:
-            self._failure = error
-            raise
+    def zeros(self, group: Group) -> Work:
+        """Return what writes zeros behind all that works write to the segment in which a group ended."""
+        work = Work(self._files)
+        group.runs[-1].segment.add_zeros(work)
+        return work
 
-    def sync_written(self) -> int:
-        """Make durable everything written so far and return up to where; flush thread only."""
-        end = self.written
-        if end <= self.synced:
-            return end
-        self._check_failure()
-        try:
-            for segment in list(self.segments):
-                if segment.end > self.synced and segment.start < end:
-                    segment.sync()
-        except OSError as error:
-            self._failure = error
-            raise
-        self.synced = end
-        return end
+    def unsynced(self) -> Work:
+        """Return what makes durable everything that was written so far; raises OSError."""
+        work = Work(self._files)
+        for segment in self.segments:
+            if segment.end > self.synced and segment.start < self.written:
+                segment.add_sync(work)
+        return work
 
     def make_sure(self, start: int, end: int) -> None:
         """Have on disk what an unclean end left, before anything of it is shown or noted as durable.
@@ -498,11 +481,6 @@ class CommitLog:
         for segment in self.segments:
             if segment.end > start and segment.start < end:
                 segment.rewrite(max(start - segment.start, 0), min(end, segment.end) - segment.start)
-
-    def _check_failure(self) -> None:
-        """Raise the first error again: a sync asked for before the loop knew of it would succeed, for lost bytes."""
-        if self._failure is not None:
-            raise self._failure
 
     def close(self) -> None:
         if self._allocator is not None:

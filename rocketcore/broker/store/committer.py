@@ -1,8 +1,10 @@
 """Committing: groups to the log by the flush policy, who waits for them, and the end of it all when the disk fails
 (Java: ``GroupCommitService``, ``FlushRealTimeService``).
 
-One group is in flight at a time; what is put meanwhile is the next one. Marks of the log, each at or behind the one
-before it: end (appended), written, durable by the flush policy, which is also dispatched: readable.
+One group is in flight at a time; what is put meanwhile is the next one. That needs no timer: while the flush thread
+(``_fast.flusher``) is in fdatasync the next group grows, and the slower the disk the larger it gets. Marks of the log,
+each at or behind the one before it: end (appended), written, durable by the flush policy, which is also dispatched:
+readable.
 
 The first write or fsync that fails makes the store read-only for good: the kernel drops the dirty pages and reports
 success the next time, so a second attempt proves nothing. Nothing is written or synced any more, and nothing new is
@@ -17,11 +19,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rocketcore._fast.flusher import Flusher, Work
 from rocketcore.broker.store.commit_log import CommitLog, Group
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
 from rocketcore.broker.store.dispatch import Dispatcher, Entry
-from rocketcore.broker.store.flush import DiskThread
-from rocketcore.broker.store.segment_file import Segment
+from rocketcore.broker.store.segment_file import lost_write
 from rocketcore.broker.store.values import PutStatus
 from rocketcore.service import Clock
 
@@ -74,9 +76,10 @@ class Committer:
         self._on_failure = on_failure
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._flusher: DiskThread | None = None
+        self._flusher: Flusher | None = None
         self._scheduled = False
         self._in_flight: _Commit | None = None
+        self._syncing: asyncio.Future[None] | None = None
         self._waiting: deque[_Waiter] = deque()
 
     # ------------------------------------------------------------------ life
@@ -91,19 +94,38 @@ class Committer:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._flusher = DiskThread("rocket-store-flush", loop)
+        self._flusher = Flusher("rocket-store-flush", loop)
 
     async def drain(self) -> None:
         """Commit everything that was put; returns at once when the store failed."""
-        assert self._flusher is not None, "started"
         while self.read_only_reason is None and (self._in_flight is not None or self._log.position):
             self._commit()
-            await self._flusher.run(lambda: None)
+            await self._do(Work())
 
     async def stop(self) -> None:
         """End the flush thread."""
         if self._flusher is not None:
-            await self._flusher.stop()
+            await self._do(Work())
+            self._flusher.stop()
+
+    async def _do(self, work: Work) -> None:
+        """Have the flush thread do a work, after those before it; raises LostWrite when one of them failed."""
+        assert self._loop is not None, "started"
+        assert self._flusher is not None, "started"
+        answer: asyncio.Future[None] = self._loop.create_future()
+
+        def done(error: BaseException | None) -> None:
+            if answer.cancelled():
+                return
+            if isinstance(error, OSError):
+                answer.set_exception(lost_write(error, error.filename))
+            elif error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(None)
+
+        self._flusher.submit(work, done)
+        await answer
 
     # ------------------------------------------------------------------ committing
 
@@ -138,12 +160,13 @@ class Committer:
             return
         entries, self.entries = self.entries, []
         commit = self._in_flight = _Commit(group, entries, self.store_timestamp)
-        if self._sync_flush:
-            assert self._flusher is not None, "started"
-            self._flusher.submit(lambda: self._log.write_and_sync(group), self._synced)
-            return
         try:
-            group.write()
+            work = self._log.work(group, sync=self._sync_flush)
+            if self._sync_flush:
+                assert self._flusher is not None, "started"
+                self._flusher.submit(work, self._synced)
+                return
+            work.run()
         except Exception as error:
             # What was taken is in nobody's hands any more: nothing behind it may count as stored.
             self.fail("write", error)
@@ -153,7 +176,7 @@ class Committer:
         self._log.give_back(group)
         self._finish(commit)
 
-    def _synced(self, wants_zeros: bool | None, error: BaseException | None) -> None:
+    def _synced(self, error: BaseException | None) -> None:
         """The flush thread is done with the group in flight."""
         commit, self._in_flight = self._in_flight, None
         if error is not None or commit is None:
@@ -167,18 +190,18 @@ class Committer:
             self._commit()
         finally:
             self._finish(commit)
-        if wants_zeros:
-            self._zero_ahead(commit.group.runs[-1].segment)
+        if commit.group.wants_zeros and self.read_only_reason is None:
+            self._zero_ahead(commit.group)
 
-    def _zero_ahead(self, segment: Segment) -> None:
+    def _zero_ahead(self, group: Group) -> None:
         """Prepare the log for the next groups, now that this one is answered."""
         assert self._flusher is not None, "started"
 
-        def done(_result: None, error: BaseException | None) -> None:
+        def done(error: BaseException | None) -> None:
             if error is not None:
                 self.fail("write", error)
 
-        self._flusher.submit(lambda: self._log.zero_ahead(segment), done)
+        self._flusher.submit(self._log.zeros(group), done)
 
     def _finish(self, commit: _Commit) -> None:
         """Make a committed group visible and answer those who wait for it."""
@@ -194,25 +217,32 @@ class Committer:
 
         raises  OSError when a sync failed, now or before; the store is read-only then
         """
-        if self._log.synced >= end_offset:
-            return
-        assert self._flusher is not None, "started"
-        try:
-            await self._flusher.run(self._log.sync_written)
-        except OSError as error:
-            self.fail("fsync", error)
-            raise
+        while self._log.synced < end_offset:
+            await asyncio.shield(self._sync())
 
     def sync_log(self) -> None:
         """Asynchronous flush: make durable what was written."""
         if self.read_only_reason is None and self._log.synced < self._log.written:
-            assert self._flusher is not None, "started"
+            self._sync()
 
-            def done(_end: int | None, error: BaseException | None) -> None:
-                if error is not None:
-                    self.fail("fsync", error)
+    def _sync(self) -> asyncio.Future[None]:
+        """Return the sync that is under way, or one that begins now.
 
-            self._flusher.submit(self._log.sync_written, done)
+        Not two at a time: of what the first has made durable, a file may be deleted before the second gets there.
+        """
+        if self._syncing is None or self._syncing.done():
+            self._syncing = asyncio.ensure_future(self._sync_written())
+            self._syncing.add_done_callback(lambda done: done.exception())
+        return self._syncing
+
+    async def _sync_written(self) -> None:
+        end = self._log.written
+        try:
+            await self._do(self._log.unsynced())
+        except OSError as error:
+            self.fail("fsync", error)
+            raise
+        self._log.synced = max(self._log.synced, end)
 
     # ------------------------------------------------------------------ waiting
 

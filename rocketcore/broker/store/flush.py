@@ -1,10 +1,7 @@
-"""Threads that wait for the disk, so that the event loop does not.
+"""A thread that waits for the disk, so that the event loop does not.
 
-``DiskThread`` runs one job at a time, in order, and answers on the loop. The store has two: one commits groups of the
-log (Java: ``GroupCommitService``), one saves consume queues and checkpoint (Java: ``FlushConsumeQueueService``).
-
-Group commit needs no timer: while the thread is in fdatasync the next group grows, and the slower the disk the larger
-it gets.
+``DiskThread`` runs one job at a time, in order, and answers on the loop: it saves consume queues and checkpoint (Java:
+``FlushConsumeQueueService``). Groups of the log have a thread of their own, which needs no Python (``_fast.flusher``).
 """
 
 from __future__ import annotations

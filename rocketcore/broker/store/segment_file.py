@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rocketcore._fast import mapped
+from rocketcore._fast.flusher import Work
 from rocketcore.errors import StoreLocked
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Segment",
     "is_full",
     "list_files",
+    "lost_write",
     "replace_durably",
     "segment_name",
     "sync_checked",
@@ -87,6 +89,12 @@ class FileSystem:
 
     _spare = -1
     _keeps_spare = False
+
+    @property
+    def direct(self) -> bool:
+        """Whether ``write`` and ``sync`` are the system's own calls and no more: then kernels make these themselves."""
+        kind = type(self)
+        return kind.write is FileSystem.write and kind.sync is FileSystem.sync
 
     def keep_spare(self) -> None:
         """Keep a descriptor for the next file when connections have taken all the others."""
@@ -224,7 +232,7 @@ class FileSystem:
 class Segment:
     """One file of the commit log (Java: ``DefaultMappedFile``): bytes ``start`` to ``start + size`` of the log."""
 
-    __slots__ = ("_fd", "_files", "_map", "_view", "_written_to", "_zeroed_to", "path", "sealed", "size", "start")
+    __slots__ = ("_data_to", "_fd", "_files", "_map", "_name", "_view", "_zeroed_to", "path", "sealed", "size", "start")
 
     def __init__(self, path: Path, start: int, size: int, files: FileSystem, fd: int = -1) -> None:
         self.path = path
@@ -233,8 +241,9 @@ class Segment:
         self.sealed: bool | None = None  # whether its records have checksums; None: not known yet
         self._files = files
         self._fd = fd
+        self._name = str(path)
         self._zeroed_to = 0
-        self._written_to = 0
+        self._data_to = 0
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
 
@@ -269,24 +278,29 @@ class Segment:
             self._files.write(self._writable(), data, position)
         except OSError as error:
             raise lost_write(error, self.path) from error
-        self._written_to = position + len(data)
-
-    @property
-    def wants_zeros(self) -> bool:
-        """Whether the data have used up the zeros that were written ahead of them; flush thread only."""
-        return self._zeroed_to <= self._written_to < self.size
-
-    def zero_ahead(self) -> None:
-        """Write zeros behind the data; flush thread only, which alone knows where they end."""
-        if self.wants_zeros:
-            position = self._written_to
-            length = min(ZERO_BYTES, self.size - position)
-            self._zeroed_to = position + length
-            self.write(_ZEROS if length == ZERO_BYTES else bytes(length), position)
-            self._written_to = position
 
     def sync(self) -> None:
         sync_checked(self._writable(), self.path, self._files)
+
+    def add_write(self, work: Work, data: bytearray, begin: int, end: int, position: int) -> None:
+        """Have a work write ``data[begin:end]``; works are done in the order in which this is called."""
+        work.write(self._writable(), self._name, data, begin, end, position)
+        self._data_to = position + end - begin
+
+    def add_sync(self, work: Work) -> None:
+        """Have a work sync what was written."""
+        work.sync(self._writable(), self._name)
+
+    @property
+    def wants_zeros(self) -> bool:
+        """Whether the data that works write have used up the zeros ahead of them."""
+        return self._zeroed_to <= self._data_to < self.size
+
+    def add_zeros(self, work: Work) -> None:
+        """Have a work write zeros behind the data."""
+        length = min(ZERO_BYTES, self.size - self._data_to)
+        work.write(self._writable(), self._name, _ZEROS, 0, length, self._data_to)
+        self._zeroed_to = self._data_to + length
 
     def rewrite(self, start: int, end: int) -> None:
         """Write bytes again as they are, and sync them; what cannot be read is left as it is."""

@@ -67,7 +67,8 @@ def test_what_becomes_of_what_timed_out_is_told(tmp_path: Path, fails: bool, sta
     clock = ManualClock()
 
     async def run() -> None:
-        async with running_store(tmp_path, files=files, clock=clock) as store:
+        alone = {"flush_consume_queue_thorough_interval": 10_000_000}
+        async with running_store(tmp_path, files=files, clock=clock, **alone) as store:
             await put(store)
             end_offset = await put_slowly(store, files, clock)
             assert store.durable_offset < end_offset
