@@ -54,17 +54,6 @@ cdef enum:
     UNIT_INDEX
     UNIT_COLUMNS
 
-# Why a walk stopped.
-cpdef enum:
-    END_OF_DATA
-    FILLER
-    END_OF_LOG
-    FULL
-    UNREADABLE
-
-cpdef enum:
-    FILLER_SIZE = 8
-
 cdef enum:
     PAGE_SIZE = 4096
 
@@ -80,17 +69,6 @@ cdef inline void read_properties(const uint8_t* data, int64_t* row) noexcept nog
         elif named(&found, b"DELAY", 5):
             row[DELAY_LEVEL] = level_of(found.value, found.value_length)
     row[TAGS_CODE] = hash_of_tags(&tags)
-
-
-cdef inline bint read_own(
-    const uint8_t* data, int64_t at, int64_t end, int64_t base_offset, int64_t* record, bint check_crc, bint* sealed
-) noexcept nogil:
-    """Whether an undamaged record that was written for this very offset begins at ``at``; fills ``record``."""
-    if read_record(data, at, end, record) != OK or record[RECORD_PHYSICAL_OFFSET] != base_offset + at:
-        return False
-    if not check_crc:
-        return record[RECORD_PROPERTIES_START] + record[RECORD_PROPERTIES_LENGTH] == at + record[RECORD_TOTAL_SIZE]
-    return check_record(data, record, sealed) == OK
 
 
 cdef struct Walk:
@@ -116,25 +94,13 @@ cdef void walk_loop(void* task) noexcept nogil:
     cdef int64_t first[STORED_COLUMNS]
     cdef int64_t at = walk.start, end = walk.end, base_offset = walk.base_offset
     cdef int64_t size
-    cdef int32_t magic
     cdef int64_t* row = walk.rows
-    cdef int outcome = FULL
+    cdef int outcome
     cdef Py_ssize_t found = 0
     cdef bint sealed = walk.was_sealed, was_sealed
     while True:
-        if end - at < FILLER_SIZE:
-            outcome = END_OF_DATA
-            break
-        size = rc_get_i32(data + at)
-        magic = rc_get_i32(data + at + 4)
-        if magic == MAGIC_FILLER:
-            outcome = FILLER
-            break
-        if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < FIXED_SIZE:
-            outcome = END_OF_LOG
-            break
-        if size > end - at:
-            outcome = END_OF_DATA
+        outcome = what_follows(data, at, end)
+        if outcome != FULL:
             break
         if found == walk.capacity:
             break
@@ -149,6 +115,7 @@ cdef void walk_loop(void* task) noexcept nogil:
             found = 0
             outcome = END_OF_LOG
             break
+        size = record[RECORD_TOTAL_SIZE]
         row[PHYSICAL_OFFSET] = base_offset + at
         row[SIZE] = size
         row[QUEUE_ID] = record[RECORD_QUEUE_ID]

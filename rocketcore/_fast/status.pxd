@@ -24,6 +24,7 @@ cdef enum Status:
     CHECKSUM_WRONG = -17
     SIZE_NEGATIVE = -18
     OFFSET_NEGATIVE = -19
+    CHAIN_BROKEN = -21
     # Answer of a loop that stops at bytes that are not all there; never an error by itself
     INCOMPLETE = -20
 

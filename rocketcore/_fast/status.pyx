@@ -26,6 +26,7 @@ REASONS = {
     CHECKSUM_WRONG: "checksum differs from the stored one",
     SIZE_NEGATIVE: "negative size",
     OFFSET_NEGATIVE: "negative offset",
+    CHAIN_BROKEN: "index entry of another slot, or that leads to none before it",
     INCOMPLETE: "bytes end inside a record",
 }
 

@@ -11,6 +11,7 @@ from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from rocketcore.admin.requests import CLUSTER_INFO, Request
+from rocketcore.client import api
 from rocketcore.client.config import NameServers, name_server_list
 from rocketcore.codes import MASTER_ID
 from rocketcore.errors import (
@@ -25,7 +26,7 @@ from rocketcore.errors import (
     RouteNotFound,
     TransportError,
 )
-from rocketcore.protocol.bodies.route import ClusterInfo
+from rocketcore.protocol.bodies.route import ClusterInfo, TopicRouteData
 from rocketcore.protocol.signing import Signer
 from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline
 
@@ -221,6 +222,9 @@ class AdminBase:
         if successes:
             raise PartlyDone(what or getattr(question, "what", ""), successes, failed) from reason
         raise reason
+
+    async def _route(self, topic: str, deadline: Deadline | None = None) -> TopicRouteData:
+        return await self._ask(lambda r, a, t: api.topic_route(r, a, topic, t), deadline)
 
     async def _views(self, deadline: Deadline) -> dict[str, ClusterInfo]:
         """Return what each name server knows that answers within half of the time; raises where none does."""

@@ -159,6 +159,12 @@ class Admin:
     delete_topic_in_namesrv = blocking(AsyncAdmin.delete_topic_in_namesrv)
     register_topic = blocking(AsyncAdmin.register_topic)
 
+    # Messages
+
+    query_messages = blocking(AsyncAdmin.query_messages)
+    view_message = blocking(AsyncAdmin.view_message)
+    message_at = blocking(AsyncAdmin.message_at)
+
     # Offsets of queues
 
     max_offset = blocking(AsyncAdmin.max_offset)

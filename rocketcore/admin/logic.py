@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketcore.admin.base import Question, masters_in
-from rocketcore.admin.cluster import ClusterAdmin
+from rocketcore.admin.messages import MessageAdmin
 from rocketcore.admin.requests import Request, create_topic, delete_kv, delete_topic_in_namesrv, done, put_kv
 from rocketcore.client import api
 from rocketcore.client.route_table import readable_queues
@@ -67,7 +67,7 @@ class CreatedTopic:
     brokers: tuple[str, ...]
 
 
-class AsyncAdmin(ClusterAdmin):
+class AsyncAdmin(MessageAdmin):
     """Administration over asyncio (Java: ``DefaultMQAdminExt``).
 
     namesrv             addresses as in ``Producer``
@@ -87,9 +87,6 @@ class AsyncAdmin(ClusterAdmin):
     async def topic_routes(self, topic: str) -> dict[str, TopicRouteData | RocketError]:
         """Return the same as each name server sees it, by its address; the error of one that does not say."""
         return await self._routes(topic)
-
-    async def _route(self, topic: str, deadline: Deadline | None = None) -> TopicRouteData:
-        return await self._ask(lambda r, a, t: api.topic_route(r, a, topic, t), deadline)
 
     async def _routes(self, topic: str, deadline: Deadline | None = None) -> dict[str, TopicRouteData | RocketError]:
         return await self._each(self._name_servers, lambda r, a, t: api.topic_route(r, a, topic, t), deadline)

@@ -23,6 +23,7 @@ from rocketcore.broker.processors.cleaning import CleaningProcessor
 from rocketcore.broker.processors.client import ClientProcessor
 from rocketcore.broker.processors.consumer import ConsumerProcessor
 from rocketcore.broker.processors.pull import PullProcessor
+from rocketcore.broker.processors.query import QueryProcessor
 from rocketcore.broker.processors.send import SendProcessor
 from rocketcore.broker.processors.send_back import SendBackProcessor
 from rocketcore.broker.runtime_info import RuntimeInfo
@@ -251,6 +252,7 @@ class Broker:
             ConsumerProcessor(context),
             AdminProcessor(context, self._store_config, runtime_info, self._live, delay_offsets=self._delay.encode),
             CleaningProcessor(context),
+            QueryProcessor(context, self._store_config.default_query_max_num),
         )
         for processor in processors:
             server.add_routes(processor.routes())

@@ -21,6 +21,7 @@ from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import CommandFailed
 from rocketcore.cli.options import command, current
 from rocketcore.cli.render import Column, progress, show_object, show_rows
+from rocketcore.codes import TOOLS_GROUP
 
 if TYPE_CHECKING:
     from rocketcore import Producer
@@ -287,7 +288,7 @@ def bench_consume(topic: str, batch: int, count: int | None, seconds: float, roc
     born_delays, store_delays = array("d"), array("d")
     clock = time.perf_counter
     with PullConsumer(
-        settings.namesrv, group="TOOLS_CONSUMER", start_from="first", pull_batch_size=batch, tls=settings.tls,
+        settings.namesrv, group=TOOLS_GROUP, start_from="first", pull_batch_size=batch, tls=settings.tls,
         **settings.credentials,
     ) as consumer:  # fmt: skip
         consumer.assign(stats)

@@ -21,15 +21,13 @@ from rocketcore.cli.options import command, current, end_signals, or_form
 from rocketcore.cli.render import check_stream_form, counted, progress, show_line, tell
 from rocketcore.cli.times import DURATION, parse_time
 from rocketcore.cli.watch import Missing, Watch, require_topics
+from rocketcore.codes import TOOLS_GROUP
 from rocketcore.printable import printable
 
 if TYPE_CHECKING:
     from rocketcore import Admin, MessageQueue, PushConsumer, ReceivedMessage
 
 __all__ = ["consume", "parse_range", "tail"]
-
-TOOLS_GROUP = "TOOLS_CONSUMER"
-"""The group that every broker has for tools; nothing is ever committed in it."""
 
 POLL_SECONDS = 0.2
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from rocketcore.cli.consume import POLL_SECONDS, TOOLS_GROUP
+from rocketcore.cli.consume import POLL_SECONDS
 from rocketcore.cli.export_files import ArrowFile, ExportFile, JsonlFile, ParquetFile, with_facts
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
 from rocketcore.cli.messages import message_object
 from rocketcore.cli.options import Settings
 from rocketcore.cli.render import json_text, timestamp
 from rocketcore.cli.watch import Missing
+from rocketcore.codes import TOOLS_GROUP
 from rocketcore.message_queue import MessageQueue
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketcore.cli.connection import open_admin
-from rocketcore.cli.consume import TOOLS_GROUP, parse_range
+from rocketcore.cli.consume import parse_range
 from rocketcore.cli.export_files import (
     FORMATS,
     ArrowFile,
@@ -44,6 +44,7 @@ from rocketcore.cli.progress_bar import ProgressBar
 from rocketcore.cli.render import counted, counted_are, progress, show_object, tell
 from rocketcore.cli.resume import ProgressFile, check_same, odd_kind, open_own, sync_folder, uninterrupted
 from rocketcore.cli.watch import Watch
+from rocketcore.codes import TOOLS_GROUP
 
 if TYPE_CHECKING:
     from rocketcore.client.loop_client import LoopClient

@@ -280,10 +280,10 @@ static inline size_t rc_java_utf8(const uint8_t *at, const uint8_t *end, uint32_
 #undef RC_CONTINUES
 }
 
-/* Java's String.hashCode of UTF-8 text: the sum over UTF-16 units, s = 31·s + unit, in 32 bits. */
-static inline int32_t rc_java_hash_utf8(const uint8_t *at, size_t length) {
+/* Java's String.hashCode of UTF-8 text: the sum over UTF-16 units, s = 31·s + unit, in 32 bits. `hash` is that of the
+ * text before it, 0 where there is none. */
+static inline uint32_t rc_java_hash_more(uint32_t hash, const uint8_t *at, size_t length) {
     const uint8_t *end = at + length;
-    uint32_t hash = 0;
     while (at < end) {
         uint32_t code_point = *at;
         if (code_point < 0x80) {
@@ -297,7 +297,11 @@ static inline int32_t rc_java_hash_utf8(const uint8_t *at, size_t length) {
         }
         hash = 31 * hash + code_point;
     }
-    return (int32_t)hash;
+    return hash;
+}
+
+static inline int32_t rc_java_hash_utf8(const uint8_t *at, size_t length) {
+    return (int32_t)rc_java_hash_more(0, at, length);
 }
 
 /* True if the bytes are UTF-8 by the Unicode standard, so that decoding and encoding again gives them back. */

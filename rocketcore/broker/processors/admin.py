@@ -1,7 +1,7 @@
 """Administration of topics, groups and the broker, and what it tells of itself.
 
-Codes 17, 215, 21, 351, 202, 305, 300, 343; 200, 201, 207, 352, 208, 203, 204; 25, 26, 28; 33, 12.
-Java: ``AdminBrokerProcessor``, ``QueryMessageProcessor`` (5.5.0).
+Codes 17, 215, 21, 351, 202, 305, 300, 343; 200, 201, 207, 352, 208, 203, 204; 25, 26, 28.
+Java: ``AdminBrokerProcessor`` (5.5.0).
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ from rocketcore.protocol.headers.admin import (
     QueryTopicConsumeByWhoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
 )
-from rocketcore.protocol.headers.message import ViewMessageRequestHeader
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
 
@@ -104,8 +103,6 @@ class AdminProcessor:
             Route(code.GET_BROKER_CONFIG, self.get_config, None, right.GET),
             Route(code.GET_BROKER_RUNTIME_INFO, self.runtime_info, None, right.GET),
             Route(code.GET_ALL_DELAY_OFFSET, self.delay_offsets, None, right.GET),
-            Route(code.VIEW_MESSAGE_BY_ID, self.view_message, ViewMessageRequestHeader, right.GET),
-            Route(code.QUERY_MESSAGE, self.query_message, None, right.SUB),
         )
 
     # Topics
@@ -328,20 +325,6 @@ class AdminProcessor:
 
     def delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return RemotingCommand.response(request, body=self._delay_offsets())
-
-    def view_message(
-        self, channel: Channel, request: RemotingCommand, header: ViewMessageRequestHeader
-    ) -> RemotingCommand:
-        physical_offset = header.offset
-        record = self._context.store.lookup(physical_offset)
-        if record is None:
-            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}")
-        return RemotingCommand.response(request, body=record)
-
-    def query_message(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        raise BrokerError.of(
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "this broker keeps no index: messages cannot be found by key"
-        )
 
     def _topic(self, name: str) -> TopicConfig:
         topic = self._context.topics.find(name)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.topic_config import check_queue_count
-from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, Permission
+from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, TOOLS_GROUP, Permission
 from rocketcore.errors import InvalidParameter
 from rocketcore.naming import is_legal, is_legal_group
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -19,7 +19,7 @@ from rocketcore.protocol.bodies.topic import DataVersion
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
 _INITIAL_GROUPS = (
-    "TOOLS_CONSUMER",
+    TOOLS_GROUP,
     "FILTERSRV_CONSUMER",
     "SELF_TEST_C_GROUP",
     "CID_ONS-HTTP-PROXY",

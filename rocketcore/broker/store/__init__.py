@@ -1,6 +1,7 @@
 """The message store: commit log, consume queues, recovery. It knows files and messages, not requests."""
 
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
+from rocketcore.broker.store.index_query import IndexQuery, KeyKind, QueryResult
 from rocketcore.broker.store.message_store import MessageStore
 from rocketcore.broker.store.values import GetResult, GetStatus, PutResult, PutRows, PutStatus, StoredMessage
 
@@ -8,10 +9,13 @@ __all__ = [
     "FlushDiskType",
     "GetResult",
     "GetStatus",
+    "IndexQuery",
+    "KeyKind",
     "MessageStore",
     "PutResult",
     "PutRows",
     "PutStatus",
+    "QueryResult",
     "StoreConfig",
     "StoredMessage",
 ]

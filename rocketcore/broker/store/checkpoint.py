@@ -51,8 +51,8 @@ _OUR_END = _OUR_POSITION + _OURS.size + _DIGEST.size
 class Checkpoint:
     """The times and offsets in ``checkpoint`` (Java: ``StoreCheckpoint``).
 
-    The time of the index stays 0: there is none, and Apache, which believes it, would not build what is missing. With 0
-    it takes down index files of before and, where ``messageIndexSafe`` asks for a whole index, reads all of the log.
+    The time of the index is that of the files that are whole: after a crash Apache removes those that end later, and
+    where ``messageIndexSafe`` asks for a whole index it reads the log from there.
 
     begin_offset  where the log begins; -1 where that is not known, as in a file that RocketMQ made or in a damaged one
     rocketmq_ran  RocketMQ was the last to write the file
@@ -249,6 +249,7 @@ class Notes:
     known_end     the log before it was on disk
     mark          of the last run; None: it ended in order
     rocketmq_ran  RocketMQ ran since our last run ended: it may have deleted the oldest files of the log
+    index_timestamp  the index files that end until then are whole (``Checkpoint``)
     """
 
     bounds: QueueBounds
@@ -257,6 +258,7 @@ class Notes:
     known_end: int = -1
     mark: RunMark | None = None
     rocketmq_ran: bool = False
+    index_timestamp: int = 0
 
     @classmethod
     def read(cls, root: Path, files: FileSystem) -> Notes:
@@ -279,6 +281,7 @@ class Notes:
             known_end=known_end,
             mark=RunMark.read(root / "abort", files),
             rocketmq_ran=checkpoint.rocketmq_ran,
+            index_timestamp=checkpoint.index_msg_timestamp,
         )
 
     @property

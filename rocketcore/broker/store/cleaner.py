@@ -10,7 +10,8 @@ any       whatever their age while the disk is used from ``diskSpaceCleanForcibl
 What a delayed message or an unsynced byte needs stays, whatever the disk says. A clock that is set does not make files
 old: for an hour after a jump none is deleted for its age.
 
-Readers copy what they read in one step of the loop, so a file that is deleted has no reader.
+Readers copy what they read in one step of the loop, and the index is told before, so a file that is deleted has no
+reader.
 
 RocketMQ 5.5.0: ``DefaultMessageStore.CleanCommitLogService``, ``CleanConsumeQueueService``, which keeps files that are
 read for ``destroyMapedFileIntervalForcibly``.
@@ -27,6 +28,7 @@ from typing import Final
 
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig, parse_hours
+from rocketcore.broker.store.index import MessageIndex
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.segment_file import FileSystem, Segment
 from rocketcore.service import Clock
@@ -64,6 +66,7 @@ class Cleaner:
         config: StoreConfig,
         log: CommitLog,
         saver: QueueSaver,
+        index: MessageIndex,
         files: FileSystem,
         clock: Clock,
         on_full: Callable[[str], None],
@@ -74,6 +77,7 @@ class Cleaner:
         self._config = config
         self._log = log
         self._saver = saver
+        self._index = index
         self._files = files
         self._clock = clock
         self._on_full = on_full
@@ -173,6 +177,8 @@ class Cleaner:
                 logger.error("old files not deleted, their end cannot be noted reason=%s", error)
         if self._clock.monotonic() < self._retry_at:
             return
+        if self._retired:
+            await self._index.remove_before(self._log.min_offset)
         while self._retired:
             segment = self._retired[0]
             try:

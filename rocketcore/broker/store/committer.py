@@ -54,6 +54,7 @@ class Committer:
     """Loop thread only. Built with the store, ``begin_at`` the end that recovery found, started, stopped once.
 
     on_failure  is told, once, why the store takes no more messages
+    on_durable  is called for each group when it is durable; it must be quick, and not raise
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Committer:
         self.durable_offset = 0
         self.durable_timestamp = 0
         self.read_only_reason: str | None = None
+        self.on_durable: Callable[[], None] | None = None
         self._config = config
         self._log = log
         self._dispatcher = dispatcher
@@ -208,6 +210,8 @@ class Committer:
         self._dispatcher.dispatch(commit.entries)
         end = self.durable_offset = commit.group.end_offset
         self.durable_timestamp = commit.store_timestamp
+        if self.on_durable is not None:
+            self.on_durable()
         waiting = self._waiting
         while waiting and waiting[0].end_offset <= end:
             _answer(waiting.popleft(), PutStatus.PUT_OK)

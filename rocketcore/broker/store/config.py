@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from rocketcore._fast.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
 from rocketcore.config_file import BadSetting, check_ranges, setting
 
 __all__ = ["FlushDiskType", "StoreConfig", "parse_delay_levels", "parse_hours"]
@@ -119,6 +120,13 @@ class StoreConfig:
     disk_space_warning_level_ratio: int = setting(
         90, "use of the disk from which sends are refused until files are deleted", unit="%", least=35, most=100
     )
+    message_index_enable: bool = setting(True, "keep an index, by which messages are found by key, id and tag")
+    max_hash_slot_num: int = setting(5_000_000, "slots of an index file", unit="count", least=1, most=500_000_000)
+    max_index_num: int = setting(20_000_000, "entries of an index file", unit="count", least=2, most=100_000_000)
+    max_msgs_num_batch: int = setting(64, "messages that a query by key answers at most", unit="count", least=1)
+    default_query_max_num: int = setting(
+        32, "messages that a query by unique id answers at most", unit="count", least=1
+    )
     message_delay_level: str = setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", help="the delay of each level, level 1 first"
     )
@@ -137,6 +145,12 @@ class StoreConfig:
                 "too large: the record that ends a file says in 32 bits how much is left, so "
                 f"{FILE_MAX_BYTES} bytes are the most",
             )  # fmt: skip
+        if self.index_file_bytes > FILE_MAX_BYTES:
+            raise BadSetting(
+                "maxIndexNum", str(self.max_index_num),
+                f"too large: with maxHashSlotNum={self.max_hash_slot_num} a file has {self.index_file_bytes} bytes, "
+                f"{FILE_MAX_BYTES} are the most",
+            )  # fmt: skip
         parse_delay_levels(self.message_delay_level)
         parse_hours(self.delete_when)
 
@@ -152,6 +166,10 @@ class StoreConfig:
     def queue_file_bytes(self) -> int:
         """Size of a consume queue file: whole units only, as RocketMQ rounds it."""
         return self.mapped_file_size_consume_queue // UNIT_SIZE * UNIT_SIZE
+
+    @property
+    def index_file_bytes(self) -> int:
+        return HEADER_SIZE + SLOT_SIZE * self.max_hash_slot_num + ENTRY_SIZE * self.max_index_num
 
     @property
     def delay_levels(self) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """MessageStore: all that the rest of the broker knows of the store (Java: ``DefaultMessageStore``, 5.5.0).
 
-A facade: putting is ``Appender``'s, committing ``Committer``'s, reading ``Reader``'s, what is derived is saved by
-``QueueSaver``, and ``Cleaner`` gives disk back.
+A facade: putting is ``Appender``'s, committing ``Committer``'s, reading ``Reader``'s and ``IndexQuery``'s, what is
+derived is saved by ``QueueSaver`` and ``MessageIndex``, and ``Cleaner`` gives disk back.
 
 One writer, the event loop's thread, so nothing here takes a lock. A put lays its record out in the log's write buffer
 and says where it will be; at the end of the loop turn everything that was put in the turn is committed as one group:
@@ -34,6 +34,8 @@ from rocketcore.broker.store.config import FlushDiskType, StoreConfig
 from rocketcore.broker.store.consume_queue import QueueFiles, QueueTable
 from rocketcore.broker.store.deliveries import find_deliveries
 from rocketcore.broker.store.dispatch import Arrival, Dispatcher
+from rocketcore.broker.store.index import MessageIndex
+from rocketcore.broker.store.index_query import IndexQuery, QueryResult
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.reader import Reader
 from rocketcore.broker.store.recovery import Recovery, recover
@@ -70,6 +72,7 @@ class MessageStore:
         files: FileSystem | None = None,
     ) -> None:
         self.config = config
+        self._clock = clock
         self._files = files or FileSystem()
         self._lock = FolderLock(config.root, self._files)
         self._log = CommitLog(config, self._files, clock)
@@ -85,7 +88,11 @@ class MessageStore:
         self._queue_saver = QueueSaver(
             config, self._log, self._queues, self._committer, self._files, clock, partial(self._refuse, "queues")
         )
-        self._cleaner = Cleaner(config, self._log, self._queue_saver, self._files, clock, partial(self._refuse, "disk"))
+        self._index = MessageIndex(config, self._log, self._committer, self._files, clock)
+        self._queue_saver.index_until = self._index.whole_until
+        self._cleaner = Cleaner(
+            config, self._log, self._queue_saver, self._index, self._files, clock, partial(self._refuse, "disk")
+        )
         self._reader = Reader(config, self._log, self._queues, clock, self._queue_saver.repair)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[PeriodicTask] = []
@@ -120,6 +127,7 @@ class MessageStore:
             raise
         self._queues.begin()
         self._committer.begin_at(self.recovery.end_offset, self.recovery.store_timestamp)
+        self._index.load(notes)
         logger.info("store loaded path=%s clean=%s %s", self.config.root, clean, self.recovery)
         return self.recovery
 
@@ -128,8 +136,11 @@ class MessageStore:
         self._loop = asyncio.get_running_loop()
         self._committer.start(self._loop)
         self._queue_saver.start(self._loop)
+        if self.config.message_index_enable:
+            self._index.start(self._loop)
         self._refuse("life", "")
-        rounds = [
+        rounds: list[tuple[str, Callable[[], object], int]] = [
+            ("store-note-index", self._index.note, self.config.flush_consume_queue_thorough_interval),
             ("store-save-queues", self._queue_saver.save_some, self.config.flush_interval_consume_queue),
             ("store-expire", self._committer.expire_waiters, min(1000, self.config.sync_flush_timeout)),
         ]
@@ -155,6 +166,7 @@ class MessageStore:
         try:
             if self._loop is not None:
                 await self._committer.drain()
+                await self._index.stop()
                 saved = await self._queue_saver.stop()
                 await self._committer.stop()
                 if saved:
@@ -259,6 +271,18 @@ class MessageStore:
     def lookup(self, physical_offset: int) -> bytes | None:
         """Return the record at a physical offset, or None where no sound and visible one begins."""
         return self._reader.lookup(physical_offset, self._committer.durable_offset)
+
+    async def query(self, query: IndexQuery, max_count: int, seconds: float) -> QueryResult | None:
+        """Find the newest messages by a key, ``maxMsgsNumBatch`` at most; None where no index is kept.
+
+        See ``IndexQuery.ask``.
+        """
+        if not self.config.message_index_enable:
+            return None
+        max_count = min(max_count, self.config.max_msgs_num_batch)
+        return await query.ask(
+            self._index, self._committer.durable_offset, self.lookup, max_count, seconds, self._clock
+        )
 
     def tags_code(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         """Return the hash of a message's tags; in SCHEDULE_TOPIC it is the time when the message is due."""

@@ -92,6 +92,8 @@ class QueueSaver:
         self.queues = queues
         self.deleted = DeletedTopics(config.root, files)
         self.noted_offset = self.noted_begin = -1
+        self.index_until: Callable[[], int] = lambda: 0
+        self._noted_index = 0
         self.deletions = self.noted_deletions = 0
         self._root = config.root
         self._bounds_path = config.root / "queuebounds"
@@ -192,6 +194,7 @@ class QueueSaver:
         confirm_offset = self._committer.durable_offset
         begins_later = self._log.min_offset != self.noted_begin
         news = confirm_offset != self.noted_offset or begins_later or self.has_deletions_to_note
+        news = news or self.index_until() != self._noted_index
         if not thorough or not news:
             return _Save(self, unsaved, None)
         self.deleted.forget_before(self._log.min_offset)
@@ -215,12 +218,15 @@ class QueueSaver:
         """Sync the queues, then write the notes: they are true at any crash, as the log before them is on disk."""
         self.queues.files.sync()
         bounds.write(self._bounds_path, self._files)
+        index_until = self.index_until()
         Checkpoint(
             physic_msg_timestamp=bounds.store_timestamp,
             logics_msg_timestamp=bounds.store_timestamp,
+            index_msg_timestamp=index_until,
             confirm_physical_offset=bounds.confirm_offset,
             begin_offset=bounds.begin_offset,
         ).write(self._checkpoint_path, self._files)
+        self._noted_index = index_until
 
     def _failed(self, error: Exception) -> None:
         if not isinstance(error, OSError) or isinstance(error, LostWrite):

@@ -211,6 +211,9 @@ class FileSystem:
         """Return when a file was last written, in seconds since the epoch."""
         return path.stat().st_mtime
 
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
     def used_percent(self, path: Path) -> float:
         """Return how much of the disk that holds a folder is used, of what there is for others than root."""
         disk = os.statvfs(path)

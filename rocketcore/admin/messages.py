@@ -1,0 +1,245 @@
+"""MessageAdmin: single messages, by id, by key, by tag, by place.
+
+RocketMQ: ``MQAdminImpl.queryMessage``, ``viewMessage``; its index goes by hash, so what a broker answers is looked at
+again here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rocketcore.addresses import host_text
+from rocketcore.admin.cluster import ClusterAdmin
+from rocketcore.client import api
+from rocketcore.codes import MASTER_ID, TOOLS_GROUP, PullSysFlag, ResponseCode
+from rocketcore.errors import BrokerError, ConfigError, QueryNotFound, RocketError, RouteNotFound
+from rocketcore.message import KEYS, KEY_SEPARATOR, TAGS, UNIQ_KEY, MessageQueue
+from rocketcore.naming import check_topic
+from rocketcore.protocol.headers.message import PullMessageRequestHeader, QueryMessageRequestHeader
+from rocketcore.protocol.message import decode_messages
+from rocketcore.service import Deadline
+
+if TYPE_CHECKING:
+    from rocketcore.admin.base import Question
+    from rocketcore.message import ReceivedMessage
+    from rocketcore.transport.client import Remoting
+
+__all__ = ["MessageAdmin"]
+
+_END_OF_TIME = (1 << 63) - 1
+_ID_ANSWERS = 32
+_OFFSET_ID = re.compile(r"(?:[0-9A-F]{8}|[0-9A-F]{32})[0-9A-F]{24}")
+
+
+class MessageAdmin(ClusterAdmin):
+    """The part of ``AsyncAdmin`` about single messages."""
+
+    async def query_messages(
+        self,
+        topic: str,
+        key: str | None = None,
+        *,
+        tag: str | None = None,
+        begin: int | datetime = 0,
+        end: int | datetime = _END_OF_TIME,
+        max_messages: int = 64,
+    ) -> list[ReceivedMessage]:
+        """Return the newest messages of a topic with a key, or a tag, the oldest of them first.
+
+        Every master of the topic is asked, all at the same time.
+
+        key           one of the keys of a message, or its unique id
+        tag           in place of a key; brokers before 5.5 do not know messages by it and answer none
+        begin, end    when the messages were stored, both included; an int is epoch milliseconds
+        max_messages  of each broker, which has a limit of its own (``maxMsgsNumBatch``, 64)
+        raises        TopicNotExist, RouteNotFound without a master; the error of one that does not answer: what it has
+                      is not known then
+        """
+        check_topic(topic)
+        wanted, kind = (tag, "T") if key is None else (key, None)
+        if wanted is None or (key is not None and tag is not None):
+            raise ConfigError("messages are found by a key or by a tag: give one of them")
+        if not wanted or (kind is None and KEY_SEPARATOR in wanted):
+            raise ConfigError(f"a key has no blank and is not empty, got {wanted!r}")
+        if max_messages < 1:
+            raise ConfigError(f"max_messages is 1 at least, got {max_messages}")
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=wanted,
+            max_num=max_messages,
+            begin_timestamp=_millis(begin),
+            end_timestamp=_millis(end),
+            index_type=kind,
+        )
+
+        def fits(message: ReceivedMessage) -> bool:
+            properties = message.properties
+            if kind is not None:
+                has_it = properties.get(TAGS) == wanted
+            else:
+                has_it = wanted in (properties.get(UNIQ_KEY), *properties.get(KEYS, "").split(KEY_SEPARATOR))
+            return has_it and header.begin_timestamp <= message.store_timestamp <= header.end_timestamp
+
+        deadline = self._deadline()
+        masters = await self._masters_of(topic, deadline)
+        answers = await self._each(masters.values(), _query(header, masters, fits), deadline)
+        return _in_order(_or_raise(answers))
+
+    async def view_message(self, topic: str | None, message_id: str) -> ReceivedMessage:
+        """Return the message of an id.
+
+        message_id  ``msg_id`` or ``offset_msg_id``, of a message or of the result of its send
+        topic       of the message; None: only an ``offset_msg_id``, which says where the message lies, is understood
+        raises      QueryNotFound where no broker has it, the error of one that does not answer if none of the others has
+        """
+        if topic is not None:
+            check_topic(topic)
+        if not message_id or KEY_SEPARATOR in message_id:
+            raise ConfigError(f"{message_id!r} is no id of a message")
+        deadline = self._deadline()
+        place = _place(message_id)
+        if topic is None:
+            registered = {
+                address: name
+                for view in (await self._views(deadline)).values()
+                for name, data in view.broker_addr_table.items()
+                for address in data.broker_addrs.values()
+            }
+        else:
+            route = await self._route(topic, deadline)
+            registered = {
+                address: data.broker_name for data in route.broker_datas for address in data.broker_addrs.values()
+            }
+        questions: dict[str, Question[list[ReceivedMessage]]] = {}
+        if topic is not None:
+            header = QueryMessageRequestHeader(
+                topic=topic, key=message_id, max_num=_ID_ANSWERS, begin_timestamp=0, end_timestamp=_END_OF_TIME,
+                index_type="U",
+            )  # fmt: skip
+            masters = await self._masters_of(topic, deadline)
+            by_id = _query(header, masters, lambda message: message.properties.get(UNIQ_KEY) == message_id)
+            questions = dict.fromkeys(masters.values(), by_id)
+        if place is not None and place[0] in registered:
+            questions[place[0]] = _first_of(
+                _at_place(place[1], message_id, topic, registered[place[0]]), questions.get(place[0])
+            )
+        if not questions:
+            raise QueryNotFound(
+                ResponseCode.QUERY_NOT_FOUND, f"{message_id!r} names no registered broker; with its topic all are asked"
+            )
+
+        async def ask(remoting: Remoting, address: str, timeout: float) -> list[ReceivedMessage]:
+            return await questions[address](remoting, address, timeout)
+
+        answers = await self._each(questions, ask, deadline)
+        found = [message for answer in answers.values() if not isinstance(answer, RocketError) for message in answer]
+        if not found:
+            _or_raise(answers)
+            where = f" in topic {topic!r}" if topic is not None else ""
+            raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, f"no message has the id {message_id!r}{where}")
+        return found[0]
+
+    async def message_at(self, queue: MessageQueue, offset: int) -> ReceivedMessage:
+        """Return the message at an offset of a queue; raises QueryNotFound where there is none, RouteNotFound."""
+        deadline = self._deadline()
+        masters = await self._masters_of(queue.topic, deadline)
+        if queue.broker not in masters:
+            raise RouteNotFound(f"broker {queue.broker!r} does not serve topic {queue.topic!r}")
+        header = PullMessageRequestHeader(
+            consumer_group=TOOLS_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=1,
+            sys_flag=int(PullSysFlag.SUBSCRIPTION),
+            subscription="*",
+            expression_type="TAG",
+        )
+        result = await api.pull_message(self._connections(), masters[queue.broker], header, deadline.remaining())
+        for message in decode_messages(result.body, queue.broker) if result.body else ():
+            if message.offset == offset:
+                return message
+        raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, f"no message is at offset {offset} of {queue}")
+
+    async def _masters_of(self, topic: str, deadline: Deadline) -> dict[str, str]:
+        """Return the addresses of the masters that have a topic, by broker name; raises RouteNotFound without any."""
+        route = await self._route(topic, deadline)
+        masters = {
+            data.broker_name: data.broker_addrs[MASTER_ID]
+            for data in route.broker_datas
+            if MASTER_ID in data.broker_addrs
+        }
+        if not masters:
+            raise RouteNotFound(f"topic {topic!r} has no master")
+        return masters
+
+
+def _millis(time: int | datetime) -> int:
+    return round(time.timestamp() * 1000) if isinstance(time, datetime) else time
+
+
+def _query(
+    header: QueryMessageRequestHeader, masters: Mapping[str, str], fits: Callable[[ReceivedMessage], bool]
+) -> Question[list[ReceivedMessage]]:
+    """Ask a master's index; what shares no more than the hash is left out, and what it answers twice."""
+    names = {address: name for name, address in masters.items()}
+
+    async def ask(remoting: Remoting, address: str, timeout: float) -> list[ReceivedMessage]:
+        body = await api.query_message(remoting, address, header, timeout)
+        found = decode_messages(body, names[address]) if body else []
+        own = [message for message in found if message.queue.topic == header.topic and fits(message)]
+        return list({message.physical_offset: message for message in own}.values())
+
+    return ask
+
+
+def _place(message_id: str) -> tuple[str, int] | None:
+    """Return the broker's address and the place in its log that an ``offset_msg_id`` is made of, None for other ids."""
+    if _OFFSET_ID.fullmatch(message_id) is None:
+        return None
+    packed = bytes.fromhex(message_id)
+    return host_text(packed[:-8]), int.from_bytes(packed[-8:], "big", signed=True)
+
+
+def _at_place(
+    physical_offset: int, message_id: str, topic: str | None, broker: str
+) -> Question[list[ReceivedMessage]]:
+    async def ask(remoting: Remoting, address: str, timeout: float) -> list[ReceivedMessage]:
+        try:
+            body = await api.view_message(remoting, address, physical_offset, timeout)
+        except BrokerError as error:
+            if error.code == ResponseCode.SYSTEM_ERROR:  # which is also "there is none"
+                return []
+            raise
+        found = decode_messages(body, broker)
+        return [each for each in found if each.offset_msg_id == message_id and topic in (None, each.queue.topic)]
+
+    return ask
+
+
+def _first_of(
+    first: Question[list[ReceivedMessage]], second: Question[list[ReceivedMessage]] | None
+) -> Question[list[ReceivedMessage]]:
+    """Ask one server two questions, the second where the first brings nothing."""
+    async def ask(remoting: Remoting, address: str, timeout: float) -> list[ReceivedMessage]:
+        deadline = Deadline(timeout)
+        found = await first(remoting, address, timeout)
+        return found if found or second is None else await second(remoting, address, deadline.remaining())
+
+    return ask
+
+
+def _or_raise(answers: Mapping[str, list[ReceivedMessage] | RocketError]) -> list[ReceivedMessage]:
+    found: list[ReceivedMessage] = []
+    for answer in answers.values():
+        if isinstance(answer, RocketError):
+            raise answer
+        found += answer
+    return found
+
+
+def _in_order(messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+    return sorted(messages, key=lambda each: (each.store_timestamp, each.queue.broker, each.physical_offset))

@@ -1,0 +1,316 @@
+"""The index of keys: what is found, after which ends of a run, and what a disk that fails does to it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketcore._fast.properties import encode_properties
+from rocketcore.broker.store import IndexQuery, KeyKind, MessageStore, QueryResult
+from rocketcore.broker.store.checkpoint import Checkpoint
+from rocketcore.broker.store.segment_file import FileSystem
+from tests.fixtures.stores import FailingFiles, crash_copy, put, records, running_store
+
+SMALL: dict[str, Any] = {"max_hash_slot_num": 50, "max_index_num": 100}
+
+
+def keyed(*keys: str, unique: str = "", tag: str = "") -> dict[str, Any]:
+    values = {"KEYS": " ".join(keys) or None, "UNIQ_KEY": unique or None, "TAGS": tag or None}
+    return {"properties": encode_properties(values)}
+
+
+async def ask(
+    store: MessageStore, key: str, kind: KeyKind = KeyKind.KEY, *, topic: str = "T", most: int = 64, **times: int
+) -> QueryResult:
+    query = IndexQuery(topic, key, kind, times.get("begin", 0), times.get("end", 1 << 60))
+    result = await store.query(query, most, 60)
+    assert result is not None
+    return result
+
+
+async def bodies(store: MessageStore, key: str, kind: KeyKind = KeyKind.KEY, **values: Any) -> list[bytes]:
+    result = await ask(store, key, kind, **values)
+    assert result.behind == 0
+    return [record["body"] for record in records(b"".join(result.records))]
+
+
+async def fill(store: MessageStore, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        await put(store, b"%d" % number, **keyed(f"k{number}", "all", unique=f"u{number}", tag=f"t{number % 2}"))
+
+
+def files(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "index").iterdir())
+
+
+def test_a_message_is_found_by_key_id_and_tag(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            await put(store, b"1", **keyed("a", "b", unique="id", tag="red"))
+            await put(store, b"2", **keyed("b"))
+            await put(store, b"3", topic="U", **keyed("b"))
+            assert await bodies(store, "a") == [b"1"]
+            assert await bodies(store, "b") == [b"1", b"2"]
+            assert await bodies(store, "id") == [b"1"]
+            assert await bodies(store, "id", KeyKind.UNIQUE) == [b"1"]
+            assert await bodies(store, "a", KeyKind.UNIQUE) == []
+            assert await bodies(store, "red", KeyKind.TAG) == [b"1"]
+            assert await bodies(store, "red") == []
+            assert await bodies(store, "b", topic="U") == [b"3"]
+            assert await bodies(store, "none") == []
+
+    asyncio.run(run())
+
+
+def test_keys_of_the_same_hash_are_told_apart(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            for key in ("Aa", "BB", "Aa", "BB"):
+                await put(store, key.encode(), **keyed(key))
+            assert await bodies(store, "Aa", most=2) == [b"Aa", b"Aa"]
+
+    asyncio.run(run())
+
+
+def test_the_newest_are_found_and_answered_in_order(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path, **SMALL) as store:
+            await fill(store, range(100))
+            assert await bodies(store, "all", most=3) == [b"97", b"98", b"99"]
+            assert len(await bodies(store, "all")) == 64
+            assert len(files(tmp_path)) == 5
+
+    asyncio.run(run())
+
+
+def test_times_are_those_of_messages(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path, **SMALL) as store:
+            await fill(store, range(60))
+            times = [record["store_timestamp"] for record in records(b"".join((await ask(store, "all")).records))]
+            for begin, end in ((times[10], times[20]), (0, times[5]), (times[50], 1 << 60)):
+                found = await ask(store, "all", begin=begin, end=end)
+                wanted = [time for time in times if begin <= time <= end]
+                assert [record["store_timestamp"] for record in records(b"".join(found.records))] == wanted
+
+    asyncio.run(run())
+
+
+def test_a_store_without_an_index(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path, message_index_enable=False) as store:
+            await fill(store, range(3))
+            assert await store.query(IndexQuery("T", "k1", KeyKind.KEY, 0, 1 << 60), 64, 1) is None
+        assert not (tmp_path / "index").exists()
+        async with running_store(tmp_path) as store:
+            assert await bodies(store, "k1") == [b"1"]
+
+    asyncio.run(run())
+
+
+# ---------------------------------------------------------------------- starts
+
+
+def test_a_store_that_stopped_goes_on_in_its_file(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path, **SMALL) as store:
+            await fill(store, range(10))
+        before = files(tmp_path)
+        async with running_store(tmp_path, **SMALL) as store:
+            await fill(store, range(10, 20))
+            assert await bodies(store, "all") == [b"%d" % number for number in range(20)]
+            assert files(tmp_path) == before
+        checkpoint = Checkpoint.read(tmp_path / "checkpoint", FileSystem())
+        assert checkpoint.index_msg_timestamp == checkpoint.physic_msg_timestamp
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_crash_loses_nothing_of_the_index(tmp_path: Path, noted: bool) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path / "a", **SMALL) as store:
+            await fill(store, range(40))
+            await bodies(store, "all")
+            if noted:
+                await store._index.note()
+            await fill(store, range(40, 70))
+            await bodies(store, "all")
+            crash_copy(tmp_path / "a", tmp_path / "b")
+        async with running_store(tmp_path / "b", **SMALL) as store:
+            assert await bodies(store, "all") == [b"%d" % number for number in range(6, 70)]
+            for number in range(70):
+                assert await bodies(store, f"k{number}") == [b"%d" % number]
+
+    asyncio.run(run())
+
+
+def test_a_lost_index_is_made_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path, **SMALL) as store:
+            await fill(store, range(60))
+        names = files(tmp_path)
+        for name in names[1:]:
+            (tmp_path / "index" / name).unlink()
+        async with running_store(tmp_path, **SMALL) as store:
+            assert files(tmp_path)[0] == names[0]
+            for number in range(60):
+                assert await bodies(store, f"k{number}") == [b"%d" % number]
+
+    asyncio.run(run())
+
+
+def test_a_damaged_file_is_made_again_when_it_is_met(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path, **SMALL) as store:
+            await fill(store, range(60))
+        path = tmp_path / "index" / files(tmp_path)[0]
+        data = bytearray(path.read_bytes())
+        data[40:240] = b"\x00\x00\x00\x63" * 50
+        path.write_bytes(data)
+        async with running_store(tmp_path, **SMALL) as store:
+            for number in range(60):
+                assert await bodies(store, f"k{number}") == [b"%d" % number]
+            assert store._index.files.damaged == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("setting", ["max_hash_slot_num", "max_index_num"])
+def test_files_of_another_size_are_made_again(tmp_path: Path, setting: str) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path, **SMALL) as store:
+            await fill(store, range(40))
+        async with running_store(tmp_path, **(SMALL | {setting: 64})) as store:
+            assert await bodies(store, "k3") == [b"3"]
+
+    asyncio.run(run())
+
+
+def test_files_of_another_log_are_not_believed(tmp_path: Path) -> None:
+    async def run() -> None:
+        for name, first in (("a", 0), ("b", 100)):
+            async with running_store(tmp_path / name, **SMALL) as store:
+                await fill(store, range(first, first + 20))
+        for name in ("index", "indexbounds"):
+            (tmp_path / "b" / name).rename(tmp_path / "b" / f"{name}.own")
+            (tmp_path / "a" / name).rename(tmp_path / "b" / name)
+        async with running_store(tmp_path / "b", **SMALL) as store:
+            assert await bodies(store, "k103") == [b"103"]
+            assert await bodies(store, "k3") == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("damage", [b"", b"00000000\n{}", b"what is this"])
+def test_without_a_note_the_files_speak_for_themselves(tmp_path: Path, damage: bytes) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path, **SMALL) as store:
+            await fill(store, range(60))
+        before = files(tmp_path)
+        (tmp_path / "indexbounds").write_bytes(damage)
+        async with running_store(tmp_path, **SMALL) as store:
+            assert await bodies(store, "k59") == [b"59"]
+            assert await bodies(store, "k0") == [b"0"]
+            assert files(tmp_path) == before
+
+    asyncio.run(run())
+
+
+def test_a_gap_between_files_is_filled(tmp_path: Path) -> None:
+    """As a crash of RocketMQ leaves it, which removes a file and does not read the log for it again."""
+
+    async def run() -> None:
+        async with running_store(tmp_path, **SMALL) as store:
+            await fill(store, range(80))
+        names = files(tmp_path)
+        (tmp_path / "indexbounds").unlink()
+        (tmp_path / "index" / names[1]).unlink()
+        async with running_store(tmp_path, **SMALL) as store:
+            for number in range(80):
+                assert await bodies(store, f"k{number}") == [b"%d" % number]
+            assert files(tmp_path)[0] == names[0]
+            assert names[2] not in files(tmp_path)
+
+    asyncio.run(run())
+
+
+# ---------------------------------------------------------------------- a disk that fails
+
+
+@pytest.mark.parametrize("call", ["write", "resize", "sync"])
+def test_a_full_disk_harms_the_index_only(
+    tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        monkeypatch.setattr("rocketcore.broker.store.index.RETRY_SECONDS", 0.01)
+        disk = IndexFails(tmp_path)
+        async with running_store(tmp_path, files=disk, **SMALL) as store:
+            await fill(store, range(20))
+            await bodies(store, "all")
+            disk.failing = call
+            await fill(store, range(20, 60))
+            result = await store.query(IndexQuery("T", "k59", KeyKind.KEY, 0, 1 << 60), 64, 0.2)
+            assert result is not None
+            assert result.behind > 0
+            assert store._index.errors > 0
+            assert store.read_only_reason is None
+            assert store.refusal == ""
+            disk.failing = ""
+            for number in range(60):
+                assert await bodies(store, f"k{number}") == [b"%d" % number]
+
+    asyncio.run(run())
+
+
+class IndexFails(FailingFiles):
+    """A disk that fails, while it is told to, one kind of call on index files."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.failing = ""
+        self._root = root
+        self._of_index: set[int] = set()
+
+    def open(self, path: Path, flags: int = 2) -> int:
+        fd = super().open(path, flags)
+        (self._of_index.add if path.parent == self._root / "index" else self._of_index.discard)(fd)
+        return fd
+
+    def close(self, fd: int) -> None:
+        self._of_index.discard(fd)
+        super().close(fd)
+
+    def _check(self, call: str, fd: int) -> None:
+        if call == self.failing and fd in self._of_index:
+            raise OSError(errno.EIO if call == "sync" else errno.ENOSPC, "as the test says")
+
+    def write(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+        self._check("write", fd)
+        super().write(fd, data, position)
+
+    def resize(self, fd: int, size: int) -> None:
+        self._check("resize", fd)
+        super().resize(fd, size)
+
+    def sync(self, fd: int) -> None:
+        self._check("sync", fd)
+        super().sync(fd)
+
+
+def test_a_query_does_not_wait_longer_than_it_may(tmp_path: Path) -> None:
+    async def run() -> None:
+        disk = IndexFails(tmp_path)
+        disk.failing = "resize"
+        async with running_store(tmp_path, files=disk) as store:
+            await fill(store, range(3))
+            async with asyncio.timeout(30):
+                result = await store.query(IndexQuery("T", "k1", KeyKind.KEY, 0, 1 << 60), 64, 0.05)
+            assert result == QueryResult(behind=store.durable_offset)
+
+    asyncio.run(run())
