@@ -16,7 +16,7 @@ from rocketcore.admin.cluster import ClusterAdmin
 from rocketcore.client import api
 from rocketcore.codes import MASTER_ID, TOOLS_GROUP, PullSysFlag, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError, QueryNotFound, RocketError, RouteNotFound
-from rocketcore.message import KEYS, KEY_SEPARATOR, TAGS, UNIQ_KEY, MessageQueue
+from rocketcore.message import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY, MessageQueue
 from rocketcore.naming import check_topic
 from rocketcore.protocol.headers.message import PullMessageRequestHeader, QueryMessageRequestHeader
 from rocketcore.protocol.message import decode_messages
@@ -93,7 +93,7 @@ class MessageAdmin(ClusterAdmin):
 
         message_id  ``msg_id`` or ``offset_msg_id``, of a message or of the result of its send
         topic       of the message; None: only an ``offset_msg_id``, which says where the message lies, is understood
-        raises      QueryNotFound where no broker has it, the error of one that does not answer if none of the others has
+        raises      QueryNotFound where no broker has it; if one does not answer and no other has it, its error
         """
         if topic is not None:
             check_topic(topic)
@@ -155,6 +155,9 @@ class MessageAdmin(ClusterAdmin):
             queue_offset=offset,
             max_msg_nums=1,
             sys_flag=int(PullSysFlag.SUBSCRIPTION),
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
             subscription="*",
             expression_type="TAG",
         )

@@ -91,7 +91,9 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
     ),
     "message": _group(
         "message",
-        "Messages of a topic as a file, and back: export, import.",
+        "Single messages, and those of a topic as a file, and back: get, find, export, import.",
+        get=("message_find", "get", "Show one message, by its id or its place."),
+        find=("message_find", "find", "Find messages by key or by tag."),
         export=("message_export", "export_messages", "Write the messages of a topic to a file."),
         **{"import": ("message_import", "import_messages", "Send the messages of a file to a topic.")},
     ),

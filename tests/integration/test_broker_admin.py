@@ -323,15 +323,6 @@ def test_what_is_not_served_is_answered_clearly(tmp_path: Path, code: int) -> No
     play(tmp_path, scenario)
 
 
-def test_a_query_by_key_is_refused_with_its_reason(tmp_path: Path) -> None:
-    async def scenario(client: BrokerClient) -> None:
-        answer = await client.ask(RequestCode.QUERY_MESSAGE)
-        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        assert "no index" in (answer.remark or "")
-
-    play(tmp_path, scenario)
-
-
 @pytest.mark.parametrize("code", [17, 38, 14, 15, 30, 33, 36, 310, 11, 351])
 def test_a_request_without_its_fields_is_an_error_not_a_crash(tmp_path: Path, code: int) -> None:
     async def scenario(client: BrokerClient) -> None:

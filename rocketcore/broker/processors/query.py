@@ -72,7 +72,8 @@ class QueryProcessor:
         behind = f"the index is {result.behind} bytes of the log behind, ask again" if result.behind else ""
         if not result.records:
             if behind:
-                raise BrokerError.of(ResponseCode.SYSTEM_BUSY, f"no message found by key {header.key!r} so far: {behind}")
+                reason = f"no message found by key {header.key!r} so far: {behind}"
+                raise BrokerError.of(ResponseCode.SYSTEM_BUSY, reason)
             return RemotingCommand.response(
                 request, ResponseCode.QUERY_NOT_FOUND, NOT_FOUND, _answer(0, 0)
             )
@@ -80,7 +81,7 @@ class QueryProcessor:
         return RemotingCommand.response(request, 0, behind or None, answer, b"".join(result.records))
 
     def _asked(self, header: QueryMessageRequestHeader) -> tuple[KeyKind, int]:
-        """Return what a key is and how many messages are wanted; an index type that nobody knows is KEY, as on Apache."""
+        """Return what a key is and how many messages are wanted; on Apache, too, an unknown index type is none."""
         if header.unique_key_query:
             return KeyKind.UNIQUE, self._default_max
         try:

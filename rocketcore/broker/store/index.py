@@ -7,7 +7,8 @@ do not pay for its wake-ups. A query has it go to work at once and waits until i
 so that whoever sent a message finds it.
 
 The index is derived, and nobody's sends wait for it: what fails harms the index alone. A refusal (no room, no
-descriptor) is tried again; after a lost write, and where a file is damaged, its entries are made again from the log.
+descriptor) is tried again; after a lost write, and where a file is damaged, its entries are made again from the log. A
+store that failed writes nothing any more, and so neither does its index.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rocketcore.broker.store.flush import DiskThread
 from rocketcore.broker.store.index_files import IndexFiles, LogView
 from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
 from rocketcore.broker.store.segment_file import FileSystem, LostWrite, Segment
-from rocketcore.service import Clock
+from rocketcore.service import Clock, PeriodicTask
 from rocketcore.table import Table
 
 __all__ = ["MessageIndex"]
@@ -39,6 +40,8 @@ RUN_BYTES = 8 << 20
 """Of the log, that one job of the thread reads at most; a query waits for one at most."""
 ROWS = 1 << 14
 RETRY_SECONDS = 1.0
+STOP_SECONDS = 10.0
+"""For which a stop waits for the index; a longer way to the end of the log is gone by the next start."""
 GIVE_UP_SECONDS = 60.0
 """After which a page of the log that cannot be read is passed over."""
 
@@ -72,11 +75,13 @@ class MessageIndex:
         self._run_bytes = max(RUN_BYTES, config.mapped_file_size_commit_log // 16)
         self._rows = Table(ROWS, KEY_COLUMNS)
         self._notes: Notes | None = None
+        thorough_seconds = config.flush_consume_queue_thorough_interval / 1000
+        self._noting = PeriodicTask("store-note-index", self.note, thorough_seconds)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: DiskThread | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._working = False
-        self._stopping = False
+        self._stopping = self._stopped = False
         self._reaching: list[tuple[int, asyncio.Future[None]]] = []
         self._unreadable: tuple[int, float] | None = None
         self._failure = ""
@@ -90,6 +95,7 @@ class MessageIndex:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread = DiskThread("rocket-store-index", loop)
+        self._noting.start()
         self._committer.on_durable = self.follow
         self._work()
 
@@ -97,12 +103,16 @@ class MessageIndex:
         """Index what is durable, leave the files as RocketMQ would, and end the thread."""
         if self._thread is None:
             return
-        await self.reach(self._committer.durable_offset, GIVE_UP_SECONDS if not self._failure else 0)
+        await self._noting.stop()
         self._stopping = True
+        latched = self._committer.read_only_reason is not None
+        if not self._failure and not latched:
+            await self.reach(self._committer.durable_offset, STOP_SECONDS)
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
         try:
-            if self.position >= 0:
+            if self.position >= 0 and not latched:
                 await self._thread.run(self.files.finish)
                 await self._note()
         except OSError as error:
@@ -142,7 +152,7 @@ class MessageIndex:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._working or self._stopping:
+        if self._working or self._stopped or self._committer.read_only_reason is not None:
             return
         assert self._thread is not None, "started"
         begin, end = max(self.position, self._log.min_offset), self._committer.durable_offset
@@ -189,7 +199,10 @@ class MessageIndex:
             logger.error("index not written, it is tried again seconds=%g reason=%s", RETRY_SECONDS, reason)
         if self.position >= 0:
             self._came_to(self.files.position)
-        if self._timer is None and not self._stopping:
+        if self._stopping:
+            for _, reached in self._reaching:
+                reached.cancel()
+        elif self._timer is None:
             self._timer = self._loop.call_later(RETRY_SECONDS, self._work)  # type: ignore[union-attr]  # started
 
     # What the thread does
@@ -291,12 +304,9 @@ class MessageIndex:
         self._reaching.append((target, reached))
         if not self._failure:
             self._work()
-        try:
-            async with asyncio.timeout(seconds):
-                await reached
-        except TimeoutError:
-            return False
-        return True
+        await asyncio.wait([reached], timeout=seconds)
+        self._reaching = [each for each in self._reaching if each[1] is not reached]
+        return reached.done() and not reached.cancelled()
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run something on the index thread, which alone knows the files; raises what it raises."""

@@ -13,6 +13,7 @@ file after a crash.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from array import array
@@ -237,7 +238,5 @@ class IndexFile:
     def remove(self) -> None:
         """Remove the file; raises OSError, but not where it is gone already."""
         self.close()
-        try:
+        with contextlib.suppress(FileNotFoundError):
             self._files.remove(self.path)
-        except FileNotFoundError:
-            pass

@@ -170,7 +170,7 @@ class IndexFiles:
             if header[END_OFFSET] < log.begin:
                 continue
             file = self._file(name, header, self.position, whole=True)
-            if latest is not None and header[END_TIMESTAMP] > latest or not self._is_sound(file, log):
+            if (latest is not None and header[END_TIMESTAMP] > latest) or not self._is_sound(file, log):
                 return
             if header[BEGIN_OFFSET] > self.position and log.first_keyed(self.position) < header[BEGIN_OFFSET]:
                 logger.warning("messages are missing in the index path=%s first=%d", file.path, self.position)

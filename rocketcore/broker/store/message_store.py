@@ -139,8 +139,7 @@ class MessageStore:
         if self.config.message_index_enable:
             self._index.start(self._loop)
         self._refuse("life", "")
-        rounds: list[tuple[str, Callable[[], object], int]] = [
-            ("store-note-index", self._index.note, self.config.flush_consume_queue_thorough_interval),
+        rounds = [
             ("store-save-queues", self._queue_saver.save_some, self.config.flush_interval_consume_queue),
             ("store-expire", self._committer.expire_waiters, min(1000, self.config.sync_flush_timeout)),
         ]

@@ -499,7 +499,7 @@ def sync_names(folder: Path, files: FileSystem) -> None:
         raise lost_write(error, folder) from error
 
 
-def write_checked(fd: int, data: bytes | memoryview, position: int, path: Path, files: FileSystem) -> None:
+def write_checked(fd: int, data: bytes | bytearray | memoryview, position: int, path: Path, files: FileSystem) -> None:
     """Write to a file whose room was not reserved; raises LostWrite, or an OSError that ``is_full``."""
     try:
         files.write(fd, data, position)

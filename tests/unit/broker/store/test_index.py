@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from rocketcore._fast.properties import encode_properties
 from rocketcore.broker.store import IndexQuery, KeyKind, MessageStore, QueryResult
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.segment_file import FileSystem
-from tests.fixtures.stores import FailingFiles, crash_copy, put, records, running_store
+from tests.fixtures.stores import IndexFails, crash_copy, put, records, running_store
 
 SMALL: dict[str, Any] = {"max_hash_slot_num": 50, "max_index_num": 100}
 
@@ -266,41 +265,6 @@ def test_a_full_disk_harms_the_index_only(
                 assert await bodies(store, f"k{number}") == [b"%d" % number]
 
     asyncio.run(run())
-
-
-class IndexFails(FailingFiles):
-    """A disk that fails, while it is told to, one kind of call on index files."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__()
-        self.failing = ""
-        self._root = root
-        self._of_index: set[int] = set()
-
-    def open(self, path: Path, flags: int = 2) -> int:
-        fd = super().open(path, flags)
-        (self._of_index.add if path.parent == self._root / "index" else self._of_index.discard)(fd)
-        return fd
-
-    def close(self, fd: int) -> None:
-        self._of_index.discard(fd)
-        super().close(fd)
-
-    def _check(self, call: str, fd: int) -> None:
-        if call == self.failing and fd in self._of_index:
-            raise OSError(errno.EIO if call == "sync" else errno.ENOSPC, "as the test says")
-
-    def write(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
-        self._check("write", fd)
-        super().write(fd, data, position)
-
-    def resize(self, fd: int, size: int) -> None:
-        self._check("resize", fd)
-        super().resize(fd, size)
-
-    def sync(self, fd: int) -> None:
-        self._check("sync", fd)
-        super().sync(fd)
 
 
 def test_a_query_does_not_wait_longer_than_it_may(tmp_path: Path) -> None:

@@ -171,13 +171,17 @@ def test_files_of_a_store(tmp_path: Path) -> None:
     asyncio.run(run())
     files = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     zero = f"{0:020d}"
+    (index,) = [path.name for path in (tmp_path / "index").iterdir()]
     assert files == {
         f"commitlog/{zero}",
         f"consumequeue/Topic/3/{zero}",
         "checkpoint",
         "queuebounds",
+        "indexbounds",
+        f"index/{index}",
         "lock",
     }
+    assert len(index) == 17
 
 
 def test_settings_have_rocketmq_names_and_defaults_that_fit() -> None:
