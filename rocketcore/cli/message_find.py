@@ -65,7 +65,12 @@ def find(topic: str, key: str | None, tag: str | None, since: int | None, until:
         messages = admin.query_messages(topic, key, tag=tag, max_messages=count, **given)
     if not messages:
         what = f"key {key!r}" if key is not None else f"tag {tag!r}"
-        raise CommandFailed("NOT_FOUND", f"no message of topic {topic} has {what}", exit_code=EXIT_NOT_FOUND)
+        raise CommandFailed(
+            "NOT_FOUND",
+            f"no message of topic {topic} has {what}",
+            "a message that was sent with several keys is found by each of them" if key is not None else "",
+            exit_code=EXIT_NOT_FOUND,
+        )
     show_rows(
         [message_object(message) for message in messages],
         [

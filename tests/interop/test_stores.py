@@ -6,6 +6,7 @@ first record that has none or a wrong one.
 
 from __future__ import annotations
 
+import base64
 import re
 import shutil
 from collections.abc import Iterator
@@ -20,11 +21,12 @@ from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.segment_file import FileSystem
 from tests.fixtures.apache import require_java
 from tests.fixtures.processes import Processes, RocketProcess
-from tests.peers import ApacheCluster
+from tests.peers import ApacheCluster, JavaDriver
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
 TOPIC = "OneStore"
+KEYS = [f"key-{number}" for number in range(60)]
 PLAIN = {"ROCKETCORE_ENABLED_APPEND_PROP_CRC": "false"}
 
 
@@ -89,6 +91,19 @@ class Store:
                     break
                 received += [message.body for message in batch]
         return sorted(received)
+
+    def found(self) -> dict[str, set[bytes]]:
+        """Return which of the numbers that messages begin with are found by each key."""
+        with rmq.Admin(self.namesrv, timeout=30) as admin:
+            return {key: {one.body[:6] for one in admin.query_messages(TOPIC, key)} for key in KEYS}
+
+    def sent_by_key(self) -> dict[str, set[bytes]]:
+        """Return those of the numbers that were sent with each key: ``send`` gives the same keys each time."""
+        rounds = range(0, len(self.sent), 80)
+        return {key: {b"%06d" % (begin + number) for begin in rounds} for number, key in enumerate(KEYS)}
+
+    def index_files(self) -> list[str]:
+        return sorted(path.name for path in (self.root / "index").iterdir())
 
     def damaged_bytes(self, broker: RocketProcess) -> int:
         (found,) = re.findall(r"store loaded .*damaged_bytes=(\d+)", broker.log.read_text())
@@ -159,3 +174,61 @@ def test_apache_walks_over_bridged_damage(store: Store) -> None:
     shutil.rmtree(store.root / "consumequeue")
     with store.apache("5.5.0", "kill", forceVerifyPropCRC="true"):
         assert store.receive() == sorted(store.sent)
+
+
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_messages_are_found_by_key_by_whoever_has_the_store(store: Store, version: str, end: str) -> None:
+    plain = PLAIN if version == "4.9.7" else None
+    with store.ours(end, plain):
+        store.send()
+        assert store.found() == store.sent_by_key()
+    ours = store.index_files()
+    with store.apache(version, end):
+        assert store.found() == store.sent_by_key()
+        store.send()
+        assert store.found() == store.sent_by_key()
+        if end == "stop":
+            assert store.index_files() == ours
+    with store.ours(end, plain):
+        assert store.found() == store.sent_by_key()
+        if end == "stop":
+            assert store.index_files() == ours
+        store.send()
+        assert store.found() == store.sent_by_key()
+    with store.apache(version, "kill"):
+        assert store.found() == store.sent_by_key()
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_java_finds_messages_by_key_and_id(store: Store, ours: bool) -> None:
+    with store.ours("stop"):
+        with rmq.Producer(store.namesrv, group="ids") as producer:
+            sent = [producer.send(rmq.Message(TOPIC, f"{number}", keys=["a", f"k{number}"])) for number in range(5)]
+        with rmq.Admin(store.namesrv) as admin:
+            for number, result in enumerate(sent):
+                for message_id in (result.msg_id, result.offset_msg_id):
+                    assert admin.view_message(TOPIC, message_id).body == b"%d" % number
+                place = admin.message_at(result.queue, result.offset)
+                assert place.body == b"%d" % number
+        if ours:
+            check_java(store, sent, "msg_id", "offset_msg_id")
+    if not ours:
+        # An offset id holds the address of the broker that stored the message.
+        with store.apache("5.5.0", "kill"):
+            check_java(store, sent, "msg_id")
+
+
+def check_java(store: Store, sent: list[rmq.SendResult], *ids: str) -> None:
+    """Apache's client finds the messages, and so does ours."""
+    with JavaDriver("5.5.0", store.namesrv) as java:
+        times = {"begin": 0, "end": (1 << 62)}
+        found = java.call("admin.queryByKey", topic=TOPIC, key="a", max=32, **times)["messageList"]
+        assert sorted(message["msgId"] for message in found) == sorted(result.msg_id for result in sent)
+        for number, result in enumerate(sent):
+            for message_id in (getattr(result, name) for name in ids):
+                body = java.call("admin.viewMessage", topic=TOPIC, msgId=message_id)["body"]
+                assert base64.b64decode(body) == b"%d" % number
+    with rmq.Admin(store.namesrv) as admin:
+        for number, result in enumerate(sent):
+            assert admin.view_message(TOPIC, result.msg_id).body == b"%d" % number

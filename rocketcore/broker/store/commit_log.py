@@ -250,9 +250,7 @@ class CommitLog:
         start = physical_offset - segment.start
         if size < 0 or start + size > segment.size:
             return None
-        self._read_bytes += size
-        if self._read_bytes >= FORGET_AFTER_BYTES:
-            self._forget_pages()
+        self.was_read(size)
         return segment.read(start, size)
 
     def gather(self, found: Table, first: int, last: int, queue_id: int, queue_offset: int) -> tuple[bytes, int]:
@@ -275,15 +273,16 @@ class CommitLog:
             parts.append(records)
             row = end
         body = parts[0] if len(parts) == 1 else b"".join(parts)
-        self._read_bytes += len(body)
-        if self._read_bytes >= FORGET_AFTER_BYTES:
-            self._forget_pages()
+        self.was_read(len(body))
         return body, row
 
-    def _forget_pages(self) -> None:
-        self._read_bytes = 0
-        for segment in self.segments:
-            segment.forget_pages()
+    def was_read(self, size: int) -> None:
+        """Note that so many bytes were read through the maps: now and then their pages are forgotten."""
+        self._read_bytes += size
+        if self._read_bytes >= FORGET_AFTER_BYTES:
+            self._read_bytes = 0
+            for segment in self.segments:
+                segment.forget_pages()
 
     # ------------------------------------------------------------------ appending
 

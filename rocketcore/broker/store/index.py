@@ -173,6 +173,7 @@ class MessageIndex:
             self._failed(error)
             return
         self._failure = ""
+        self._log.was_read(max(position - self.position, 0))
         self._came_to(position)
         left = self._committer.durable_offset - position
         if left >= self._run_bytes or self._reaching:

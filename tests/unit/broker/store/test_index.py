@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rocketcore._fast import index
 from rocketcore._fast.properties import encode_properties
 from rocketcore.broker.store import IndexQuery, KeyKind, MessageStore, QueryResult
 from rocketcore.broker.store.checkpoint import Checkpoint
@@ -96,6 +97,32 @@ def test_times_are_those_of_messages(tmp_path: Path) -> None:
                 found = await ask(store, "all", begin=begin, end=end)
                 wanted = [time for time in times if begin <= time <= end]
                 assert [record["store_timestamp"] for record in records(b"".join(found.records))] == wanted
+
+    asyncio.run(run())
+
+
+def test_an_answer_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketcore.broker.store.index_query.ANSWER_BYTES", 2500)
+
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            for number in range(5):
+                await put(store, b"%d" % number + bytes(999), **keyed("all"))
+            assert [body[:1] for body in await bodies(store, "all")] == [b"3", b"4"]
+            await put(store, b"5" + bytes(5000), **keyed("all"))
+            assert [body[:1] for body in await bodies(store, "all")] == [b"5"]
+
+    asyncio.run(run())
+
+
+def test_messages_of_a_deleted_topic_are_not_found(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            await put(store, b"old", **keyed("a"))
+            await store.delete_topic("T")
+            assert await bodies(store, "a") == []
+            await put(store, b"new", **keyed("a"))
+            assert await bodies(store, "a") == [b"new"]
 
     asyncio.run(run())
 
@@ -237,6 +264,90 @@ def test_a_gap_between_files_is_filled(tmp_path: Path) -> None:
             assert names[2] not in files(tmp_path)
 
     asyncio.run(run())
+
+
+def test_a_crash_at_any_call_on_the_index_loses_nothing_of_it(tmp_path: Path) -> None:
+    """A copy of the folder before every call on files of the index, and on its note, each then started."""
+    root = tmp_path / "store"
+    copies: list[Path] = []
+    disk = IndexFails(root)
+
+    def copy() -> None:
+        copies.append(crash_copy(root, tmp_path / f"{len(copies):03d}"))
+
+    async def run() -> None:
+        async with running_store(root, files=disk, flush_consume_queue_thorough_interval=10_000_000, **SMALL) as store:
+            await fill(store, range(20))
+            await bodies(store, "all")
+            await store._index.note()
+            disk.before_call = copy
+            await fill(store, range(20, 45))
+            await bodies(store, "all")
+            await store._index.note()
+            await fill(store, range(45, 50))
+            await bodies(store, "all")
+
+    async def check(folder: Path) -> None:
+        async with running_store(folder, **SMALL) as store:
+            count = store.max_offset("T", 0)
+            assert count >= 20
+            for number in range(count):
+                assert await bodies(store, f"k{number}") == [b"%d" % number], folder
+            assert await bodies(store, "all") == [b"%d" % number for number in range(count)], folder
+            assert store._index.files.damaged == 0, folder
+
+    asyncio.run(run())
+    assert len(copies) > 20
+    for folder in copies:
+        asyncio.run(check(folder))
+
+
+# ---------------------------------------------------------------------- retention
+
+
+def test_files_of_the_index_follow_the_log(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path, **SMALL) as store:
+            await fill_files(store, 3)
+            await bodies(store, "all")
+            before = files(tmp_path)
+            segment = store._log.segments[1]
+            store._log.begin_at(segment.start)
+            await store._index.remove_before(segment.start)
+            left = files(tmp_path)
+            assert 0 < len(left) < len(before)
+            assert left == before[-len(left) :]
+            assert store._index.files.files[0].header[index.END_OFFSET] >= segment.start
+            last = store.max_offset("T", 0) - 1
+            assert await bodies(store, f"k{last}") != []
+            assert await bodies(store, "k0") == []
+
+    asyncio.run(run())
+
+
+def test_an_index_that_is_behind_goes_on_where_the_log_begins(tmp_path: Path) -> None:
+    disk = IndexFails(tmp_path)
+
+    async def run() -> None:
+        async with running_store(tmp_path, files=disk, **SMALL) as store:
+            disk.failing = "resize"
+            await fill_files(store, 3)
+            segment = store._log.segments[1]
+            store._log.begin_at(segment.start)
+            await store._index.remove_before(segment.start)
+            disk.failing = ""
+            last = store.max_offset("T", 0) - 1
+            assert await bodies(store, f"k{last}") != []
+            assert await bodies(store, "k0") == []
+
+    asyncio.run(run())
+
+
+async def fill_files(store: MessageStore, count: int) -> None:
+    number = 0
+    while len(store._log.segments) < count:
+        await put(store, b"%d" % number + bytes(1000), **keyed(f"k{number}", "all"))
+        number += 1
 
 
 # ---------------------------------------------------------------------- a disk that fails
