@@ -114,6 +114,9 @@ class RuntimeInfo:
             "repairedConsumeQueues": str(store.repaired_queues),
             "arrivalListenerErrors": str(store.listener_errors),
             "deletedLogBytes": str(store.deleted_bytes),
+            "indexBehindBytes": str(store.index.behind),
+            "indexErrors": str(store.index.errors),
+            "damagedIndexFiles": str(store.index.files.damaged),
         }
 
     def _delays(self) -> dict[str, str]:

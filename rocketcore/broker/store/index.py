@@ -28,7 +28,7 @@ from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.flush import DiskThread
 from rocketcore.broker.store.index_files import IndexFiles, LogView
 from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
-from rocketcore.broker.store.segment_file import FileSystem, LostWrite, Segment
+from rocketcore.broker.store.segment_file import FileSystem, Segment
 from rocketcore.service import Clock, PeriodicTask
 from rocketcore.table import Table
 
@@ -72,7 +72,6 @@ class MessageIndex:
         self._committer = committer
         self._clock = clock
         self.files = IndexFiles(config, files, clock)
-        self._run_bytes = max(RUN_BYTES, config.mapped_file_size_commit_log // 16)
         self._rows = Table(ROWS, KEY_COLUMNS)
         self._notes: Notes | None = None
         thorough_seconds = config.flush_consume_queue_thorough_interval / 1000
@@ -87,6 +86,11 @@ class MessageIndex:
         self._failure = ""
 
     # ------------------------------------------------------------------ life
+
+    @property
+    def behind(self) -> int:
+        """Bytes of the log that are durable and not indexed yet; 0 where no index is kept."""
+        return self._committer.durable_offset - max(self.position, 0) if self._thread is not None else 0
 
     def load(self, notes: Notes) -> None:
         """Take what the last run noted; the files are opened by the thread."""
@@ -115,7 +119,7 @@ class MessageIndex:
             if self.position >= 0 and not latched:
                 await self._thread.run(self.files.finish)
                 await self._note()
-        except OSError as error:
+        except Exception as error:
             logger.error("index not closed in order reason=%s", error)
         await self._thread.run(self.files.close)
         await self._thread.stop()
@@ -176,7 +180,7 @@ class MessageIndex:
         self._log.was_read(max(position - self.position, 0))
         self._came_to(position)
         left = self._committer.durable_offset - position
-        if left >= self._run_bytes or self._reaching:
+        if left >= RUN_BYTES or self._reaching:
             self._work()
         elif left > 0:
             self.follow()
@@ -226,14 +230,13 @@ class MessageIndex:
         if begin > position:
             files.pass_over(begin)  # the log was cut at its begin
         stop = min(end, segment.end)
-        try:
-            count, at, done, status = self._scan(segment, begin, min(stop, begin + self._run_bytes))
-            if status == END_OF_DATA and not count and segment.start + at == begin and begin + self._run_bytes < stop:
-                count, at, done, status = self._scan(segment, begin, stop)  # a record that is longer than a run
-            files.add(rows, count, segment.start + at, done)
-        except LostWrite:
-            files.discard_from(files.files[-1])
-            raise
+        limit = min(ROWS, files.room)
+        if files.position != begin:
+            return files.position  # the newest file was found damaged
+        count, at, done, status = self._scan(segment, begin, min(stop, begin + RUN_BYTES), limit)
+        if status == END_OF_DATA and not count and segment.start + at == begin and begin + RUN_BYTES < stop:
+            count, at, done, status = self._scan(segment, begin, stop, limit)  # a record that is longer than a run
+        files.add(rows, count, segment.start + at, done)
         if status == FILLER:
             files.pass_over(segment.end)
         elif status == UNREADABLE and files.position == begin:
@@ -242,8 +245,7 @@ class MessageIndex:
             self._pass_damage(segment, files.position, end)
         return files.position
 
-    def _scan(self, segment: Segment, begin: int, stop: int) -> tuple[int, int, int, int]:
-        limit = min(ROWS, self.files.room)
+    def _scan(self, segment: Segment, begin: int, stop: int, limit: int) -> tuple[int, int, int, int]:
         start = segment.start
         return scan_keys(
             segment.view(), begin - start, stop - start, start, self._rows.view, limit, self.files.done

@@ -51,6 +51,7 @@ class IndexFile:
     header          see ``put_entries``
     first_position  of the log: everything that is indexed from there on is in this file or a later one
     whole           header and slots are on disk as they are in memory
+    written_end     end time of the header on disk, whose slots are there too; 0 where that is not known
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class IndexFile:
         self.header = array("q", header)
         self.first_position = first_position
         self.whole = whole
+        self.written_end = header[END_TIMESTAMP] if whole else 0
         self._slots_bytes = SLOT_SIZE * slot_count
         self._max_entries = max_entries
         self._size = HEADER_SIZE + self._slots_bytes + ENTRY_SIZE * max_entries
@@ -113,14 +115,14 @@ class IndexFile:
         return self._max_entries - self.header[ENTRIES]
 
     @property
-    def is_open_ended(self) -> bool:
-        """Whether something is still to be written."""
-        return self.room > 0 or not self.whole
+    def is_readable(self) -> bool:
+        """Whether its slots are known: those of a file that is not whole are made again by ``open``."""
+        return self.whole or self._slots is not None
 
     # ------------------------------------------------------------------ writing
 
     def open(self) -> bool:
-        """Get ready to be written, and read where ``whole`` is not true; False where the file is not what it was.
+        """Get ready to be written, and to be read; False where the file is not what it was.
 
         raises  OSError
         """
@@ -170,6 +172,7 @@ class IndexFile:
         if self.whole:
             return
         assert self._slots is not None, "opened"
+        self.written_end = 0
         write_checked(self._fd, _HEADER.pack(*self.header), 0, self.path, self._files)
         self.sync()
         with memoryview(self._slots) as slots:
@@ -178,6 +181,7 @@ class IndexFile:
                     write_checked(self._fd, part, HEADER_SIZE + begin, self.path, self._files)
         self.sync()
         self.whole = True
+        self.written_end = self.header[END_TIMESTAMP]
         self._stale_slots = False
 
     def _used_ranges(self) -> list[tuple[int, int]]:

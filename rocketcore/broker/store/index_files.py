@@ -25,7 +25,14 @@ from typing import NamedTuple
 from rocketcore._fast.index import BEGIN_OFFSET, BEGIN_TIMESTAMP, END_OFFSET, END_TIMESTAMP, ENTRIES, HEADER_COLUMNS
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.index_file import IndexFile
-from rocketcore.broker.store.segment_file import FileSystem, replace_durably, sync_names, with_crc, without_crc
+from rocketcore.broker.store.segment_file import (
+    FileSystem,
+    LostWrite,
+    replace_durably,
+    sync_names,
+    with_crc,
+    without_crc,
+)
 from rocketcore.errors import DecodeError
 from rocketcore.service import Clock
 from rocketcore.table import Table
@@ -73,6 +80,7 @@ class _Note:
     """The content of ``indexbounds``."""
 
     confirm_offset: int
+    done: int
     slot_count: int
     max_entries: int
     files: list[_NotedFile]
@@ -85,13 +93,14 @@ class _Note:
             found = [_NotedFile(*of_file) for of_file in values["files"]]
             if any(len(file.header) != HEADER_COLUMNS for file in found):
                 return None
-            return cls(values["confirm"], values["slots"], values["entries"], found)
+            return cls(values["confirm"], values["done"], values["slots"], values["entries"], found)
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None
 
     def encode(self) -> bytes:
         values = {
             "confirm": self.confirm_offset,
+            "done": self.done,
             "slots": self.slot_count,
             "entries": self.max_entries,
             "files": self.files,
@@ -103,7 +112,7 @@ class IndexFiles:
     """Index thread only, once it runs.
 
     position     of the log: everything before it is indexed, and ``done`` entries of the message there
-    noted_end    store time of the last entry of the files that are whole and noted; 0 where there are none
+    noted_end    store time up to which the files on disk are what RocketMQ would have left, and noted; 0 where none is
     damaged      files found damaged and removed, since the start
     """
 
@@ -157,6 +166,7 @@ class IndexFiles:
                 return
             self.files.append(file)
         self.position = min(max(note.confirm_offset, log.begin), log.end)
+        self.done = note.done if self.position == note.confirm_offset else 0
 
     def _take_found(self, names: list[str], log: LogView, latest: int | None) -> None:
         """Take files by what their headers say, up to the first gap; after a crash none that ends behind ``latest``."""
@@ -207,11 +217,15 @@ class IndexFiles:
         return not reason
 
     def open(self) -> None:
-        """Get the newest file ready to be written; one that is damaged is removed.
+        """Get the newest file ready to be read; one that is damaged is removed.
 
         raises  OSError
         """
-        while self.files and self.files[-1].is_open_ended and not self.files[-1].open():
+        while self.files and not self.files[-1].is_readable:
+            self._open_last()
+
+    def _open_last(self) -> None:
+        if not self.files[-1].open():
             self.is_damaged(self.files[-1], "its entries do not follow from each other")
 
     # ------------------------------------------------------------------ writing
@@ -222,6 +236,8 @@ class IndexFiles:
 
         raises  OSError
         """
+        if self.files and self.files[-1].room:
+            self._open_last()
         if not self.files or not self.files[-1].room:
             self._begin_file()
         return self.files[-1].room
@@ -229,7 +245,7 @@ class IndexFiles:
     def _begin_file(self) -> None:
         previous = self.files[-1] if self.files else None
         if previous is not None:
-            previous.finish()
+            self._surely(previous.finish)
         self._system.make_folder(self._folder)
         path = self._folder / self._next_name(previous)
         made = IndexFile.create(path, self._slot_count, self._max_entries, previous, self.position, self._system)
@@ -251,8 +267,16 @@ class IndexFiles:
         raises  OSError: none was added
         """
         if count:
-            self.files[-1].add(rows, count)
+            self._surely(lambda: self.files[-1].add(rows, count))
         self.position, self.done = position, done
+
+    def _surely(self, write: Callable[[], None]) -> None:
+        """Write to the newest file; where that was lost, so may be what was written before: the file is removed."""
+        try:
+            write()
+        except LostWrite:
+            self.discard_from(self.files[-1])
+            raise
 
     def pass_over(self, position: int) -> None:
         """Go on at ``position``: what lies before it cannot be indexed."""
@@ -263,10 +287,11 @@ class IndexFiles:
 
         raises  OSError
         """
-        for file in self.files[-1:]:
-            file.sync()
+        if self.files:
+            self._surely(self.files[-1].sync)
         note = _Note(
             self.position,
+            self.done,
             self._slot_count,
             self._max_entries,
             [_NotedFile(file.path.name, file.first_position, file.whole, list(file.header)) for file in self.files],
@@ -281,12 +306,11 @@ class IndexFiles:
 
     def finish(self) -> None:
         """Make the newest file what RocketMQ would have left at its stop; raises OSError."""
-        for file in self.files[-1:]:
-            file.finish()
+        if self.files:
+            self._surely(self.files[-1].finish)
 
     def _whole_end(self) -> int:
-        ends = [file.header[END_TIMESTAMP] for file in self.files if file.whole]
-        return ends[-1] if ends else 0
+        return max((file.written_end for file in self.files), default=0)
 
     # ------------------------------------------------------------------ reading
 

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 from rocketcore._fast.index import key_hash
 from rocketcore._fast.properties import decode_properties
@@ -99,7 +100,7 @@ class IndexQuery:
                 await index.reach(durable_offset, deadline.remaining())
         timestamp, offset = index.files.last_update
         records = [found[physical_offset] for physical_offset in sorted(found)]
-        return QueryResult(records, timestamp, offset, max(durable_offset - index.position, 0))
+        return QueryResult(records, timestamp, offset, max(durable_offset - max(index.position, 0), 0))
 
     async def _find(
         self, index: MessageIndex, lookup: Callable[[int], bytes | None], max_count: int, deadline: Deadline
@@ -112,8 +113,8 @@ class IndexQuery:
         size = 0
         cursor: Cursor | None = None
         while True:
-            at = cursor
-            count, cursor = await index.run(lambda: index.files.find(number, self.begin, self.end, out, at))  # noqa: B023
+            look = partial(index.files.find, number, self.begin, self.end, out, cursor)
+            count, cursor = await index.run(look)
             for physical_offset in out[:count]:
                 if len(found) >= max_count:
                     return found

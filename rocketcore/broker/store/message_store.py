@@ -60,6 +60,7 @@ class MessageStore:
     store_host   address and port that go into records and message ids, 8 or 20 bytes; may be set until the first put
     on_arrival   called for each message that becomes visible; what it raises is logged and counted
     files        the system calls, for tests
+    index        what is found by key; nothing else needs it
     """
 
     def __init__(
@@ -88,10 +89,10 @@ class MessageStore:
         self._queue_saver = QueueSaver(
             config, self._log, self._queues, self._committer, self._files, clock, partial(self._refuse, "queues")
         )
-        self._index = MessageIndex(config, self._log, self._committer, self._files, clock)
-        self._queue_saver.index_until = self._index.whole_until
+        self.index = MessageIndex(config, self._log, self._committer, self._files, clock)
+        self._queue_saver.index_until = self.index.whole_until
         self._cleaner = Cleaner(
-            config, self._log, self._queue_saver, self._index, self._files, clock, partial(self._refuse, "disk")
+            config, self._log, self._queue_saver, self.index, self._files, clock, partial(self._refuse, "disk")
         )
         self._reader = Reader(config, self._log, self._queues, clock, self._queue_saver.repair)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -127,7 +128,7 @@ class MessageStore:
             raise
         self._queues.begin()
         self._committer.begin_at(self.recovery.end_offset, self.recovery.store_timestamp)
-        self._index.load(notes)
+        self.index.load(notes)
         logger.info("store loaded path=%s clean=%s %s", self.config.root, clean, self.recovery)
         return self.recovery
 
@@ -137,7 +138,7 @@ class MessageStore:
         self._committer.start(self._loop)
         self._queue_saver.start(self._loop)
         if self.config.message_index_enable:
-            self._index.start(self._loop)
+            self.index.start(self._loop)
         self._refuse("life", "")
         rounds = [
             ("store-save-queues", self._queue_saver.save_some, self.config.flush_interval_consume_queue),
@@ -165,7 +166,7 @@ class MessageStore:
         try:
             if self._loop is not None:
                 await self._committer.drain()
-                await self._index.stop()
+                await self.index.stop()
                 saved = await self._queue_saver.stop()
                 await self._committer.stop()
                 if saved:
@@ -272,16 +273,11 @@ class MessageStore:
         return self._reader.lookup(physical_offset, self._committer.durable_offset)
 
     async def query(self, query: IndexQuery, max_count: int, seconds: float) -> QueryResult | None:
-        """Find the newest messages by a key, ``maxMsgsNumBatch`` at most; None where no index is kept.
-
-        See ``IndexQuery.ask``.
-        """
+        """Find the newest ``max_count`` messages by a key; None where no index is kept. See ``IndexQuery.ask``."""
         if not self.config.message_index_enable:
             return None
         max_count = min(max_count, self.config.max_msgs_num_batch)
-        return await query.ask(
-            self._index, self._committer.durable_offset, self.lookup, max_count, seconds, self._clock
-        )
+        return await query.ask(self.index, self.durable_offset, self.lookup, max_count, seconds, self._clock)
 
     def tags_code(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         """Return the hash of a message's tags; in SCHEDULE_TOPIC it is the time when the message is due."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,19 @@ import pytest
 
 from rocketcore._fast import index
 from rocketcore._fast.properties import encode_properties
-from rocketcore.broker.store import IndexQuery, KeyKind, MessageStore, QueryResult
+from rocketcore.broker.store import IndexQuery, KeyKind, MessageStore, PutStatus, QueryResult
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.segment_file import FileSystem
-from tests.fixtures.stores import IndexFails, crash_copy, put, records, running_store
+from tests.fixtures.stores import (
+    FailingFiles,
+    IndexFails,
+    crash_copy,
+    message,
+    put,
+    records,
+    running_store,
+    stored,
+)
 
 SMALL: dict[str, Any] = {"max_hash_slot_num": 50, "max_index_num": 100}
 
@@ -164,7 +174,7 @@ def test_a_crash_loses_nothing_of_the_index(tmp_path: Path, noted: bool) -> None
             await fill(store, range(40))
             await bodies(store, "all")
             if noted:
-                await store._index.note()
+                await store.index.note()
             await fill(store, range(40, 70))
             await bodies(store, "all")
             crash_copy(tmp_path / "a", tmp_path / "b")
@@ -202,7 +212,7 @@ def test_a_damaged_file_is_made_again_when_it_is_met(tmp_path: Path) -> None:
         async with running_store(tmp_path, **SMALL) as store:
             for number in range(60):
                 assert await bodies(store, f"k{number}") == [b"%d" % number]
-            assert store._index.files.damaged == 1
+            assert store.index.files.damaged == 1
 
     asyncio.run(run())
 
@@ -266,6 +276,28 @@ def test_a_gap_between_files_is_filled(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_the_keys_of_one_message_may_be_in_several_files(tmp_path: Path) -> None:
+    many = [f"k{number}" for number in range(250)]
+
+    async def run() -> None:
+        async with running_store(tmp_path / "a", **SMALL) as store:
+            await put(store, b"many", **keyed(*many, unique="u", tag="t"))
+            assert await bodies(store, "k0") == [b"many"]
+            assert len(files(tmp_path / "a")) == 3
+            await store.index.note()
+            await put(store, b"more", **keyed(*many))
+            assert await bodies(store, "k0") == [b"many", b"more"]
+            crash_copy(tmp_path / "a", tmp_path / "b")
+        for root in (tmp_path / "a", tmp_path / "b"):
+            async with running_store(root, **SMALL) as store:
+                for key in many:
+                    assert await bodies(store, key) == [b"many", b"more"]
+                assert await bodies(store, "t", KeyKind.TAG) == [b"many"]
+                assert sum(file.header[index.ENTRIES] - 1 for file in store.index.files.files) == 502
+
+    asyncio.run(run())
+
+
 def test_a_crash_at_any_call_on_the_index_loses_nothing_of_it(tmp_path: Path) -> None:
     """A copy of the folder before every call on files of the index, and on its note, each then started."""
     root = tmp_path / "store"
@@ -279,11 +311,11 @@ def test_a_crash_at_any_call_on_the_index_loses_nothing_of_it(tmp_path: Path) ->
         async with running_store(root, files=disk, flush_consume_queue_thorough_interval=10_000_000, **SMALL) as store:
             await fill(store, range(20))
             await bodies(store, "all")
-            await store._index.note()
+            await store.index.note()
             disk.before_call = copy
             await fill(store, range(20, 45))
             await bodies(store, "all")
-            await store._index.note()
+            await store.index.note()
             await fill(store, range(45, 50))
             await bodies(store, "all")
 
@@ -294,7 +326,7 @@ def test_a_crash_at_any_call_on_the_index_loses_nothing_of_it(tmp_path: Path) ->
             for number in range(count):
                 assert await bodies(store, f"k{number}") == [b"%d" % number], folder
             assert await bodies(store, "all") == [b"%d" % number for number in range(count)], folder
-            assert store._index.files.damaged == 0, folder
+            assert store.index.files.damaged == 0, folder
 
     asyncio.run(run())
     assert len(copies) > 20
@@ -313,11 +345,11 @@ def test_files_of_the_index_follow_the_log(tmp_path: Path) -> None:
             before = files(tmp_path)
             segment = store._log.segments[1]
             store._log.begin_at(segment.start)
-            await store._index.remove_before(segment.start)
+            await store.index.remove_before(segment.start)
             left = files(tmp_path)
             assert 0 < len(left) < len(before)
             assert left == before[-len(left) :]
-            assert store._index.files.files[0].header[index.END_OFFSET] >= segment.start
+            assert store.index.files.files[0].header[index.END_OFFSET] >= segment.start
             last = store.max_offset("T", 0) - 1
             assert await bodies(store, f"k{last}") != []
             assert await bodies(store, "k0") == []
@@ -334,7 +366,7 @@ def test_an_index_that_is_behind_goes_on_where_the_log_begins(tmp_path: Path) ->
             await fill_files(store, 3)
             segment = store._log.segments[1]
             store._log.begin_at(segment.start)
-            await store._index.remove_before(segment.start)
+            await store.index.remove_before(segment.start)
             disk.failing = ""
             last = store.max_offset("T", 0) - 1
             assert await bodies(store, f"k{last}") != []
@@ -354,8 +386,9 @@ async def fill_files(store: MessageStore, count: int) -> None:
 
 
 @pytest.mark.parametrize("call", ["write", "resize", "sync"])
-def test_a_full_disk_harms_the_index_only(
-    tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_a_disk_that_fails_harms_the_index_only(
+    tmp_path: Path, call: str, error: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> None:
         monkeypatch.setattr("rocketcore.broker.store.index.RETRY_SECONDS", 0.01)
@@ -363,17 +396,54 @@ def test_a_full_disk_harms_the_index_only(
         async with running_store(tmp_path, files=disk, **SMALL) as store:
             await fill(store, range(20))
             await bodies(store, "all")
-            disk.failing = call
+            disk.failing, disk.error = call, error
             await fill(store, range(20, 60))
             result = await store.query(IndexQuery("T", "k59", KeyKind.KEY, 0, 1 << 60), 64, 0.2)
             assert result is not None
             assert result.behind > 0
-            assert store._index.errors > 0
+            assert store.index.errors > 0
             assert store.read_only_reason is None
             assert store.refusal == ""
             disk.failing = ""
             for number in range(60):
                 assert await bodies(store, f"k{number}") == [b"%d" % number]
+
+    asyncio.run(run())
+
+
+def test_a_lost_sync_has_what_was_written_made_again(tmp_path: Path) -> None:
+    disk = IndexFails(tmp_path)
+    disk.error = errno.EIO
+
+    async def run() -> None:
+        async with running_store(tmp_path, files=disk, **SMALL) as store:
+            await fill(store, range(10))
+            await bodies(store, "all")
+            before = files(tmp_path)
+            disk.failing = "sync"
+            await store.index.note()
+            disk.failing = ""
+            assert store.index.errors == 1
+            assert files(tmp_path) == []
+            assert await bodies(store, "all") == [b"%d" % number for number in range(10)]
+            assert files(tmp_path) > before
+            assert store.read_only_reason is None
+
+    asyncio.run(run())
+
+
+def test_a_store_that_failed_writes_no_index(tmp_path: Path) -> None:
+    disk = FailingFiles()
+
+    async def run() -> None:
+        async with running_store(tmp_path, files=disk) as store:
+            await fill(store, range(3))
+            await bodies(store, "all")
+            disk.fail(0, errno.EIO, only="sync")
+            assert await stored(store, store.put(message(**keyed("lost")))) is PutStatus.SERVICE_NOT_AVAILABLE
+            assert len(await bodies(store, "all")) == 3
+            calls = len(disk.calls)
+        assert disk.calls[calls:] == []
 
     asyncio.run(run())
 
