@@ -39,6 +39,7 @@ from rocketcore._fast.record cimport (
     TRANSACTION_MASK,
     TRANSACTION_ROLLBACK,
     named,
+    rc_crc32,
     rc_get_i32,
     rc_get_i64,
     rc_next_property,
@@ -366,6 +367,40 @@ def take_back(entries, Py_ssize_t count, slots):
 
 # ---------------------------------------------------------------------- files
 
+cdef object unreadable(const uint8_t* fault, const uint8_t* data):
+    return OSError(errno.EIO, f"the page at byte {fault - data} cannot be read")
+
+
+cdef struct Sum:
+    const uint8_t* data
+    int64_t length
+    uint32_t value
+
+
+cdef void sum_up(void* task) noexcept nogil:
+    cdef Sum* sum = <Sum*>task
+    sum.value = rc_crc32(sum.data, sum.length, sum.value)
+
+
+def checksum(data, Py_ssize_t start, Py_ssize_t end):
+    """Return the CRC-32 of ``data[start:end]``, which may be a map; raises OSError (EIO) when a page cannot be read."""
+    cdef Borrowed held
+    cdef Sum task
+    cdef const uint8_t* fault
+    held.count = 0
+    try:
+        source = borrow_bytes(&held, data)
+        check_range(source, start, end)
+        task = Sum(<const uint8_t*>source.buf + start, end - start, 0)
+        with nogil:
+            fault = guarded(sum_up, &task, task.data, task.length)
+        if fault != NULL:
+            raise unreadable(fault, <const uint8_t*>source.buf)
+    finally:
+        give_back(&held)
+    return task.value
+
+
 cdef struct Restore:
     const uint8_t* entries
     int64_t count
@@ -396,10 +431,6 @@ cdef void restore_loop(void* task) noexcept nogil:
         i += 1
     restore.sound = i
     restore.used = used
-
-
-cdef object unreadable(const uint8_t* fault, const uint8_t* data):
-    return OSError(errno.EIO, f"the page at byte {fault - data} cannot be read")
 
 
 cdef int64_t entries_start(const Py_buffer* file, const Py_buffer* slots, int64_t count) except -1:

@@ -36,11 +36,13 @@ from rocketcore.protocol.headers.consumer import (
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from rocketcore.protocol.headers.message import QueryMessageRequestHeader
 from rocketcore.protocol.schema import Header
 from rocketcore.service import ManualClock
 from rocketcore.transport.client import RemotingClient
-from tests.fault.ledger import Found, Key, Ledger, Span, Verdict, make_body
+from tests.fault.ledger import Found, Key, Ledger, Span, Verdict, make_body, read_body
 from tests.fault.requests import places, read_queue, send_header
+from tests.fixtures.stores import records
 
 SEGMENT_BYTES = 80 * 1024
 QUEUE_FILE_BYTES = 25 * 20
@@ -95,6 +97,8 @@ def store_config(root: Path, **settings: object) -> StoreConfig:
         "message_delay_level": LEVELS,
         "flush_interval_consume_queue": 10,
         "flush_consume_queue_thorough_interval": 3_600_000,
+        "max_hash_slot_num": 200,
+        "max_index_num": 500,
     }
     return StoreConfig(**(values | settings))  # type: ignore[arg-type]  # settings of several types
 
@@ -236,6 +240,20 @@ class Life:
     async def read_queue(self, topic: str, queue_id: int, verdict: Verdict, begin: int = 0) -> list[Found]:
         """Return the messages of a queue as a consumer pulls them: it follows what it is told."""
         return await read_queue(self.ask, topic, queue_id, verdict, begin)
+
+    async def find_all(self, found: Iterable[Found], verdict: Verdict) -> None:
+        """Find each of the messages by its key as well."""
+        for message in found:
+            key = read_body(message.body)
+            if key is None:
+                continue
+            header = QueryMessageRequestHeader(
+                topic=message.topic, key=_unique(key), max_num=32, begin_timestamp=0, end_timestamp=(1 << 63) - 1
+            )
+            answer = await self.ask(RequestCode.QUERY_MESSAGE, header)
+            answered = records(answer.body) if answer.code == ResponseCode.SUCCESS else []
+            if message.physical_offset not in [one["physical_offset"] for one in answered]:
+                verdict.blame("unfound", f"{message} {answer.code} {answer.remark}")
 
     async def _end_delays(self) -> None:
         """Turn the clock until every delayed message is where it belongs, or could be."""

@@ -11,6 +11,7 @@ reordered  two messages of a sender in one queue, the later one first
 alarm      a damage is named where nothing was damaged
 early      a delayed message shown before its time (blamed by the harness)
 unreadable a queue that the broker refuses to read, delayed messages that do not come (blamed by the harnesses)
+unfound    read from its queue, and not found by its key (blamed by the harness)
 
 A message may be missing without a word in one case only, which is counted as ``traceless``: its bytes at the end of the
 log are gone (they read as zeros, or the file ends before them), nothing that was acknowledged is left behind them, and

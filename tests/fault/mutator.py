@@ -22,16 +22,17 @@ def mutate(image: Image, older: Image, rng: random.Random) -> list[str]:
 
 
 def _pick_file(image: Image, rng: random.Random) -> str:
-    """Draw a file; the log, the notes, the queues and the settings get their share whatever their number."""
+    """Draw a file; log, queues, index, settings and notes get their share whatever their number."""
     names = sorted(image.files)
     kinds = {
         "log": [name for name in names if name.startswith(LOG)],
         "queues": [name for name in names if name.startswith("consumequeue/")],
+        "index": [name for name in names if name.startswith("index/")],
         "settings": [name for name in names if name.startswith("config/")],
         "notes": [name for name in names if "/" not in name],
     }
     there = {kind: files for kind, files in kinds.items() if files}
-    weights = {"log": 10, "queues": 4, "settings": 3, "notes": 3}
+    weights = {"log": 10, "queues": 4, "index": 3, "settings": 3, "notes": 4}
     kind = rng.choices(list(there), [weights[kind] for kind in there])[0]
     return rng.choice(there[kind])
 

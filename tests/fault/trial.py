@@ -122,6 +122,7 @@ class _Trial:
         with Heard() as heard:
             async with Life(root, self._ledger, self._clock, 100) as life:
                 found = await life.read_all(verdict)
+                await life.find_all(found, verdict)
                 self._outcome.add(verdict, "first start")
                 damage = Damage(self._touched, gone, confirmed, heard.named, self._base.records, self._base.copies)
                 judged = self._ledger.judge(self._judged(found), self._ledger.acknowledged, damage)
@@ -130,6 +131,7 @@ class _Trial:
                 await self._judge_state(life)
                 new = await self._send_more(life)
                 kept = await life.read_all(verdict)
+                await life.find_all(kept, verdict)
                 self._outcome.add(self._ledger.judge(self._judged(kept), new, damage), "sent after the damage")
                 killed = self._rng.random() < 0.5
                 if killed:
@@ -144,6 +146,7 @@ class _Trial:
         with Heard() as heard:
             async with Life(root, self._ledger, self._clock, 101) as life:
                 found = await life.read_all(verdict)
+                await life.find_all(found, verdict)
         kept, found = self._judged(kept), self._judged(found)
         must = {key for message in kept if (key := read_body(message.body)) is not None}
         damage = Damage(

@@ -31,7 +31,8 @@ SEGMENT_BYTES = 8 << 20
 
 
 def store_config(folder: Path, **settings: Any) -> StoreConfig:
-    return StoreConfig(store_path_root_dir=folder, mapped_file_size_commit_log=SEGMENT_BYTES, **settings)
+    small = {"mapped_file_size_commit_log": SEGMENT_BYTES, "max_hash_slot_num": 5000, "max_index_num": 20_000}
+    return StoreConfig(store_path_root_dir=folder, **(small | settings))
 
 
 def unique(number: int) -> str:

@@ -163,7 +163,9 @@ class MessageIndex:
         if self.position < 0:
             job = partial(self._open, self._log.min_offset, end)
         elif begin >= end:
-            return
+            if not self.files.unchecked:
+                return
+            job = self.files.check_one
         else:
             segment = self._log.find_segment(begin)
             assert segment is not None, "the durable log is in files"
@@ -182,7 +184,7 @@ class MessageIndex:
         left = self._committer.durable_offset - position
         if left >= RUN_BYTES or self._reaching:
             self._work()
-        elif left > 0:
+        elif left > 0 or self.files.unchecked:
             self.follow()
 
     def _came_to(self, position: int) -> None:
@@ -216,9 +218,9 @@ class MessageIndex:
         assert self._notes is not None, "loaded"
         notes = self._notes
         log = LogView(begin, end, self._timestamp_at, self._behind, partial(self._first_keyed, end))
-        self.files.load(
-            log, clean=notes.mark is None, ours=not notes.rocketmq_ran, index_timestamp=notes.index_timestamp
-        )
+        # RocketMQ's mark says no more than that it ran, and one that was killed may not have written the checkpoint.
+        ours = not notes.rocketmq_ran and (notes.mark is None or notes.mark.sealed_from is not None)
+        self.files.load(log, clean=notes.mark is None, ours=ours, index_timestamp=notes.index_timestamp)
         self.files.open()
         return self.files.position
 

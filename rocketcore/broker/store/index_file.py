@@ -14,8 +14,10 @@ file after a crash.
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
+import zlib
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,12 +33,14 @@ from rocketcore._fast.index import (
     HEADER_SIZE,
     SLOT_SIZE,
     USED_SLOTS,
+    checksum,
     find_offsets,
     put_entries,
     restore_slots,
     take_back,
 )
 from rocketcore.broker.store.segment_file import FileSystem, sync_checked, sync_names, write_checked
+from rocketcore.errors import DecodeError
 from rocketcore.table import Table
 
 __all__ = ["IndexFile"]
@@ -50,19 +54,23 @@ class IndexFile:
 
     header          see ``put_entries``
     first_position  of the log: everything that is indexed from there on is in this file or a later one
+    checksums       CRC-32 of the entries and, of a whole file, of the slots; None: not known, as of RocketMQ's files
+    checked         the file was compared with them since the start, or written
     whole           header and slots are on disk as they are in memory
     written_end     end time of the header on disk, whose slots are there too; 0 where that is not known
     """
 
     def __init__(
         self, path: Path, slot_count: int, max_entries: int, header: Sequence[int], first_position: int, *, whole: bool,
-        files: FileSystem,
+        files: FileSystem, checksums: tuple[int, int] | None = None,
     ) -> None:  # fmt: skip
         self.path = path
         self.header = array("q", header)
         self.first_position = first_position
         self.whole = whole
         self.written_end = header[END_TIMESTAMP] if whole else 0
+        self.checksums = checksums
+        self.checked = False
         self._slots_bytes = SLOT_SIZE * slot_count
         self._max_entries = max_entries
         self._size = HEADER_SIZE + self._slots_bytes + ENTRY_SIZE * max_entries
@@ -87,7 +95,7 @@ class IndexFile:
             end_timestamp, end_offset = previous.header[END_TIMESTAMP], previous.header[END_OFFSET]
             header = [end_timestamp, end_timestamp, end_offset, end_offset, 0, 0]
         header[ENTRIES] = 1
-        made = cls(path, slot_count, max_entries, header, first_position, whole=False, files=files)
+        made = cls(path, slot_count, max_entries, header, first_position, whole=False, files=files, checksums=(0, 0))
         made._fd = files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             files.resize(made._fd, made._size)
@@ -98,6 +106,7 @@ class IndexFile:
             raise
         made._slots = bytearray(made._slots_bytes)
         made._stale_slots = False
+        made.checked = True
         return made
 
     @staticmethod
@@ -119,6 +128,10 @@ class IndexFile:
         """Whether its slots are known: those of a file that is not whole are made again by ``open``."""
         return self.whole or self._slots is not None
 
+    def forget_slots(self) -> None:
+        """Have the slots made again from the entries: after a crash those on disk need not be of one moment."""
+        self.whole, self.written_end, self._stale_slots, self.checked = False, 0, True, False
+
     # ------------------------------------------------------------------ writing
 
     def open(self) -> bool:
@@ -130,16 +143,48 @@ class IndexFile:
             self._fd = self._files.open(self.path)
         if self._slots is not None:
             return True
-        if self.whole:
-            slots = bytearray(self._files.read(self._fd, self._slots_bytes, HEADER_SIZE))
+        if not self.check():
+            return False
+        self._slots = self._slots_on_disk() if self.whole else self._restored()
+        return self._slots is not None
+
+    def check(self) -> bool:
+        """Whether the file can be read and is what was written; without known checksums, whether slots fit entries.
+
+        raises  OSError
+        """
+        try:
+            self.checked = self.checked or self._is_sound()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+        return self.checked
+
+    def _is_sound(self) -> bool:
+        view, _ = self._view()
+        begin = HEADER_SIZE + self._slots_bytes + ENTRY_SIZE
+        entries = checksum(view, begin, begin + ENTRY_SIZE * (self.header[ENTRIES] - 1))
+        slots = checksum(view, HEADER_SIZE, HEADER_SIZE + self._slots_bytes) if self.whole else 0
+        if self.checksums is None:
+            restored = self._restored()
+            sound = restored is not None and (not self.whole or checksum(restored, 0, len(restored)) == slots)
         else:
-            slots = bytearray(self._slots_bytes)
-            count = self.header[ENTRIES]
-            sound, self.header[USED_SLOTS] = restore_slots(self._view()[0], count, slots)
-            if sound < count:
-                return False
-        self._slots = slots
-        return len(slots) == self._slots_bytes
+            sound = entries == self.checksums[0] and (not self.whole or slots == self.checksums[1])
+            sound = sound and (not self.whole or self.read_header(self.path, self._files) == list(self.header))
+        self.checksums = entries, slots
+        return sound
+
+    def _slots_on_disk(self) -> bytearray:
+        return bytearray(self._files.read(self._fd, self._slots_bytes, HEADER_SIZE))
+
+    def _restored(self) -> bytearray | None:
+        """Return the slots as they follow from the entries, None where these do not follow from each other."""
+        slots = bytearray(self._slots_bytes)
+        sound, used = restore_slots(self._view()[0], self.header[ENTRIES], slots)
+        if sound < self.header[ENTRIES]:
+            return None
+        self.header[USED_SLOTS] = used
+        return slots
 
     def add(self, rows: Table, count: int) -> None:
         """Add the first rows of a scan, for which there is room.
@@ -157,6 +202,8 @@ class IndexFile:
             take_back(entries, count, self._slots)
             self.header = before
             raise
+        assert self.checksums is not None, "checked"
+        self.checksums = zlib.crc32(entries, self.checksums[0]), 0
         self.whole = False
 
     def sync(self) -> None:
@@ -180,6 +227,8 @@ class IndexFile:
                 with slots[begin:end] as part:
                     write_checked(self._fd, part, HEADER_SIZE + begin, self.path, self._files)
         self.sync()
+        assert self.checksums is not None, "checked"
+        self.checksums = self.checksums[0], zlib.crc32(self._slots)
         self.whole = True
         self.written_end = self.header[END_TIMESTAMP]
         self._stale_slots = False
@@ -203,13 +252,18 @@ class IndexFile:
     # ------------------------------------------------------------------ reading
 
     def find(self, key_hash: int, begin: int, end: int, out: array[int], cursor: int, steps: int) -> tuple[int, int]:
-        """See ``find_offsets``; raises DecodeError, OSError, which name the file."""
+        """See ``find_offsets``; raises DecodeError where the file is damaged, or cannot be read, and OSError."""
+        if not self.check():
+            raise DecodeError("not what was written")
         view, slots = self._view()
         header = self.header
-        return find_offsets(
-            view, slots if self._slots is None else self._slots, header[ENTRIES], header[BEGIN_TIMESTAMP], key_hash,
-            begin, end, out, cursor, steps,
-        )  # fmt: skip
+        try:
+            return find_offsets(
+                view, slots if self._slots is None else self._slots, header[ENTRIES], header[BEGIN_TIMESTAMP],
+                key_hash, begin, end, out, cursor, steps,
+            )  # fmt: skip
+        except OSError as error:
+            raise DecodeError(str(error)) from error
 
     def _view(self) -> tuple[memoryview, memoryview]:
         """Return the whole file and its slots."""

@@ -73,6 +73,7 @@ class _NotedFile(NamedTuple):
     first_position: int
     whole: bool
     header: list[int]
+    checksums: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class _Note:
             found = [_NotedFile(*of_file) for of_file in values["files"]]
             if any(len(file.header) != HEADER_COLUMNS for file in found):
                 return None
+            found = [file._replace(checksums=file.checksums and tuple(file.checksums)) for file in found]
             return cls(values["confirm"], values["done"], values["slots"], values["entries"], found)
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None
@@ -129,6 +131,7 @@ class IndexFiles:
         self._file_bytes = config.index_file_bytes
         self._system = files
         self._clock = clock
+        self._noted: _Note | None = None
 
     # ------------------------------------------------------------------ start
 
@@ -139,6 +142,8 @@ class IndexFiles:
         index_timestamp  of the checkpoint
         raises           OSError
         """
+        self.close()
+        self.files.clear()
         self._system.make_folder(self._folder)
         names = sorted(name for name in self._system.names(self._folder) if _is_name(name))
         note = _Note.read(self._note_path, self._system) if ours else None
@@ -156,11 +161,12 @@ class IndexFiles:
     def _take_noted(self, note: _Note, log: LogView, *, clean: bool) -> None:
         """Take files by the note. After a crash the slots of the newest are not known to be those of the note."""
         self.position = log.begin
-        for name, first_position, whole, header in note.files:
+        for name, first_position, whole, header, checksums in note.files:
             if header[END_OFFSET] < log.begin:
                 continue
             whole = whole and (clean or name != note.files[-1].name)
-            file = self._file(name, header, max(first_position, log.begin), whole=whole)
+            first_position = max(first_position, log.begin)
+            file = self._file(name, header, first_position, whole=whole, checksums=checksums)
             if not self._is_sound(file, log):
                 self.position = file.first_position
                 return
@@ -170,6 +176,11 @@ class IndexFiles:
 
     def _take_found(self, names: list[str], log: LogView, latest: int | None) -> None:
         """Take files by what their headers say, up to the first gap; after a crash none that ends behind ``latest``."""
+        self._take_headers(names, log, latest)
+        if latest is not None and self.files:
+            self.files[-1].forget_slots()
+
+    def _take_headers(self, names: list[str], log: LogView, latest: int | None) -> None:
         self.position = log.begin
         for name in names:
             try:
@@ -191,10 +202,18 @@ class IndexFiles:
             self.files.append(file)
             self.position = behind
 
-    def _file(self, name: str, header: list[int], first_position: int, *, whole: bool) -> IndexFile:
+    def _file(
+        self,
+        name: str,
+        header: list[int],
+        first_position: int,
+        *,
+        whole: bool,
+        checksums: tuple[int, int] | None = None,
+    ) -> IndexFile:
         return IndexFile(
             self._folder / name, self._slot_count, self._max_entries, header, first_position, whole=whole,
-            files=self._system,
+            files=self._system, checksums=checksums,
         )  # fmt: skip
 
     def _is_sound(self, file: IndexFile, log: LogView) -> bool:
@@ -226,7 +245,24 @@ class IndexFiles:
 
     def _open_last(self) -> None:
         if not self.files[-1].open():
-            self.is_damaged(self.files[-1], "its entries do not follow from each other")
+            self.is_damaged(self.files[-1], "not what was written")
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether there are files that were not compared with their checksums yet."""
+        return not all(file.checked for file in self.files)
+
+    def check_one(self) -> int:
+        """Compare the newest file that was not yet with its checksum, and remove it where it is damaged: ``position``.
+
+        raises  OSError
+        """
+        for file in reversed(self.files):
+            if not file.checked:
+                if not file.check():
+                    self.is_damaged(file, "not what was written")
+                break
+        return self.position
 
     # ------------------------------------------------------------------ writing
 
@@ -287,19 +323,25 @@ class IndexFiles:
 
         raises  OSError
         """
-        if self.files:
-            self._surely(self.files[-1].sync)
         note = _Note(
             self.position,
             self.done,
             self._slot_count,
             self._max_entries,
-            [_NotedFile(file.path.name, file.first_position, file.whole, list(file.header)) for file in self.files],
+            [
+                _NotedFile(file.path.name, file.first_position, file.whole, list(file.header), file.checksums)
+                for file in self.files
+            ],
         )
+        if note == self._noted:
+            return lambda: None
+        if self.files:
+            self._surely(self.files[-1].sync)
         whole_end = self._whole_end()
 
         def write() -> None:
             replace_durably(self._note_path, note.encode(), self._system)
+            self._noted = note
             self.noted_end = whole_end
 
         return write

@@ -201,13 +201,23 @@ def test_a_lost_index_is_made_again(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_damaged_file_is_made_again_when_it_is_met(tmp_path: Path) -> None:
+SLOTS, ENTRY = index.HEADER_SIZE, index.HEADER_SIZE + 50 * index.SLOT_SIZE + 7 * index.ENTRY_SIZE
+
+
+@pytest.mark.parametrize("name", [0, -1], ids=["full", "newest"])
+@pytest.mark.parametrize(
+    ("position", "damage"),
+    [(0, b"\xff"), (SLOTS, bytes(200)), (SLOTS, b"\x00\x00\x00\x63" * 50), (ENTRY + 3, b"\xff"), (ENTRY + 11, b"\xff"),
+     (ENTRY + 15, b"\xff"), (ENTRY + 19, b"\x7f")],
+    ids=["header", "no slots", "slots", "hash", "offset", "time", "chain"],
+)  # fmt: skip
+def test_a_damaged_file_is_made_again_when_it_is_met(tmp_path: Path, name: int, position: int, damage: bytes) -> None:
     async def run() -> None:
         async with running_store(tmp_path, **SMALL) as store:
             await fill(store, range(60))
-        path = tmp_path / "index" / files(tmp_path)[0]
+        path = tmp_path / "index" / files(tmp_path)[name]
         data = bytearray(path.read_bytes())
-        data[40:240] = b"\x00\x00\x00\x63" * 50
+        data[position : position + len(damage)] = damage
         path.write_bytes(data)
         async with running_store(tmp_path, **SMALL) as store:
             for number in range(60):
