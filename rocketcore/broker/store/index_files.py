@@ -92,7 +92,7 @@ class _Note:
         try:
             values = json.loads(without_crc(files.read_file(path)))
             found = [_NotedFile(*of_file) for of_file in values["files"]]
-            if any(len(file.header) != HEADER_COLUMNS for file in found):
+            if not all(_is_name(file.name) and len(file.header) == HEADER_COLUMNS for file in found):
                 return None
             found = [file._replace(checksums=file.checksums and tuple(file.checksums)) for file in found]
             return cls(values["confirm"], values["done"], values["slots"], values["entries"], found)
