@@ -6,6 +6,7 @@ it, and the guards of every thread; the kernels that walk and gather take theirs
 
 import errno
 
+from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
@@ -21,6 +22,13 @@ cdef extern from "rc_guard_handler.h" nogil:
     bint rc_try(rc_guard guard)
     void rc_enter(rc_guard* guard, rc_guard** top, const uint8_t* begin, int64_t length)
     void rc_leave(rc_guard* guard, rc_guard** top)
+
+cdef extern from "sys/mman.h" nogil:
+    void* mmap(void* address, size_t length, int protection, int flags, int fd, int64_t position)
+    int munmap(void* address, size_t length)
+    int c_madvise "madvise"(void* address, size_t length, int advice)
+    int PROT_READ, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE, MAP_FIXED
+    void* MAP_FAILED
 
 cdef extern from "unistd.h" nogil:
     long sysconf(int name)
@@ -78,6 +86,47 @@ def read(data, Py_ssize_t start, Py_ssize_t end):
         return copied
     finally:
         give_back(&held)
+
+
+cdef class PaddedMap:
+    """A read-only buffer of ``size`` bytes: the first ``length`` of a file, and zeros behind them.
+
+    fd        open for reading; not kept
+    raises    OSError
+    Views of it must be released before ``close``: nobody counts them.
+    """
+
+    cdef void* data
+    cdef Py_ssize_t size
+
+    def __cinit__(self, int fd, Py_ssize_t length, Py_ssize_t size):
+        if not 0 <= length <= size or size == 0:
+            raise ValueError(f"{length} of {size} bytes")
+        self.data = MAP_FAILED
+        self.size = size
+        self.data = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+        if self.data == MAP_FAILED:
+            raise OSError(errno.ENOMEM, f"no room for a map of {size} bytes")
+        # The kernel fills the last page of a file with zeros.
+        if length and mmap(self.data, length, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED:
+            raise OSError(errno.EIO, f"{length} bytes of the file cannot be mapped")
+
+    def __dealloc__(self):
+        self.close()
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        if self.data == MAP_FAILED:
+            raise ValueError("the map is closed")
+        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
+
+    def madvise(self, int advice):
+        if self.data != MAP_FAILED:
+            c_madvise(self.data, self.size, advice)
+
+    def close(self):
+        if self.data != MAP_FAILED:
+            munmap(self.data, self.size)
+            self.data = MAP_FAILED
 
 
 def install():

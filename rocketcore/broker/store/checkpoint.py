@@ -94,6 +94,15 @@ class Checkpoint:
             rocketmq_ran=rocketmq_ran,
         )
 
+    @staticmethod
+    def fault(content: bytes) -> str:
+        """Return why a content is not one that was written, an empty text where it may be."""
+        if len(content) != CHECKPOINT_BYTES:
+            return f"it has {len(content)} bytes and not {CHECKPOINT_BYTES}"
+        if _begin_offset(content) < 0 and any(content[_OUR_POSITION:]):
+            return "its checksum is wrong"
+        return ""
+
     def encode(self) -> bytes:
         head = _FIELDS.pack(
             self.physic_msg_timestamp,
@@ -164,7 +173,18 @@ class RunMark:
         except OSError as error:
             logger.error("mark of the last run not readable path=%s reason=%s", path, error)
             return cls()
-        return cls(int(words[1]) if len(words) == 3 and words == cls._words(words[0], words[1]) else None)
+        return cls(int(words[1]) if cls._is_ours(words) else None)
+
+    @classmethod
+    def fault(cls, content: bytes) -> str:
+        """Return why a content is neither RocketMQ's nor ours, an empty text where it is."""
+        words = content.split()
+        is_rocketmqs = not words or (len(words) == 1 and words[0].isdigit())
+        return "" if is_rocketmqs or cls._is_ours(words) else "its checksum is wrong"
+
+    @classmethod
+    def _is_ours(cls, words: list[bytes]) -> bool:
+        return len(words) == 3 and words == cls._words(words[0], words[1])
 
     def write(self, path: Path, files: FileSystem) -> None:
         """Leave the mark, durably."""
@@ -201,7 +221,25 @@ class QueueBounds:
     def read(cls, path: Path, files: FileSystem) -> QueueBounds | None:
         """Read the file; None where it is missing or damaged."""
         try:
-            values = json.loads(without_crc(files.read_file(path)))
+            return cls._decode(files.read_file(path))
+        except (OSError, ValueError):
+            return None
+
+    @classmethod
+    def fault(cls, content: bytes) -> str:
+        """Return why a content is not one that was written, an empty text where it is."""
+        try:
+            cls._decode(content)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    @classmethod
+    def _decode(cls, content: bytes) -> QueueBounds:
+        """raises  ValueError"""
+        line = without_crc(content)
+        try:
+            values = json.loads(line)
             return cls(
                 begin_offset=values.get("begin", -1),
                 sealed_from=values.get("sealed"),
@@ -213,8 +251,8 @@ class QueueBounds:
                 },
                 deleted_before=dict(values["deleted"]),
             )
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            return None
+        except (LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError("it is of another version") from error
 
     def encode(self) -> bytes:
         values = {

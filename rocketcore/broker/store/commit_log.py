@@ -11,7 +11,7 @@ So one group can hold runs of bytes for two segments.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -133,7 +133,7 @@ class CommitLog:
         sync_names(self._folder, self._files)
         sync_names(self._folder.parent, self._files)
         found = list_files(self._folder, self._files)
-        for start in [start for start in found if start + self._size <= begin and start != max(found)]:
+        for start in self.outlived(found, begin):
             logger.info("commit log file deleted path=%s: the log begins at %d", found[start], begin)
             self._files.remove(found.pop(start))
         lost_end = mend_files(self._config.root, found, self._size, self._files, before_mending) if found else None
@@ -143,6 +143,10 @@ class CommitLog:
             Segment(self._folder / segment_name(start), start, self._size, self._files) for start in starts
         ]
         return lost_end is not None
+
+    def outlived(self, found: Collection[int], begin: int) -> list[int]:
+        """Return which files, by their starts, were about to be deleted, if the log was noted to begin at ``begin``."""
+        return [start for start in found if start + self._size <= begin and start != max(found)]
 
     @property
     def min_offset(self) -> int:
@@ -216,28 +220,38 @@ class CommitLog:
 
     def close_hole(self, begin: int, end: int, store_timestamp: int) -> Iterator[DamagedRange]:
         """Put damaged bytes of the log aside and bridge them; yields the range in each segment when that is done."""
+        for segment, first, last in self.pieces(begin, end):
+            put_aside(self._config.root, segment, first, last, self._files)
+            bridge(segment, first, last, store_timestamp, checksum=self._config.enabled_append_prop_crc)
+            yield DamagedRange(segment.path, segment.start + first, last - first)
+
+    def pieces(self, begin: int, end: int) -> Iterator[tuple[Segment, int, int]]:
+        """Return the segments that hold the bytes ``begin`` to ``end`` of the log, and which of each."""
         while begin < end:
             segment = self.find_segment(begin)
-            assert segment is not None, "the hole is within the log"
+            assert segment is not None, "the bytes are within the log"
             stop = min(end, segment.end)
-            within = begin - segment.start, stop - segment.start
-            put_aside(self._config.root, segment, *within, self._files)
-            bridge(segment, *within, store_timestamp, checksum=self._config.enabled_append_prop_crc)
-            yield DamagedRange(segment.path, begin, stop - begin)
+            yield segment, begin - segment.start, stop - segment.start
             begin = stop
 
     def put_tail_aside(self, end: int) -> Iterator[DamagedRange]:
-        """Put aside what lies behind ``end``, where no sound record does; yields the range in each segment.
+        """Put aside what lies behind ``end``, where no sound record does; yields the range in each segment."""
+        for segment, begin, stop, written in self.tail(end):
+            put_aside(self._config.root, segment, begin, stop, self._files)
+            yield DamagedRange(segment.path, segment.start + begin, written - begin)
 
-        The range goes on to the end of what was ever written: zeros behind other bytes may have been records too.
+    def tail(self, end: int) -> Iterator[tuple[Segment, int, int, int]]:
+        """Return the segments with bytes behind ``end`` that are not zero.
+
+        returns  of each where they begin, where the last of them ends, and where what was ever written does: zeros
+                 behind other bytes may have been records too
         """
         for segment in self.segments:
             begin = max(end - segment.start, 0)
             if begin < segment.size:
                 stop, written = segment.data_end(begin)
                 if stop > begin:
-                    put_aside(self._config.root, segment, begin, stop, self._files)
-                    yield DamagedRange(segment.path, segment.start + begin, written - begin)
+                    yield segment, begin, stop, written
 
     def read(self, physical_offset: int, size: int) -> bytes | None:
         """Return a copy of written bytes, or None where they are not all in one segment.

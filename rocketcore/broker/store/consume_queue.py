@@ -182,11 +182,11 @@ class ConsumeQueue:
                 return physical_offset
         return -1
 
-    def mark_saved(self, end: int) -> None:
-        """Note that the units before ``end`` are in the files; old ones leave the tail."""
+    def mark_saved(self, end: int, keep: int = KEEP_UNITS) -> None:
+        """Note that the units before ``end`` are in the files; old ones leave the tail, ``keep`` at least stay."""
         self.saved = end
-        if end - self._tail_start > 2 * KEEP_UNITS:
-            keep_from = end - KEEP_UNITS
+        if end - self._tail_start > 2 * keep:
+            keep_from = end - keep
             del self._tail[: (keep_from - self._tail_start) * UNIT_SIZE]
             self._tail_start = keep_from
 

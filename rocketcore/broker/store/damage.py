@@ -24,7 +24,15 @@ from rocketcore.broker.store.segment_file import REPLACE, FileSystem, Segment, s
 from rocketcore.errors import StoreCorrupted
 from rocketcore.table import Table
 
-__all__ = ["TOMBSTONE_MIN_BYTES", "TOMBSTONE_TOPIC", "DamagedRange", "bridge", "mend_files", "put_aside"]
+__all__ = [
+    "TOMBSTONE_MIN_BYTES",
+    "TOMBSTONE_TOPIC",
+    "DamagedRange",
+    "FileFaults",
+    "bridge",
+    "mend_files",
+    "put_aside",
+]
 
 TOMBSTONE_TOPIC = b"RMQ_SYS_DAMAGED"
 TOMBSTONE_MAX_BYTES = 1 << 20
@@ -144,24 +152,48 @@ def mend_files(
     raises   StoreCorrupted, and nothing is changed, for files that plainly do not belong together or were written with
              another size; OSError
     """
-    sizes = {start: path.stat().st_size for start, path in found.items()}
-    wrong = {start: length for start, length in sizes.items() if length != size}
-    first, last = min(found), max(found)
-    missing = [start for start in range(first, last, size) if start not in found]
-    if not wrong and not missing:
+    faults = FileFaults.find(found, size, files)
+    if not faults:
         return None
-    _refuse_others(found, wrong, missing, size, files)
     before()
-    for start, length in wrong.items():
+    for start, length in faults.wrong.items():
         path = found[start]
         logger.error("commit log file has the wrong size path=%s bytes=%d configured=%d", path, length, size)
         _resize(root, path, start, length, size, files)
-    for start in missing:
-        path = found[first].with_name(segment_name(start))
+    for start in faults.missing:
+        path = found[min(found)].with_name(segment_name(start))
         logger.error("commit log file missing path=%s", path)
         Segment.create(path.parent, start, size, files)
-    lacking = [start for start, length in wrong.items() if length < size] + missing
-    return max(lacking) + size if lacking else 0
+    return faults.lost_end(size)
+
+
+class FileFaults(NamedTuple):
+    """What is not as it should be of the files of a log; false where all is.
+
+    wrong    start offset → length of each file that has another one than the configured
+    missing  start offsets of files that are not there between others
+    """
+
+    wrong: dict[int, int]
+    missing: list[int]
+
+    @classmethod
+    def find(cls, found: dict[int, Path], size: int, files: FileSystem) -> FileFaults:
+        """Look at the names and lengths of files; raises StoreCorrupted and OSError as ``mend_files`` does."""
+        sizes = {start: path.stat().st_size for start, path in found.items()}
+        wrong = {start: length for start, length in sizes.items() if length != size}
+        missing = [start for start in range(min(found), max(found), size) if start not in found]
+        if wrong or missing:
+            _refuse_others(found, wrong, missing, size, files)
+        return cls(wrong, missing)
+
+    def lost_end(self, size: int) -> int:
+        """Return the end of the last file that is missing or too short, 0 where none is."""
+        lacking = [start for start, length in self.wrong.items() if length < size] + self.missing
+        return max(lacking) + size if lacking else 0
+
+    def __bool__(self) -> bool:
+        return bool(self.wrong or self.missing)
 
 
 def _refuse_others(

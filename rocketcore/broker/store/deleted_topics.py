@@ -46,6 +46,15 @@ class DeletedTopics:
         for topic, end_offset in noted.items():
             self.before[topic] = max(end_offset, self.before.get(topic, 0))
 
+    @staticmethod
+    def fault(content: bytes) -> str:
+        """Return why the content of the file is not one that was written, an empty text where it is."""
+        try:
+            _decode(content)
+        except ValueError as error:
+            return str(error)
+        return ""
+
     def add(self, topic: str, end_offset: int) -> None:
         """What the log holds of a topic before ``end_offset`` belongs to no queue."""
         self.before[topic] = end_offset
@@ -71,10 +80,18 @@ class DeletedTopics:
 
 def _read(path: Path, files: FileSystem) -> dict[str, int]:
     try:
-        table = json.loads(without_crc(files.read_file(path)))
-        return {str(topic): int(end_offset) for topic, end_offset in table.items()}
+        return _decode(files.read_file(path))
     except FileNotFoundError:
         return {}
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except ValueError as error:
         logger.error("table of deleted topics damaged path=%s reason=%s", path, error)
         return {}
+
+
+def _decode(content: bytes) -> dict[str, int]:
+    """raises  ValueError"""
+    line = without_crc(content)
+    try:
+        return {str(topic): int(end_offset) for topic, end_offset in json.loads(line).items()}
+    except (TypeError, AttributeError, RecursionError) as error:
+        raise ValueError("it is of another version") from error

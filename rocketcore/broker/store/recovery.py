@@ -69,9 +69,12 @@ from rocketcore.broker.store.segment_file import FileSystem, Segment, segment_na
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.table import Table
 
-__all__ = ["Recovery", "delivery_time", "recover"]
+__all__ = ["LogScan", "Recovery", "delivery_time", "recover"]
 
 ROWS = 4096
+SETTLE_MESSAGES = 2_000_000
+"""So many units at most, some 40 MB, are in memory while a rebuild reads the log."""
+
 NEVER = 1 << 63
 
 logger = logging.getLogger(__name__)
@@ -139,13 +142,13 @@ def recover(
             _adopt_queues(queues, bounds, trim=notes.mark is not None)
             if notes.trimmed:
                 _begin_at(queues, log.min_offset)
-            return _Scan(config, log, queues, notes, rebuild=False).run()
+            return LogScan(config, log, queues, notes, rebuild=False).run()
         except _Disagreement as disagreement:
             logger.warning("consume queues are built again from the log reason=%s", disagreement)
     queues.topics.clear()
     bounds.outdate(config.root, files)
     queues.files.remove_all()
-    return _Scan(config, log, queues, notes, rebuild=True).run()
+    return LogScan(config, log, queues, notes, rebuild=True).run()
 
 
 def _adopt_queues(queues: QueueTable, bounds: QueueBounds, *, trim: bool) -> None:
@@ -174,8 +177,11 @@ def _begin_at(queues: QueueTable, physical_offset: int) -> None:
         queue.begin_at(first, physical_offset)
 
 
-class _Scan:
-    """One pass over the log."""
+class LogScan:
+    """One pass over the log, as a start makes it: what is believed of it, and which units follow.
+
+    What is done about it is a subclass's to change: ``bridge``, ``end_at``, ``name``, ``repeats``, ``save_units``.
+    """
 
     def __init__(
         self,
@@ -204,7 +210,8 @@ class _Scan:
         self._collector = UnitCollector()
         self._followed: list[ConsumeQueue] = []
         self._numbers: dict[ConsumeQueue, int] = {}
-        self._result = Recovery(rebuilt=rebuild and bool(log.segments), store_timestamp=self._bounds.store_timestamp)
+        self._unsettled = 0
+        self.result = Recovery(rebuilt=rebuild and bool(log.segments), store_timestamp=self._bounds.store_timestamp)
 
     def run(self) -> Recovery:
         position = self._start
@@ -212,26 +219,17 @@ class _Scan:
             self._name_first_files(self._bounds.begin_offset, self._log.min_offset)
         while (segment := self._log.find_segment(position)) is not None:
             position, goes_on = self._walk(segment, position)
-            self._take_units()
-            if self._rebuild:
-                self._save_units()
+            self._settle()
             if not goes_on:
                 found = self._find_after(position)
                 if found is None:
                     break
-                self._bridge(position, found)
+                self._holes = True
+                self.bridge(position, found)
                 position = found
-        self._result.end_offset = position
+        self.result.end_offset = position
         self._name_missing(position, self._known_end(position))
-        for torn in self._log.put_tail_aside(position):
-            self._result.torn.append(torn)
-            logger.warning(
-                "commit log tail put aside, no sound record lies behind it: a write that was cut off, or damage to the "
-                "last messages path=%s position=%d bytes=%d",
-                torn.path,
-                torn.physical_offset - int(torn.path.name),
-                torn.length,
-            )
+        self.end_at(position)
         if self._rebuild and self._holes:
             self._keep_ends()
         for queue, count in self._repeated.items():
@@ -241,7 +239,63 @@ class _Scan:
                 queue.queue_id,
                 count,
             )
-        return self._result
+        return self.result
+
+    # ------------------------------------------------------------------ what is done about it
+
+    def walked(self, segment: Segment, position: int) -> None:
+        """Hear, every few thousand messages, how far a segment was read."""
+
+    def bridge(self, begin: int, end: int) -> None:
+        """Put bytes that are no sound record aside; the log goes on behind them."""
+        for damaged in self._log.close_hole(begin, end, self.result.store_timestamp):
+            self.name(damaged, "put aside and bridged")
+
+    def end_at(self, end: int) -> None:
+        """Put aside what lies behind the end of the log."""
+        for torn in self._log.put_tail_aside(end):
+            self.result.torn.append(torn)
+            logger.warning(
+                "commit log tail put aside, no sound record lies behind it: a write that was cut off, or damage to the "
+                "last messages path=%s position=%d bytes=%d",
+                torn.path,
+                torn.physical_offset - int(torn.path.name),
+                torn.length,
+            )
+
+    def name(self, damaged: DamagedRange, what: str) -> None:
+        """Tell of bytes of the log that hold no message any more."""
+        self.result.damaged.append(damaged)
+        logger.error(
+            "commit log damaged path=%s position=%d bytes=%d: %s",
+            damaged.path,
+            damaged.physical_offset - int(damaged.path.name),
+            damaged.length,
+            what,
+        )
+
+    def repeats(self, segment: Segment, queue: ConsumeQueue, physical_offset: int, queue_offset: int) -> None:
+        """Tell of a message whose place in its queue another has: of the first of a queue, the rest are counted."""
+        if queue not in self._repeated:
+            logger.error(
+                "message left out, another has its queue offset path=%s position=%d topic=%s queue_id=%d offset=%d",
+                segment.path,
+                physical_offset - segment.start,
+                queue.topic,
+                queue.queue_id,
+                queue_offset,
+            )
+        self._repeated[queue] = self._repeated.get(queue, 0) + 1
+
+    def save_units(self) -> None:
+        """Move the units of a rebuild from memory to the files."""
+        for queue in self._queues:
+            units = queue.unsaved()
+            if units is not None:
+                self._queues.files.write(units)
+                queue.mark_saved(units.end)
+
+    # ------------------------------------------------------------------ reading
 
     def _walk(self, segment: Segment, position: int) -> tuple[int, bool]:
         """Read records up to the first bytes that are none: where, and whether the log goes on there."""
@@ -258,6 +312,7 @@ class _Scan:
                 view, at, stop, segment.start, self._table.view, check_crc, self._sealed
             )
             done = self._dispatch(segment, view, count)
+            self.walked(segment, at)
             if done < count:
                 # A page that was there a moment ago. The walk that reads the whole record tells what is readable.
                 at = self._table.row(done)[PHYSICAL_OFFSET] - segment.start
@@ -289,9 +344,12 @@ class _Scan:
                 self._holes = self._holes or TOMBSTONE_TOPIC.startswith(name)
             done += 1
         if done:
-            self._result.messages += done
+            self.result.messages += done
+            self._unsettled += done
             stored = self._table.view[done - 1, STORE_TIMESTAMP]
-            self._result.store_timestamp = max(self._result.store_timestamp, stored)
+            self.result.store_timestamp = max(self.result.store_timestamp, stored)
+            if self._unsettled >= SETTLE_MESSAGES:
+                self._settle()
         return done
 
     def _enqueue(self, segment: Segment, name: bytes, row: array[int]) -> None:
@@ -300,7 +358,7 @@ class _Scan:
         topic = name.decode("utf-8", "replace")
         fault = topic_fault(name) or (topic.encode() != name and "topic name that is no text")
         if fault or not 0 <= queue_id <= MAX_QUEUE_ID:
-            self._name(DamagedRange(segment.path, physical_offset, row[SIZE]), fault or f"queue id {queue_id}")
+            self.name(DamagedRange(segment.path, physical_offset, row[SIZE]), fault or f"queue id {queue_id}")
             return
         if physical_offset < self._bounds.deleted_before.get(topic, 0):
             return
@@ -312,44 +370,26 @@ class _Scan:
             raise _Disagreement(f"queue {topic}/{queue_id} ends at {queue.max_offset}, not at {queue_offset}")
         if queue.max_offset and queue_offset - queue.max_offset > physical_offset // TOMBSTONE_MIN_BYTES:
             # More messages than fit before it. A record without a checksum may say anything here.
-            self._name(DamagedRange(segment.path, physical_offset, row[SIZE]), f"queue offset {queue_offset}")
+            self.name(DamagedRange(segment.path, physical_offset, row[SIZE]), f"queue offset {queue_offset}")
             return
         tags_code = row[TAGS_CODE]
         if row[DELAY_LEVEL] > 0 and topic == SCHEDULE_TOPIC:
             tags_code = delivery_time(row[STORE_TIMESTAMP], row[DELAY_LEVEL], self._levels)
         if not queue.append(queue_offset, physical_offset, row[SIZE], tags_code):
-            self._repeats(segment, queue, physical_offset, queue_offset)
+            self.repeats(segment, queue, physical_offset, queue_offset)
         elif topic != SCHEDULE_TOPIC:
             if number is None:
                 self._numbers[queue] = len(self._followed)
                 self._followed.append(queue)
             self._collector.follow(name, queue_id, queue.max_offset)
 
-    def _repeats(self, segment: Segment, queue: ConsumeQueue, physical_offset: int, queue_offset: int) -> None:
-        """Name the first message of a queue whose place another has; the rest are counted."""
-        if queue not in self._repeated:
-            logger.error(
-                "message left out, another has its queue offset path=%s position=%d topic=%s queue_id=%d offset=%d",
-                segment.path,
-                physical_offset - segment.start,
-                queue.topic,
-                queue.queue_id,
-                queue_offset,
-            )
-        self._repeated[queue] = self._repeated.get(queue, 0) + 1
-
-    def _take_units(self) -> None:
-        """Give the queues what was collected for them."""
+    def _settle(self) -> None:
+        """Give the queues what was collected for them; those of a rebuild are saved."""
         for number, queue in enumerate(self._followed):
             queue.extend(self._collector.take(number))
-
-    def _save_units(self) -> None:
-        """Move the units of a segment from memory to the files."""
-        for queue in self._queues:
-            units = queue.unsaved()
-            if units is not None:
-                self._queues.files.write(units)
-                queue.mark_saved(units.end)
+        self._unsettled = 0
+        if self._rebuild:
+            self.save_units()
 
     # ------------------------------------------------------------------ damage
 
@@ -363,21 +403,6 @@ class _Scan:
         # What was noted was on disk, even if it is the last.
         noted = min(self._notes.known_end, self._log.file_end)
         return noted if position + TOMBSTONE_MIN_BYTES <= noted else None
-
-    def _bridge(self, begin: int, end: int) -> None:
-        self._holes = True
-        for damaged in self._log.close_hole(begin, end, self._result.store_timestamp):
-            self._name(damaged, "put aside and bridged")
-
-    def _name(self, damaged: DamagedRange, what: str) -> None:
-        self._result.damaged.append(damaged)
-        logger.error(
-            "commit log damaged path=%s position=%d bytes=%d: %s",
-            damaged.path,
-            damaged.physical_offset - int(damaged.path.name),
-            damaged.length,
-            what,
-        )
 
     def _known_end(self, end: int) -> int:
         """Return up to where the log went at least, if more is known than was found.
@@ -407,7 +432,7 @@ class _Scan:
 
     def _name_missing(self, begin: int, end: int, what: str = "it is missing") -> None:
         if begin < end:
-            self._name(DamagedRange(self._file_at(begin), begin, end - begin), what)
+            self.name(DamagedRange(self._file_at(begin), begin, end - begin), what)
             self._holes = True
 
     def _file_at(self, physical_offset: int) -> Path:

@@ -40,7 +40,10 @@ __all__ = [
     "FolderLock",
     "LostWrite",
     "Segment",
+    "entries",
+    "find_files",
     "is_full",
+    "is_log_name",
     "list_files",
     "lost_write",
     "replace_durably",
@@ -173,7 +176,7 @@ class FileSystem:
         with self.opened(path, os.O_RDONLY) as fd:
             return self.read(fd, os.fstat(fd).st_size, 0)
 
-    def map(self, fd: int, size: int) -> mmap.mmap:
+    def map(self, fd: int, size: int) -> mmap.mmap | mapped.PaddedMap:
         """Map the first ``size`` bytes for reading. Its pages are read through ``_fast.mapped`` only."""
         mapped.install()
         try:
@@ -247,7 +250,7 @@ class Segment:
         self._name = str(path)
         self._zeroed_to = 0
         self._data_to = 0
-        self._map: mmap.mmap | None = None
+        self._map: mmap.mmap | mapped.PaddedMap | None = None
         self._view: memoryview | None = None
 
     @classmethod
@@ -430,10 +433,14 @@ class FolderLock:
         """raises  StoreLocked when another store, here or in another process, has the folder"""
         if self._key in _locked_folders:
             raise StoreLocked(f"store folder {self._path.parent} is in use in this process")
-        fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
+        self._take(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
+
+    def _take(self, flags: int, kind: int) -> None:
+        fd = self._files.open(self._path, flags)
         try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-            self._files.write(fd, b"lock", 0)
+            fcntl.lockf(fd, kind | fcntl.LOCK_NB, 1, 0)
+            if kind == fcntl.LOCK_EX:
+                self._files.write(fd, b"lock", 0)
         except OSError as error:
             self._files.close(fd)
             if error.errno in (errno.EACCES, errno.EAGAIN):
@@ -442,6 +449,16 @@ class FolderLock:
             raise
         self._fd = fd
         _locked_folders.add(self._key)
+
+    def share(self) -> None:
+        """Keep stores away without writing anything, if the folder has a lock file: no store ran there otherwise.
+
+        raises  StoreLocked as ``acquire``
+        """
+        if self._key in _locked_folders:
+            raise StoreLocked(f"store folder {self._path.parent} is in use in this process")
+        with contextlib.suppress(FileNotFoundError):
+            self._take(os.O_RDONLY, fcntl.LOCK_SH)
 
     def release(self) -> None:
         if self._fd >= 0:
@@ -456,25 +473,39 @@ def segment_name(start: int) -> str:
 
 
 def list_files(folder: Path, files: FileSystem) -> dict[int, Path]:
-    """Return start offset and path of a log's files, ascending, after removing unfinished ones.
+    """Return start offset and path of a log's files, ascending, after removing unfinished ones."""
+    found, unfinished = find_files(folder)
+    for path in unfinished:
+        files.remove(path)
+    return found
+
+
+def find_files(folder: Path) -> tuple[dict[int, Path], list[Path]]:
+    """Return start offset and path of a log's files, ascending, and the paths of unfinished ones.
 
     Unfinished are ``.tmp`` files, and an empty last one, which RocketMQ 5 can leave.
     """
-    found = {}
-    for entry in _entries(folder):
-        if len(entry.name) == NAME_DIGITS and entry.name.isascii() and entry.name.isdigit():
+    found, unfinished = {}, []
+    for entry in entries(folder):
+        if is_log_name(entry.name):
             found[int(entry.name)] = Path(entry.path)
         elif entry.name.endswith(".tmp"):
-            files.remove(Path(entry.path))
+            unfinished.append(Path(entry.path))
     while found and found[max(found)].stat().st_size == 0:
-        files.remove(found.pop(max(found)))
-    return dict(sorted(found.items()))
+        unfinished.append(found.pop(max(found)))
+    return dict(sorted(found.items())), unfinished
 
 
-def _entries(folder: Path) -> Iterable[os.DirEntry[str]]:
+def is_log_name(name: str) -> bool:
+    """Whether a file has the name of one of a log."""
+    return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def entries(folder: Path) -> Iterable[os.DirEntry[str]]:
+    """Return what is in a folder, nothing where there is none."""
     try:
-        with os.scandir(folder) as entries:
-            return list(entries)
+        with os.scandir(folder) as found:
+            return list(found)
     except FileNotFoundError:
         return []
 
@@ -528,7 +559,7 @@ def with_crc(line: bytes) -> bytes:
 def without_crc(content: bytes) -> bytes:
     """Return the line of such a content; raises ValueError where its CRC is another."""
     digest, _, line = content.partition(b"\n")
-    if int(digest, 16) != zlib.crc32(line):
+    if digest != b"%08x" % zlib.crc32(line):
         raise ValueError("its checksum is wrong")
     return line
 

@@ -1,0 +1,46 @@
+"""The notes of a store, as a start reads them, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rocketcore.broker.store.checkpoint import Checkpoint, Notes, QueueBounds, RunMark
+from rocketcore.broker.store.deleted_topics import DeletedTopics
+from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.verify.report import Report
+
+__all__ = ["read_notes"]
+
+NAMES = ("queuebounds", "checkpoint", "deletedtopics", "abort")
+
+
+def read_notes(root: Path, files: FileSystem, report: Report) -> Notes:
+    """Return what the notes say together; names those that are damaged."""
+    for name in NAMES:
+        path = root / name
+        try:
+            content = files.read_file(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            report.name("note", path, 0, 0, f"it cannot be read: {error.strerror}")
+            continue
+        report.file_count += 1
+        report.read_bytes += len(content)
+        fault = _FAULTS[name](content)
+        if fault:
+            report.name("note", path, 0, len(content), fault)
+    notes = Notes.read(root, files)
+    deleted = DeletedTopics(root, files)
+    deleted.read(notes.bounds.deleted_before)
+    notes.bounds.deleted_before = dict(deleted.before)
+    return notes
+
+
+_FAULTS = {
+    "queuebounds": QueueBounds.fault,
+    "checkpoint": Checkpoint.fault,
+    "deletedtopics": DeletedTopics.fault,
+    "abort": RunMark.fault,
+}
+"""Note → what says why its content is not what was written; an empty text where it is."""

@@ -1,0 +1,281 @@
+"""The files of the consume queues, compared with the units that the log asks for.
+
+Units come as the log is read, for one queue after the other and in the order of each, and are compared with the bytes
+of its files where these are. What then is left in the folders, before the begin of a queue or behind its end, is looked
+at last.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rocketcore._fast.consume_queue import put_blank, unit
+from rocketcore.broker.store.checkpoint import Notes
+from rocketcore.broker.store.config import UNIT_SIZE
+from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueTable, Units, is_blank
+from rocketcore.broker.store.segment_file import entries, is_log_name, segment_name
+from rocketcore.broker.store.verify.files import AuditedLog, subfolders
+from rocketcore.broker.store.verify.report import Report
+from rocketcore.codes import SCHEDULE_TOPIC
+
+__all__ = ["QueueAudit"]
+
+RANGES = 16
+"""Damaged ranges of a queue that are named one by one."""
+
+CHUNK_UNITS = 4096
+_STEP_BYTES = 64 * UNIT_SIZE
+
+_BLANK = bytearray(UNIT_SIZE)
+put_blank(_BLANK, 0, 1)
+_UNWRITTEN = bytes(UNIT_SIZE)
+
+
+class QueueAudit:
+    """Used by one verification: ``compare`` for what the log asks for, then ``finish``."""
+
+    def __init__(self, log: AuditedLog, table: QueueTable, notes: Notes, file_bytes: int, report: Report) -> None:
+        self._log = log
+        self._table = table
+        self._notes = notes
+        self._files = log.files
+        self._file_bytes = file_bytes
+        self._report = report
+        self._absent: dict[ConsumeQueue, tuple[int, int]] = {}
+        """Units that were not found in the files, and no other behind them yet."""
+        self._ranges: dict[ConsumeQueue, int] = {}
+        self._more: dict[ConsumeQueue, int] = {}
+        self._other_times = 0
+
+    # ------------------------------------------------------------------ what the log asks for
+
+    def compare(self, units: Units) -> None:
+        """Compare units with those in the files; blanks among them are lost messages."""
+        queue = units.queue
+        start = max(units.first, queue.min_offset)
+        if start >= units.end:
+            return
+        wanted = memoryview(units.data)[(start - units.first) * UNIT_SIZE :]
+        self._count(queue, start, bytes(wanted))
+        for first, last in self._by_file(start, units.end):
+            expected = wanted[(first - start) * UNIT_SIZE : (last - start) * UNIT_SIZE]
+            found = self._read(queue, first, last)
+            if found == expected:
+                self._close(queue)
+            else:
+                self._differ(queue, first, expected, found)
+
+    def _count(self, queue: ConsumeQueue, start: int, wanted: bytes) -> None:
+        served = len(wanted) // UNIT_SIZE
+        at = wanted.find(_BLANK)
+        while at >= 0:
+            if at % UNIT_SIZE == 0:
+                offset = start + at // UNIT_SIZE
+                self._report.lose(queue, offset, offset + 1)
+                served -= 1
+            at = wanted.find(_BLANK, at + UNIT_SIZE - at % UNIT_SIZE)
+        self._report.served += served
+
+    def _by_file(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Cut a range of queue offsets at the ends of files."""
+        in_file = self._file_bytes // UNIT_SIZE
+        while start < end:
+            stop = min(end, start - start % in_file + in_file)
+            yield start, stop
+            start = stop
+
+    def _path(self, queue: ConsumeQueue, queue_offset: int) -> tuple[Path, int]:
+        """Return the file of a unit and the unit's position there."""
+        position = queue_offset * UNIT_SIZE
+        within = position % self._file_bytes
+        return self._table.files.folder(queue.topic, queue.queue_id) / segment_name(position - within), within
+
+    def _read(self, queue: ConsumeQueue, first: int, last: int) -> bytes:
+        """Return units of one file; zeros for what is not there."""
+        length = (last - first) * UNIT_SIZE
+        self._report.read_bytes += length
+        path, within = self._path(queue, first)
+        try:
+            with self._files.opened(path) as fd:
+                return self._files.read(fd, length, within).ljust(length, b"\0")
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self._report.name("queue", path, within, length, f"it cannot be read: {error.strerror}")
+        return bytes(length)
+
+    def _differ(self, queue: ConsumeQueue, first: int, expected: memoryview, found: bytes) -> None:
+        """Name what differs of units of one file; those at the end that are zeros may come later."""
+        written = -(-len(found.rstrip(b"\0")) // UNIT_SIZE) * UNIT_SIZE
+        end = first + len(found) // UNIT_SIZE
+        if written:
+            self._close(queue)
+        differing = self._different(expected[:written], found[:written])
+        wrong = [index for index in differing if self._is_wrong(queue, unit(expected, index), unit(found, index))]
+        self._name_each(queue, [(first + index, "do not lead to their messages") for index in wrong])
+        if written < len(found):
+            absent = first + written // UNIT_SIZE
+            self._absent[queue] = self._absent.get(queue, (absent, absent))[0], end
+
+    @staticmethod
+    def _different(expected: memoryview, found: bytes) -> Iterator[int]:
+        """Return which units differ."""
+        view = memoryview(found)
+        for step in range(0, len(found), _STEP_BYTES):
+            if expected[step : step + _STEP_BYTES] != view[step : step + _STEP_BYTES]:
+                for at in range(step, min(step + _STEP_BYTES, len(found)), UNIT_SIZE):
+                    if expected[at : at + UNIT_SIZE] != view[at : at + UNIT_SIZE]:
+                        yield at // UNIT_SIZE
+
+    def _is_wrong(self, queue: ConsumeQueue, expected: tuple[int, int, int], found: tuple[int, int, int]) -> bool:
+        if is_blank(*expected[:2]):
+            # Its message was there when it was written, and is damaged now: that was named.
+            return not self._report.is_named(found[0])
+        if queue.topic == SCHEDULE_TOPIC and found[:2] == expected[:2]:
+            # When it is due depends on the settings of the day.
+            self._other_times += 1
+            return False
+        return True
+
+    def _name_each(self, queue: ConsumeQueue, wrong: list[tuple[int, str]]) -> None:
+        """Name units, ascending: those next to each other together, where they have the same fault."""
+        begin = 0
+        for index in range(1, len(wrong) + 1):
+            first, what = wrong[begin]
+            if index == len(wrong) or wrong[index] != (first + index - begin, what):
+                self._name(queue, first, first + index - begin, what)
+                begin = index
+
+    def _name(self, queue: ConsumeQueue, first: int, last: int, what: str) -> None:
+        """Name units of one file."""
+        count = self._ranges[queue] = self._ranges.get(queue, 0) + 1
+        if count > RANGES:
+            self._more[queue] = self._more.get(queue, 0) + last - first
+            return
+        path, within = self._path(queue, first)
+        number = last - first
+        self._report.name("queue", path, within, number * UNIT_SIZE, f"{number} unit{'s' * (number > 1)} {what}")
+
+    def _close(self, queue: ConsumeQueue) -> None:
+        """Name units that are missing, as others lie behind them."""
+        if queue in self._absent:
+            self._name_absent(queue, *self._absent.pop(queue))
+
+    def _name_absent(self, queue: ConsumeQueue, start: int, end: int) -> None:
+        for first, last in self._by_file(start, end):
+            there = self._path(queue, first)[0].exists()
+            self._name(queue, first, last, "are missing" if there else "are missing, and their file")
+
+    # ------------------------------------------------------------------ what else is there
+
+    def finish(self) -> None:
+        """Judge what was not written, then look at everything that is in the folders."""
+        for queue, (start, end) in self._absent.items():
+            known = self._noted_end(queue)
+            if self._notes.mark is None or start < known:
+                self._name_absent(queue, start, end if self._notes.mark is None else min(end, known))
+            if self._notes.mark is not None:
+                self._report.unsaved += end - max(start, known)
+        self._absent.clear()
+        for topic in subfolders(self._table.files.root):
+            for folder in subfolders(topic):
+                if folder.name.isascii() and folder.name.isdigit() and int(folder.name) <= MAX_QUEUE_ID:
+                    self._look_at(topic.name, int(folder.name), folder)
+                else:
+                    self._report.remarks.append(f"{folder} is no folder of a queue")
+        for queue, count in self._more.items():
+            folder = self._table.files.folder(queue.topic, queue.queue_id)
+            self._report.name("queue", folder, 0, count * UNIT_SIZE, f"{count} more units, in {RANGES} ranges and more")
+        if self._other_times:
+            self._report.remarks.append(
+                f"{self._other_times} delayed messages have another time than messageDelayLevel says"
+            )
+        self._report.queue_count = sum(1 for _ in self._table)
+
+    def _noted_end(self, queue: ConsumeQueue) -> int:
+        """Return up to where the files of a queue were noted to be on disk."""
+        bounds = self._notes.bounds
+        if bounds.confirm_offset < 0:
+            return 0
+        return bounds.queues.get(queue.topic, {}).get(queue.queue_id, (0, 0))[1]
+
+    def _look_at(self, topic: str, queue_id: int, folder: Path) -> None:
+        queue = self._table.find(topic, queue_id)
+        is_known = queue is not None
+        if queue is None:
+            queue = ConsumeQueue(topic, queue_id, self._table.files)
+        starts = []
+        for entry in entries(folder):
+            if not is_log_name(entry.name):
+                self._report.remarks.append(f"{entry.path} is no file of a queue")
+                continue
+            self._report.file_count += 1
+            start, length = int(entry.name), entry.stat().st_size
+            if start % self._file_bytes:
+                self._report.name("queue", Path(entry.path), 0, length, "no file of a queue begins there")
+                continue
+            if length != self._file_bytes:
+                what = f"the file has {length} bytes and not {self._file_bytes}"
+                position = min(length, self._file_bytes)
+                self._report.name("queue", Path(entry.path), position, abs(self._file_bytes - length), what)
+            starts.append(start // UNIT_SIZE)
+        # Messages of the topic before it are in no queue.
+        begin = max(self._log.min_offset, self._notes.bounds.deleted_before.get(topic, 0))
+        starts.sort()
+        if starts and is_known and starts[0] < queue.min_offset:
+            self._look_before(queue, starts[0], begin)
+        for start in starts:
+            self._look_behind(queue, max(start, queue.max_offset), start, -1 if is_known else begin)
+
+    def _look_before(self, queue: ConsumeQueue, start: int, begin: int) -> None:
+        """Look at units before the first one of a queue: they lead to before the begin of the log."""
+        try:
+            first = self._table.files.first_at(queue, start, queue.min_offset, begin)
+        except OSError:
+            return  # a file that is too short or missing was named, or is of no use any more
+        for begin_units, end_units in self._by_file(first, queue.min_offset):
+            self._judge(queue, begin_units, self._read(queue, begin_units, end_units), begin)
+
+    def _look_behind(self, queue: ConsumeQueue, first: int, start: int, begin: int) -> None:
+        """Look at units of the file that begins at ``start`` which lie behind the end of the queue."""
+        end = start + self._file_bytes // UNIT_SIZE
+        if first >= end:
+            return
+        path, _ = self._path(queue, start)
+        try:
+            with self._files.opened(path) as fd:
+                while first < end and (first := self._next_written(fd, first, start)) < end:
+                    stop = min(first + CHUNK_UNITS, end)
+                    data = self._files.read(fd, (stop - first) * UNIT_SIZE, (first - start) * UNIT_SIZE)
+                    data += bytes(-len(data) % UNIT_SIZE)
+                    if data.strip(b"\0"):
+                        self._judge(queue, first, data, begin)
+                    first = stop
+        except OSError as error:
+            self._report.name("queue", path, 0, 0, f"it cannot be read: {error.strerror}")
+
+    def _next_written(self, fd: int, first: int, start: int) -> int:
+        """Return the next unit of a file that was ever written."""
+        try:
+            return max(first, start + os.lseek(fd, (first - start) * UNIT_SIZE, os.SEEK_DATA) // UNIT_SIZE)
+        except OSError:
+            return start + self._file_bytes // UNIT_SIZE  # there is none
+
+    def _judge(self, queue: ConsumeQueue, first: int, units: bytes, begin: int) -> None:
+        """Judge units that the log does not ask for.
+
+        begin  what leads to before it is of no use any more; -1: it is damage
+        """
+        wrong: list[tuple[int, str]] = []
+        for index in range(len(units) // UNIT_SIZE):
+            place, size, tags_code = unit(units, index)
+            if (place, size, tags_code) == (0, 0, 0) or (begin >= 0 and is_blank(place, size)) or 0 <= place < begin:
+                continue
+            if self._report.is_named(place) and not is_blank(place, size):
+                self._report.lose(queue, first + index, first + index + 1)
+                continue
+            ahead = place >= self._report.log_end
+            wrong.append((first + index, "lead behind the end of the log" if ahead else "lead to no message of it"))
+        self._name_each(queue, wrong)
