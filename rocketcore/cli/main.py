@@ -106,13 +106,14 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
     ),
     "broker": _group(
         "broker",
-        "Brokers: start one, list, describe, drain, undrain, clean.",
+        "Brokers: start one, list, describe, drain, undrain, clean, verify.",
         start=("servers", "start_broker", "Run a broker in the foreground."),
         list=("broker", "list_brokers", "List the brokers that are registered."),
         describe=("broker", "describe", "Show what a broker says of itself."),
         drain=("broker", "drain", "Make producers leave a broker."),
         undrain=("broker", "undrain", "Let them come back."),
         clean=("broker", "clean", "Have a broker delete old files now."),
+        verify=("verify", "verify", "Look at the files of a broker that does not run."),
     ),
     "namesrv": LazyGroup(
         "namesrv",

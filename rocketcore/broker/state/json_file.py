@@ -62,7 +62,7 @@ class JsonFile:
                 logger.error("state file unreadable path=%s error=%s", path, error)
                 continue
             try:
-                value = parse(_read_object(text))
+                value = parse(read_object(text))
             except (ValueError, RocketError) as error:
                 logger.error("state file damaged path=%s bytes=%d error=%s", path, len(text), error)
                 self._put_aside(path)
@@ -173,7 +173,11 @@ def _each(
     return done, failures
 
 
-def _read_object(text: bytes) -> dict[str, Any]:
+def read_object(text: bytes) -> dict[str, Any]:
+    """Return what a generation of a file holds.
+
+    raises  ValueError for one that is no JSON object or fails its checksum; RocketError
+    """
     found = _CHECKSUM.search(text)
     if found is not None and crc32(text[: found.start()]) != int(found[1]):
         raise ValueError("the checksum does not fit")

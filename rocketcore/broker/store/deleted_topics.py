@@ -22,10 +22,14 @@ logger = logging.getLogger(__name__)
 
 
 class DeletedTopics:
-    """Topic → the end of the log when it was deleted; loop thread only, except ``write``."""
+    """Topic → the end of the log when it was deleted; loop thread only, except ``write``.
+
+    is_damaged  the file was not what was written, when it was read
+    """
 
     def __init__(self, root: Path, files: FileSystem) -> None:
         self.before: dict[str, int] = {}
+        self.is_damaged = False
         self._path = root / "deletedtopics"
         self._files = files
 
@@ -35,14 +39,19 @@ class DeletedTopics:
         raises  OSError when nothing is noted there and the file cannot be read: topics would come back for good. It may
                 be read the next time; without it a start goes on
         """
+        self.before = {}
         try:
-            self.before = _read(self._path, self._files)
+            self.before = _decode(self._files.read_file(self._path))
+        except FileNotFoundError:
+            pass
+        except ValueError as error:
+            self.is_damaged = True
+            logger.error("table of deleted topics damaged path=%s reason=%s", self._path, error)
         except OSError as error:
             if not noted:
                 error.filename = str(self._path)
                 raise
             logger.error("table of deleted topics not readable path=%s reason=%s", self._path, error)
-            self.before = {}
         for topic, end_offset in noted.items():
             self.before[topic] = max(end_offset, self.before.get(topic, 0))
 
@@ -76,16 +85,6 @@ class DeletedTopics:
         """Make a copy of the table durable; on the save thread. Raises OSError."""
         text = json.dumps(dict(table), separators=(",", ":"), sort_keys=True).encode()
         replace_durably(self._path, with_crc(text), self._files)
-
-
-def _read(path: Path, files: FileSystem) -> dict[str, int]:
-    try:
-        return _decode(files.read_file(path))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        logger.error("table of deleted topics damaged path=%s reason=%s", path, error)
-        return {}
 
 
 def _decode(content: bytes) -> dict[str, int]:

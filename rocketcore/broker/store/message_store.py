@@ -102,10 +102,11 @@ class MessageStore:
 
     # ------------------------------------------------------------------ life
 
-    def load(self) -> Recovery:
+    def load(self, *, rebuild: bool = False) -> Recovery:
         """Lock the folder and recover; blocks for as long as the log behind the last checkpoint takes to read.
 
-        raises  StoreLocked, StoreCorrupted for files that do not belong together, StoreFull, OSError
+        rebuild  build the queues from the log, whatever is noted of them
+        raises   StoreLocked, StoreCorrupted for files that do not belong together, StoreFull, OSError
         """
         self._files.make_folder(self.config.root)
         self._lock.acquire()
@@ -116,7 +117,8 @@ class MessageStore:
             self._log.sealed_from = notes.sealed_from
             outdate = partial(notes.bounds.outdate, self.config.root, self._files)
             mended = self._log.load(outdate, begin=notes.log_begin)
-            self.recovery = recover(self.config, self._log, self._queues, notes, self._files, mended=mended)
+            believed = not (mended or rebuild)
+            self.recovery = recover(self.config, self._log, self._queues, notes, self._files, believed=believed)
             self._log.open_at(self.recovery.end_offset)
             if not clean:
                 self._log.make_sure(notes.bounds.confirm_offset, self.recovery.end_offset)

@@ -122,6 +122,7 @@ class QueueSaver:
         notes = Notes.read(self._root, self._files)
         self._is_ours = not notes.rocketmq_ran
         self.deleted.read(notes.bounds.deleted_before)
+        self.deletions += self.deleted.is_damaged  # so that the next save writes it anew
         notes.bounds.deleted_before = dict(self.deleted.before)
         return notes
 

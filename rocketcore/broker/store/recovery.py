@@ -88,6 +88,7 @@ class _Disagreement(Exception):
 class Recovery:
     """What a start found.
 
+    messages records that were read; bridges: those of them that lie over damage of before
     damaged  bytes that held messages, or may have, with sound messages behind them or noted to be on disk
     torn     bytes at the end with no sound message behind them: the rest of a last write, or a last message that was
              damaged; nothing tells them apart
@@ -96,6 +97,7 @@ class Recovery:
     end_offset: int = 0
     store_timestamp: int = 0
     messages: int = 0
+    bridges: int = 0
     damaged: list[DamagedRange] = field(default_factory=list)
     torn: list[DamagedRange] = field(default_factory=list)
     rebuilt: bool = False
@@ -127,16 +129,16 @@ def recover(
     notes: Notes,
     files: FileSystem,
     *,
-    mended: bool = False,
+    believed: bool = True,
 ) -> Recovery:
     """Fill ``queues`` from disk and log; damage in the log is bridged.
 
-    mended  a file of the log was not as it should be: what the bounds say of queues and log need not hold
-    raises  OSError when a file cannot be read, or damage not be bridged
+    believed  what the bounds say of queues and log holds: every file of the log was as it should be
+    raises    OSError when a file cannot be read, or damage not be bridged
     """
     bounds = notes.bounds
     # Units that lead to where the log is no more cannot be told from damaged ones: the queues begin where it does.
-    if not mended and bounds.begin_offset == log.min_offset <= bounds.confirm_offset <= log.file_end:
+    if believed and bounds.begin_offset == log.min_offset <= bounds.confirm_offset <= log.file_end:
         try:
             # Where the last run ended in order, no stale units lie behind those that the bounds name.
             _adopt_queues(queues, bounds, trim=notes.mark is not None)
@@ -230,7 +232,7 @@ class LogScan:
         self.result.end_offset = position
         self._name_missing(position, self._known_end(position))
         self.end_at(position)
-        if self._rebuild and self._holes:
+        if self._rebuild:
             self._keep_ends()
         for queue, count in self._repeated.items():
             logger.error(
@@ -341,7 +343,9 @@ class LogScan:
             if is_queued(row[SYS_FLAG]):
                 self._enqueue(segment, name, row)
             else:
-                self._holes = self._holes or TOMBSTONE_TOPIC.startswith(name)
+                is_bridge = TOMBSTONE_TOPIC.startswith(name)
+                self._holes = self._holes or is_bridge
+                self.result.bridges += is_bridge
             done += 1
         if done:
             self.result.messages += done
@@ -440,8 +444,13 @@ class LogScan:
         return self._config.commit_log_folder / segment_name(start)
 
     def _keep_ends(self) -> None:
-        """No queue ends before where it was known to end: its next offset must not be one that consumers passed."""
+        """No queue ends before where it was known to end: its next offset must not be one that consumers passed.
+
+        Its last messages may be lost, now or when an earlier start bridged them, or deleted with their log file.
+        """
         for topic, of_topic in self._bounds.queues.items():
+            if 0 <= self._bounds.confirm_offset < self._bounds.deleted_before.get(topic, 0):
+                continue
             for queue_id, (_, end) in of_topic.items():
                 queue = self._queues.topic(topic).queue(queue_id)
                 if queue.max_offset < end:

@@ -5,7 +5,8 @@ pass over the log (``recovery.LogScan``) is made, with files that refuse to be c
 compares and names.
 """
 
-from rocketcore.broker.store.verify.audit import verify
+from rocketcore.broker.store.verify.audit import Progress, verify
+from rocketcore.broker.store.verify.files import ReadOnlyFiles, sized
 from rocketcore.broker.store.verify.report import Damage, LostMessages, PutAside, Report
 
-__all__ = ["Damage", "LostMessages", "PutAside", "Report", "verify"]
+__all__ = ["Damage", "LostMessages", "Progress", "PutAside", "ReadOnlyFiles", "Report", "sized", "verify"]

@@ -20,7 +20,7 @@ from rocketcore.broker.store.verify.report import PutAside, Report
 from rocketcore.errors import DecodeError
 from rocketcore.table import Table
 
-__all__ = ["verify"]
+__all__ = ["Progress", "verify"]
 
 REPEATS = 1000
 """Messages named one by one because another has their place."""
@@ -57,7 +57,7 @@ def verify(
         audit = QueueAudit(log, table, notes, config.queue_file_bytes, report)
         scan = _LogAudit(config, log, table, notes, audit, report, progress)
         recovery = scan.run()
-        report.messages = recovery.messages
+        report.messages = recovery.messages - recovery.bridges
         report.log_begin, report.log_end = log.min_offset, recovery.end_offset
         report.read_bytes += report.log_end - report.log_begin
         scan.save_units()

@@ -114,7 +114,7 @@ class QueueAudit:
             self._close(queue)
         differing = self._different(expected[:written], found[:written])
         wrong = [index for index in differing if self._is_wrong(queue, unit(expected, index), unit(found, index))]
-        self._name_each(queue, [(first + index, "do not lead to their messages") for index in wrong])
+        self._name_each(queue, [(first + index, "leads elsewhere") for index in wrong])
         if written < len(found):
             absent = first + written // UNIT_SIZE
             self._absent[queue] = self._absent.get(queue, (absent, absent))[0], end
@@ -155,8 +155,7 @@ class QueueAudit:
             self._more[queue] = self._more.get(queue, 0) + last - first
             return
         path, within = self._path(queue, first)
-        number = last - first
-        self._report.name("queue", path, within, number * UNIT_SIZE, f"{number} unit{'s' * (number > 1)} {what}")
+        self._report.name("queue", path, within, (last - first) * UNIT_SIZE, f"{what}, units: {last - first}")
 
     def _close(self, queue: ConsumeQueue) -> None:
         """Name units that are missing, as others lie behind them."""
@@ -166,7 +165,7 @@ class QueueAudit:
     def _name_absent(self, queue: ConsumeQueue, start: int, end: int) -> None:
         for first, last in self._by_file(start, end):
             there = self._path(queue, first)[0].exists()
-            self._name(queue, first, last, "are missing" if there else "are missing, and their file")
+            self._name(queue, first, last, "missing" if there else "missing, and the file")
 
     # ------------------------------------------------------------------ what else is there
 
@@ -187,12 +186,13 @@ class QueueAudit:
                     self._report.remarks.append(f"{folder} is no folder of a queue")
         for queue, count in self._more.items():
             folder = self._table.files.folder(queue.topic, queue.queue_id)
-            self._report.name("queue", folder, 0, count * UNIT_SIZE, f"{count} more units, in {RANGES} ranges and more")
+            self._report.name("queue", folder, 0, count * UNIT_SIZE, f"more than {RANGES} ranges, units in the others: {count}")
         if self._other_times:
             self._report.remarks.append(
                 f"{self._other_times} delayed messages have another time than messageDelayLevel says"
             )
-        self._report.queue_count = sum(1 for _ in self._table)
+        self._report.lost.sort(key=lambda lost: (lost.topic, lost.queue_id, lost.start))
+        self._report.bounds = {(each.topic, each.queue_id): (each.min_offset, each.max_offset) for each in self._table}
 
     def _noted_end(self, queue: ConsumeQueue) -> int:
         """Return up to where the files of a queue were noted to be on disk."""
@@ -277,5 +277,5 @@ class QueueAudit:
                 self._report.lose(queue, first + index, first + index + 1)
                 continue
             ahead = place >= self._report.log_end
-            wrong.append((first + index, "lead behind the end of the log" if ahead else "lead to no message of it"))
+            wrong.append((first + index, "leads behind the end of the log" if ahead else "leads to no message"))
         self._name_each(queue, wrong)

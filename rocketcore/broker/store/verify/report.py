@@ -84,6 +84,7 @@ class Report:
     lost         queue offsets without a message, found damaged now or by an earlier start
     put_aside    what earlier starts found damaged and bridged
     remarks      what is worth knowing and no damage
+    bounds       first and next offset of each queue, by topic and queue id
     """
 
     root: Path
@@ -94,7 +95,6 @@ class Report:
     messages: int = 0
     served: int = 0
     unsaved: int = 0
-    queue_count: int = 0
     damaged: list[Damage] = field(default_factory=list)
     lost: list[LostMessages] = field(default_factory=list)
     put_aside: list[PutAside] = field(default_factory=list)

@@ -1,0 +1,134 @@
+"""``rocket broker verify``: look at the files of a broker that does not run, and repair what follows from its log."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocketcore.cli.failures import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_PARTLY, CommandFailed
+from rocketcore.cli.options import Folder, command, current
+from rocketcore.cli.progress_bar import ProgressBar
+from rocketcore.cli.render import Column, counted, progress, show_object, show_rows
+from rocketcore.cli.servers import config_file_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocketcore.broker.store.config import StoreConfig
+    from rocketcore.broker.store.verify import Damage, Report
+
+__all__ = ["verify"]
+
+MEBIBYTE = 1 << 20
+PARTS = ("commitlog", "consumequeue", "config", "checkpoint", "queuebounds")
+"""A folder that has none of these is no store."""
+
+
+@command(help="Look at every file of a broker that does not run, ours or Apache's: what is damaged, served, lost. "
+              "Exits with 1 where something is damaged. Changes nothing without --repair.")  # fmt: skip
+@click.argument("folder", type=Folder())
+@click.option("--repair", is_flag=True, help="Make anew what follows from the log; put damage in it aside.")
+@config_file_option
+def verify(folder: Path, repair: bool, config_file: Path | None) -> int:
+    from rocketcore.broker.verify import repair_broker, verify_broker
+
+    config = _config(folder, config_file)
+    with ExitStack() as stack:
+        bars: list[ProgressBar] = []
+
+        def show(done: int, total: int) -> None:
+            if not bars:
+                bars.append(stack.enter_context(ProgressBar("MiB of the log", total // MEBIBYTE)))
+            bars[0].show(done // MEBIBYTE)
+
+        if repair:
+            outcome = repair_broker(config, progress=show)
+            report, repaired, before = outcome.after, outcome.repaired, outcome.before
+        else:
+            report = before = verify_broker(config, progress=show)
+            repaired = []
+    _show(report, repaired)
+    if not report.is_whole:
+        return EXIT_FAILED
+    lost_now = report.lost_messages > 0 and any(damage.kind == "log" for damage in before.damaged)
+    return EXIT_PARTLY if lost_now else 0
+
+
+def _config(folder: Path, config_file: Path | None) -> StoreConfig:
+    """Return the settings of a store: those of a file, or such as its files show."""
+    from rocketcore.broker.store.config import StoreConfig
+    from rocketcore.broker.store.verify import sized
+    from rocketcore.config_file import load_config, read_properties
+
+    properties = {} if config_file is None else dict(read_properties(config_file))
+    config = load_config(StoreConfig, {**properties, "storePathRootDir": str(folder)})
+    if not any((folder / part).exists() for part in PARTS) and not config.commit_log_folder.exists():
+        what = "it is no store" if folder.exists() else "there is no such folder"
+        raise CommandFailed(
+            "STORE_NOT_EXIST", f"{folder}: {what}", f"a store has one of {', '.join(PARTS)}", exit_code=EXIT_NOT_FOUND
+        )
+    return config if "mappedFileSizeCommitLog" in properties else sized(config)
+
+
+def _show(report: Report, repaired: Iterable[Damage]) -> None:
+    row: dict[str, Any] = {
+        "store": str(report.root),
+        "whole": report.is_whole,
+        "files": report.file_count,
+        "bytes": report.read_bytes,
+        "log_begin": report.log_begin,
+        "log_end": report.log_end,
+        "queues": len(report.bounds),
+        "messages": report.messages,
+        "served": report.served,
+        "unsaved": report.unsaved,
+        "lost_messages": report.lost_messages,
+    }
+    damaged = [_damage(report.root, damage) for damage in report.damaged]
+    mended = [_damage(report.root, damage) for damage in repaired]
+    lost = [
+        {"topic": each.topic, "queue_id": each.queue_id, "from": each.start, "to": each.end} for each in report.lost
+    ]
+    aside = [
+        {"file": _name(report.root, path), "position": position, "bytes": length}
+        for path, position, length in report.put_aside
+    ]
+    if current().output not in ("table", "wide", "csv"):
+        rest = {"damaged": damaged, "lost": lost, "put_aside": aside, "repaired": mended, "remarks": report.remarks}
+        show_object({**row, **rest})
+        return
+    show_object(row)
+    if current().output == "csv":
+        return
+    for title, rows in (("repaired", mended), ("damaged", damaged)):
+        if rows:
+            print(f"\n{title}:")
+            show_rows(rows, ["kind", "file", Column("position"), Column("bytes"), "what"])
+    if lost:
+        print("\nlost:")
+        show_rows(lost, ["topic", Column("queue_id", "QUEUE"), "from", "to"])
+    if aside:
+        print("\nput aside by earlier starts:")
+        show_rows(aside, ["file", "position", "bytes"])
+    for remark in report.remarks:
+        progress(f"note: {remark}")
+    if report.damaged:
+        progress(f"{counted(len(report.damaged), 'damage')} in {report.root}")
+
+
+def _damage(root: Path, damage: Damage) -> dict[str, Any]:
+    return {
+        "kind": damage.kind,
+        "file": _name(root, damage.path),
+        "position": damage.position,
+        "bytes": damage.length,
+        "what": damage.what,
+    }
+
+
+def _name(root: Path, path: Path) -> str:
+    """Return a path below the folder of the store; in full where it is elsewhere."""
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
