@@ -100,6 +100,8 @@ class _Verified:
             if (message.topic, message.queue_id, message.queue_offset) in lost:
                 self._verdict.blame("blamed", f"{place} is served and called lost")
         spans = [_span(each) for each in report.damaged if each.kind == "log" and each.position < SEGMENT_BYTES]
+        if report.gone_from is not None:
+            spans.append((report.gone_from, report.log_begin))
         damage = Damage(touched, gone, confirmed, spans, self._base.records, self._base.copies)
         judged = self._base.ledger.judge(found, self._base.ledger.acknowledged, damage)
         for kind in ("lost", "blamed", "alarm"):

@@ -276,6 +276,16 @@ class LogScan:
             what,
         )
 
+    def begins_later(self, gone: DamagedRange) -> None:
+        """Tell of first files that are gone, and may have been deleted."""
+        logger.warning(
+            "commit log begins later path=%s position=%d bytes=%d: files are gone; RocketMQ, which deletes old ones, "
+            "ran since",
+            gone.path,
+            gone.physical_offset - int(gone.path.name),
+            gone.length,
+        )
+
     def repeats(self, segment: Segment, queue: ConsumeQueue, physical_offset: int, queue_offset: int) -> None:
         """Tell of a message whose place in its queue another has: of the first of a queue, the rest are counted."""
         if queue not in self._repeated:
@@ -305,6 +315,7 @@ class LogScan:
         at = position - segment.start
         self._sealed = self._sealed or self._log.is_sealed(segment)
         check_crc = self._config.check_crc_on_recover
+        self.walked(segment, at)
         while True:
             # The first run that gives checksums may have begun in this segment: its records are judged by that.
             run_began = self._sealed_from - segment.start
@@ -423,12 +434,7 @@ class LogScan:
         """Name what was before the begin of the log: files that were deleted, or lost."""
         if self._notes.rocketmq_ran:
             self._holes = True
-            logger.warning(
-                "commit log begins later path=%s position=0 bytes=%d: files are gone; RocketMQ, which deletes old "
-                "ones, ran since",
-                self._file_at(begin),
-                end - begin,
-            )
+            self.begins_later(DamagedRange(self._file_at(begin), begin, end - begin))
         elif self._notes.begin_noted:
             self._name_missing(begin, end)
         else:

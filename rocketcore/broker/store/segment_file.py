@@ -351,18 +351,24 @@ class Segment:
             self._view = memoryview(self._map)
         return self._view
 
-    def written_ranges(self, position: int) -> Iterator[tuple[int, int]]:
-        """Return the ranges from ``position`` on that were ever written: what was only allocated reads as zeros."""
+    def written_ranges(self, position: int) -> list[tuple[int, int]]:
+        """Return the ranges from ``position`` on that were ever written: what was only allocated reads as zeros.
+
+        All at once: the system takes allocated pages for data while they are cached, and to read one range has it read
+        ahead behind its end, so that one look after the other would go through the whole file.
+        """
+        ranges = []
         fd = self._writable()
         while position < self.size:
             try:
                 begin = max(os.lseek(fd, position, os.SEEK_DATA), position)
             except OSError as error:
-                if error.errno == errno.ENXIO:
-                    return
-                raise
+                if error.errno != errno.ENXIO:
+                    raise
+                break
             position = min(os.lseek(fd, begin, os.SEEK_HOLE), self.size)
-            yield begin, position
+            ranges.append((begin, position))
+        return ranges
 
     def forget_pages(self) -> None:
         """Let the system drop the map's pages from this process's resident memory; they stay in the page cache."""

@@ -16,6 +16,7 @@ from rocketcore.broker.store.segment_file import FolderLock, Segment, entries
 from rocketcore.broker.store.verify.files import AuditedLog, ReadOnlyFiles
 from rocketcore.broker.store.verify.notes import read_notes
 from rocketcore.broker.store.verify.queues import QueueAudit
+from rocketcore.broker.store.verify.read_ahead import ReadAhead
 from rocketcore.broker.store.verify.report import PutAside, Report
 from rocketcore.errors import DecodeError
 from rocketcore.table import Table
@@ -24,9 +25,6 @@ __all__ = ["Progress", "verify"]
 
 REPEATS = 1000
 """Messages named one by one because another has their place."""
-
-FORGET_BYTES = 64 << 20
-"""Bytes read through a map after which its pages are dropped from resident memory."""
 
 Progress = Callable[[int, int], None]
 """Bytes of the log that were read, and all that there are."""
@@ -88,14 +86,11 @@ class _LogAudit(LogScan):
         self._repeats = 0
         self._record = Table(1, STORED_COLUMNS)
         self._progress = progress
-        self._forgotten = 0
+        self._read_ahead = ReadAhead(log.files)
 
     def walked(self, segment: Segment, position: int) -> None:
-        done = segment.start + position - self._log.min_offset
-        if done - self._forgotten >= FORGET_BYTES or position == segment.size:
-            self._forgotten = done
-            segment.forget_pages()
-            self._progress(done, self._log.file_end - self._log.min_offset)
+        self._read_ahead.at(segment, position)
+        self._progress(segment.start + position - self._log.min_offset, self._log.file_end - self._log.min_offset)
 
     def bridge(self, begin: int, end: int) -> None:
         for segment, first, last in self._log.pieces(begin, end):
@@ -103,12 +98,20 @@ class _LogAudit(LogScan):
             self.name(damaged, self._fault(segment, first))
 
     def end_at(self, end: int) -> None:
+        self._read_ahead.close()
         for segment, begin, _, written in self._log.tail(end):
             what = f"{self._fault(segment, begin)}, and no message lies behind it"
             self._report.name_log(segment.path, segment.start + begin, written - begin, what)
 
     def name(self, damaged: DamagedRange, what: str) -> None:
         self._report.name_log(*damaged, what)
+
+    def begins_later(self, gone: DamagedRange) -> None:
+        self._report.gone_from = gone.physical_offset
+        self._report.remarks.append(
+            f"the log began at {gone.physical_offset} before RocketMQ ran, which deletes old files; it begins at "
+            f"{gone.physical_offset + gone.length} now"
+        )
 
     def repeats(self, segment: Segment, queue: ConsumeQueue, physical_offset: int, queue_offset: int) -> None:
         self._repeats += 1

@@ -77,6 +77,7 @@ class Report:
 
     file_count   files that were looked at; read_bytes: how many bytes of them
     log_begin    the log holds the bytes from here to ``log_end``
+    gone_from    where it began before RocketMQ, which deletes old files, ran; None: it began nowhere else
     messages     sound records of the log
     served       those of them that are in a queue, of a topic that was not deleted and with a place of their own
     unsaved      messages whose units are not in the files of their queues, and need not be: the next start adds them
@@ -91,6 +92,7 @@ class Report:
     file_count: int = 0
     read_bytes: int = 0
     log_begin: int = 0
+    gone_from: int | None = None
     log_end: int = 0
     messages: int = 0
     served: int = 0
