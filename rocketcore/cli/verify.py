@@ -81,6 +81,7 @@ def _show(report: Report, repaired: Iterable[Damage]) -> None:
         "bytes": report.read_bytes,
         "log_begin": report.log_begin,
         "log_end": report.log_end,
+        "gone_from": report.gone_from,
         "queues": len(report.bounds),
         "messages": report.messages,
         "served": report.served,

@@ -210,6 +210,12 @@ class QueueFiles:
     def folder(self, topic: str, queue_id: int) -> Path:
         return self.root / topic / str(queue_id)
 
+    def place(self, queue: ConsumeQueue, queue_offset: int) -> tuple[Path, int]:
+        """Return the file of a unit and the unit's position there."""
+        position = queue_offset * UNIT_SIZE
+        within = position % self._file_bytes
+        return self._path(queue, position - within), within
+
     # ------------------------------------------------------------------ loop thread
 
     def read(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes:
@@ -384,7 +390,7 @@ class QueueFiles:
         self._files.make_folder(self.root)
 
     def _path(self, queue: ConsumeQueue, start: int) -> Path:
-        return self.folder(queue.topic, queue.queue_id) / segment_name(start)
+        return Path(f"{self.root}/{queue.topic}/{queue.queue_id}/{segment_name(start)}")
 
 
 class TopicQueues:

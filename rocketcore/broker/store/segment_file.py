@@ -53,6 +53,7 @@ __all__ = [
     "with_crc",
     "without_crc",
     "write_checked",
+    "written_ranges",
 ]
 
 logger = logging.getLogger(__name__)
@@ -357,18 +358,7 @@ class Segment:
         All at once: the system takes allocated pages for data while they are cached, and to read one range has it read
         ahead behind its end, so that one look after the other would go through the whole file.
         """
-        ranges = []
-        fd = self._writable()
-        while position < self.size:
-            try:
-                begin = max(os.lseek(fd, position, os.SEEK_DATA), position)
-            except OSError as error:
-                if error.errno != errno.ENXIO:
-                    raise
-                break
-            position = min(os.lseek(fd, begin, os.SEEK_HOLE), self.size)
-            ranges.append((begin, position))
-        return ranges
+        return written_ranges(self._writable(), position, self.size)
 
     def forget_pages(self) -> None:
         """Let the system drop the map's pages from this process's resident memory; they stay in the page cache."""
@@ -500,6 +490,21 @@ def find_files(folder: Path) -> tuple[dict[int, Path], list[Path]]:
     while found and found[max(found)].stat().st_size == 0:
         unfinished.append(found.pop(max(found)))
     return dict(sorted(found.items())), unfinished
+
+
+def written_ranges(fd: int, position: int, size: int) -> list[tuple[int, int]]:
+    """Return the ranges of a file from ``position`` on, before ``size``, that were ever written; raises OSError."""
+    ranges = []
+    while position < size:
+        try:
+            begin = max(os.lseek(fd, position, os.SEEK_DATA), position)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            break
+        position = min(os.lseek(fd, begin, os.SEEK_HOLE), size)
+        ranges.append((begin, position))
+    return ranges
 
 
 def is_log_name(name: str) -> bool:

@@ -7,7 +7,6 @@ at last.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from rocketcore._fast.consume_queue import put_blank, unit
 from rocketcore.broker.store.checkpoint import Notes
 from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueTable, Units, is_blank
-from rocketcore.broker.store.segment_file import entries, is_log_name, segment_name
+from rocketcore.broker.store.segment_file import entries, is_log_name, written_ranges
 from rocketcore.broker.store.verify.files import AuditedLog, subfolders
 from rocketcore.broker.store.verify.report import Report
 from rocketcore.codes import SCHEDULE_TOPIC
@@ -25,7 +24,7 @@ __all__ = ["QueueAudit"]
 RANGES = 16
 """Damaged ranges of a queue that are named one by one."""
 
-CHUNK_UNITS = 4096
+CHUNK_BYTES = 4000 * UNIT_SIZE
 _STEP_BYTES = 64 * UNIT_SIZE
 
 _BLANK = bytearray(UNIT_SIZE)
@@ -86,23 +85,16 @@ class QueueAudit:
             yield start, stop
             start = stop
 
-    def _path(self, queue: ConsumeQueue, queue_offset: int) -> tuple[Path, int]:
-        """Return the file of a unit and the unit's position there."""
-        position = queue_offset * UNIT_SIZE
-        within = position % self._file_bytes
-        return self._table.files.folder(queue.topic, queue.queue_id) / segment_name(position - within), within
-
     def _read(self, queue: ConsumeQueue, first: int, last: int) -> bytes:
         """Return units of one file; zeros for what is not there."""
         length = (last - first) * UNIT_SIZE
         self._report.read_bytes += length
-        path, within = self._path(queue, first)
         try:
-            with self._files.opened(path) as fd:
-                return self._files.read(fd, length, within).ljust(length, b"\0")
+            return self._table.files.peek(queue, first, last - first).ljust(length, b"\0")
         except FileNotFoundError:
             pass
         except OSError as error:
+            path, within = self._table.files.place(queue, first)
             self._report.name("queue", path, within, length, f"it cannot be read: {error.strerror}")
         return bytes(length)
 
@@ -154,7 +146,7 @@ class QueueAudit:
         if count > RANGES:
             self._more[queue] = self._more.get(queue, 0) + last - first
             return
-        path, within = self._path(queue, first)
+        path, within = self._table.files.place(queue, first)
         self._report.name("queue", path, within, (last - first) * UNIT_SIZE, f"{what}, units: {last - first}")
 
     def _close(self, queue: ConsumeQueue) -> None:
@@ -164,7 +156,7 @@ class QueueAudit:
 
     def _name_absent(self, queue: ConsumeQueue, start: int, end: int) -> None:
         for first, last in self._by_file(start, end):
-            there = self._path(queue, first)[0].exists()
+            there = self._table.files.place(queue, first)[0].exists()
             self._name(queue, first, last, "missing" if there else "missing, and the file")
 
     # ------------------------------------------------------------------ what else is there
@@ -186,7 +178,8 @@ class QueueAudit:
                     self._report.remarks.append(f"{folder} is no folder of a queue")
         for queue, count in self._more.items():
             folder = self._table.files.folder(queue.topic, queue.queue_id)
-            self._report.name("queue", folder, 0, count * UNIT_SIZE, f"more than {RANGES} ranges, units in the others: {count}")
+            what = f"more than {RANGES} ranges, units in the others: {count}"
+            self._report.name("queue", folder, 0, count * UNIT_SIZE, what)
         if self._other_times:
             self._report.remarks.append(
                 f"{self._other_times} delayed messages have another time than messageDelayLevel says"
@@ -240,28 +233,20 @@ class QueueAudit:
 
     def _look_behind(self, queue: ConsumeQueue, first: int, start: int, begin: int) -> None:
         """Look at units of the file that begins at ``start`` which lie behind the end of the queue."""
-        end = start + self._file_bytes // UNIT_SIZE
-        if first >= end:
+        path, within = self._table.files.place(queue, first)
+        if first >= start + self._file_bytes // UNIT_SIZE:
             return
-        path, _ = self._path(queue, start)
         try:
             with self._files.opened(path) as fd:
-                while first < end and (first := self._next_written(fd, first, start)) < end:
-                    stop = min(first + CHUNK_UNITS, end)
-                    data = self._files.read(fd, (stop - first) * UNIT_SIZE, (first - start) * UNIT_SIZE)
-                    data += bytes(-len(data) % UNIT_SIZE)
-                    if data.strip(b"\0"):
-                        self._judge(queue, first, data, begin)
-                    first = stop
+                for written, end in written_ranges(fd, within, self._file_bytes):
+                    end += -end % UNIT_SIZE
+                    for at in range(written - written % UNIT_SIZE, end, CHUNK_BYTES):
+                        data = self._files.read(fd, min(CHUNK_BYTES, end - at), at)
+                        data += bytes(-len(data) % UNIT_SIZE)
+                        if data != bytes(len(data)):
+                            self._judge(queue, start + at // UNIT_SIZE, data, begin)
         except OSError as error:
-            self._report.name("queue", path, 0, 0, f"it cannot be read: {error.strerror}")
-
-    def _next_written(self, fd: int, first: int, start: int) -> int:
-        """Return the next unit of a file that was ever written."""
-        try:
-            return max(first, start + os.lseek(fd, (first - start) * UNIT_SIZE, os.SEEK_DATA) // UNIT_SIZE)
-        except OSError:
-            return start + self._file_bytes // UNIT_SIZE  # there is none
+            self._report.name("queue", path, within, 0, f"it cannot be read: {error.strerror}")
 
     def _judge(self, queue: ConsumeQueue, first: int, units: bytes, begin: int) -> None:
         """Judge units that the log does not ask for.

@@ -14,7 +14,7 @@ PIECES_AHEAD = 3
 
 
 class ReadAhead:
-    """Has the system read pieces of a segment ahead, and drop those that were not in memory before once they are read."""
+    """Has pieces of a segment read ahead, and those that were not in memory before dropped once they are read."""
 
     def __init__(self, files: FileSystem) -> None:
         self._files = files
