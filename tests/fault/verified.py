@@ -12,6 +12,7 @@ import logging
 import random
 import sys
 import tempfile
+from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +22,7 @@ from rocketcore.broker.store.verify import Report
 from rocketcore.broker.verify import repair_broker, verify_broker
 from rocketcore.errors import StoreCorrupted
 from tests.fault.broker_run import SEGMENT_BYTES, Heard, Life, store_config
-from tests.fault.image import Image, touched_log
+from tests.fault.image import LOG, Image, touched_log
 from tests.fault.ledger import Damage, Found, Ledger, Span, Verdict
 from tests.fault.mutator import mutate
 from tests.fault.script import Base
@@ -49,6 +50,7 @@ class _Verified:
         self._folder = folder
         self._outcome = outcome
         self._verdict = Verdict()
+        self._at_once = 0
 
     def run(self) -> None:
         root = self._folder / "verified"
@@ -82,13 +84,15 @@ class _Verified:
     async def _serve(self, root: Path) -> tuple[list[Found], list[Span]]:
         with Heard() as heard:
             async with Life(root, Ledger(), deepcopy(self._base.clock), 100) as life:
+                self._at_once = len(await life.waiting() + await life.read_now(Verdict()))
                 found = await life.read_all(Verdict())
         return found, heard.named
 
     def _judge(self, report: Report, found: list[Found], named: list[Span]) -> None:
         """What is served is not called lost; what is not served is named, unless nothing can tell that it was there."""
         touched, gone = touched_log(self._base.image, self._image)
-        hurt = {name for name in self._base.image.files if self._base.image.files[name] != self._image.files.get(name)}
+        before, after = self._base.image.files, self._image.files
+        hurt = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
         confirmed = 0 if {"queuebounds", "checkpoint"} <= hurt else self._base.noted
         lost = {(each.topic, each.queue_id, at) for each in report.lost for at in range(each.start, each.end)}
         for message in found:
@@ -111,8 +115,11 @@ class _Verified:
         for start, end in named:
             if not any(start < last and first < end for first, last in spans):
                 self._verdict.blame("unnamed", f"{start} to {end} is named by a start and not by a verification")
-        if not self._outcome.what and not report.is_whole:
-            self._verdict.blame("alarm", str(report.damaged[0]))
+        if report.served != self._at_once and not any(name.startswith("config/") for name in hurt):
+            self._verdict.blame("miscounted", f"{report.served} are served, it says, and {self._at_once} are")
+        for each in report.damaged:
+            if not _explained(each, hurt):
+                self._verdict.blame("alarm", f"{each}, though only {sorted(hurt)} changed")
 
     def _repair(self, served: list[Found]) -> None:
         """A repair leaves a store that is whole, and serves no message less than a start does."""
@@ -129,6 +136,13 @@ class _Verified:
                 self._verdict.blame("lost", f"{place} is served by a start and not after a repair")
         for start, end in named:
             self._verdict.blame("unrepaired", f"a start names {start} to {end} after a repair")
+
+
+def _explained(damage: Damaged, hurt: Collection[str]) -> bool:
+    """Whether one of the files that were changed is a reason for damage of this kind."""
+    folders = {"queue": ("consumequeue/", LOG), "config": ("config/",), "offset": ("config/", LOG), "log": (LOG,)}
+    notes = () if damage.kind == "config" else ("queuebounds", "checkpoint", "abort", "deletedtopics")
+    return any(name.startswith((*folders.get(damage.kind, ()), *notes)) for name in hurt)
 
 
 def _span(damage: Damaged) -> Span:

@@ -63,7 +63,7 @@ from rocketcore._fast.consume_queue import UnitCollector, is_queued, unit
 from rocketcore.broker.store.checkpoint import Notes, QueueBounds
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueTable, topic_fault
+from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueTable, is_blank, topic_fault
 from rocketcore.broker.store.damage import TOMBSTONE_MIN_BYTES, TOMBSTONE_TOPIC, DamagedRange
 from rocketcore.broker.store.segment_file import FileSystem, Segment, segment_name
 from rocketcore.codes import SCHEDULE_TOPIC
@@ -164,7 +164,8 @@ def _adopt_queues(queues: QueueTable, bounds: QueueBounds, *, trim: bool) -> Non
                 except OSError as error:
                     raise _Disagreement(f"queue {topic}/{queue_id}: {error}") from error
                 physical_offset, size, _ = unit(data, 0) if data else (0, 0, 0)
-                if size <= 0 or physical_offset + size > bounds.confirm_offset:
+                ends_in_blanks = is_blank(physical_offset, size)  # for messages that were lost
+                if size <= 0 or (physical_offset + size > bounds.confirm_offset and not ends_in_blanks):
                     raise _Disagreement(f"queue {topic}/{queue_id} does not end at {end}")
             queues.topic(topic).adopt(queue)
 

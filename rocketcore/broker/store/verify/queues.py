@@ -214,8 +214,11 @@ class QueueAudit:
                 position = min(length, self._file_bytes)
                 self._report.name("queue", Path(entry.path), position, abs(self._file_bytes - length), what)
             starts.append(start // UNIT_SIZE)
-        # Messages of the topic before it are in no queue.
-        begin = max(self._log.min_offset, self._notes.bounds.deleted_before.get(topic, 0))
+        # Messages of the topic before it are in no queue. What lies before the log was deleted, unless it was named.
+        begin = self._notes.bounds.begin_offset
+        if not self._report.is_named(begin):
+            begin = self._log.min_offset
+        begin = max(begin, self._notes.bounds.deleted_before.get(topic, 0))
         starts.sort()
         if starts and is_known and starts[0] < queue.min_offset:
             self._look_before(queue, starts[0], begin)

@@ -1,0 +1,553 @@
+"""Verification: a whole store is whole, each damage is named with file and position, and no file is ever changed."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rocketcore._fast.mapped import PaddedMap
+from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.verify import Damage, ReadOnlyFiles, Report, sized, verify
+from rocketcore.broker.store.verify.read_ahead import PIECE_BYTES
+from rocketcore.broker.verify import repair_broker, verify_broker
+from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.errors import StoreCorrupted, StoreLocked
+from tests.fault.unreadable_page import lose_page
+from tests.fixtures.stores import (
+    SEGMENT_BYTES,
+    UNITS_PER_FILE,
+    crash_copy,
+    message,
+    put,
+    read_queue,
+    running_store,
+    store_config,
+    stored,
+)
+from tests.unit.broker.store.test_retention import life
+
+COUNT = 160
+BODY = bytes(2000)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of two queues, three log files and three files of a queue, stopped in order."""
+    root = tmp_path_factory.mktemp("whole")
+
+    async def run() -> None:
+        async with running_store(root) as store:
+            for number in range(COUNT):
+                result = store.put(message(b"%06d" % number + BODY, queue_id=number % 8 and 1))
+            assert (await stored(store, result)).name == "PUT_OK"
+
+    asyncio.run(run())
+    return root
+
+
+@pytest.fixture
+def root(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it for one test."""
+    return Path(shutil.copytree(whole, tmp_path / "store"))
+
+
+def log_file(root: Path, number: int = 0) -> Path:
+    return root / "commitlog" / f"{number * SEGMENT_BYTES:020d}"
+
+
+def queue_file(root: Path, queue_id: int = 1, number: int = 0) -> Path:
+    return root / "consumequeue" / "T" / str(queue_id) / f"{number * UNITS_PER_FILE * 20:020d}"
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def content(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def look(root: Path, **settings: object) -> Report:
+    """Verify, and make sure that nothing is changed by it."""
+    before = content(root)
+    report = verify(store_config(root, **settings))
+    assert content(root) == before
+    return report
+
+
+def only(report: Report) -> Damage:
+    assert len(report.damaged) == 1, report.damaged
+    return report.damaged[0]
+
+
+def repaired(root: Path) -> Report:
+    """Repair, and make sure that what the log holds is served."""
+    before = verify(store_config(root))
+    after = repair_broker(store_config(root)).after
+    assert [each for each in after.damaged if each.kind != "config"] == []
+    assert after.served == before.served
+    asyncio.run(_serves(root, after.served))
+    return after
+
+
+async def _serves(root: Path, count: int) -> None:
+    async with running_store(root) as store:
+        assert sum(len(read_queue(store, queue_id=queue_id)) for queue_id in (0, 1)) == count
+        assert not store.recovery.rebuilt
+
+
+def test_a_whole_store_is_whole(root: Path) -> None:
+    report = look(root)
+    assert report.is_whole
+    assert (report.messages, report.served, report.unsaved, report.lost) == (COUNT, COUNT, 0, [])
+    assert report.bounds == {("T", 0): (0, COUNT // 8), ("T", 1): (0, COUNT - COUNT // 8)}
+    assert (report.log_begin, report.remarks, report.put_aside) == (0, [], [])
+    assert 2 * SEGMENT_BYTES < report.log_end < report.read_bytes < 3 * SEGMENT_BYTES
+
+
+@pytest.mark.parametrize(
+    ("position", "what"),
+    [(4, "no message: unknown magic code"), (0, "no message"), (28, "checksum differs"), (500, "checksum differs")],
+)
+def test_a_damaged_message_is_named_with_its_file_and_place(root: Path, position: int, what: str) -> None:
+    size = int.from_bytes(log_file(root, 1).read_bytes()[:4], "big")
+    overwrite(log_file(root, 1), size + position, b"\x05")
+    report = look(root)
+    damage = only(report)
+    assert (damage.kind, damage.path, damage.position, damage.length) == ("log", log_file(root, 1), size, size)
+    assert what in damage.what
+    assert report.served == COUNT - 1
+    assert report.lost_messages == 1
+    after = repaired(root)
+    assert [(each.physical_offset, each.length) for each in after.put_aside] == [(SEGMENT_BYTES + size, size)]
+    assert after.messages == COUNT - 1, "a tombstone is no message"
+    assert after.lost == report.lost
+
+
+def test_a_message_of_another_place_is_none(root: Path) -> None:
+    data = log_file(root, 1).read_bytes()
+    size = int.from_bytes(data[:4], "big")
+    overwrite(log_file(root, 1), size, data[:size])
+    damage = only(look(root))
+    assert damage.what == f"a message of another place, {SEGMENT_BYTES} of the log"
+    repaired(root)
+
+
+def test_the_last_message_is_known_to_be_lost_by_the_notes(root: Path) -> None:
+    end = look(root).log_end
+    overwrite(log_file(root, 2), end - 2 * SEGMENT_BYTES - 100, b"\xff" * 10)
+    report = look(root)
+    assert {each.kind for each in report.damaged} == {"log"}
+    assert report.is_named(end - 1)
+    assert [(each.queue_id, each.end - each.start) for each in report.lost] == [(1, 1)]
+    repaired(root)
+
+
+def test_bytes_behind_the_end_are_a_torn_tail(root: Path) -> None:
+    end = look(root).log_end
+    overwrite(log_file(root, 2), end - 2 * SEGMENT_BYTES, b"\0\0\1\0half a message")
+    damage = only(look(root))
+    assert (damage.kind, damage.position) == ("log", end - 2 * SEGMENT_BYTES)
+    assert "no message lies behind it" in damage.what
+    repaired(root)
+
+
+@pytest.mark.parametrize("length", [0, 5000, SEGMENT_BYTES - 1, SEGMENT_BYTES + 100])
+def test_a_file_of_the_log_that_is_too_short_or_too_long(root: Path, length: int) -> None:
+    os.truncate(log_file(root, 1), length)
+    report = look(root)
+    sizes = [each for each in report.damaged if "bytes and not" in each.what]
+    assert [(each.path, each.position) for each in sizes] == [(log_file(root, 1), min(length, SEGMENT_BYTES))]
+    assert report.served >= COUNT - 64
+    repaired(root)
+
+
+def test_a_file_of_the_log_that_is_missing(root: Path) -> None:
+    log_file(root, 1).unlink()
+    damage = only(look(root))
+    assert (damage.path, damage.position, damage.length) == (log_file(root, 1), 0, SEGMENT_BYTES)
+    repaired(root)
+
+
+def test_the_first_file_of_the_log_that_is_missing(root: Path) -> None:
+    log_file(root, 0).unlink()
+    report = look(root)
+    assert [(each.path, each.length) for each in report.damaged] == [(log_file(root, 0), SEGMENT_BYTES)]
+    assert report.log_begin == SEGMENT_BYTES
+    assert report.lost_messages + report.served == COUNT
+    repaired(root)
+
+
+def test_files_of_another_size_are_refused_unless_that_is_found_out(root: Path) -> None:
+    with pytest.raises(StoreCorrupted, match="not the configured"):
+        look(root, mapped_file_size_commit_log=2 * SEGMENT_BYTES)
+    found = sized(store_config(root, mapped_file_size_commit_log=2 * SEGMENT_BYTES, mapped_file_size_consume_queue=60))
+    assert found.mapped_file_size_commit_log == SEGMENT_BYTES
+    assert found.queue_file_bytes == UNITS_PER_FILE * 20
+    assert verify(found).is_whole
+
+
+# ---------------------------------------------------------------------- queues
+
+
+@pytest.mark.parametrize(
+    ("position", "data", "what"),
+    [
+        (20 * 7, bytes(7) + b"\1", "leads elsewhere, units: 1"),  # its place in the log
+        (20 * 7 + 8, b"\1", "leads elsewhere, units: 1"),  # the size
+        (20 * 7 + 19, b"\1", "leads elsewhere, units: 1"),  # the code of its tags
+        (20 * 7, bytes(40), "leads elsewhere, units: 2"),
+        (20 * 7, bytes(8) + b"\x7f\xff\xff\xff" + bytes(8), "leads elsewhere, units: 1"),  # a blank
+    ],
+)
+def test_a_damaged_unit_is_named_with_its_file_and_place(root: Path, position: int, data: bytes, what: str) -> None:
+    overwrite(queue_file(root, number=1), position, data)
+    report = look(root)
+    damage = only(report)
+    assert (damage.kind, damage.path, damage.position, damage.what) == ("queue", queue_file(root, number=1), 140, what)
+    assert (report.served, report.lost) == (COUNT, [])
+    repaired(root)
+
+
+def test_damaged_ranges_of_a_queue_are_named_up_to_a_number(root: Path) -> None:
+    for index in range(0, UNITS_PER_FILE, 2):
+        overwrite(queue_file(root), 20 * index, b"\1")
+    damaged = look(root).damaged
+    assert [each.length for each in damaged[:-1]] == [20] * 16
+    assert "units in the others: 9" in damaged[-1].what
+    repaired(root)
+
+
+def test_a_file_of_a_queue_that_is_missing(root: Path) -> None:
+    queue_file(root, number=1).unlink()
+    damage = only(look(root))
+    assert (damage.path, damage.length) == (queue_file(root, number=1), 20 * UNITS_PER_FILE)
+    assert damage.what == f"missing, and the file, units: {UNITS_PER_FILE}"
+    repaired(root)
+
+
+def test_queues_without_any_file(root: Path) -> None:
+    shutil.rmtree(root / "consumequeue")
+    report = look(root)
+    assert sum(each.length for each in report.damaged) == 20 * COUNT
+    assert report.served == COUNT
+    repaired(root)
+
+
+def test_units_behind_the_end_of_a_queue(root: Path) -> None:
+    overwrite(queue_file(root, 0), 20 * (COUNT // 8), (1 << 40).to_bytes(8, "big") + b"\0\0\1\0" + bytes(8))
+    damage = only(look(root))
+    assert (damage.position, damage.what) == (20 * (COUNT // 8), "leads behind the end of the log, units: 1")
+    overwrite(queue_file(root, 0), 20 * (COUNT // 8), bytes(8) + b"\0\0\1\0" + bytes(8))
+    assert only(look(root)).what == "leads to no message, units: 1"
+    repaired(root)
+
+
+def test_a_queue_that_the_log_knows_nothing_of(root: Path) -> None:
+    other = root / "consumequeue" / "Other" / "3"
+    other.mkdir(parents=True)
+    shutil.copy(queue_file(root), other)
+    assert {each.path.parent for each in look(root).damaged} == {other}
+    repaired(root)
+
+
+def test_a_file_of_a_queue_with_another_length_or_begin(root: Path) -> None:
+    os.truncate(queue_file(root, 0), 20 * UNITS_PER_FILE + 7)
+    (queue_file(root, 0).parent / f"{30:020d}").write_bytes(b"")
+    (queue_file(root, 0).parent / "x.tmp").write_bytes(b"")
+    report = look(root)
+    assert sorted(each.what for each in report.damaged) == [
+        "no file of a queue begins there",
+        f"the file has {20 * UNITS_PER_FILE + 7} bytes and not {20 * UNITS_PER_FILE}",
+    ]
+    assert report.remarks == [f"{queue_file(root, 0).parent / 'x.tmp'} is no file of a queue"]
+    repaired(root)
+
+
+def test_what_a_killed_store_had_not_saved_is_no_damage(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path / "a", flush_interval_consume_queue=3_600_000) as store:
+            for number in range(9):
+                await put(store, b"%06d" % number)
+            crash_copy(tmp_path / "a", tmp_path / "b")
+
+    asyncio.run(run())
+    report = look(tmp_path / "b")
+    assert report.is_whole
+    assert (report.served, report.unsaved) == (9, 9)
+
+
+def test_delayed_messages_may_be_due_by_other_settings(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            await put(store, topic=SCHEDULE_TOPIC, queue_id=2, properties=b"DELAY\x013\x02")
+
+    asyncio.run(run())
+    assert look(tmp_path).remarks == []
+    report = look(tmp_path, message_delay_level="1s 5s 11s")
+    assert report.is_whole
+    assert report.remarks == ["1 delayed messages have another time than messageDelayLevel says"]
+
+
+# ---------------------------------------------------------------------- what stores have been through
+
+
+def test_files_that_retention_deleted_are_not_missed(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            await one.fill(3)
+            one.age(0, 1)
+            await one.look()
+            await one.save()
+
+    asyncio.run(run())
+    report = look(tmp_path)
+    assert report.is_whole, report.damaged
+    assert report.log_begin == 2 * SEGMENT_BYTES
+    assert (report.lost, report.served) == ([], report.messages)
+    minimum = report.bounds["T", 0][0]
+    assert minimum > 0
+    # The queue's next offset outlives a rebuild, and what lies before its first message.
+    assert repair_broker(store_config(tmp_path)).after.bounds["T", 0][0] == minimum
+
+
+def test_a_queue_whose_messages_are_all_deleted_keeps_its_next_offset_through_a_repair(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            for _ in range(3):
+                await put(one.store, topic="Old")
+            await one.fill(3)
+            one.age(0, 1)
+            await one.look()
+            await one.save()
+
+    asyncio.run(run())
+    overwrite(next((tmp_path / "consumequeue" / "T" / "0").iterdir()), 0, b"\xff" * 2000)
+    assert not look(tmp_path).is_whole
+    after = repair_broker(store_config(tmp_path)).after
+    assert after.bounds["Old", 0] == (3, 3)
+
+
+def test_a_deleted_topic_is_not_missed(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            await put(store, topic="Gone")
+            await put(store)
+            await store.delete_topic("Gone")
+
+    asyncio.run(run())
+    report = look(tmp_path)
+    assert report.is_whole
+    assert (report.messages, report.served) == (2, 1)
+
+
+@pytest.mark.parametrize("name", ["queuebounds", "checkpoint", "deletedtopics"])
+def test_a_damaged_note_is_named_and_written_anew(tmp_path: Path, name: str) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            await put(store, topic="Gone")
+            await put(store)
+            await store.delete_topic("Gone")
+
+    asyncio.run(run())
+    overwrite(tmp_path / name, 70 if name == "checkpoint" else 12, b"?")
+    damage = only(look(tmp_path))
+    assert (damage.kind, damage.path) == ("note", tmp_path / name)
+    assert damage.what == "its checksum is wrong"
+    outcome = repair_broker(store_config(tmp_path))
+    assert damage in outcome.repaired
+    assert [each for each in outcome.after.damaged if each.kind != "config"] == []
+    assert outcome.after.served == 1
+
+
+def test_a_mark_of_another_content_is_named(root: Path) -> None:
+    (root / "abort").write_bytes(b"17 0 00000000")
+    assert only(look(root)).path == root / "abort"
+    (root / "abort").write_bytes(b"17")
+    assert look(root).is_whole, "one of RocketMQ's"
+
+
+def test_where_the_log_began_before_rocketmq_deleted_files(root: Path) -> None:
+    log_file(root, 0).unlink()
+    overwrite(root / "checkpoint", 8, b"\1")
+    report = look(root)
+    assert (report.gone_from, report.log_begin) == (0, SEGMENT_BYTES)
+    assert report.is_whole
+    assert "deletes old files" in report.remarks[0]
+
+
+# ---------------------------------------------------------------------- surprises
+
+
+def test_a_folder_in_use_is_refused(root: Path) -> None:
+    async def run() -> None:
+        async with running_store(root):
+            with pytest.raises(StoreLocked, match="in use"):
+                verify(store_config(root))
+
+    asyncio.run(run())
+    assert look(root).is_whole
+
+
+def test_a_store_does_not_start_while_it_is_verified(root: Path) -> None:
+    refused = []
+
+    def start(done: int, total: int) -> None:
+        if not refused:
+            with pytest.raises(StoreLocked) as error:
+                asyncio.run(_serves(root, COUNT))
+            refused.append(error)
+
+    assert verify(store_config(root), progress=start).is_whole
+    assert refused
+
+
+def test_a_link_to_a_store_is_the_store(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(root)
+    assert verify(store_config(tmp_path / "link")).served == COUNT
+
+
+def test_no_log_is_no_message(tmp_path: Path) -> None:
+    report = look(tmp_path)
+    assert (report.is_whole, report.messages, report.log_end) == (True, 0, 0)
+
+
+def test_a_log_that_is_gone_is_missing(root: Path) -> None:
+    end = look(root).log_end
+    shutil.rmtree(root / "commitlog")
+    report = look(root)
+    assert [(each.kind, each.length) for each in report.damaged if each.kind == "log"] == [("log", end)]
+
+
+class LosingFiles(ReadOnlyFiles):
+    """A disk that does not give a page of the first file of the log."""
+
+    def map(self, fd: int, size: int) -> mmap.mmap | PaddedMap:
+        mapped = super().map(fd, size)
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(f"{0:020d}") and isinstance(mapped, mmap.mmap):
+            lose_page(mapped, 3)
+        return mapped
+
+
+def test_a_page_that_the_disk_does_not_give(root: Path) -> None:
+    report = verify(store_config(root), files=LosingFiles())
+    assert {each.kind for each in report.damaged} == {"log"}
+    assert report.is_named(3 * mmap.PAGESIZE)
+    assert "cannot be read" in report.damaged[0].what
+    assert COUNT - 4 <= report.served < COUNT
+
+
+class FailingReads(ReadOnlyFiles):
+    """A disk that does not give the files of queues."""
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        if "consumequeue" in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(5, "Input/output error")
+        return super().read(fd, size, position)
+
+
+def test_a_queue_that_the_disk_does_not_give(root: Path) -> None:
+    report = verify(store_config(root), files=FailingReads())
+    assert {each.kind for each in report.damaged} == {"queue"}
+    assert any(each.what == "it cannot be read: Input/output error" for each in report.damaged)
+    assert report.served == COUNT
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda files, path: files.allocate(0, 1),
+        lambda files, path: files.resize(0, 1),
+        lambda files, path: files.write(0, b"x", 0),
+        lambda files, path: files.rename(path, path),
+        lambda files, path: files.remove(path),
+        lambda files, path: files.remove_tree(path),
+        lambda files, path: files.make_folder(path / "new"),
+    ],
+)
+def test_the_files_of_a_verification_refuse_every_change(
+    tmp_path: Path, call: Callable[[FileSystem, Path], None]
+) -> None:
+    with pytest.raises(OSError, match="changes nothing"):
+        call(ReadOnlyFiles(), tmp_path)
+    assert tmp_path.exists()
+
+
+def test_progress_is_told_up_to_the_end(root: Path) -> None:
+    told: list[tuple[int, int]] = []
+    verify(store_config(root), progress=lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    assert told[-1][0] <= told[-1][1]
+    assert told[-1][1] % SEGMENT_BYTES == 0
+
+
+def test_a_padded_map_has_zeros_behind_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    fd = os.open(path, os.O_RDONLY)
+    mapped = PaddedMap(fd, 3, 10_000)
+    os.close(fd)
+    assert bytes(mapped) == b"abc" + bytes(9997)
+    mapped.madvise(mmap.MADV_DONTNEED)
+    mapped.close()
+    mapped.close()
+    with pytest.raises(ValueError, match="closed"):
+        bytes(mapped)
+    with pytest.raises(ValueError, match="11 of 10 bytes"):
+        PaddedMap(0, 11, 10)
+
+
+def test_large_files_are_read_ahead_and_given_back(tmp_path: Path) -> None:
+    size = 4 * PIECE_BYTES
+
+    async def run() -> None:
+        async with running_store(tmp_path, mapped_file_size_commit_log=size, max_message_size=4 << 20) as store:
+            for _ in range(2 * size // (4 << 20)):
+                await put(store, bytes(4_000_000))
+
+    asyncio.run(run())
+    report = look(tmp_path, mapped_file_size_commit_log=size, max_message_size=4 << 20)
+    assert report.is_whole
+    assert report.served == 2 * size // (4 << 20)
+
+
+# ---------------------------------------------------------------------- configuration
+
+
+def configured(root: Path, name: str, text: bytes) -> Path:
+    path = root / "config" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(text)
+    return path
+
+
+def test_settings_that_are_damaged_are_named_in_each_generation(root: Path) -> None:
+    configured(root, "topics.json", b'{"topicConfigTable":{}}')
+    assert verify_broker(store_config(root)).is_whole
+    bad = configured(root, "topics.json.bak", b'{"topicConfigTable":{}')
+    assert only(verify_broker(store_config(root))).path == bad
+    (root / "config" / "topics.json").rename(root / "config" / "topics.json.bak")
+    assert "it is missing" in only(verify_broker(store_config(root))).what
+    (root / "config" / "topics.json.bak").unlink()
+    assert only(verify_broker(store_config(root))).what == "it is missing: no topic has settings"
+    configured(root, "topics.json", b'{"topicConfigTable":{},"crc32":5}')
+    assert only(verify_broker(store_config(root))).what == "the checksum does not fit"
+
+
+def test_offsets_that_lead_behind_a_queue_are_named(root: Path) -> None:
+    configured(root, "topics.json", b'{"topicConfigTable":{}}')
+    configured(root, "consumerOffset.json", b'{"offsetTable":{"T@g":{0:20,1:140},"Other@g":{0:9}}}')
+    assert verify_broker(store_config(root)).is_whole
+    path = configured(root, "consumerOffset.json", b'{"offsetTable":{"T@g":{0:21,1:0}}}')
+    damage = only(verify_broker(store_config(root)))
+    assert (damage.kind, damage.path, damage.what) == ("offset", path, "group g is at 21 of T/0, which ends at 20")
+    outcome = repair_broker(store_config(root))
+    assert outcome.after is outcome.before, "nothing of it follows from the log"
