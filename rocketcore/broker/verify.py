@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rocketcore.broker.state.json_file import read_object
 from rocketcore.broker.store import MessageStore, StoreConfig
-from rocketcore.broker.store.verify import Damage, Progress, ReadOnlyFiles, Report, verify
+from rocketcore.broker.store.verify import Progress, ReadOnlyFiles, Report, verify
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import RocketError
 from rocketcore.protocol.bodies.group import SubscriptionGroupWrapper
 from rocketcore.protocol.bodies.stats import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
 from rocketcore.protocol.bodies.topic import TopicConfigSerializeWrapper
 
-__all__ = ["Repair", "repair_broker", "verify_broker"]
+__all__ = ["repair_broker", "verify_broker"]
 
 T = TypeVar("T")
 
@@ -35,19 +34,6 @@ _READERS: dict[str, Callable[[dict[str, Any]], object]] = {
     "delayOffset.json": DelayOffsetSerializeWrapper.from_json,
 }
 """Those that a broker needs; of any other it is enough to be a JSON object."""
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """What was found before a repair and after it; ``repaired`` is the damage that is no more."""
-
-    before: Report
-    after: Report
-
-    @property
-    def repaired(self) -> list[Damage]:
-        left = set(self.after.damaged)
-        return [damage for damage in self.before.damaged if damage not in left]
 
 
 def verify_broker(
@@ -107,16 +93,16 @@ def _check_offset(report: Report, path: Path, who: str, topic: str, queue_id: in
         report.name("offset", path, 0, 0, what)
 
 
-def repair_broker(config: StoreConfig, *, progress: Progress = lambda done, total: None) -> Repair:
-    """Verify, have everything that follows from the log made anew where something of it is damaged, verify again.
+def repair_broker(config: StoreConfig, found: Report, *, progress: Progress = lambda done, total: None) -> Report:
+    """Have what follows from the log made anew, where something of it was found damaged, and verify again.
 
+    found   what ``verify_broker`` said
     raises  as ``verify_broker``; StoreFull, StoreError or OSError where the folder cannot be written
     """
-    before = after = verify_broker(config, progress=progress)
-    if any(damage.kind in _DERIVED for damage in before.damaged):
-        asyncio.run(_rebuild(config))
-        after = verify_broker(config, progress=progress)
-    return Repair(before, after)
+    if not any(damage.kind in _DERIVED for damage in found.damaged):
+        return found
+    asyncio.run(_rebuild(config))
+    return verify_broker(config, progress=progress)
 
 
 async def _rebuild(config: StoreConfig) -> None:

@@ -11,14 +11,14 @@ import click
 from rocketcore.cli.failures import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_PARTLY, CommandFailed
 from rocketcore.cli.options import Folder, command, current
 from rocketcore.cli.progress_bar import ProgressBar
-from rocketcore.cli.render import Column, counted, progress, show_object, show_rows
+from rocketcore.cli.render import Column, counted_are, progress, show_object, show_rows
 from rocketcore.cli.servers import config_file_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocketcore.broker.store.config import StoreConfig
-    from rocketcore.broker.store.verify import Damage, Report
+    from rocketcore.broker.store.verify import Damage, LostMessages, Report
 
 __all__ = ["verify"]
 
@@ -44,17 +44,16 @@ def verify(folder: Path, repair: bool, config_file: Path | None) -> int:
                 bars.append(stack.enter_context(ProgressBar("MiB of the log", total // MEBIBYTE)))
             bars[0].show(done // MEBIBYTE)
 
-        if repair:
-            outcome = repair_broker(config, progress=show)
-            report, repaired, before = outcome.after, outcome.repaired, outcome.before
-        else:
-            report = before = verify_broker(config, progress=show)
-            repaired = []
-    _show(report, repaired)
+        before = report = verify_broker(config, progress=show)
+        repaired: list[Damage] = []
+        if repair and not report.is_whole:
+            report = repair_broker(config, report, progress=show)
+            left = set(report.damaged)
+            repaired = [damage for damage in before.damaged if damage not in left]
+    _show(report, before.lost, repaired)
     if not report.is_whole:
         return EXIT_FAILED
-    lost_now = report.lost_messages > 0 and any(damage.kind == "log" for damage in before.damaged)
-    return EXIT_PARTLY if lost_now else 0
+    return EXIT_PARTLY if any(damage.kind == "log" for damage in repaired) and before.lost else 0
 
 
 def _config(folder: Path, config_file: Path | None) -> StoreConfig:
@@ -73,7 +72,10 @@ def _config(folder: Path, config_file: Path | None) -> StoreConfig:
     return config if "mappedFileSizeCommitLog" in properties else sized(config)
 
 
-def _show(report: Report, repaired: Iterable[Damage]) -> None:
+def _show(report: Report, lost_ranges: Iterable[LostMessages], repaired: Iterable[Damage]) -> None:
+    lost: list[dict[str, Any]] = [
+        {"topic": each.topic, "queue_id": each.queue_id, "from": each.start, "to": each.end} for each in lost_ranges
+    ]
     row: dict[str, Any] = {
         "store": str(report.root),
         "whole": report.is_whole,
@@ -86,13 +88,10 @@ def _show(report: Report, repaired: Iterable[Damage]) -> None:
         "messages": report.messages,
         "served": report.served,
         "unsaved": report.unsaved,
-        "lost_messages": report.lost_messages,
+        "lost_messages": sum(each["to"] - each["from"] for each in lost),
     }
     damaged = [_damage(report.root, damage) for damage in report.damaged]
     mended = [_damage(report.root, damage) for damage in repaired]
-    lost = [
-        {"topic": each.topic, "queue_id": each.queue_id, "from": each.start, "to": each.end} for each in report.lost
-    ]
     aside = [
         {"file": _name(report.root, path), "position": position, "bytes": length}
         for path, position, length in report.put_aside
@@ -117,7 +116,7 @@ def _show(report: Report, repaired: Iterable[Damage]) -> None:
     for remark in report.remarks:
         progress(f"note: {remark}")
     if report.damaged:
-        progress(f"{counted(len(report.damaged), 'damage')} in {report.root}")
+        progress(f"{counted_are(len(report.damaged), 'place')} damaged in {report.root}")
 
 
 def _damage(root: Path, damage: Damage) -> dict[str, Any]:

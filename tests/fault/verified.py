@@ -125,7 +125,7 @@ class _Verified:
         """A repair leaves a store that is whole, and serves no message less than a start does."""
         root = self._folder / "repaired"
         self._image.write(root)
-        after = repair_broker(store_config(root)).after
+        after = repair_broker(store_config(root), verify_broker(store_config(root)))
         for damage in after.damaged:
             if damage.kind not in IN_START_ONLY:
                 self._verdict.blame("unrepaired", str(damage))

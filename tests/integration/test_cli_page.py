@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import re
@@ -16,6 +17,7 @@ import pytest
 
 from rocketcore.cli.main import COMMANDS, Entry, LazyGroup, run
 from rocketcore.local import LocalCluster
+from tests.fixtures.stores import put, running_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,10 +71,28 @@ def test_the_page_lists_every_verb_with_its_options() -> None:
     assert found == expected
 
 
+def damaged_store(root: Path) -> None:
+    """Make the store of the page: three messages, the second damaged, and the unit of the third."""
+
+    async def fill() -> None:
+        async with running_store(root) as store:
+            for number in range(3):
+                await put(store, b"%d" % number, topic="orders")
+
+    asyncio.run(fill())
+    (root / "config").mkdir()
+    (root / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
+    for path, position in ((root / "commitlog" / f"{0:020d}", 150), (root / "consumequeue/orders/0" / f"{0:020d}", 45)):
+        with path.open("r+b") as file:
+            file.seek(position)
+            file.write(b"?")
+
+
 def check(found: list[tuple[str, int, str]], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Run commands and compare what they print with what the page shows."""
     monkeypatch.setenv("ROCKET_CONTEXT", "")
     monkeypatch.chdir(folder)
+    damaged_store(folder / "store")
     with LocalCluster(brokers=2) as cluster:
         real = dict(zip(ADDRESSES, (cluster.namesrv, *cluster.broker_addresses), strict=True)) | dict([NOBODY])
         monkeypatch.setenv("ROCKET_NAMESRV", cluster.namesrv)

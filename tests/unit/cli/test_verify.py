@@ -1,0 +1,113 @@
+"""``rocket broker verify``: exit codes, forms, and what it says of a folder that it cannot verify."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from rocketcore.cli.main import run
+from rocketcore.config_file import format_properties
+from tests.fixtures.stores import SEGMENT_BYTES, put, read_queue, running_store
+
+PROPERTIES = {"mappedFileSizeCommitLog": str(SEGMENT_BYTES), "maxMessageSize": "1000"}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A store with nine messages in one queue."""
+    folder = tmp_path / "store"
+
+    async def fill() -> None:
+        async with running_store(folder) as store:
+            for number in range(9):
+                await put(store, b"%06d" % number)
+
+    asyncio.run(fill())
+    (folder / "config").mkdir()
+    (folder / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
+    return folder
+
+
+def overwrite(path: Path, position: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(b"?")
+
+
+def answer(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    found = json.loads(capsys.readouterr().out)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_whole_store_exits_with_0(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["broker", "verify", str(root), "-o", "json"]) == 0
+    said = answer(capsys)
+    assert (said["whole"], said["messages"], said["served"]) == (True, 9, 9)
+    assert run(["broker", "verify", str(root), "--repair", "-o", "json"]) == 0
+    assert answer(capsys) == said, "there is nothing to repair"
+
+
+def test_a_queue_is_repaired_and_exits_with_0(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    overwrite(root / "consumequeue" / "T" / "0" / f"{0:020d}", 25)
+    assert run(["broker", "verify", str(root), "-o", "json"]) == 1
+    damaged = answer(capsys)["damaged"]
+    assert run(["broker", "verify", str(root), "--repair", "-o", "json"]) == 0
+    assert answer(capsys)["repaired"] == damaged
+
+    async def serves() -> None:
+        async with running_store(root) as store:
+            assert len(read_queue(store)) == 9
+
+    asyncio.run(serves())
+
+
+def test_a_repair_that_leaves_something_exits_with_1(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "config" / "topics.json").write_text("{")
+    overwrite(root / "queuebounds", 3)
+    assert run(["broker", "verify", str(root), "--repair"]) == 1
+    said = capsys.readouterr()
+    assert "repaired:\nKIND  FILE         POSITION" in said.out
+    assert "damaged:\nKIND    FILE                POSITION" in said.out
+    assert said.err == f"1 place is damaged in {root}\n"
+
+
+@pytest.mark.parametrize(("made", "what"), [(False, "there is no such folder"), (True, "it is no store")])
+def test_what_is_no_store_exits_with_3(
+    tmp_path: Path, made: bool, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "none"
+    if made:
+        folder.mkdir()
+    assert run(["broker", "verify", str(folder)]) == 3
+    assert capsys.readouterr().err.startswith(f"error: {folder}: {what}\nhint: a store has one of commitlog,")
+
+
+def test_a_store_in_use_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def while_it_runs() -> None:
+        async with running_store(root):
+            assert run(["broker", "verify", str(root), "-o", "json"]) == 1
+
+    asyncio.run(while_it_runs())
+    assert json.loads(capsys.readouterr().err)["error"]["code"] == "STORE_LOCKED"
+
+
+def test_settings_of_the_broker_are_believed(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tmp_path / "broker.properties"
+    settings.write_text(format_properties(PROPERTIES | {"mappedFileSizeConsumeQueue": "1000"}))
+    assert run(["broker", "verify", str(root), "-c", str(settings)]) == 0
+    settings.write_text(format_properties(PROPERTIES | {"mappedFileSizeCommitLog": str(1 << 16 | 1 << 12)}))
+    assert run(["broker", "verify", str(root), "-c", str(settings)]) == 1
+    assert f"has {SEGMENT_BYTES} bytes and not the configured {1 << 16 | 1 << 12}" in capsys.readouterr().err
+    log, elsewhere = root / "commitlog", tmp_path / "elsewhere"
+    log.rename(elsewhere)
+    settings.write_text(format_properties(PROPERTIES | {"storePathCommitLog": str(elsewhere)}))
+    overwrite(elsewhere / f"{0:020d}", 0)
+    capsys.readouterr()
+    assert run(["broker", "verify", str(root), "-c", str(settings), "-o", "json"]) == 1
+    damaged = answer(capsys)["damaged"]
+    assert isinstance(damaged, list)
+    assert damaged[0]["file"] == str(elsewhere / f"{0:020d}"), "in full where it is not below the folder"
