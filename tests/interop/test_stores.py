@@ -7,11 +7,13 @@ first record that has none or a wrong one.
 from __future__ import annotations
 
 import base64
+import json
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -19,6 +21,7 @@ import pytest
 import rocketcore as rmq
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.cli.main import run
 from tests.fixtures.apache import require_java
 from tests.fixtures.processes import Processes, RocketProcess
 from tests.peers import ApacheCluster, JavaDriver
@@ -153,6 +156,38 @@ def test_a_store_without_checksums_goes_to_4_9_and_back(store: Store, end: str) 
     with store.ours(end, PLAIN) as broker:
         assert store.damaged_bytes(broker) == 0
         assert store.receive() == sorted(store.sent)
+
+
+@pytest.mark.parametrize(("version", "end"), [("5.5.0", "stop"), ("5.5.0", "kill"), ("4.9.7", "stop")])
+def test_a_store_of_apaches_is_verified_and_repaired(
+    store: Store, version: str, end: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with store.apache(version, end):
+        store.send()
+        store.send()
+    said = verified(store, 0, capsys)
+    assert said["messages"] >= said["served"] >= len(store.sent)
+    assert (said["damaged"], said["lost"]) == ([], [])
+    assert end == "kill" or said["unsaved"] == 0
+    units = store.root / "consumequeue" / TOPIC / "0" / f"{0:020d}"
+    with units.open("r+b") as file:
+        file.seek(20 * 7)
+        file.write(bytes(20))
+    assert [(each["file"], each["position"], each["bytes"]) for each in verified(store, 1, capsys)["damaged"]] == [
+        (str(units.relative_to(store.root)), 140, 20)
+    ]
+    after = verified(store, 0, capsys, "--repair")
+    assert after["served"] == said["served"]
+    with store.apache(version, "stop"):
+        assert store.receive() == sorted(store.sent)
+
+
+def verified(store: Store, code: int, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    """Verify the folder of a broker that does not run, and return what is said of it."""
+    assert run(["broker", "verify", str(store.root), "-o", "json", *options]) == code
+    said = json.loads(capsys.readouterr().out)
+    assert isinstance(said, dict)
+    return said
 
 
 def test_apache_walks_over_bridged_damage(store: Store) -> None:
