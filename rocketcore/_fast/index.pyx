@@ -285,8 +285,8 @@ cdef void put_loop(
 ) noexcept nogil:
     cdef int32_t hash, previous
     cdef uint8_t* slot
-    cdef Py_ssize_t i
-    for i in range(count):
+    cdef Py_ssize_t _i
+    for _i in range(count):
         hash = <int32_t>row[KEY_HASH]
         slot = slot_of(slots, hash)
         previous = rc_get_i32(slot)

@@ -110,7 +110,7 @@ def _believe_the_index(check: Callable[..., bool]) -> Callable[..., bool]:
 
 BUGS: dict[str, tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = {
     "ack before fsync": (commit_log.Group, "add_to", _acknowledge_early),
-    "wrong truncation": (recovery._Scan, "_find_after", _cut_behind_damage),
+    "wrong truncation": (recovery.LogScan, "_find_after", _cut_behind_damage),
     "dispatch ahead of the durable mark": (committer.Committer, "_commit", _dispatch_early),
     "offset file written in place": (json_file, "replace_file", _write_in_place),
     "note too early": (queue_saver.QueueSaver, "write_notes", _note_early),

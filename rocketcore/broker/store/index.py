@@ -160,6 +160,7 @@ class MessageIndex:
             return
         assert self._thread is not None, "started"
         begin, end = max(self.position, self._log.min_offset), self._committer.durable_offset
+        job: Callable[[], int]
         if self.position < 0:
             job = partial(self._open, self._log.min_offset, end)
         elif begin >= end:

@@ -39,6 +39,7 @@ from rocketcore._fast.index import (
     restore_slots,
     take_back,
 )
+from rocketcore._fast.mapped import PaddedMap
 from rocketcore.broker.store.segment_file import FileSystem, sync_checked, sync_names, write_checked
 from rocketcore.errors import DecodeError
 from rocketcore.table import Table
@@ -78,7 +79,7 @@ class IndexFile:
         self._fd = -1
         self._slots: bytearray | None = None
         self._stale_slots = not whole
-        self._map: mmap.mmap | None = None
+        self._map: mmap.mmap | PaddedMap | None = None
         self._views: tuple[memoryview, memoryview] | None = None
 
     @classmethod
@@ -269,8 +270,8 @@ class IndexFile:
         """Return the whole file and its slots."""
         if self._views is None:
             with self._files.opened(self.path, os.O_RDONLY) as fd:
-                self._map = self._files.map(fd, self._size)
-            view = memoryview(self._map)
+                mapping = self._map = self._files.map(fd, self._size)
+            view = memoryview(mapping)
             self._views = view, view[HEADER_SIZE : HEADER_SIZE + self._slots_bytes]
         return self._views
 

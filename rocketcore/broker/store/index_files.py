@@ -17,7 +17,7 @@ import json
 import logging
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -94,7 +94,7 @@ class _Note:
             found = [_NotedFile(*of_file) for of_file in values["files"]]
             if not all(_is_name(file.name) and len(file.header) == HEADER_COLUMNS for file in found):
                 return None
-            found = [file._replace(checksums=file.checksums and tuple(file.checksums)) for file in found]
+            found = [file._replace(checksums=_pair(file.checksums)) for file in found]
             return cls(values["confirm"], values["done"], values["slots"], values["entries"], found)
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None
@@ -437,6 +437,14 @@ class IndexFiles:
     def close(self) -> None:
         for file in self.files:
             file.close()
+
+
+def _pair(values: Sequence[int] | None) -> tuple[int, int] | None:
+    """raises  ValueError for other than two"""
+    if values is None:
+        return None
+    first, second = values
+    return first, second
 
 
 def _is_name(name: str) -> bool:
