@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketcore.broker.state import json_file
-from rocketcore.broker.store import commit_log, committer, index_file, queue_saver, recovery, segment_file
+from rocketcore.broker.store import commit_log, committer, queue_saver, recovery, segment_file
 
 __all__ = ["BUGS", "plant"]
 
@@ -99,15 +99,6 @@ def _sync_again(sync: Callable[..., None]) -> Callable[..., None]:
     return planted
 
 
-def _believe_the_index(check: Callable[..., bool]) -> Callable[..., bool]:
-    """Files of the index are not compared with their checksums."""
-
-    def planted(file: Any) -> bool:
-        return True
-
-    return planted
-
-
 BUGS: dict[str, tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = {
     "ack before fsync": (commit_log.Group, "add_to", _acknowledge_early),
     "wrong truncation": (recovery.LogScan, "_find_after", _cut_behind_damage),
@@ -116,6 +107,5 @@ BUGS: dict[str, tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any
     "note too early": (queue_saver.QueueSaver, "write_notes", _note_early),
     "no folder fsync": (segment_file.FileSystem, "sync_folder", _forget_folders),
     "fsync tried again": (segment_file.FileSystem, "sync", _sync_again),
-    "index unchecked": (index_file.IndexFile, "check", _believe_the_index),
 }
 """What → whose function is replaced, and by what."""
