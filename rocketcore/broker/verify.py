@@ -24,7 +24,7 @@ __all__ = ["repair_broker", "verify_broker"]
 
 T = TypeVar("T")
 
-_DERIVED = ("log", "queue", "note")
+_DERIVED = ("log", "queue", "index", "note")
 """Kinds of damage that a start leaves behind."""
 
 _READERS: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -101,12 +101,15 @@ def repair_broker(config: StoreConfig, found: Report, *, progress: Progress = la
     """
     if not any(damage.kind in _DERIVED for damage in found.damaged):
         return found
-    asyncio.run(_rebuild(config))
+    asyncio.run(_rebuild(config, {damage.path for damage in found.damaged if damage.kind == "index"}))
     return verify_broker(config, progress=progress)
 
 
-async def _rebuild(config: StoreConfig) -> None:
+async def _rebuild(config: StoreConfig, doubtful: set[Path]) -> None:
+    """Start a store that builds its queues, and index files in place of doubtful ones, and stop it."""
     store = MessageStore(config)
     store.load(rebuild=True)
+    for path in doubtful:
+        path.unlink(missing_ok=True)  # the folder is locked, and the index not read yet
     await store.start()
     await store.stop()

@@ -140,8 +140,14 @@ class _Verified:
 
 def _explained(damage: Damaged, hurt: Collection[str]) -> bool:
     """Whether one of the files that were changed is a reason for damage of this kind."""
-    folders = {"queue": ("consumequeue/", LOG), "config": ("config/",), "offset": ("config/", LOG), "log": (LOG,)}
-    notes = () if damage.kind == "config" else ("queuebounds", "checkpoint", "abort", "deletedtopics")
+    folders = {
+        "log": (LOG,),
+        "queue": ("consumequeue/", LOG),
+        "index": ("index/", LOG),
+        "config": ("config/",),
+        "offset": ("config/", LOG),
+    }
+    notes = () if damage.kind == "config" else ("queuebounds", "indexbounds", "checkpoint", "abort", "deletedtopics")
     return any(name.startswith((*folders.get(damage.kind, ()), *notes)) for name in hurt)
 
 

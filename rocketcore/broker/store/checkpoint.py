@@ -328,6 +328,14 @@ class Notes:
         return self.bounds.begin_offset if self.begin_noted and not self.rocketmq_ran else 0
 
     @property
+    def index_is_ours(self) -> bool:
+        """Whether our note tells of the index as it is.
+
+        RocketMQ's mark says no more than that it ran, and one that was killed may not have written the checkpoint.
+        """
+        return not self.rocketmq_ran and (self.mark is None or self.mark.sealed_from is not None)
+
+    @property
     def sealed_from(self) -> int | None:
         """Every record behind this physical offset has a checksum; None: that is not known."""
         if self.rocketmq_ran:

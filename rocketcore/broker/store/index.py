@@ -32,7 +32,7 @@ from rocketcore.broker.store.segment_file import FileSystem, Segment
 from rocketcore.service import Clock, PeriodicTask
 from rocketcore.table import Table
 
-__all__ = ["MessageIndex"]
+__all__ = ["MessageIndex", "log_view"]
 
 PAUSE_SECONDS = 0.1
 """From the first group that is not indexed to its being so: what comes meanwhile is indexed with it."""
@@ -48,6 +48,41 @@ GIVE_UP_SECONDS = 60.0
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+def log_view(log: CommitLog, begin: int, end: int) -> LogView:
+    """Return what index files are compared with of a log that begins and ends there."""
+    rows = Table(1, KEY_COLUMNS)
+
+    def head(physical_offset: int) -> RecordHead | None:
+        segment = log.find_segment(physical_offset)
+        if segment is None or physical_offset + HEAD_BYTES > segment.end:
+            return None
+        found = RecordHead.read(segment.read(physical_offset - segment.start, HEAD_BYTES))
+        return found if found is not None and found.physical_offset == physical_offset else None
+
+    def timestamp_at(physical_offset: int) -> int | None:
+        found = head(physical_offset)
+        return None if found is None else found.store_timestamp
+
+    def behind(physical_offset: int) -> int | None:
+        found = head(physical_offset)
+        return None if found is None else physical_offset + found.size
+
+    def first_keyed(position: int) -> int:
+        while position < end:
+            segment = log.find_segment(position)
+            assert segment is not None, "within the log"
+            start = segment.start
+            stop = min(end, segment.end) - start
+            _, at, _, status = scan_keys(segment.view(), position - start, stop, start, rows.view, 0)
+            position = start + at
+            if status != FILLER:
+                return position
+            position = segment.end
+        return end
+
+    return LogView(begin, end, timestamp_at, behind, first_keyed)
 
 
 class MessageIndex:
@@ -218,10 +253,12 @@ class MessageIndex:
     def _open(self, begin: int, end: int) -> int:
         assert self._notes is not None, "loaded"
         notes = self._notes
-        log = LogView(begin, end, self._timestamp_at, self._behind, partial(self._first_keyed, end))
-        # RocketMQ's mark says no more than that it ran, and one that was killed may not have written the checkpoint.
-        ours = not notes.rocketmq_ran and (notes.mark is None or notes.mark.sealed_from is not None)
-        self.files.load(log, clean=notes.mark is None, ours=ours, index_timestamp=notes.index_timestamp)
+        self.files.load(
+            log_view(self._log, begin, end),
+            clean=notes.mark is None,
+            ours=notes.index_is_ours,
+            index_timestamp=notes.index_timestamp,
+        )
         self.files.open()
         return self.files.position
 
@@ -271,34 +308,6 @@ class MessageIndex:
         within = position - segment.start
         logger.error("not indexed, damaged path=%s position=%d bytes=%d", segment.path, within, behind - position)
         self.files.pass_over(behind)
-
-    def _head(self, physical_offset: int) -> RecordHead | None:
-        segment = self._log.find_segment(physical_offset)
-        if segment is None or physical_offset + HEAD_BYTES > segment.end:
-            return None
-        head = RecordHead.read(segment.read(physical_offset - segment.start, HEAD_BYTES))
-        return head if head is not None and head.physical_offset == physical_offset else None
-
-    def _timestamp_at(self, physical_offset: int) -> int | None:
-        head = self._head(physical_offset)
-        return None if head is None else head.store_timestamp
-
-    def _behind(self, physical_offset: int) -> int | None:
-        head = self._head(physical_offset)
-        return None if head is None else physical_offset + head.size
-
-    def _first_keyed(self, end: int, position: int) -> int:
-        while position < end:
-            segment = self._log.find_segment(position)
-            assert segment is not None, "within the log"
-            start = segment.start
-            stop = min(end, segment.end) - start
-            _, at, _, status = scan_keys(segment.view(), position - start, stop, start, self._rows.view, 0)
-            position = start + at
-            if status != FILLER:
-                return position
-            position = segment.end
-        return end
 
     # ------------------------------------------------------------------ asking
 

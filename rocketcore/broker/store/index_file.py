@@ -57,6 +57,7 @@ class IndexFile:
     first_position  of the log: everything that is indexed from there on is in this file or a later one
     checksums       CRC-32 of the entries and, of a whole file, of the slots; None: not known, as of RocketMQ's files
     checked         the file was compared with them since the start, or written
+    size            of the file, in bytes
     whole           header and slots are on disk as they are in memory
     written_end     end time of the header on disk, whose slots are there too; 0 where that is not known
     """
@@ -74,7 +75,7 @@ class IndexFile:
         self.checked = False
         self._slots_bytes = SLOT_SIZE * slot_count
         self._max_entries = max_entries
-        self._size = HEADER_SIZE + self._slots_bytes + ENTRY_SIZE * max_entries
+        self.size = HEADER_SIZE + self._slots_bytes + ENTRY_SIZE * max_entries
         self._files = files
         self._fd = -1
         self._slots: bytearray | None = None
@@ -99,7 +100,7 @@ class IndexFile:
         made = cls(path, slot_count, max_entries, header, first_position, whole=False, files=files, checksums=(0, 0))
         made._fd = files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            files.resize(made._fd, made._size)
+            files.resize(made._fd, made.size)
             sync_checked(made._fd, path, files)
             sync_names(path.parent, files)
         except OSError:
@@ -123,6 +124,11 @@ class IndexFile:
     def room(self) -> int:
         """Entries that still fit."""
         return self._max_entries - self.header[ENTRIES]
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of header, slots and the entries that there are."""
+        return HEADER_SIZE + self._slots_bytes + ENTRY_SIZE * self.header[ENTRIES]
 
     @property
     def is_readable(self) -> bool:
@@ -252,6 +258,24 @@ class IndexFile:
 
     # ------------------------------------------------------------------ reading
 
+    def fault(self) -> tuple[int, str]:
+        """Look at every entry, and at the slots of a file that is whole; return the first fault, and where it is.
+
+        raises  OSError
+        """
+        view, slots = self._view()
+        count = self.header[ENTRIES]
+        wanted = bytearray(self._slots_bytes)
+        sound, used = restore_slots(view, count, wanted)
+        if sound < count:
+            position = HEADER_SIZE + self._slots_bytes + ENTRY_SIZE * sound
+            return position, f"entry {sound} does not follow from those before it"
+        if self.whole and slots != wanted:
+            return HEADER_SIZE, "its slots do not lead to its entries"
+        if self.whole and used != self.header[USED_SLOTS]:
+            return HEADER_SIZE - 8, f"its header counts {self.header[USED_SLOTS]} slots and not {used}"
+        return 0, ""
+
     def find(self, key_hash: int, begin: int, end: int, out: array[int], cursor: int, steps: int) -> tuple[int, int]:
         """See ``find_offsets``; raises DecodeError where the file is damaged, or cannot be read, and OSError."""
         if not self.check():
@@ -270,7 +294,7 @@ class IndexFile:
         """Return the whole file and its slots."""
         if self._views is None:
             with self._files.opened(self.path, os.O_RDONLY) as fd:
-                mapping = self._map = self._files.map(fd, self._size)
+                mapping = self._map = self._files.map(fd, self.size)
             view = memoryview(mapping)
             self._views = view, view[HEADER_SIZE : HEADER_SIZE + self._slots_bytes]
         return self._views

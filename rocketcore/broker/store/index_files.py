@@ -37,7 +37,7 @@ from rocketcore.errors import DecodeError
 from rocketcore.service import Clock
 from rocketcore.table import Table
 
-__all__ = ["Cursor", "IndexFiles", "LogView"]
+__all__ = ["Cursor", "IndexFiles", "IndexNote", "LogView"]
 
 NAME_DIGITS = 17
 STEPS = 1 << 16
@@ -77,7 +77,7 @@ class _NotedFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Note:
+class IndexNote:
     """The content of ``indexbounds``."""
 
     confirm_offset: int
@@ -87,17 +87,26 @@ class _Note:
     files: list[_NotedFile]
 
     @classmethod
-    def read(cls, path: Path, files: FileSystem) -> _Note | None:
+    def read(cls, path: Path, files: FileSystem) -> IndexNote | None:
         """Read the file; None where it is missing or damaged."""
         try:
-            values = json.loads(without_crc(files.read_file(path)))
-            found = [_NotedFile(*of_file) for of_file in values["files"]]
-            if not all(_is_name(file.name) and len(file.header) == HEADER_COLUMNS for file in found):
-                return None
-            found = [file._replace(checksums=_pair(file.checksums)) for file in found]
-            return cls(values["confirm"], values["done"], values["slots"], values["entries"], found)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return cls.decode(files.read_file(path))
+        except (OSError, ValueError):
             return None
+
+    @classmethod
+    def decode(cls, content: bytes) -> IndexNote:
+        """raises  ValueError where it is not what was written"""
+        line = without_crc(content)
+        try:
+            values = json.loads(line)
+            found = [_NotedFile(*of_file) for of_file in values["files"]]
+            if all(_is_name(file.name) and len(file.header) == HEADER_COLUMNS for file in found):
+                found = [file._replace(checksums=_pair(file.checksums)) for file in found]
+                return cls(values["confirm"], values["done"], values["slots"], values["entries"], found)
+        except (LookupError, TypeError, AttributeError, RecursionError):
+            pass
+        raise ValueError("it is of another version")
 
     def encode(self) -> bytes:
         values = {
@@ -131,34 +140,37 @@ class IndexFiles:
         self._file_bytes = config.index_file_bytes
         self._system = files
         self._clock = clock
-        self._noted: _Note | None = None
+        self._noted: IndexNote | None = None
 
     # ------------------------------------------------------------------ start
 
     def load(self, log: LogView, *, clean: bool, ours: bool, index_timestamp: int) -> None:
-        """Take over what can be believed of the files; what cannot is removed. Entries are not looked at yet.
+        """Take over what can be believed of the files; what cannot is removed. See ``believe``; raises OSError."""
+        self.close()
+        self.files.clear()
+        self._system.make_folder(self._folder)
+        for path in self.believe(log, clean=clean, ours=ours, index_timestamp=index_timestamp):
+            logger.info("index file removed, it is made again if the log has it path=%s", path)
+            self._system.remove(path)
+        self.noted_end = self._whole_end()
+
+    def believe(self, log: LogView, *, clean: bool, ours: bool, index_timestamp: int) -> list[Path]:
+        """Take over what can be believed of the files; entries are not looked at yet. Returns the others.
 
         clean, ours      the last run ended in order; we were the last to run
         index_timestamp  of the checkpoint
         raises           OSError
         """
-        self.close()
-        self.files.clear()
-        self._system.make_folder(self._folder)
         names = sorted(name for name in self._system.names(self._folder) if _is_name(name))
-        note = _Note.read(self._note_path, self._system) if ours else None
+        note = IndexNote.read(self._note_path, self._system) if ours else None
         if note is not None and (note.slot_count, note.max_entries) == (self._slot_count, self._max_entries):
             self._take_noted(note, log, clean=clean)
         else:
             self._take_found(names, log, None if clean else index_timestamp)
         kept = {file.path.name for file in self.files}
-        for name in names:
-            if name not in kept:
-                logger.info("index file removed, it is made again if the log has it path=%s", self._folder / name)
-                self._system.remove(self._folder / name)
-        self.noted_end = self._whole_end()
+        return [self._folder / name for name in names if name not in kept]
 
-    def _take_noted(self, note: _Note, log: LogView, *, clean: bool) -> None:
+    def _take_noted(self, note: IndexNote, log: LogView, *, clean: bool) -> None:
         """Take files by the note. After a crash the slots of the newest are not known to be those of the note."""
         self.position = log.begin
         for name, first_position, whole, header, checksums in note.files:
@@ -191,7 +203,8 @@ class IndexFiles:
             if header[END_OFFSET] < log.begin:
                 continue
             file = self._file(name, header, self.position, whole=True)
-            if (latest is not None and header[END_TIMESTAMP] > latest) or not self._is_sound(file, log):
+            is_late = latest is not None and header[END_TIMESTAMP] > latest
+            if is_late or header[ENTRIES] == 1 or not self._is_sound(file, log):
                 return
             if header[BEGIN_OFFSET] > self.position and log.first_keyed(self.position) < header[BEGIN_OFFSET]:
                 logger.warning("messages are missing in the index path=%s first=%d", file.path, self.position)
@@ -227,6 +240,8 @@ class IndexFiles:
         reason = ""
         if not has_size:
             reason = f"it does not have {self._file_bytes} bytes"
+        elif header[ENTRIES] == 1:
+            pass  # nothing in it, so nothing of another log
         elif not (1 < header[ENTRIES] <= self._max_entries and header[BEGIN_OFFSET] <= header[END_OFFSET] < log.end):
             reason = "its header makes no sense"
         elif log.timestamp_at(header[END_OFFSET]) != header[END_TIMESTAMP]:
@@ -323,7 +338,7 @@ class IndexFiles:
 
         raises  OSError
         """
-        note = _Note(
+        note = IndexNote(
             self.position,
             self.done,
             self._slot_count,

@@ -446,15 +446,18 @@ class FolderLock:
         self._fd = fd
         _locked_folders.add(self._key)
 
-    def share(self) -> None:
-        """Keep stores away without writing anything, if the folder has a lock file: no store ran there otherwise.
+    def share(self) -> bool:
+        """Keep stores away without writing anything; False where there is no lock file: no store runs there.
 
         raises  StoreLocked as ``acquire``
         """
         if self._key in _locked_folders:
             raise StoreLocked(f"store folder {self._path.parent} is in use in this process")
-        with contextlib.suppress(FileNotFoundError):
+        try:
             self._take(os.O_RDONLY, fcntl.LOCK_SH)
+        except FileNotFoundError:
+            return False
+        return True
 
     def release(self) -> None:
         if self._fd >= 0:

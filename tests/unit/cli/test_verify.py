@@ -21,7 +21,7 @@ def root(tmp_path: Path) -> Path:
     folder = tmp_path / "store"
 
     async def fill() -> None:
-        async with running_store(folder) as store:
+        async with running_store(folder, message_index_enable=False) as store:
             for number in range(9):
                 await put(store, b"%06d" % number)
 
@@ -59,7 +59,7 @@ def test_a_queue_is_repaired_and_exits_with_0(root: Path, capsys: pytest.Capture
     assert answer(capsys)["repaired"] == damaged
 
     async def serves() -> None:
-        async with running_store(root) as store:
+        async with running_store(root, message_index_enable=False) as store:
             assert len(read_queue(store)) == 9
 
     asyncio.run(serves())
@@ -88,7 +88,7 @@ def test_what_is_no_store_exits_with_3(
 
 def test_a_store_in_use_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def while_it_runs() -> None:
-        async with running_store(root):
+        async with running_store(root, message_index_enable=False):
             assert run(["broker", "verify", str(root), "-o", "json"]) == 1
 
     asyncio.run(while_it_runs())

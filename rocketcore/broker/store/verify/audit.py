@@ -14,6 +14,7 @@ from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
 from rocketcore.broker.store.recovery import LogScan
 from rocketcore.broker.store.segment_file import FolderLock, Segment, entries
 from rocketcore.broker.store.verify.files import AuditedLog, ReadOnlyFiles
+from rocketcore.broker.store.verify.index import audit_index
 from rocketcore.broker.store.verify.notes import read_notes
 from rocketcore.broker.store.verify.queues import QueueAudit
 from rocketcore.broker.store.verify.read_ahead import ReadAhead
@@ -43,8 +44,9 @@ def verify(
     """
     files = files or ReadOnlyFiles()
     lock = FolderLock(config.root, files)
-    lock.share()
+    kept_away = lock.share()
     log = AuditedLog(config, files)
+    read_ahead = ReadAhead(files)
     try:
         report = Report(config.root)
         notes = read_notes(config.root, files, report)
@@ -53,16 +55,20 @@ def verify(
         queue_files = QueueFiles(config.root, config.queue_file_bytes, files)
         table = QueueTable(queue_files)
         audit = QueueAudit(log, table, notes, config.queue_file_bytes, report)
-        scan = _LogAudit(config, log, table, notes, audit, report, progress)
+        scan = _LogAudit(config, log, table, notes, audit, report, read_ahead, progress)
         recovery = scan.run()
         report.messages = recovery.messages - recovery.bridges
         report.log_begin, report.log_end = log.min_offset, recovery.end_offset
         report.read_bytes += report.log_end - report.log_begin
-        scan.save_units()
+        scan.finish()
         audit.finish()
+        audit_index(config, log, notes, report)
         _list_put_aside(config.root / "damaged", report)
+        if not kept_away:
+            lock.share()  # raises where a store began to run meanwhile
         return report
     finally:
+        read_ahead.close()
         log.close()
         lock.release()
 
@@ -78,6 +84,7 @@ class _LogAudit(LogScan):
         notes: Notes,
         audit: QueueAudit,
         report: Report,
+        read_ahead: ReadAhead,
         progress: Progress,
     ) -> None:
         super().__init__(config, log, queues, notes, rebuild=True)
@@ -86,7 +93,7 @@ class _LogAudit(LogScan):
         self._repeats = 0
         self._record = Table(1, STORED_COLUMNS)
         self._progress = progress
-        self._read_ahead = ReadAhead(log.files)
+        self._read_ahead = read_ahead
 
     def walked(self, segment: Segment, position: int) -> None:
         self._read_ahead.at(segment, position)
@@ -126,6 +133,13 @@ class _LogAudit(LogScan):
             if units is not None:
                 self._audit.compare(units)
                 queue.mark_saved(units.end, keep=0)
+
+    def finish(self) -> None:
+        """Compare what was not yet, now that all damage is known."""
+        self.save_units()
+        if self._repeats > REPEATS:
+            more = self._repeats - REPEATS
+            self._report.remarks.append(f"{more} more messages are left out, as others have their places")
 
     def _fault(self, segment: Segment, position: int) -> str:
         """Say what is wrong with the bytes at a position of a segment that are no sound record."""

@@ -19,6 +19,7 @@ from rocketcore._fast.mapped import PaddedMap
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import RECORD_OVERHEAD, UNIT_SIZE, StoreConfig
 from rocketcore.broker.store.damage import FileFaults
+from rocketcore.broker.store.index_files import IndexNote
 from rocketcore.broker.store.segment_file import (
     FileSystem,
     Segment,
@@ -125,6 +126,9 @@ def sized(config: StoreConfig) -> StoreConfig:
     most = min(config.max_message_size, size - RECORD_OVERHEAD)
     if most < 1:
         raise StoreCorrupted(f"{config.commit_log_folder}: files of {size} bytes are no commit log's")
+    note = IndexNote.read(config.root / "indexbounds", ReadOnlyFiles())
+    if note is not None:
+        config = replace(config, max_hash_slot_num=note.slot_count, max_index_num=note.max_entries)
     return replace(
         config,
         mapped_file_size_commit_log=size,

@@ -6,17 +6,17 @@ from pathlib import Path
 
 from rocketcore.broker.store.checkpoint import Checkpoint, Notes, QueueBounds, RunMark
 from rocketcore.broker.store.deleted_topics import DeletedTopics
+from rocketcore.broker.store.index_files import IndexNote
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.broker.store.verify.report import Report
 
 __all__ = ["read_notes"]
 
-NAMES = ("queuebounds", "checkpoint", "deletedtopics", "abort")
 
 
 def read_notes(root: Path, files: FileSystem, report: Report) -> Notes:
     """Return what the notes say together; names those that are damaged."""
-    for name in NAMES:
+    for name, fault_of in _FAULTS.items():
         path = root / name
         try:
             content = files.read_file(path)
@@ -27,7 +27,7 @@ def read_notes(root: Path, files: FileSystem, report: Report) -> Notes:
             continue
         report.file_count += 1
         report.read_bytes += len(content)
-        fault = _FAULTS[name](content)
+        fault = fault_of(content)
         if fault:
             report.name("note", path, 0, len(content), fault)
     notes = Notes.read(root, files)
@@ -37,10 +37,19 @@ def read_notes(root: Path, files: FileSystem, report: Report) -> Notes:
     return notes
 
 
+def _fault_of_index(content: bytes) -> str:
+    try:
+        IndexNote.decode(content)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 _FAULTS = {
     "queuebounds": QueueBounds.fault,
     "checkpoint": Checkpoint.fault,
     "deletedtopics": DeletedTopics.fault,
     "abort": RunMark.fault,
+    "indexbounds": _fault_of_index,
 }
 """Note → what says why its content is not what was written; an empty text where it is."""

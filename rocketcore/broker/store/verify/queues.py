@@ -29,7 +29,6 @@ _STEP_BYTES = 64 * UNIT_SIZE
 
 _BLANK = bytearray(UNIT_SIZE)
 put_blank(_BLANK, 0, 1)
-_UNWRITTEN = bytes(UNIT_SIZE)
 
 
 class QueueAudit:

@@ -7,7 +7,9 @@ import mmap
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from rocketcore.broker.verify import repair_broker, verify_broker
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import StoreCorrupted, StoreLocked
 from tests.fault.unreadable_page import lose_page
+from tests.fixtures import stores
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
     UNITS_PER_FILE,
@@ -26,11 +29,15 @@ from tests.fixtures.stores import (
     message,
     put,
     read_queue,
-    running_store,
-    store_config,
     stored,
 )
 from tests.unit.broker.store.test_retention import life
+
+INDEX: dict[str, Any] = {"max_hash_slot_num": 100, "max_index_num": 1000}
+"""Sizes of an index that is copied in no time."""
+
+running_store = partial(stores.running_store, **INDEX)
+store_config = partial(stores.store_config, **INDEX)
 
 COUNT = 160
 BODY = bytes(2000)
@@ -306,7 +313,7 @@ def test_delayed_messages_may_be_due_by_other_settings(tmp_path: Path) -> None:
 
 def test_files_that_retention_deleted_are_not_missed(tmp_path: Path) -> None:
     async def run() -> None:
-        async with life(tmp_path) as one:
+        async with life(tmp_path, **INDEX) as one:
             await one.fill(3)
             one.age(0, 1)
             await one.look()
@@ -325,7 +332,7 @@ def test_files_that_retention_deleted_are_not_missed(tmp_path: Path) -> None:
 
 def test_a_queue_whose_messages_are_all_deleted_keeps_its_next_offset_through_a_repair(tmp_path: Path) -> None:
     async def run() -> None:
-        async with life(tmp_path) as one:
+        async with life(tmp_path, **INDEX) as one:
             for _ in range(3):
                 await put(one.store, topic="Old")
             await one.fill(3)
@@ -520,6 +527,62 @@ def test_large_files_are_read_ahead_and_given_back(tmp_path: Path) -> None:
     report = look(tmp_path, mapped_file_size_commit_log=size, max_message_size=4 << 20)
     assert report.is_whole
     assert report.served == 2 * size // (4 << 20)
+
+
+# ---------------------------------------------------------------------- the index
+
+
+@pytest.fixture
+def indexed(tmp_path: Path) -> Path:
+    """A store whose messages have keys."""
+
+    async def run() -> None:
+        async with running_store(tmp_path / "store") as store:
+            for number in range(30):
+                await put(store, b"%06d" % number, properties=b"KEYS\x01key-%d\x02" % (number % 7))
+
+    asyncio.run(run())
+    return tmp_path / "store"
+
+
+def index_file(root: Path) -> Path:
+    return sorted((root / "index").iterdir())[-1]
+
+
+@pytest.mark.parametrize(
+    ("position", "what"),
+    [
+        (36, "no start believes it, and indexes again what it held"),  # its header
+        (40, "its slots do not lead to its entries"),
+        (-1, "entry 30 does not follow from those before it"),
+    ],
+)
+def test_a_damaged_index_is_named_and_made_again(indexed: Path, position: int, what: str) -> None:
+    assert look(indexed).is_whole
+    config, path = store_config(indexed), index_file(indexed)
+    if position < 0:
+        position = 40 + 4 * config.max_hash_slot_num + 20 * 30 + 16
+    overwrite(path, position, b"\x7f\x7f\x7f\x7f")
+    if position == 36:
+        (indexed / "indexbounds").unlink()
+    damage = only(look(indexed))
+    assert (damage.kind, damage.path, damage.what) == ("index", path, what)
+    after = repair(indexed)
+    assert [each for each in after.damaged if each.kind != "config"] == []
+    assert index_file(indexed) != path
+
+
+def test_a_damaged_note_of_the_index(indexed: Path) -> None:
+    overwrite(indexed / "indexbounds", 12, b"?")
+    damage = only(look(indexed))
+    assert (damage.kind, damage.path) == ("note", indexed / "indexbounds")
+    assert [each for each in repair(indexed).damaged if each.kind != "config"] == []
+
+
+def test_an_index_of_other_sizes_is_looked_at_by_its_note(indexed: Path) -> None:
+    found = sized(stores.store_config(indexed))
+    assert found.index_file_bytes == store_config(indexed).index_file_bytes
+    assert verify(found).is_whole
 
 
 # ---------------------------------------------------------------------- configuration
