@@ -1,5 +1,7 @@
 """Read a file through a map: a page that cannot be read is an error of that read, and not the end of the process.
 
+What is not in memory makes a reader wait for the disk: ``first_absent`` says where that would be.
+
 A medium error, or a file that was cut underneath, reaches a reader of a map as SIGBUS. This module owns the handler for
 it, and the guards of every thread; the kernels that walk and gather take theirs from here.
 """
@@ -33,6 +35,12 @@ cdef extern from "sys/mman.h" nogil:
 cdef extern from "unistd.h" nogil:
     long sysconf(int name)
     int _SC_PAGESIZE
+
+cdef extern from "sys/mman.h" nogil:
+    int mincore(void* address, size_t length, unsigned char* pages)
+
+cdef enum:
+    ASKED_PAGES = 1024
 
 
 cdef const uint8_t* guarded(Reading read, void* task, const uint8_t* data, int64_t length) noexcept nogil:
@@ -84,6 +92,42 @@ def read(data, Py_ssize_t start, Py_ssize_t end):
         if fault != NULL:
             raise OSError(errno.EIO, f"the page at byte {fault - <const uint8_t*>source.buf} cannot be read")
         return copied
+    finally:
+        give_back(&held)
+
+
+cdef int64_t absent(const uint8_t* data, int64_t length, int64_t page) noexcept nogil:
+    """Return how many bytes at ``data``, where a page begins, are in memory."""
+    cdef unsigned char pages[ASKED_PAGES]
+    cdef int64_t at = 0, asked, i
+    while at < length:
+        asked = min(length - at, page * ASKED_PAGES)
+        if mincore(<void*>(data + at), asked, pages) != 0:
+            return length
+        for i in range((asked + page - 1) // page):
+            if not pages[i] & 1:
+                return at + i * page
+        at += asked
+    return length
+
+
+def first_absent(data, Py_ssize_t start, Py_ssize_t end):
+    """Return the first byte of ``data[start:end]`` that is not in memory; ``end`` where all is, or nobody can tell.
+
+    data      bytes-like, a map of a file that this process may write, or owns: of others the system does not tell
+    raises    ValueError for a range that is not within ``data``
+    """
+    cdef Borrowed held
+    cdef const uint8_t* begin
+    cdef int64_t page = sysconf(_SC_PAGESIZE), before, found
+    held.count = 0
+    try:
+        source = borrow_bytes(&held, data)
+        check_range(source, start, end)
+        begin = <const uint8_t*>source.buf + start
+        before = <int64_t>(<size_t>begin % <size_t>page)
+        found = absent(begin - before, end - start + before, page) - before if end > start else 0
+        return min(end, start + <Py_ssize_t>max(found, 0))
     finally:
         give_back(&held)
 

@@ -290,6 +290,7 @@ class Broker:
 
     def _channel_closed(self, channel: Channel) -> None:
         self._pull.long_poll.channel_closed(channel)
+        self._store.reads.forget(channel)
         self._context.consumers.channel_closed(channel)
         self._context.producers.channel_closed(channel)
 

@@ -36,12 +36,12 @@ class RuntimeInfo:
         self._store_config = store_config
         self._delay = delay
 
-    def table(self) -> dict[str, str]:
+    async def table(self) -> dict[str, str]:
         """Name → value of everything that is known."""
         return {
             **self._process(),
             **self._traffic(),
-            **self._store(),
+            **await self._store(),
             **self._trouble(),
             **self._delays(),
             **self._pools(),
@@ -78,7 +78,7 @@ class RuntimeInfo:
             **_day_totals("msgGetTotal", yesterday, today, totals, "get_messages"),
         }
 
-    def _store(self) -> dict[str, str]:
+    async def _store(self) -> dict[str, str]:
         import shutil
 
         store, config = self._context.store, self._store_config
@@ -94,13 +94,13 @@ class RuntimeInfo:
             "commitLogDirCapacity": f"Total : {_gibibytes(log.total)}, Free : {_gibibytes(log.free)}.",
             "dispatchBehindBytes": str(store.dispatch_behind),
             "pageCacheLockTimeMills": "0",
-            "earliestMessageTimeStamp": str(self._earliest()),
+            "earliestMessageTimeStamp": str(await self._earliest()),
         }
 
-    def _earliest(self) -> int:
+    async def _earliest(self) -> int:
         """Store time of the oldest message; −1 for an empty store."""
         store = self._context.store
-        head = RecordHead.read(store.lookup(store.min_physical_offset))
+        head = RecordHead.read(await store.reads.read(self, store.lookup, store.min_physical_offset))
         return -1 if head is None else head.store_timestamp
 
     def _trouble(self) -> dict[str, str]:
@@ -111,6 +111,8 @@ class RuntimeInfo:
             "damagedLogBytes": str(store.recovery.damaged_bytes),
             "tornLogBytes": str(store.recovery.torn_bytes),
             "logReadErrors": str(store.read_errors),
+            "coldLogReads": str(store.reads.cold_reads),
+            "logReadTimeouts": str(store.reads.timeouts),
             "repairedConsumeQueues": str(store.repaired_queues),
             "arrivalListenerErrors": str(store.listener_errors),
             "deletedLogBytes": str(store.deleted_bytes),

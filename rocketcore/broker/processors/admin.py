@@ -158,7 +158,7 @@ class AdminProcessor:
     ) -> RemotingCommand:
         return RemotingCommand.response(request, body=self._topic(header.topic).encode())
 
-    def topic_stats(
+    async def topic_stats(
         self, channel: Channel, request: RemotingCommand, header: GetTopicStatsInfoRequestHeader
     ) -> RemotingCommand:
         context = self._context
@@ -169,7 +169,7 @@ class AdminProcessor:
         table = {}
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
             low, high = context.store.min_offset(name, queue_id), context.store.max_offset(name, queue_id)
-            newest = context.store.store_time(name, queue_id, high - 1) if high > low else 0
+            newest = await self._store_time(channel, name, queue_id, high - 1) if high > low else 0
             table[self._queue(name, queue_id)] = TopicOffset(low, high, max(newest, 0))
         return RemotingCommand.response(
             request, body=TopicStatsTable(table, context.stats.topic_put_rate(name)).encode()
@@ -227,7 +227,7 @@ class AdminProcessor:
             raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
         return RemotingCommand.response(request, body=group.encode())
 
-    def consume_stats(
+    async def consume_stats(
         self, channel: Channel, request: RemotingCommand, header: GetConsumeStatsRequestHeader
     ) -> RemotingCommand:
         """Where a group is in every queue of the topics asked for, or of all it has offsets in."""
@@ -238,9 +238,14 @@ class AdminProcessor:
             if topic is None:
                 continue
             for queue_id in range(topic.read_queue_nums):
-                stats.offset_table[self._queue(name, queue_id)] = self._progress(header.consumer_group, name, queue_id)
+                progress = await self._progress(channel, header.consumer_group, name, queue_id)
+                stats.offset_table[self._queue(name, queue_id)] = progress
             stats.consume_tps += context.stats.group_get_rate(header.consumer_group, name)
         return RemotingCommand.response(request, body=stats.encode())
+
+    async def _store_time(self, channel: Channel, topic: str, queue_id: int, queue_offset: int) -> int:
+        store = self._context.store
+        return await store.reads.read(channel, store.store_time, topic, queue_id, queue_offset)
 
     def _consumed_topics(self, header: GetConsumeStatsRequestHeader) -> Iterable[str]:
         asked = [name for name in (header.topic_list or "").split(";") if name]
@@ -252,10 +257,10 @@ class AdminProcessor:
             return names
         return [name for name in names if name in connected.subscriptions]
 
-    def _progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+    async def _progress(self, channel: Channel, group: str, topic: str, queue_id: int) -> OffsetWrapper:
         context = self._context
         consumed = max(context.offsets.find(group, topic, queue_id) or 0, 0)
-        newest = context.store.store_time(topic, queue_id, consumed - 1) if consumed else 0
+        newest = await self._store_time(channel, topic, queue_id, consumed - 1) if consumed else 0
         return OffsetWrapper(
             broker_offset=context.store.max_offset(topic, queue_id),
             consumer_offset=consumed,
@@ -320,8 +325,8 @@ class AdminProcessor:
         header = GetBrokerConfigResponseHeader(version=self._config_version.encode().decode())
         return RemotingCommand.response(request, header=header, body=text.encode())
 
-    def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        return RemotingCommand.response(request, body=KVTable(self._runtime_info.table()).encode())
+    async def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand.response(request, body=KVTable(await self._runtime_info.table()).encode())
 
     def delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return RemotingCommand.response(request, body=self._delay_offsets())

@@ -120,11 +120,12 @@ class ConsumerProcessor:
         self._context.locks.unlock(body.consumer_group, body.mq_set, body.client_id)
         return RemotingCommand.response(request)
 
-    def search_offset(
+    async def search_offset(
         self, channel: Channel, request: RemotingCommand, header: SearchOffsetRequestHeader
     ) -> RemotingCommand:
-        found = self._context.store.offset_by_time(
-            header.topic, header.queue_id, header.timestamp, header.boundary_type or BoundaryType.LOWER
+        store, boundary = self._context.store, header.boundary_type or BoundaryType.LOWER
+        found = await store.reads.read(
+            channel, store.offset_by_time, header.topic, header.queue_id, header.timestamp, boundary
         )
         return RemotingCommand.response(request, header=SearchOffsetResponseHeader(offset=found))
 
@@ -140,13 +141,14 @@ class ConsumerProcessor:
         found = self._context.store.min_offset(header.topic, header.queue_id)
         return RemotingCommand.response(request, header=GetMinOffsetResponseHeader(offset=found))
 
-    def earliest_store_time(
+    async def earliest_store_time(
         self, channel: Channel, request: RemotingCommand, header: GetEarliestMsgStoretimeRequestHeader
     ) -> RemotingCommand:
-        found = self._context.store.earliest_time(header.topic, header.queue_id)
+        store = self._context.store
+        found = await store.reads.read(channel, store.earliest_time, header.topic, header.queue_id)
         return RemotingCommand.response(request, header=GetEarliestMsgStoretimeResponseHeader(timestamp=found))
 
-    def reset_offset(
+    async def reset_offset(
         self, channel: Channel, request: RemotingCommand, header: ResetOffsetRequestHeader
     ) -> RemotingCommand:
         """Move a group to a time or an offset on the broker's side; its next pull of a queue learns of it."""
@@ -157,7 +159,7 @@ class ConsumerProcessor:
         if not context.groups.exists(header.group):
             raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
         queue_ids = [header.queue_id] if header.queue_id >= 0 else range(topic.read_queue_nums)
-        targets = {queue_id: self._reset_target(header, queue_id) for queue_id in queue_ids}
+        targets = {queue_id: await self._reset_target(channel, header, queue_id) for queue_id in queue_ids}
         for queue_id, target in targets.items():
             context.offsets.reset(header.group, header.topic, queue_id, target)
         body = ResetOffsetBody(
@@ -168,7 +170,7 @@ class ConsumerProcessor:
         )
         return RemotingCommand.response(request, body=body.encode())
 
-    def _reset_target(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
+    async def _reset_target(self, channel: Channel, header: ResetOffsetRequestHeader, queue_id: int) -> int:
         store = self._context.store
         minimum, maximum = store.min_offset(header.topic, queue_id), store.max_offset(header.topic, queue_id)
         if header.queue_id >= 0 and header.offset is not None and header.offset != -1:
@@ -180,7 +182,7 @@ class ConsumerProcessor:
             return header.offset
         if header.timestamp < 0:
             return maximum
-        return store.offset_by_time(header.topic, queue_id, header.timestamp)
+        return await store.reads.read(channel, store.offset_by_time, header.topic, queue_id, header.timestamp)
 
     def clone_offsets(
         self, channel: Channel, request: RemotingCommand, header: CloneGroupOffsetRequestHeader

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from array import array
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from rocketcore._fast.command import encode_pull_response_header
 from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.services.long_poll import HeldPull, LongPoll
-from rocketcore.broker.store import GetStatus
+from rocketcore.broker.store import Cold, GetResult, GetStatus
 from rocketcore.codes import CURRENT_VERSION, OVERLOAD, Permission, PullSysFlag, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError
 from rocketcore.filter import parse_tags
@@ -20,10 +19,9 @@ from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.protocol.bodies.heartbeat import MessageModel
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
+from rocketcore.transport import exchange
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
-
-logger = logging.getLogger(__name__)
 
 _SUSPEND = int(PullSysFlag.SUSPEND)
 _COMMIT_OFFSET = int(PullSysFlag.COMMIT_OFFSET)
@@ -81,7 +79,10 @@ class _Forbidden(Exception):
 
 
 class PullProcessor:
-    """Answers pulls; one that finds nothing and may wait is held until something arrives or its time is over."""
+    """Answers pulls; one that finds nothing and may wait is held until something arrives or its time is over.
+
+    One whose messages are not in memory waits until they were read, and those of its connection behind it.
+    """
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -109,14 +110,17 @@ class PullProcessor:
             return
         try:
             response = self._execute(held.channel, held.request, held.header, may_suspend=False)
-        except BrokerError as error:
-            response = RemotingCommand.response(held.request, error.code, error.remark)
         except Exception as error:
             # One pull that fails must not keep the others of this turn from their answers.
-            logger.exception("held pull failed remote=%s topic=%s", held.channel.remote_address, held.header.topic)
-            response = RemotingCommand.response(held.request, ResponseCode.SYSTEM_ERROR, str(error))
+            self._failed(held.channel, held.request, error)
+            return
         if response is not None:
             held.channel.send(response)
+
+    def _failed(self, channel: Channel, request: RemotingCommand, error: Exception) -> None:
+        """Answer a pull that waited, and failed."""
+        if not channel.closed and not request.is_oneway:
+            channel.send(exchange.failure(request, error, "broker", channel.remote_address))
 
     def _execute(
         self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader, *, may_suspend: bool
@@ -128,7 +132,21 @@ class PullProcessor:
             response = RemotingCommand.response(request, ResponseCode.NO_PERMISSION, refused.remark)
             response.add_ext_field("forbiddenType", str(refused.kind))
             return response
-        self._answer(channel, request, header, tags, may_suspend=may_suspend)
+        context = self._context
+        if may_suspend and header.sys_flag & _COMMIT_OFFSET:
+            context.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        target = context.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if target is not None:
+            minimum = context.store.min_offset(header.topic, header.queue_id)
+            maximum = context.store.max_offset(header.topic, header.queue_id)
+            self._reply(channel, request, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", target, minimum, maximum)
+            return None
+        try:
+            found = self._get(header, tags, channel)
+        except Cold as cold:
+            self._answer_later(channel, request, header, tags, cold, may_suspend=may_suspend)
+        else:
+            self._answer(channel, request, header, tags, may_suspend, found)
         return None
 
     def _check(
@@ -197,26 +215,29 @@ class PullProcessor:
             raise BrokerError.of(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return subscription.expression_type, subscription.sub_string
 
-    def _answer(
+    def _answer_later(
         self,
         channel: Channel,
         request: RemotingCommand,
         header: PullMessageRequestHeader,
         tags: _Tags | None,
+        cold: Cold,
         *,
         may_suspend: bool,
     ) -> None:
-        context = self._context
-        if may_suspend and header.sys_flag & _COMMIT_OFFSET:
-            context.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-        target = context.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
-        if target is not None:
-            minimum = context.store.min_offset(header.topic, header.queue_id)
-            maximum = context.store.max_offset(header.topic, header.queue_id)
-            self._reply(channel, request, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", target, minimum, maximum)
-            return
+        """Answer when the disk has given what was not in memory."""
+        request.drop()
+        self._context.store.reads.later(
+            channel,
+            cold,
+            partial(self._get, header, tags),
+            partial(self._answer, channel, request, header, tags, may_suspend),
+            partial(self._failed, channel, request),
+        )
+
+    def _get(self, header: PullMessageRequestHeader, tags: _Tags | None, owner: Channel | None = None) -> GetResult:
         wide = self._takes_wide(header)
-        found = context.store.get(
+        found = self._context.store.get(
             header.topic,
             header.queue_id,
             header.queue_offset,
@@ -224,9 +245,23 @@ class PullProcessor:
             None if tags is None else tags.sorted_codes,
             max_bytes=header.max_msg_bytes,
             wide=wide,
+            owner=owner,
         )
         if wide:
             self._count_wide(len(found.body))
+        return found
+
+    def _answer(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        tags: _Tags | None,
+        may_suspend: bool,
+        found: GetResult,
+    ) -> None:
+        """Answer with what was read, or hold the pull until there is something, in the same step of the loop."""
+        context = self._context
         code = _SUCCESS if found.status is _FOUND else _CODES.get(found.status)
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND

@@ -44,11 +44,12 @@ class QueryProcessor:
             Route(code.QUERY_MESSAGE, self.query_message, QueryMessageRequestHeader, right.SUB),
         )
 
-    def view_message(
+    async def view_message(
         self, channel: Channel, request: RemotingCommand, header: ViewMessageRequestHeader
     ) -> RemotingCommand:
         physical_offset = header.offset
-        record = self._context.store.lookup(physical_offset)
+        store = self._context.store
+        record = await store.reads.read(channel, store.lookup, physical_offset)
         if record is None:
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}")
         return RemotingCommand.response(request, body=record)

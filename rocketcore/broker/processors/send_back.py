@@ -58,7 +58,7 @@ class SendBackProcessor:
         code = RequestCode.CONSUMER_SEND_MSG_BACK
         return (Route(code, self.send_back, ConsumerSendMsgBackRequestHeader, Right.SUB),)
 
-    def send_back(
+    async def send_back(
         self, channel: Channel, request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader
     ) -> RemotingCommand | None:
         context = self._context
@@ -73,7 +73,7 @@ class SendBackProcessor:
             )
         if group.retry_queue_nums <= 0:
             return RemotingCommand.response(request)
-        record = context.store.lookup(header.offset)
+        record = await context.store.reads.read(channel, context.store.lookup, header.offset)
         if record is None:
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         failed = next(self._reader.read(record))

@@ -25,12 +25,13 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore.broker.record import RecordReader, StoredRecord
 from rocketcore.broker.state.json_file import JsonFile
-from rocketcore.broker.store import MessageStore, PutResult, PutStatus, StoredMessage
+from rocketcore.broker.store import Cold, MessageStore, PutResult, PutStatus, StoredMessage
 from rocketcore.broker.store.record_head import RecordHead
 from rocketcore.codes import SCHEDULE_TOPIC, TRANSACTION_MASK
 from rocketcore.errors import RocketError, StoreCorrupted
@@ -108,6 +109,8 @@ class _Level:
     """Queue offset that could not be read, so that a repair was waited for."""
     is_full: bool = False
     """Whether more is due than may be in flight."""
+    is_reading: bool = False
+    """Whether it waits for the disk."""
     unread: tuple[int, int] | None = None
     """Queue offset of the first message that the next start is to try again, and from where on the log has deliveries
     of messages behind it."""
@@ -350,16 +353,41 @@ class DelayService:
     def _deliver_level(self, level: _Level) -> None:
         """Deliver what is due in a level; an error is the level's own."""
         now = self._clock.monotonic()
-        if level.next_due > now:
+        if level.next_due > now or level.is_reading:
             return
+        reads, owner = self._store.reads, _owner(level)
         try:
             level.update_due_end(now)
             level.is_full = False
-            while not level.is_full and self._deliver_some(level, now):
+            while not level.is_full and reads.now(owner, self._deliver_some, level, now):
                 level.is_full = level.messages_in_flight >= _MAX_IN_FLIGHT
-        except Exception:
-            level.next_due = now + ERROR_SECONDS
-            logger.exception("delayed messages not delivered level=%d again_in=%gs", level.number, ERROR_SECONDS)
+        except Cold as cold:
+            self._deliver_later(level, cold)
+        except Exception as error:
+            self._failed(level, error)
+
+    def _deliver_later(self, level: _Level, cold: Cold) -> None:
+        """Deliver on when what a level lacks is in memory."""
+        level.is_reading = True
+        go_on = partial(self._go_on, level)
+        try:
+            self._store.reads.later(_owner(level), cold, lambda: None, go_on, partial(self._failed, level))
+        except RocketError as error:
+            self._failed(level, error)
+
+    def _go_on(self, level: _Level, _: None) -> None:
+        level.is_reading = False
+        if not self._stopped:
+            self._deliver_level(level)
+
+    def _failed(self, level: _Level, error: Exception) -> None:
+        level.is_reading = False
+        if self._stopped:
+            return
+        level.next_due = self._clock.monotonic() + ERROR_SECONDS
+        logger.error(
+            "delayed messages not delivered level=%d again_in=%gs", level.number, ERROR_SECONDS, exc_info=error
+        )
 
     def _deliver_some(self, level: _Level, now: float) -> bool:
         """Deliver a few messages; False when the level has to wait."""
@@ -524,6 +552,11 @@ class DelayService:
         synced = self._store.synced_offset
         while level.in_flight and level.in_flight[0].end_offset <= synced:
             level.in_flight.popleft()
+
+
+def _owner(level: _Level) -> tuple[str, int]:
+    """Whose reads those of a level are (``ColdReads``)."""
+    return "delay", level.number
 
 
 def _mark(record: StoredRecord) -> int:

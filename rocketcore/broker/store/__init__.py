@@ -3,9 +3,11 @@
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
 from rocketcore.broker.store.index_query import IndexQuery, KeyKind, QueryResult
 from rocketcore.broker.store.message_store import MessageStore
+from rocketcore.broker.store.pages import Cold
 from rocketcore.broker.store.values import GetResult, GetStatus, PutResult, PutRows, PutStatus, StoredMessage
 
 __all__ = [
+    "Cold",
     "FlushDiskType",
     "GetResult",
     "GetStatus",

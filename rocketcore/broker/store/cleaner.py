@@ -10,8 +10,8 @@ any       whatever their age while the disk is used from ``diskSpaceCleanForcibl
 What a delayed message or an unsynced byte needs stays, whatever the disk says. A clock that is set does not make files
 old: for an hour after a jump none is deleted for its age.
 
-Readers copy what they read in one step of the loop, and the index is told before, so a file that is deleted has no
-reader.
+Readers copy what they read in one step of the loop, and the index is told before, so a map that is closed has no
+reader. A thread that reads ahead of them has a descriptor of its own.
 
 RocketMQ 5.5.0: ``DefaultMessageStore.CleanCommitLogService``, ``CleanConsumeQueueService``, which keeps files that are
 read for ``destroyMapedFileIntervalForcibly``.
@@ -26,11 +26,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from rocketcore.broker.store.cold_reads import ColdReads
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig, parse_hours
 from rocketcore.broker.store.index import MessageIndex
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.segment_file import FileSystem, Segment
+from rocketcore.errors import RocketError
 from rocketcore.service import Clock
 
 __all__ = ["FIRST_LOOK_SECONDS", "Cleaner"]
@@ -67,6 +69,7 @@ class Cleaner:
         log: CommitLog,
         saver: QueueSaver,
         index: MessageIndex,
+        reads: ColdReads,
         files: FileSystem,
         clock: Clock,
         on_full: Callable[[str], None],
@@ -78,6 +81,7 @@ class Cleaner:
         self._log = log
         self._saver = saver
         self._index = index
+        self._reads = reads
         self._files = files
         self._clock = clock
         self._on_full = on_full
@@ -134,9 +138,13 @@ class Cleaner:
         if self._is_full and not was_full:
             logger.error("sends refused reason=%s", reason)
 
-    def _doomed(self, *, any_age: bool) -> list[Segment]:
+    async def _doomed(self, *, any_age: bool) -> list[Segment]:
         """Return the files to delete now, oldest first."""
-        needed = self.needed_from()
+        try:
+            needed = await self._reads.read(self, self.needed_from)
+        except (OSError, RocketError) as error:
+            logger.error("old files not deleted, what delayed messages need is not known reason=%s", error)
+            return []
         end = self._log.synced if needed is None else min(needed, self._log.synced)
         doomed: list[Segment] = []
         for segment in self._log.segments[:-1]:
@@ -169,7 +177,7 @@ class Cleaner:
     # ------------------------------------------------------------------ deleting
 
     async def _delete(self, *, any_age: bool) -> None:
-        doomed = self._doomed(any_age=any_age)
+        doomed = await self._doomed(any_age=any_age)
         if doomed:
             try:
                 self._retired += await self._saver.begin_log_at(doomed[-1].end)

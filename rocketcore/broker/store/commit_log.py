@@ -38,8 +38,9 @@ BUFFER_BYTES = 1 << 20
 KEEP_BUFFER_BYTES = 8 << 20
 ZEROS_UP_TO_BYTES = 64 << 10
 RETRY_ALLOCATION_SECONDS = 0.2
-FORGET_AFTER_BYTES = 64 << 20
-"""Bytes read through the maps after which their pages are dropped from resident memory."""
+FORGET_AFTER_BYTES = 8 << 20
+"""Bytes read through the maps after which their pages are dropped from resident memory. That takes the loop a
+millisecond on a busy machine, and eight for 64 MiB."""
 
 SEALED_ROWS = 2
 """Records at the begin of a segment that tell whether those of the segment have checksums."""
@@ -191,6 +192,10 @@ class CommitLog:
             before = self.find_segment(segment.start - 1)
             return before is not None and self.is_sealed(before)
         return segment.sealed
+
+    def knows_seal(self, segment: Segment) -> bool:
+        """Whether ``is_sealed`` knows without a look at the segment."""
+        return segment.sealed is not None or (self.sealed_from is not None and segment.start >= self.sealed_from)
 
     def _is_sealed_behind(self, segment: Segment, position: int) -> bool:
         """Whether the next sound record behind damage has a checksum."""

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from rocketcore._fast.consume_queue import put_blank, unit
 from rocketcore.broker.store.config import UNIT_SIZE
+from rocketcore.broker.store.pages import Pages
 from rocketcore.broker.store.segment_file import FileSystem, segment_name, sync_checked, sync_names, write_checked
 from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
@@ -155,15 +156,16 @@ class ConsumeQueue:
             first += 1
         self.min_offset = min(first, self.max_offset)
 
-    def units(self, queue_offset: int, count: int) -> bytes | bytearray:
+    def units(self, queue_offset: int, count: int, pages: Pages | None = None) -> bytes | bytearray:
         """Return up to ``count`` units from ``queue_offset`` on, a copy; fewer at the end of a file or of the queue.
 
-        raises  OSError when a file cannot be read
+        pages   of a read that may not wait
+        raises  OSError when a file cannot be read; Cold
         """
         start = queue_offset - self._tail_start
         if start >= 0:
             return self._tail[start * UNIT_SIZE : (start + count) * UNIT_SIZE]
-        return self._files.read(self, queue_offset, min(count, self._tail_start - queue_offset))
+        return self._files.read(self, queue_offset, min(count, self._tail_start - queue_offset), pages)
 
     def unsaved(self) -> Units | None:
         """Return the units that are not in the files yet, or None."""
@@ -218,13 +220,20 @@ class QueueFiles:
 
     # ------------------------------------------------------------------ loop thread
 
-    def read(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes:
-        """Return units from the one file that holds ``queue_offset``."""
+    def read(self, queue: ConsumeQueue, queue_offset: int, count: int, pages: Pages | None = None) -> bytes:
+        """Return units from the one file that holds ``queue_offset``; see ``ConsumeQueue.units``."""
         position = queue_offset * UNIT_SIZE
         within = position % self._file_bytes
         length = min(count * UNIT_SIZE, self._file_bytes - within)
         try:
-            data = self._files.read(self._descriptor(queue, position - within), length, within)
+            fd = self._descriptor(queue, position - within)
+            if pages is None:
+                data = self._files.read(fd, length, within)
+            else:
+                found = self._files.read_now(fd, length, within)
+                if found is None:
+                    pages.want_units(self._files, self._path(queue, position - within), within, within + length)
+                data = found
         except OSError as error:
             error.filename = error.filename or str(self._path(queue, position - within))
             raise

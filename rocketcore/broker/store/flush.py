@@ -1,7 +1,8 @@
 """A thread that waits for the disk, so that the event loop does not.
 
-``DiskThread`` runs one job at a time, in order, and answers on the loop: it saves consume queues and checkpoint (Java:
-``FlushConsumeQueueService``). Groups of the log have a thread of their own, which needs no Python (``_fast.flusher``).
+``DiskThread`` runs one job at a time, in order, and answers on the loop: one saves consume queues and checkpoint (Java:
+``FlushConsumeQueueService``), a few read what is not in memory (``cold_reads``). Groups of the log have a thread of
+their own, which needs no Python (``_fast.flusher``).
 """
 
 from __future__ import annotations
@@ -62,6 +63,10 @@ class DiskThread:
         await self.run(lambda: None)
         self._jobs.put(None)
         self._thread.join()
+
+    def leave(self) -> None:
+        """Have the thread end after the jobs it has, and do not wait: the disk may never answer the one it is at."""
+        self._jobs.put(None)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:

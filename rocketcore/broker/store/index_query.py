@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -79,7 +79,7 @@ class IndexQuery:
         self,
         index: MessageIndex,
         durable_offset: int,
-        lookup: Callable[[int], bytes | None],
+        lookup: Callable[[int], Awaitable[bytes | None]],
         max_count: int,
         seconds: float,
         clock: Clock,
@@ -103,7 +103,7 @@ class IndexQuery:
         return QueryResult(records, timestamp, offset, max(durable_offset - max(index.position, 0), 0))
 
     async def _find(
-        self, index: MessageIndex, lookup: Callable[[int], bytes | None], max_count: int, deadline: Deadline
+        self, index: MessageIndex, lookup: Callable[[int], Awaitable[bytes | None]], max_count: int, deadline: Deadline
     ) -> dict[int, bytes]:
         text = f"{self.topic}#T#{self.key}" if self.kind is KeyKind.TAG else f"{self.topic}#{self.key}"
         number = key_hash(text.encode("utf-8", "replace"))
@@ -121,7 +121,7 @@ class IndexQuery:
                 if physical_offset in seen:
                     continue
                 seen.add(physical_offset)
-                record = lookup(physical_offset)
+                record = await lookup(physical_offset)
                 if record is None or not self._matches(record):
                     continue
                 size += len(record)

@@ -1,7 +1,7 @@
 """MessageStore: all that the rest of the broker knows of the store (Java: ``DefaultMessageStore``, 5.5.0).
 
-A facade: putting is ``Appender``'s, committing ``Committer``'s, reading ``Reader``'s and ``IndexQuery``'s, what is
-derived is saved by ``QueueSaver`` and ``MessageIndex``, and ``Cleaner`` gives disk back.
+A facade: putting is ``Appender``'s, committing ``Committer``'s, reading ``Reader``'s, ``Lookups``' and
+``IndexQuery``'s, what is derived is saved by ``QueueSaver`` and ``MessageIndex``, and ``Cleaner`` gives disk back.
 
 One writer, the event loop's thread, so nothing here takes a lock. A put lays its record out in the log's write buffer
 and says where it will be; at the end of the loop turn everything that was put in the turn is committed as one group:
@@ -21,27 +21,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rocketcore.broker.store.appender import Appender
 from rocketcore.broker.store.checkpoint import RunMark
 from rocketcore.broker.store.cleaner import FIRST_LOOK_SECONDS, Cleaner
+from rocketcore.broker.store.cold_reads import ColdReads
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
 from rocketcore.broker.store.consume_queue import QueueFiles, QueueTable
 from rocketcore.broker.store.deliveries import find_deliveries
 from rocketcore.broker.store.dispatch import Arrival, Dispatcher
+from rocketcore.broker.store.folder_lock import FolderLock
 from rocketcore.broker.store.index import MessageIndex
 from rocketcore.broker.store.index_query import IndexQuery, QueryResult
+from rocketcore.broker.store.lookups import Lookups
+from rocketcore.broker.store.pages import Cold, Pages
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.reader import Reader
+from rocketcore.broker.store.records import Records
 from rocketcore.broker.store.recovery import Recovery, recover
-from rocketcore.broker.store.segment_file import FileSystem, FolderLock
+from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.broker.store.values import GetResult, PutStatus
-from rocketcore.codes import BoundaryType
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 
 if TYPE_CHECKING:
@@ -55,10 +59,12 @@ logger = logging.getLogger(__name__)
 class MessageStore:
     """Durable messages in topics and queues. Built, loaded, started and stopped once; loop thread only after ``start``.
 
-    put, put_batch, put_rows   see ``Appender``
+    put, put_batch, put_rows                                       see ``Appender``
+    tags_code, place, store_time, earliest_time, offset_by_time    see ``Lookups``
 
     store_host   address and port that go into records and message ids, 8 or 20 bytes; may be set until the first put
     on_arrival   called for each message that becomes visible; what it raises is logged and counted
+    reads        makes reads that may have to wait for the disk
     files        the system calls, for tests
     index        what is found by key; nothing else needs it
     """
@@ -91,10 +97,20 @@ class MessageStore:
         )
         self.index = MessageIndex(config, self._log, self._committer, self._files, clock)
         self._queue_saver.index_until = self.index.whole_until
+        self._pages = Pages(self._log)
+        self.reads = ColdReads(self._pages, clock)
+        on_full = partial(self._refuse, "disk")
         self._cleaner = Cleaner(
-            config, self._log, self._queue_saver, self.index, self._files, clock, partial(self._refuse, "disk")
+            config, self._log, self._queue_saver, self.index, self.reads, self._files, clock, on_full
         )
-        self._reader = Reader(config, self._log, self._queues, clock, self._queue_saver.repair)
+        self._records = Records(self._log, self._queues, self._pages, clock, self._queue_saver.repair)
+        self._reader = Reader(config, self._log, self._queues, self._pages, self._records)
+        self._lookups = Lookups(self._log, self._queues, self._records)
+        self.tags_code = self._lookups.tags_code
+        self.place = self._lookups.place
+        self.store_time = self._lookups.store_time
+        self.earliest_time = self._lookups.earliest_time
+        self.offset_by_time = self._lookups.offset_by_time
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[PeriodicTask] = []
         self._run_mark = config.root / "abort"
@@ -141,9 +157,11 @@ class MessageStore:
         self._queue_saver.start(self._loop)
         if self.config.message_index_enable:
             self.index.start(self._loop)
+        self.reads.start(self._loop)
         self._refuse("life", "")
         rounds = [
             ("store-save-queues", self._queue_saver.save_some, self.config.flush_interval_consume_queue),
+            ("store-reads", self.reads.look, 1000),
             ("store-expire", self._committer.expire_waiters, min(1000, self.config.sync_flush_timeout)),
         ]
         if self.config.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
@@ -167,6 +185,7 @@ class MessageStore:
             await task.stop()
         try:
             if self._loop is not None:
+                await self.reads.stop()
                 await self._committer.drain()
                 await self.index.stop()
                 saved = await self._queue_saver.stop()
@@ -236,6 +255,9 @@ class MessageStore:
         await self._cleaner.remove_units()
 
     # ------------------------------------------------------------------ reading
+    #
+    # Each of these waits for the disk where it has to, and the event loop with it. Made by ``reads`` it raises Cold
+    # instead, and is made again when what it lacks was read.
 
     def get(
         self,
@@ -248,6 +270,7 @@ class MessageStore:
         max_bytes: int | None = None,
         *,
         wide: bool = False,
+        owner: Hashable = None,
     ) -> GetResult:
         """Return messages from ``queue_offset`` on, within the limits of a pull (broker.md §14).
 
@@ -255,35 +278,34 @@ class MessageStore:
         message_filter  gets the encoded properties of each message that passed the tags
         max_bytes       of the messages together, where it is above 0; the first is returned whatever its size
         wide            within maxPullCount and maxPullBytes, not the four maxTransfer settings
+        owner           makes it a read of this owner, as ``ColdReads.now`` does, which costs more
         raises          StoreCorrupted when the queue leads to another message; OSError, which names file and position,
                         when the first message or the queue cannot be read
         """
-        return self._reader.get(
-            topic,
-            queue_id,
-            queue_offset,
-            max_count,
-            tag_codes,
-            message_filter,
-            max_bytes,
-            self._committer.durable_offset,
-            wide=wide,
-        )
+        if owner is not None:
+            if owner in self.reads.waiting:
+                raise Cold
+            self._pages.asks = True
+        try:
+            return self._reader.get(
+                topic, queue_id, queue_offset, max_count, tag_codes, message_filter, max_bytes,
+                self._committer.durable_offset, wide=wide,
+            )  # fmt: skip
+        finally:
+            if owner is not None:
+                self._pages.asks = False
 
     def lookup(self, physical_offset: int) -> bytes | None:
         """Return the record at a physical offset, or None where no sound and visible one begins."""
-        return self._reader.lookup(physical_offset, self._committer.durable_offset)
+        return self._lookups.lookup(physical_offset, self._committer.durable_offset)
 
     async def query(self, query: IndexQuery, max_count: int, seconds: float) -> QueryResult | None:
         """Find the newest ``max_count`` messages by a key; None where no index is kept. See ``IndexQuery.ask``."""
         if not self.config.message_index_enable:
             return None
         max_count = min(max_count, self.config.max_msgs_num_batch)
-        return await query.ask(self.index, self.durable_offset, self.lookup, max_count, seconds, self._clock)
-
-    def tags_code(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        """Return the hash of a message's tags; in SCHEDULE_TOPIC it is the time when the message is due."""
-        return self._reader.tags_code(topic, queue_id, queue_offset)
+        find = partial(query.ask, self.index, self.durable_offset, lambda at: self.reads.read(query, self.lookup, at))
+        return await find(max_count, seconds, self._clock)
 
     def is_deleted(self, topic: str, physical_offset: int) -> bool:
         """Whether a topic was deleted after a message for it was stored at ``physical_offset``."""
@@ -301,10 +323,6 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         return queue is not None and self._queue_saver.is_in_repair(queue)
 
-    def place(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        """Return the physical offset of a message, None where there is none or its queue cannot be read."""
-        return self._reader.place(topic, queue_id, queue_offset)
-
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the end of what is visible of a queue, 0 for an unknown one."""
         queue = self._queues.find(topic, queue_id)
@@ -314,25 +332,6 @@ class MessageStore:
         """Return the first offset of a queue, 0 for an unknown one."""
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
-
-    def earliest_time(self, topic: str, queue_id: int) -> int:
-        """Return the store time of a queue's first message, -1 where there is none."""
-        return self.store_time(topic, queue_id, self.min_offset(topic, queue_id))
-
-    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return the store time of a message, -1 where there is none."""
-        queue = self._queues.find(topic, queue_id)
-        return -1 if queue is None else self._reader.store_time(queue, queue_offset)
-
-    def offset_by_time(
-        self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
-    ) -> int:
-        """Return the first offset stored at or after ``timestamp``, or the queue's end; 0 for an unknown queue.
-
-        UPPER: the last one stored at or before it, or the queue's start.
-        """
-        queue = self._queues.find(topic, queue_id)
-        return 0 if queue is None else self._reader.offset_by_time(queue, timestamp, boundary)
 
     def queues(self) -> Iterator[tuple[str, int]]:
         """Return (topic, queue id) of every queue that a message was put in."""
@@ -382,7 +381,7 @@ class MessageStore:
     @property
     def read_errors(self) -> int:
         """Reads of the log that failed because the disk did not give a page, since the start."""
-        return self._reader.read_errors
+        return self._records.read_errors
 
     @property
     def listener_errors(self) -> int:
@@ -397,4 +396,4 @@ class MessageStore:
     @property
     def damaged_records(self) -> int:
         """Messages found damaged, and left out of answers, since the start."""
-        return self._reader.damaged_records + self._queue_saver.lost_messages
+        return self._records.damaged_records + self._queue_saver.lost_messages

@@ -1,11 +1,7 @@
-"""Reading messages: by queue offset, by physical offset, by time (Java: ``DefaultMessageStore.getMessage`` and kin).
+"""Reading messages of a queue from an offset on (Java: ``DefaultMessageStore.getMessage``).
 
 A read copies once: units to (physical offset, size), then the log's pages, through the read-only map, into the body of
-the reply. Every record is checked on its way out: its CRC, its queue and its queue offset. A damaged body is named in
-the log of this process and left out, so that a consumer neither gets it nor stands still before it; a unit that points
-at another message means that the queue is damaged, and is an error until the unit is made again from the log, which
-begins at once (``queue_repair``). A page that cannot be read is an error of the reads that begin at it, as the disk may
-give it the next time, until it has failed for so long that it counts as damaged (``unreadable``).
+the reply. Every record is checked on its way out; ``records`` says what becomes of those that are not sound.
 
 A filter by tags believes a unit that says "not wanted" only if the queue is known to have messages of that tag; else
 the message itself is asked. A flipped bit there would hide a message, and no one would ever look at it.
@@ -13,36 +9,22 @@ the message itself is asked. A flipped bit there would hide a message, and no on
 
 from __future__ import annotations
 
-import errno
-import logging
 import os
 from array import array
 from bisect import insort
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rocketcore._fast.consume_queue import OUT_COLUMNS, PHYSICAL_OFFSET, scan_units, unit
-from rocketcore._fast.record import (
-    PROPERTIES_LENGTH,
-    PROPERTIES_START,
-    QUEUE_ID,
-    QUEUE_OFFSET,
-    STORED_COLUMNS,
-    TOPIC_LENGTH,
-    TOPIC_START,
-    scan_stored,
-)
 from rocketcore._fast.record import tags_code as hash_of_tags
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE, StoreConfig
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, is_blank
-from rocketcore.broker.store.queue_repair import leads_to
-from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
-from rocketcore.broker.store.unreadable import UnreadablePages
+from rocketcore.broker.store.pages import Cold, Pages
+from rocketcore.broker.store.records import Records
 from rocketcore.broker.store.values import GetResult, GetStatus
-from rocketcore.codes import SCHEDULE_TOPIC, BoundaryType
+from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import DecodeError, StoreCorrupted
-from rocketcore.service import Clock
 from rocketcore.table import Table
 
 if TYPE_CHECKING:
@@ -55,30 +37,21 @@ MAX_RECORDS = 8192
 KNOWN_CODES = 256
 """Tag codes that are kept of a queue. One with more kinds of messages is filtered by what its units say."""
 
-logger = logging.getLogger(__name__)
-
 _Limits: TypeAlias = tuple[int, int, int, int]
 """Of one answer: messages and bytes from memory, messages and bytes from disk."""
 
 
 class Reader:
-    """Reads what is visible; loop thread only.
-
-    on_damage  is told of a queue that is damaged at an offset, and says what becomes of it
-    """
+    """Reads what is visible; loop thread only. ``get`` may raise Cold (``pages``)."""
 
     def __init__(
-        self,
-        config: StoreConfig,
-        log: CommitLog,
-        queues: QueueTable,
-        clock: Clock,
-        on_damage: Callable[[ConsumeQueue, int], str],
+        self, config: StoreConfig, log: CommitLog, queues: QueueTable, pages: Pages, records: Records
     ) -> None:
         self._config = config
         self._log = log
         self._queues = queues
-        self._on_damage = on_damage
+        self._pages = pages
+        self._records = records
         self._cached_bytes = (
             os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * config.access_message_in_memory_max_ratio // 100
         )
@@ -91,17 +64,6 @@ class Reader:
         pull_count = min(config.max_pull_count, MAX_RECORDS)
         self._wide: _Limits = (pull_count, config.max_pull_bytes, pull_count, config.max_pull_bytes)
         self._found = Table(MAX_RECORDS, OUT_COLUMNS)
-        self._record = Table(1, STORED_COLUMNS)
-        self._unreadable = UnreadablePages(log, clock)
-        self._damaged_records = 0
-        self.read_errors = 0
-
-    @property
-    def damaged_records(self) -> int:
-        """Messages found damaged, or given up, and left out of answers."""
-        return self._damaged_records + self._unreadable.passed_over
-
-    # ------------------------------------------------------------------ by queue offset
 
     def get(
         self,
@@ -127,7 +89,7 @@ class Reader:
         scan_limit = max(count_limit, disk_count_limit)
         if tag_codes is not None or message_filter is not None:
             scan_limit = max(self._config.max_filter_message_size // UNIT_SIZE, min(max_count, MAX_RECORDS))
-        units = self._units(queue, queue_offset, scan_limit)
+        units = self._records.sound_units(queue, queue_offset, scan_limit)
         if message_filter is not None:
             body, count, examined = self._filtered(
                 units, queue, queue_offset, tag_codes, message_filter, count_limit, bytes_limit
@@ -156,21 +118,6 @@ class Reader:
             return min(max_count, count), size, min(max_count, disk_count), disk_size
         return min(max_count, count), min(max_bytes, size), min(max_count, disk_count), min(max_bytes, disk_size)
 
-    def _units(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes | bytearray:
-        """Return units of a queue, one at least.
-
-        raises  StoreCorrupted when they are not there, or the disk does not give them; OSError
-        """
-        try:
-            units = queue.units(queue_offset, count)
-        except OSError as error:
-            if error.errno not in (errno.EIO, errno.ENOENT):
-                raise
-            self._queue_damaged(queue, queue_offset, str(error))
-        if not units:
-            self._queue_damaged(queue, queue_offset, "the file ends before it")
-        return units
-
     def _scan(
         self,
         units: bytes | bytearray,
@@ -188,7 +135,7 @@ class Reader:
             try:
                 matched, examined = scan_units(units, tag_codes, *limits, known)
             except DecodeError as error:
-                self._queue_damaged(queue, queue_offset, str(error))
+                self._records.queue_damaged(queue, queue_offset, str(error))
             if tag_codes is None or known is None or examined * UNIT_SIZE == len(units):
                 return matched, examined
             if not self._learned(units, examined, queue, queue_offset, tag_codes, known):
@@ -213,10 +160,10 @@ class Reader:
             return False
         try:
             gone = physical_offset < self._log.min_offset
-            record = None if gone else self._checked(queue, queue_offset + index, physical_offset, size)
-            if record is not None and hash_of_tags(self._properties(record)) != tags_code:
-                self._queue_damaged(queue, queue_offset + index, "its tags code is not that of its message")
-        except (OSError, StoreCorrupted):
+            record = None if gone else self._records.checked(queue, queue_offset + index, physical_offset, size)
+            if record is not None and hash_of_tags(self._records.properties(record)) != tags_code:
+                self._records.queue_damaged(queue, queue_offset + index, "its tags code is not that of its message")
+        except (OSError, StoreCorrupted, Cold):
             if not index:
                 raise
             return False
@@ -233,14 +180,24 @@ class Reader:
         """
         if not matched:
             return b"", 0, examined
-        found = self._found
-        first = 0
-        while first < matched and found.flat[first * OUT_COLUMNS + PHYSICAL_OFFSET] < self._log.min_offset:
-            first += 1
-        body, row = self._log.gather(found, first, matched, queue.queue_id, queue_offset)
+        found, pages = self._found, self._pages
+        begin = found.flat[PHYSICAL_OFFSET]
+        first, readable = 0, matched
+        if begin < self._log.min_offset:
+            first = self._first_kept(matched)
+            begin = pages.recent_from if first == matched else found.flat[first * OUT_COLUMNS + PHYSICAL_OFFSET]
+        if pages.asks and begin < pages.recent_from:
+            readable = pages.want_rows(found, first, matched)
+        body, row = self._log.gather(found, first, readable, queue.queue_id, queue_offset)
         if row == matched:
             return body, matched - first, examined
         return self._copy_sound(queue, queue_offset, [found.row(index) for index in range(first, matched)], examined)
+
+    def _first_kept(self, matched: int) -> int:
+        """Return the first found row whose record was not deleted with its file; ``matched`` where all were."""
+        start, flat = self._log.min_offset, self._found.flat
+        rows = range(matched)
+        return next((row for row in rows if flat[row * OUT_COLUMNS + PHYSICAL_OFFSET] >= start), matched)
 
     def _copy_sound(
         self, queue: ConsumeQueue, queue_offset: int, found: list[array[int]], examined: int
@@ -249,8 +206,8 @@ class Reader:
         sound = []
         for physical_offset, size, index in found:
             try:
-                record = self._checked(queue, queue_offset + index, physical_offset, size)
-            except (OSError, StoreCorrupted):
+                record = self._records.checked(queue, queue_offset + index, physical_offset, size)
+            except (OSError, StoreCorrupted, Cold):
                 if not index:
                     raise
                 # What lies before it is answered; it is an error of the next read.
@@ -259,54 +216,6 @@ class Reader:
             if record is not None:
                 sound.append(record)
         return b"".join(sound), len(sound), examined
-
-    def _checked(self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int) -> bytes | None:
-        """Return one record, or None if its body or its properties are damaged, or it was given up.
-
-        raises  StoreCorrupted when the unit does not lead to the message of this queue offset; OSError
-        """
-        try:
-            record = self._read(physical_offset, size)
-        except OSError as error:
-            if error.errno != errno.EIO or not self._unreadable.failed(physical_offset, size):
-                raise
-            return None
-        if record is None or len(record) < HEAD_BYTES:
-            self._queue_damaged(queue, queue_offset, f"there is no record of {size} bytes at {physical_offset}")
-        if not leads_to(record, queue, queue_offset, physical_offset, size):
-            self._queue_damaged(queue, queue_offset, f"it leads to {physical_offset}, where another message lies")
-        try:
-            sealed = self._log.is_sealed_at(physical_offset)
-            _, position = scan_stored(record, 0, size, self._record.view, whole=True, sealed=sealed)
-            if position == size:
-                return record
-            reason = "its length is wrong"
-        except DecodeError as error:
-            reason = str(error)
-        self._record_damaged(physical_offset, reason)
-        return None
-
-    def _properties(self, record: bytes) -> bytes:
-        """Return the properties of the record that was just checked."""
-        start = int(self._record.view[0, PROPERTIES_START])
-        return record[start : start + int(self._record.view[0, PROPERTIES_LENGTH])]
-
-    def _read(self, physical_offset: int, size: int) -> bytes | None:
-        """See ``CommitLog.read``; counts what cannot be read."""
-        try:
-            return self._log.read(physical_offset, size)
-        except OSError as error:
-            self.read_errors += 1
-            logger.error("commit log not readable physical_offset=%d bytes=%d reason=%s", physical_offset, size, error)
-            raise
-
-    def _record_damaged(self, physical_offset: int, reason: str) -> None:
-        self._damaged_records += 1
-        segment = self._log.find_segment(physical_offset)
-        assert segment is not None, "the record was read from a segment"
-        logger.error(
-            "message damaged path=%s position=%d reason=%s", segment.path, physical_offset - segment.start, reason
-        )
 
     def _filtered(
         self,
@@ -330,121 +239,17 @@ class Reader:
             if gone or is_blank(physical_offset, size) or (codes is not None and tags_code not in codes):
                 continue
             try:
-                record = self._checked(queue, queue_offset + index, physical_offset, size)
-            except (OSError, StoreCorrupted):
+                record = self._records.checked(queue, queue_offset + index, physical_offset, size)
+            except (OSError, StoreCorrupted, Cold):
                 if not index:
                     raise
                 return b"".join(records), len(records), index
             if record is None:
                 continue
-            if message_filter(self._properties(record)):
+            if message_filter(self._records.properties(record)):
                 records.append(record)
                 length += size
         return b"".join(records), len(records), len(units) // UNIT_SIZE
-
-    def _queue_damaged(self, queue: ConsumeQueue, queue_offset: int, reason: str) -> NoReturn:
-        remedy = self._on_damage(queue, queue_offset)
-        folder = self._queues.files.folder(queue.topic, queue.queue_id)
-        fault = f"consume queue {folder} is damaged at offset {queue_offset}: {reason}"
-        logger.error("%s", fault)
-        raise StoreCorrupted(f"{fault}; {remedy}")
-
-    def tags_code(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        """Return the tags code of a message, None where there is none."""
-        queue = self._queues.find(topic, queue_id)
-        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
-            return None
-        units = queue.units(queue_offset, 1)
-        if not units:
-            return None
-        physical_offset, size, tags_code = unit(units, 0)
-        return None if is_blank(physical_offset, size) else tags_code
-
-    def place(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        """Return the physical offset of a message, None where there is none or its queue cannot be read."""
-        queue = self._queues.find(topic, queue_id)
-        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
-            return None
-        try:
-            units = queue.units(queue_offset, 1)
-        except OSError as error:
-            logger.error("place of a message not known topic=%s queue_id=%d reason=%s", topic, queue_id, error)
-            return None
-        physical_offset, size, _ = unit(units, 0) if units else (0, 0, 0)
-        return None if not size or is_blank(physical_offset, size) else physical_offset
-
-    # ------------------------------------------------------------------ by physical offset
-
-    def lookup(self, physical_offset: int, visible_end: int) -> bytes | None:
-        """Return the record that begins at a physical offset, or None where no sound visible one does.
-
-        A record counts only if its place in its queue leads back to it: a body may hold bytes that look like a record
-        of the very place where they lie. So a record that is in no queue is not found either.
-        """
-        if not self._log.min_offset <= physical_offset < visible_end:
-            return None
-        head = self._read(physical_offset, 4)
-        if head is None:
-            return None
-        size = int.from_bytes(head, "big", signed=True)
-        if size <= 0 or physical_offset + size > visible_end:
-            return None
-        record = self._read(physical_offset, size)
-        if record is None:
-            return None
-        try:
-            sealed = self._log.is_sealed_at(physical_offset)
-            count, position = scan_stored(record, 0, size, self._record.view, whole=True, sealed=sealed)
-        except DecodeError:
-            return None
-        if not count or position != size or not self._leads_to(record, physical_offset):
-            return None
-        return record
-
-    def _leads_to(self, record: bytes, physical_offset: int) -> bool:
-        """Whether the queue offset that a record names leads to ``physical_offset``."""
-        row = self._record.row(0)
-        start = row[TOPIC_START]
-        topic = record[start : start + row[TOPIC_LENGTH]].decode("utf-8", "replace")
-        queue, queue_offset = self._queues.find(topic, row[QUEUE_ID]), row[QUEUE_OFFSET]
-        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
-            return False
-        units = queue.units(queue_offset, 1)
-        return bool(units) and unit(units, 0)[:2] == (physical_offset, len(record))
-
-    # ------------------------------------------------------------------ by time
-
-    def store_time(self, queue: ConsumeQueue, queue_offset: int) -> int:
-        """Return the store time of a message, or -1 where there is none."""
-        if not queue.min_offset <= queue_offset < queue.max_offset:
-            return -1
-        units = self._units(queue, queue_offset, 1)
-        physical_offset, size, _ = unit(units, 0)
-        if is_blank(physical_offset, size):
-            return -1
-        try:
-            head = self._read(physical_offset, min(size, HEAD_BYTES))
-        except OSError as error:
-            if error.errno != errno.EIO or not self._unreadable.failed(physical_offset, size):
-                raise
-            return -1
-        found = RecordHead.read(head)
-        return -1 if found is None else found.store_timestamp
-
-    def offset_by_time(self, queue: ConsumeQueue, timestamp: int, boundary: BoundaryType) -> int:
-        """Search by store time, which never falls along a queue (Java: ``ConsumeQueue.getOffsetInQueueByTime``)."""
-        low, high = queue.min_offset, queue.max_offset
-        upper = boundary is BoundaryType.UPPER
-        while low < high:
-            middle = (low + high) // 2
-            stored = self.store_time(queue, middle)
-            # A blank has no time. It counts as older, like the messages before it.
-            if stored < timestamp or (upper and stored == timestamp):
-                low = middle + 1
-            else:
-                high = middle
-        return max(low - 1, queue.min_offset) if upper else low
-
 
 def _out_of_bounds(queue_offset: int, low: int, high: int) -> GetResult:
     if high == 0:

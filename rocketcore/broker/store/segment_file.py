@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import logging
 import mmap
 import os
@@ -32,12 +31,10 @@ from typing import TypeVar
 
 from rocketcore._fast import mapped
 from rocketcore._fast.flusher import Work
-from rocketcore.errors import StoreLocked
 
 __all__ = [
     "REPLACE",
     "FileSystem",
-    "FolderLock",
     "LostWrite",
     "Segment",
     "entries",
@@ -64,10 +61,10 @@ T = TypeVar("T")
 REPLACE = os.O_RDWR | os.O_CREAT | os.O_TRUNC
 """Flags that make a file, or empty one that is there."""
 
+LOAD_BYTES = 64 << 10
 ZERO_BYTES = 1 << 20
 _ZEROS = bytes(ZERO_BYTES)
 
-_locked_folders: set[str] = set()
 _spare_lock = threading.Lock()
 
 
@@ -172,6 +169,24 @@ class FileSystem:
         """Return up to ``size`` bytes at ``position``, fewer at the end of the file."""
         return os.pread(fd, size, position)
 
+    def read_now(self, fd: int, size: int, position: int) -> bytes | None:
+        """Return bytes as ``read`` does, None where the disk would have to be waited for.
+
+        A file system that cannot say is read as ``read`` does.
+        """
+        data = bytearray(size)
+        try:
+            count = os.preadv(fd, [data], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                raise
+            return self.read(fd, size, position)
+        if count < size and position + count < os.fstat(fd).st_size:
+            return None
+        return bytes(data[:count])
+
     def read_file(self, path: Path) -> bytes:
         """Return the whole content of a file."""
         with self.opened(path, os.O_RDONLY) as fd:
@@ -184,6 +199,30 @@ class FileSystem:
             return mmap.mmap(fd, size, access=mmap.ACCESS_READ)
         except ValueError as error:
             raise OSError(errno.EIO, f"the file is shorter than its {size} bytes") from error
+
+    def load(self, fd: int, begin: int, end: int) -> int:
+        """Have bytes of a file in memory, and wait for the disk; returns the first that cannot be read, or ``end``.
+
+        Not through a map: a thread that waits for a page there can hold up whoever changes the process's maps, a large
+        allocation among them.
+        """
+        room = bytearray(LOAD_BYTES)
+        at = begin
+        while at < end:
+            try:
+                count = os.preadv(fd, [room], at)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                return at
+            if not count:
+                return at  # cut off underneath
+            at += count
+        return end
+
+    def first_absent(self, view: memoryview, begin: int, end: int) -> int:
+        """Return the first byte of a map's range that is not in memory, ``end`` where all are."""
+        return mapped.first_absent(view, begin, end)
 
     def sync(self, fd: int) -> None:
         """Make the file's bytes, and its size, durable."""
@@ -239,7 +278,10 @@ class FileSystem:
 class Segment:
     """One file of the commit log (Java: ``DefaultMappedFile``): bytes ``start`` to ``start + size`` of the log."""
 
-    __slots__ = ("_data_to", "_fd", "_files", "_map", "_name", "_view", "_zeroed_to", "path", "sealed", "size", "start")
+    __slots__ = (
+        "_data_to", "_fd", "_files", "_is_read", "_map", "_name", "_view", "_zeroed_to", "path", "sealed", "size",
+        "start",
+    )  # fmt: skip
 
     def __init__(self, path: Path, start: int, size: int, files: FileSystem, fd: int = -1) -> None:
         self.path = path
@@ -251,6 +293,7 @@ class Segment:
         self._name = str(path)
         self._zeroed_to = 0
         self._data_to = 0
+        self._is_read = False  # since its pages were forgotten
         self._map: mmap.mmap | mapped.PaddedMap | None = None
         self._view: memoryview | None = None
 
@@ -350,7 +393,20 @@ class Segment:
                     error.filename = error.filename or str(self.path)
                     raise
             self._view = memoryview(self._map)
+        self._is_read = True
         return self._view
+
+    def load(self, begin: int, end: int) -> int:
+        """Have bytes of the file in memory, on any thread; returns the first that cannot be read, or ``end``.
+
+        Its descriptor is its own, so the segment may be closed, and its file deleted, meanwhile.
+        """
+        with self._files.opened(self.path, os.O_RDONLY) as fd:
+            return self._files.load(fd, begin, end)
+
+    def first_absent(self, begin: int, end: int) -> int:
+        """Return the first byte of a range that is not in memory, ``end`` where all are; raises OSError."""
+        return self._files.first_absent(self.view(), begin, end)
 
     def written_ranges(self, position: int) -> list[tuple[int, int]]:
         """Return the ranges from ``position`` on that were ever written: what was only allocated reads as zeros.
@@ -362,7 +418,8 @@ class Segment:
 
     def forget_pages(self) -> None:
         """Let the system drop the map's pages from this process's resident memory; they stay in the page cache."""
-        if self._map is not None:
+        if self._map is not None and self._is_read:
+            self._is_read = False
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def data_end(self, position: int) -> tuple[int, int]:
@@ -411,59 +468,6 @@ class Segment:
         if self._fd >= 0:
             self._files.close(self._fd)
             self._fd = -1
-
-
-class FolderLock:
-    """Exclusive use of a store folder, by the lock RocketMQ takes: byte 0 of ``lock``.
-
-    The system's record locks do not conflict within a process, so a set of this process's folders stands beside them.
-    """
-
-    def __init__(self, root: Path, files: FileSystem) -> None:
-        self._files = files
-        self._path = root / "lock"
-        self._key = os.path.realpath(root)
-        self._fd = -1
-
-    def acquire(self) -> None:
-        """raises  StoreLocked when another store, here or in another process, has the folder"""
-        if self._key in _locked_folders:
-            raise StoreLocked(f"store folder {self._path.parent} is in use in this process")
-        self._take(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
-
-    def _take(self, flags: int, kind: int) -> None:
-        fd = self._files.open(self._path, flags)
-        try:
-            fcntl.lockf(fd, kind | fcntl.LOCK_NB, 1, 0)
-            if kind == fcntl.LOCK_EX:
-                self._files.write(fd, b"lock", 0)
-        except OSError as error:
-            self._files.close(fd)
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                reason = f"store folder {self._path.parent} is in use: Lock failed,MQ already started"
-                raise StoreLocked(reason) from error
-            raise
-        self._fd = fd
-        _locked_folders.add(self._key)
-
-    def share(self) -> bool:
-        """Keep stores away without writing anything; False where there is no lock file: no store runs there.
-
-        raises  StoreLocked as ``acquire``
-        """
-        if self._key in _locked_folders:
-            raise StoreLocked(f"store folder {self._path.parent} is in use in this process")
-        try:
-            self._take(os.O_RDONLY, fcntl.LOCK_SH)
-        except FileNotFoundError:
-            return False
-        return True
-
-    def release(self) -> None:
-        if self._fd >= 0:
-            self._files.close(self._fd)
-            self._fd = -1
-            _locked_folders.discard(self._key)
 
 
 def segment_name(start: int) -> str:

@@ -8,6 +8,7 @@ answers like any that are damaged, and a consumer goes on behind them. What is r
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rocketcore.broker.store.commit_log import CommitLog
@@ -35,10 +36,12 @@ class UnreadablePages:
     """Loop thread only.
 
     passed_over  messages that were given up, since the start
+    read         reads bytes of the log as the reads do that failed; it may raise Cold
     """
 
-    def __init__(self, log: CommitLog, clock: Clock) -> None:
+    def __init__(self, log: CommitLog, read: Callable[[int, int], bytes | None], clock: Clock) -> None:
         self._log = log
+        self._read = read
         self._clock = clock
         self._pages: dict[int, _Page] = {}
         self._given_up: set[int] = set()
@@ -80,7 +83,7 @@ class UnreadablePages:
         first, last = physical_offset // PAGE_BYTES, (physical_offset + size - 1) // PAGE_BYTES
         for number in range(first, last + 1):
             try:
-                self._log.read(max(number * PAGE_BYTES, physical_offset), 1)
+                self._read(max(number * PAGE_BYTES, physical_offset), 1)
             except OSError:
                 return number
         return None

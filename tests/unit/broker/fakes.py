@@ -38,11 +38,19 @@ class FakeChannel:
         self.closed = True
 
 
+class Warm:
+    """Reads that never wait for a disk."""
+
+    def now(self, owner: object, call: Callable[..., Any], *arguments: Any) -> Any:
+        return call(*arguments)
+
+
 class FakeStore:
     """Keeps records in lists; what was put is durable when ``flush`` is called."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
+        self.reads = Warm()
         self.store_host = STORE_HOST
         self.refuse: PutStatus | None = None
         self.due: dict[tuple[int, int], int] = {}

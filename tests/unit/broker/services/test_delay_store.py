@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from rocketcore._fast.properties import encode_properties
-from rocketcore.broker.services.delay import DelayService, schedule
+from rocketcore.broker.services.delay import ERROR_SECONDS, DelayService, schedule
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.store import FlushDiskType, MessageStore, StoredMessage
+from rocketcore.broker.store.cold_reads import SECONDS as READ_SECONDS
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.service import ManualClock
+from tests.fixtures.cold_disk import ColdDisk, forget_all
 from tests.fixtures.stores import SEGMENT_BYTES, FailingFiles, crash_copy, read_queue, running_store, stored
 
 LEVELS = (1_000, 5_000)
@@ -263,5 +265,53 @@ def test_a_level_waits_for_the_repair_of_its_queue(tmp_path: Path) -> None:
             assert delay.positions()[1] == (4, 4)
             assert delay.skipped == 0
             assert [int(one["body"].rstrip(b"\0")) for one in read_queue(store)] == list(range(4))
+
+    asyncio.run(run())
+
+
+def test_a_level_waits_for_the_disk_and_the_loop_does_not(tmp_path: Path) -> None:
+    clock, disk = ManualClock(), ColdDisk()
+
+    async def run() -> None:
+        async with asyncio.timeout(60), running_store(tmp_path, clock=clock, files=disk) as store:
+            delay = service(store, clock, tmp_path / "delayOffset.json")
+            await store_delayed(store, 100)
+            delay.message_arrived(0, 100)
+            clock.advance(1.5)
+            forget_all(store, disk)
+            disk.gate.clear()
+            delay.deliver_due()
+            delay.deliver_due()
+            assert len(store.reads) == 1
+            assert store.max_offset("T", 0) == 0
+            disk.gate.set()
+            while store.max_offset("T", 0) < 100:  # noqa: ASYNC110  # a state of the store, without an event
+                await asyncio.sleep(0.001)
+            assert [one["body"] for one in read_queue(store)] == [b"%d" % number + bytes(500) for number in range(100)]
+
+    asyncio.run(run())
+
+
+def test_a_level_whose_disk_does_not_answer_tries_again(tmp_path: Path) -> None:
+    clock, disk = ManualClock(), ColdDisk()
+
+    async def run() -> None:
+        async with asyncio.timeout(60), running_store(tmp_path, clock=clock, files=disk) as store:
+            delay = service(store, clock, tmp_path / "delayOffset.json")
+            await store_delayed(store, 3)
+            delay.message_arrived(0, 3)
+            clock.advance(1.5)
+            forget_all(store, disk)
+            disk.gate.clear()
+            delay.deliver_due()
+            clock.advance(READ_SECONDS)
+            store.reads.look()
+            assert (len(store.reads), store.reads.timeouts) == (0, 1)
+            disk.gate.set()
+            clock.advance(ERROR_SECONDS)
+            delay.deliver_due()
+            while store.max_offset("T", 0) < 3:  # noqa: ASYNC110  # a state of the store, without an event
+                await asyncio.sleep(0.001)
+            assert delay.skipped == 0
 
     asyncio.run(run())
