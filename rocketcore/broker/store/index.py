@@ -103,6 +103,7 @@ class MessageIndex:
         self.position = -1
         self.errors = 0
         self.passed_over = 0
+        self._config = config
         self._log = log
         self._committer = committer
         self._clock = clock
@@ -131,7 +132,14 @@ class MessageIndex:
         """Take what the last run noted; the files are opened by the thread."""
         self._notes = notes
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is an index, by ``messageIndexEnable``."""
+        return self._config.message_index_enable
+
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self.is_kept:
+            return
         self._loop = loop
         self._thread = DiskThread("rocket-store-index", loop)
         self._noting.start()

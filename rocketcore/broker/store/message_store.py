@@ -155,8 +155,7 @@ class MessageStore:
         self._loop = asyncio.get_running_loop()
         self._committer.start(self._loop)
         self._queue_saver.start(self._loop)
-        if self.config.message_index_enable:
-            self.index.start(self._loop)
+        self.index.start(self._loop)
         self.reads.start(self._loop)
         self._refuse("life", "")
         rounds = [
@@ -301,7 +300,7 @@ class MessageStore:
 
     async def query(self, query: IndexQuery, max_count: int, seconds: float) -> QueryResult | None:
         """Find the newest ``max_count`` messages by a key; None where no index is kept. See ``IndexQuery.ask``."""
-        if not self.config.message_index_enable:
+        if not self.index.is_kept:
             return None
         max_count = min(max_count, self.config.max_msgs_num_batch)
         find = partial(query.ask, self.index, self.durable_offset, lambda at: self.reads.read(query, self.lookup, at))
