@@ -25,6 +25,7 @@ from rocketcore.service import Deadline
 if TYPE_CHECKING:
     from rocketcore.admin.base import Question
     from rocketcore.message import ReceivedMessage
+    from rocketcore.protocol.bodies.route import TopicRouteData
     from rocketcore.transport.client import Remoting
 
 __all__ = ["MessageAdmin"]
@@ -101,6 +102,7 @@ class MessageAdmin(ClusterAdmin):
             raise ConfigError(f"{message_id!r} is no id of a message")
         deadline = self._deadline()
         place = _place(message_id)
+        questions: dict[str, Question[list[ReceivedMessage]]] = {}
         if topic is None:
             registered = {
                 address: name
@@ -113,13 +115,11 @@ class MessageAdmin(ClusterAdmin):
             registered = {
                 address: data.broker_name for data in route.broker_datas for address in data.broker_addrs.values()
             }
-        questions: dict[str, Question[list[ReceivedMessage]]] = {}
-        if topic is not None:
             header = QueryMessageRequestHeader(
                 topic=topic, key=message_id, max_num=_ID_ANSWERS, begin_timestamp=0, end_timestamp=_END_OF_TIME,
                 index_type="U",
             )  # fmt: skip
-            masters = await self._masters_of(topic, deadline)
+            masters = _masters_in(route, topic)
             by_id = _query(header, masters, lambda message: message.properties.get(UNIQ_KEY) == message_id)
             questions = dict.fromkeys(masters.values(), by_id)
         if place is not None and place[0] in registered:
@@ -165,19 +165,21 @@ class MessageAdmin(ClusterAdmin):
         for message in decode_messages(result.body, queue.broker) if result.body else ():
             if message.offset == offset:
                 return message
-        raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, f"no message is at offset {offset} of {queue}")
+        place = f"offset {offset} of {queue.topic} {queue.broker}/{queue.queue_id}"
+        raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, f"no message is at {place}")
 
     async def _masters_of(self, topic: str, deadline: Deadline) -> dict[str, str]:
-        """Return the addresses of the masters that have a topic, by broker name; raises RouteNotFound without any."""
-        route = await self._route(topic, deadline)
-        masters = {
-            data.broker_name: data.broker_addrs[MASTER_ID]
-            for data in route.broker_datas
-            if MASTER_ID in data.broker_addrs
-        }
-        if not masters:
-            raise RouteNotFound(f"topic {topic!r} has no master")
-        return masters
+        return _masters_in(await self._route(topic, deadline), topic)
+
+
+def _masters_in(route: TopicRouteData, topic: str) -> dict[str, str]:
+    """Return the addresses of the masters that have a topic, by broker name; raises RouteNotFound without any."""
+    masters = {
+        data.broker_name: data.broker_addrs[MASTER_ID] for data in route.broker_datas if MASTER_ID in data.broker_addrs
+    }
+    if not masters:
+        raise RouteNotFound(f"topic {topic!r} has no master")
+    return masters
 
 
 def _millis(time: int | datetime) -> int:
@@ -201,7 +203,7 @@ def _query(
 
 def _place(message_id: str) -> tuple[str, int] | None:
     """Return the broker's address and the place in its log that an ``offset_msg_id`` is made of, None for other ids."""
-    if _OFFSET_ID.fullmatch(message_id) is None:
+    if _OFFSET_ID.fullmatch(message_id.upper()) is None:
         return None
     packed = bytes.fromhex(message_id)
     return host_text(packed[:-8]), int.from_bytes(packed[-8:], "big", signed=True)
@@ -218,7 +220,8 @@ def _at_place(
                 return []
             raise
         found = decode_messages(body, broker)
-        return [each for each in found if each.offset_msg_id == message_id and topic in (None, each.queue.topic)]
+        wanted = message_id.upper()
+        return [each for each in found if each.offset_msg_id == wanted and topic in (None, each.queue.topic)]
 
     return ask
 

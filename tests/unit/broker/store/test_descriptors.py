@@ -179,7 +179,7 @@ def test_a_sync_that_fails_latches_whatever_it_says(tmp_path: Path, call: str, c
     files = FailingFiles()
 
     async def run() -> None:
-        async with running_store(tmp_path, files=files, message_index_enable=False, **FAST_SAVES) as store:
+        async with running_store(tmp_path, files=files, **FAST_SAVES) as store:
             files.fail(0, code, only=call)
             await stored(store, store.put(message(topic="New")))
             async with asyncio.timeout(10):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rocketcore._fast.properties import encode_properties
 from rocketcore.broker.store import IndexQuery, KeyKind, MessageStore, PutStatus, QueryResult
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.segment_file import FileSystem
+from tests.fixtures import stores
 from tests.fixtures.stores import (
     FailingFiles,
     IndexFails,
@@ -22,11 +24,12 @@ from tests.fixtures.stores import (
     message,
     put,
     records,
-    running_store,
     stored,
 )
 
 SMALL: dict[str, Any] = {"max_hash_slot_num": 50, "max_index_num": 100}
+
+running_store = partial(stores.running_store, message_index_enable=True)
 
 
 def keyed(*keys: str, unique: str = "", tag: str = "") -> dict[str, Any]:

@@ -163,7 +163,7 @@ def test_delay_levels(vector: dict[str, Any]) -> None:
 
 def test_files_of_a_store(tmp_path: Path) -> None:
     async def run() -> None:
-        async with running_store(tmp_path) as store:
+        async with running_store(tmp_path, message_index_enable=True) as store:
             text = f"{os.getpid()} 0"
             assert (tmp_path / "abort").read_text() == f"{text} {zlib.crc32(text.encode()):08x}"
             await put(store, topic="Topic", queue_id=3)

@@ -442,8 +442,7 @@ def test_a_crash_at_any_call_loses_nothing_that_was_to_stay(tmp_path: Path) -> N
         copies.append(crash_copy(root, tmp_path / f"{len(copies):03d} {name}"))
 
     async def run() -> tuple[int, int]:
-        values = {"flush_consume_queue_thorough_interval": 10_000_000, "message_index_enable": False}
-        async with life(root, **values) as one:
+        async with life(root, flush_consume_queue_thorough_interval=10_000_000) as one:
             await one.fill(3, queue_id=1)
             await one.fill(3)
             one.age(0, 1, 2, 3)
