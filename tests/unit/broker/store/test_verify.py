@@ -33,8 +33,8 @@ from tests.fixtures.stores import (
 )
 from tests.unit.broker.store.test_retention import life
 
-INDEX: dict[str, Any] = {"max_hash_slot_num": 100, "max_index_num": 1000}
-"""Sizes of an index that is copied in no time."""
+INDEX: dict[str, Any] = {"message_index_enable": True, "max_hash_slot_num": 100, "max_index_num": 1000}
+"""An index of a size that is copied in no time."""
 
 running_store = partial(stores.running_store, **INDEX)
 store_config = partial(stores.store_config, **INDEX)
