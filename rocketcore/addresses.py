@@ -9,9 +9,14 @@ from __future__ import annotations
 import ipaddress
 import socket
 from functools import lru_cache
+from typing import Final
 
-__all__ = ["host_field", "host_text", "join", "outward_ip", "split"]
+from rocketcore.errors import ConfigError
 
+__all__ = ["host_field", "host_text", "join", "outward_ip", "ports_beside", "split"]
+
+PORT_STEP: Final = 10
+"""Apache's brokers take two more ports beside theirs."""
 _DOCUMENTATION_ADDRESS = ("192.0.2.1", 9)
 """RFC 5737: it belongs to no one, and is reached, if at all, as any foreign address is."""
 
@@ -57,3 +62,13 @@ def outward_ip() -> str:
         except OSError:
             return "127.0.0.1"
         return str(probe.getsockname()[0])
+
+
+def ports_beside(first: int, brokers: int) -> list[int]:
+    """Return the ports of brokers on one machine, the first one's given; 0: free ones for all.
+
+    raises  ConfigError where there are no such ports
+    """
+    if first + (brokers - 1) * PORT_STEP > 65535:
+        raise ConfigError(f"{brokers} brokers from port {first} on, {PORT_STEP} apart, are beyond 65535")
+    return [first + index * PORT_STEP if first else 0 for index in range(brokers)]

@@ -17,9 +17,18 @@ import threading
 import time
 from typing import Final
 
-__all__ = ["main"]
+__all__ = ["command_line", "main"]
 
 GRACE_SECONDS: Final = 20.0
+
+
+def command_line(*arguments: str) -> list[str]:
+    """Return the command of a server as a user starts it, ``rocket ARGUMENT…``, that ends with this process.
+
+    Whoever starts it gives it a pipe as standard input, and a process group of its own: a Ctrl-C is for the parent,
+    which ends its servers in order.
+    """
+    return [sys.executable, "-m", "rocketcore.child", "rocketcore.cli.main", *arguments]
 
 
 def main() -> None:

@@ -37,6 +37,7 @@ else:
     ConfigT = TypeVar("ConfigT")
 
 __all__ = [
+    "ENVIRONMENT_PREFIX",
     "HIDDEN",
     "BadSetting",
     "check_ranges",

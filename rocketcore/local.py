@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -23,10 +22,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 from rocketcore import addresses
+from rocketcore.child import command_line
+from rocketcore.config_file import ENVIRONMENT_PREFIX
 from rocketcore.errors import ConfigError, RocketError
 
 if TYPE_CHECKING:
     from rocketcore.broker.broker import Broker
+    from rocketcore.broker.config import BrokerConfig
+    from rocketcore.broker.store.config import StoreConfig
     from rocketcore.nameserver.server import NameServer
 
 __all__ = ["LocalCluster", "ServerProcess"]
@@ -36,8 +39,6 @@ FlushMode = Literal["sync", "async"]
 
 TEMPORARY_SEGMENT_BYTES: Final = 64 * 1024 * 1024
 START_SECONDS: Final = 30.0
-PORT_STEP: Final = 10
-"""Apache's brokers take two more ports beside theirs."""
 EXIT_SECONDS: Final = 1.0
 """What a process that has closed its output gets to end."""
 
@@ -72,10 +73,8 @@ class LocalCluster:
             raise ConfigError(f"brokers is 1 to 26, got {brokers}")
         self._store = None if store is None else Path(store).absolute()
         self._count = brokers
-        if broker_port + (brokers - 1) * PORT_STEP > 65535:
-            raise ConfigError(f"{brokers} brokers from port {broker_port} on, {PORT_STEP} apart, are beyond 65535")
         self._namesrv_port = namesrv_port
-        self._broker_port = broker_port
+        self._broker_ports = addresses.ports_beside(broker_port, brokers)
         self._listen = listen
         self._in_process = in_process
         self._flush = flush or ("async" if store is None else "sync")
@@ -125,8 +124,7 @@ class LocalCluster:
                 }
             )
             self._namesrv = _reachable(address)
-            for index in range(self._count):
-                port = self._broker_port + index * PORT_STEP if self._broker_port else 0
+            for index, port in enumerate(self._broker_ports):
                 self._addresses.append(self._host.start_broker(index, self._broker_properties(index, port)))
         except BaseException:
             with contextlib.suppress(Exception):  # why it did not start says more
@@ -155,6 +153,10 @@ class LocalCluster:
         host = self._running_with(index)
         port = addresses.split(self._addresses[index])[1]
         host.start_broker(index, self._broker_properties(index, port))
+
+    def check(self) -> None:
+        """Raise RocketError where a server's process has ended that nobody stopped."""
+        self._running().check()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -198,6 +200,17 @@ def _reachable(address: str) -> str:
     """Return where a server on this machine is reached that may listen at every address."""
     host, port = addresses.split(address)
     return f"127.0.0.1:{port}" if host in ("0.0.0.0", "::") else address
+
+
+def _broker_configs(properties: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfig]:
+    from rocketcore.apache_settings import check_settings
+    from rocketcore.broker.config import BrokerConfig
+    from rocketcore.broker.store.config import StoreConfig
+    from rocketcore.config_file import load_config
+    from rocketcore.transport.tls.server_settings import TLS_SETTINGS
+
+    check_settings("broker", properties, [BrokerConfig, StoreConfig, *TLS_SETTINGS])
+    return load_config(BrokerConfig, properties), load_config(StoreConfig, properties)
 
 
 def _broker_name(index: int) -> str:
@@ -269,23 +282,17 @@ class _ThreadHost:
         return self._call(start, "namesrv is not ready")
 
     def start_broker(self, index: int, properties: Mapping[str, str]) -> str:
-        from rocketcore.apache_settings import check_settings
         from rocketcore.broker.broker import Broker
-        from rocketcore.broker.config import BrokerConfig
-        from rocketcore.broker.store.config import StoreConfig
         from rocketcore.config_file import load_config
-        from rocketcore.transport.tls.server_settings import TLS_SETTINGS, ServerTls, client_tls
+        from rocketcore.transport.tls.server_settings import ServerTls, client_tls
 
         if index in self._brokers:
             raise ConfigError(f"{_broker_name(index)} is running")
-        check_settings("broker", properties, [BrokerConfig, StoreConfig, *TLS_SETTINGS])
+        configs = _broker_configs(properties)
 
         async def start() -> str:
             broker = Broker(
-                load_config(BrokerConfig, properties),
-                load_config(StoreConfig, properties),
-                tls=load_config(ServerTls, properties),
-                client_tls=client_tls(properties) or False,
+                *configs, tls=load_config(ServerTls, properties), client_tls=client_tls(properties) or False
             )
             await broker.start()
             self._brokers[index] = broker
@@ -300,6 +307,9 @@ class _ThreadHost:
         if broker is None:
             raise ConfigError(f"{_broker_name(index)} is not running")
         self._call(broker.stop, f"{_broker_name(index)} has not ended")
+
+    def check(self) -> None:
+        """Nothing to say: they live as long as this process."""
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._ended.set)
@@ -321,6 +331,7 @@ class _ProcessHost:
         return self._start("namesrv", properties, "namesrv")
 
     def start_broker(self, index: int, properties: Mapping[str, str]) -> str:
+        _broker_configs(properties)  # what is wrong with a setting is said here as in one process
         return self._start("broker", properties, _broker_name(index))
 
     def _start(self, noun: str, properties: Mapping[str, str], name: str) -> str:
@@ -330,7 +341,10 @@ class _ProcessHost:
             self._processes.pop(name).end()
         file = self._folder / f"{name}.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), "utf-8")
-        process = ServerProcess(name, noun, "start", "-c", str(file), log=self._folder / f"{name}.log")
+        # The properties are all that counts, and every address is taken, as in one process.
+        arguments = [noun, "start", "-c", str(file), "--insecure"]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(ENVIRONMENT_PREFIX)}
+        process = ServerProcess(name, *arguments, log=self._folder / f"{name}.log", environment=environment)
         self._processes[name] = process
         return process.address
 
@@ -340,6 +354,10 @@ class _ProcessHost:
             raise ConfigError(f"{name} is not running")
         self._processes.pop(name).end(kill=kill)
 
+    def check(self) -> None:
+        for process in self._processes.values():
+            process.check()
+
     def close(self) -> None:
         for name in sorted(self._processes):
             self._processes.pop(name).end()
@@ -348,26 +366,33 @@ class _ProcessHost:
 class ServerProcess:
     """A server as a user starts it, ``rocket … start``, that answers. It ends with this process, however that ends.
 
-    name    what messages call it
-    log     its standard error is appended there
-    raises  RocketError when it is not ready in time
+    name         what messages call it
+    log          its standard error is appended there
+    environment  its variables; None: those of this process
+    raises       RocketError when it is not ready in time
     """
 
-    def __init__(self, name: str, *arguments: str, log: Path) -> None:
+    def __init__(
+        self, name: str, *arguments: str, log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
+        self._log = log
         began = time.perf_counter()
         with log.open("ab") as stderr:
+            self._log_begin = stderr.tell()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "rocketcore.child", "rocketcore.cli.main", *arguments],
+                command_line(*arguments),
                 stdin=subprocess.PIPE,  # which ends with this process, and the server with it
                 stdout=subprocess.PIPE,
                 stderr=stderr,
+                env=environment,
+                process_group=0,
                 text=True,
             )
         try:
             ready = _first_line(self._process.stdout, START_SECONDS)
             if not ready:
-                raise RocketError(f"{name} {self._why_not_ready()}; its log is {log}")
+                raise RocketError(self._why_not_ready())
             self.address = str(json.loads(ready)["address"])
         except BaseException:
             self.end(kill=True)
@@ -376,9 +401,23 @@ class ServerProcess:
 
     def _why_not_ready(self) -> str:
         try:
-            return f"ended with exit code {self._process.wait(EXIT_SECONDS)}"
+            return self._how_it_ended(self._process.wait(EXIT_SECONDS))
         except subprocess.TimeoutExpired:
-            return f"is not ready after {START_SECONDS:g} s"
+            return f"{self.name} is not ready after {START_SECONDS:g} s; its log is {self._log}"
+
+    def check(self) -> None:
+        """Raise RocketError if it has ended."""
+        code = self._process.poll()
+        if code is not None:
+            raise RocketError(self._how_it_ended(code))
+
+    def _how_it_ended(self, code: int) -> str:
+        """Say it with its own last words: the log may go with a temporary folder."""
+        with self._log.open("rb") as log:
+            log.seek(self._log_begin)
+            lines = log.read().decode(errors="replace").splitlines()
+        words = [line for line in lines if line.startswith(("error: ", "why: "))] or lines[-1:]
+        return "; ".join([f"{self.name} ended with exit code {code}", *words, f"its log is {self._log}"])
 
     @property
     def pid(self) -> int:

@@ -268,10 +268,10 @@ class PeriodicThread:
                 logger.exception("thread failed thread=%s failures=%d", self.name, self.failures)
 
 
-def wait_or_signal(event: threading.Event) -> None:
-    """Wait for an event that a signal's handler may set; what a handler raises ends the wait."""
+def wait_or_signal(event: threading.Event, check: Callable[[], None] = lambda: None) -> None:
+    """Wait for an event that a signal's handler may set; what a handler raises, or ``check`` meanwhile, ends it."""
     while not event.wait(_SIGNAL_SECONDS):
-        pass
+        check()
 
 
 def acquire_or_signal(lock: threading.Lock, timeout: float | None = None) -> bool:

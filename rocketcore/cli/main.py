@@ -166,16 +166,16 @@ rocket.params.append(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code; prints errors itself."""
-    settings = Settings()
+    settings = Settings(arguments=tuple(sys.argv[1:] if arguments is None else arguments))
     try:
-        code = rocket.main(arguments, "rocket", standalone_mode=False, obj=settings)
+        code = rocket.main(settings.arguments, "rocket", standalone_mode=False, obj=settings)
         sys.stdout.flush()
     except (PipeClosed, BrokenPipeError):
         return _pipe_closed()
     except (KeyboardInterrupt, click.exceptions.Abort):
         return EXIT_INTERRUPTED
     except click.ClickException as error:
-        _show_usage(error, settings, sys.argv[1:] if arguments is None else arguments)
+        _show_usage(error, settings)
         return error.exit_code
     except Exception as error:
         if settings.debug:
@@ -201,12 +201,12 @@ def _pipe_closed() -> int:
     return 0
 
 
-def _show_usage(error: click.ClickException, settings: Settings, arguments: Sequence[str]) -> None:
+def _show_usage(error: click.ClickException, settings: Settings) -> None:
     """Say what is wrong with the arguments, as JSON where they ask for it, though they were not read to their end."""
     from rocketcore.cli.failures import Failure
     from rocketcore.cli.render import tell
 
-    asked = pairwise([*arguments, ""])
+    asked = pairwise([*settings.arguments, ""])
     if any(
         (name in ("-o", "--output") and form in JSON_FORMS)
         or name in [f"{option}{form}" for option in ("-o", "--output=") for form in JSON_FORMS]

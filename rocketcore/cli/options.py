@@ -91,8 +91,9 @@ class Credentials(TypedDict):
 
 @dataclass(slots=True)
 class Settings:
-    """What the common options of one command line say; None or empty where they say nothing."""
+    """What the common options of one command line say, ``arguments``; None or empty where they say nothing."""
 
+    arguments: tuple[str, ...] = ()
     namesrv_option: str | None = None
     output: str = "table"
     timeout: float = DEFAULT_TIMEOUT
@@ -237,17 +238,21 @@ def current() -> Settings:
     return settings
 
 
-def log_to_stderr() -> None:
-    """Write log lines to stderr: state changes, with ``--debug`` everything, with ``--quiet`` only what went wrong."""
+def log_to_stderr(server: str = "") -> None:
+    """Write log lines to stderr: state changes, with ``--debug`` everything, with ``--quiet`` only what went wrong.
+
+    server  its name, on every line from now on; for one of several that write to one stderr
+    """
     import logging
 
-    from rocketcore.printable import LineFormatter
+    from rocketcore.printable import LineFormatter, printable
 
     settings = current()
     level = logging.DEBUG if settings.debug else logging.WARNING if settings.quiet else logging.INFO
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(level=level, handlers=[handler])
+    who = printable(server).replace("%", "%%") + " " if server else ""
+    handler.setFormatter(LineFormatter(f"%(asctime)s %(levelname)s {who}%(name)s %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler], force=bool(server))
 
 
 def _store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:

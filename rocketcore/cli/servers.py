@@ -105,6 +105,12 @@ def start_namesrv(
 @click.option("--cluster", help="Cluster it belongs to.")
 @click.option("--id", "broker_id", type=click.IntRange(0), help="0 for a master.")
 @click.option("--flush", type=click.Choice(["sync", "async"]), help="When a message counts as stored.")
+@click.option("--shards", metavar="N", type=click.IntRange(1, 1000), default=1,
+              help="Run N brokers, a process each. brokerName, storePathRootDir and listenPort, wherever they are set, "
+                   "are the common part: names are NAME-0, NAME-1, …, folders STORE/NAME-0, …, ports ten higher each. "
+                   "What is set counts for all.")
+@click.option("--shard", metavar="NUMBER", type=click.IntRange(0), help="Run this one of them only, from 0.")
+@click.option("--leave-messages", is_flag=True, help="Start although messages of other shards are out of reach then.")
 @insecure_option
 def start_broker(
     config_file: Path | None,
@@ -115,10 +121,17 @@ def start_broker(
     cluster: str | None,
     broker_id: int | None,
     flush: str | None,
+    shards: int,
+    shard: int | None,
+    leave_messages: bool,
     insecure: bool,
 ) -> int:
     from rocketcore.broker.config import BrokerConfig
     from rocketcore.broker.store.config import StoreConfig
+    from rocketcore.cli.shards import Shard, check_reach, shards_of
+
+    if shard is not None and shard >= shards:
+        raise click.BadParameter(f"{shard} is none of 0 to {shards - 1}", param_hint="--shard")
 
     options = _listen_properties(listen)
     given = {
@@ -131,15 +144,28 @@ def start_broker(
     }
     options.update({key: value for key, value in given.items() if value is not None})
     _, (config, store_config), tls, to_others = _load("broker", config_file, options, [BrokerConfig, StoreConfig])
+    brokers = [Shard(config, store_config)] if shards == 1 else shards_of(config, store_config, shards)
+    if shard is not None:
+        brokers = [brokers[shard]]
     if only_print:
-        click.echo(print_config(config, store_config, tls), nl=False)
+        for each in brokers:
+            heading = f"## {each.name}\n" if len(brokers) > 1 else ""
+            click.echo(heading + print_config(*each, tls), nl=False)
         return 0
     check_bind(config.bind_address, insecure)
+    if not leave_messages:
+        check_reach(config, store_config, shards)
+    if len(brokers) > 1:
+        from rocketcore.cli.supervisor import Supervisor
+
+        return Supervisor([each.name for each in brokers], current().arguments).run()
+    if shard is not None:
+        log_to_stderr(brokers[0].name)
 
     def make() -> Server:
         from rocketcore.broker.broker import Broker
 
-        return Broker(config, store_config, tls=tls, client_tls=to_others)
+        return Broker(*brokers[0], tls=tls, client_tls=to_others)
 
     return serve(make)
 

@@ -36,7 +36,8 @@ _OWN = {
 """Settings of a broker that ``up`` does not take from a file, and why."""
 
 
-@command(help="Run a name server and brokers here, in the foreground, until Ctrl-C, SIGTERM or the terminal's end.")
+@command(help="Run a name server and brokers here, in the foreground, until Ctrl-C, SIGTERM or the terminal's end. "
+              "Where there are several brokers, each is a process; if one dies, all end.")  # fmt: skip
 @click.option("--store", type=Folder(),
               help="Folder that keeps the messages; without it they are deleted at the end.")  # fmt: skip
 @click.option("--brokers", type=click.IntRange(1, 26), default=1, show_default=True, help="Number of brokers.")
@@ -82,7 +83,13 @@ def up(
     for number in end_signals():
         signal.signal(number, end)
     servers = LocalCluster(
-        store, brokers=brokers, namesrv_port=port, broker_port=broker_port, listen=listen, properties=sources.properties
+        store,
+        brokers=brokers,
+        namesrv_port=port,
+        broker_port=broker_port,
+        listen=listen,
+        in_process=brokers == 1,
+        properties=sources.properties,
     )
     with contextlib.ExitStack() as stack:
         with sources.named():
@@ -98,7 +105,7 @@ def up(
             f"name server {servers.namesrv}, brokers {', '.join(servers.broker_addresses)}",
         )
         progress(f"messages are in {servers.store}" + ("" if store else ", deleted at the end"))
-        wait_or_signal(ended)
+        wait_or_signal(ended, servers.check)
     return 130 if ended_by[0] == signal.SIGINT else 0
 
 

@@ -826,6 +826,31 @@ def test_up(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
+def test_several_brokers_of_up_are_a_process_each_and_end_with_one_that_dies(tmp_path: Path) -> None:
+    up = start("up", "--port", "0", "--brokers", "2", "-o", "json", TMPDIR=str(tmp_path))
+    try:
+        ready(up)
+        children = Path(f"/proc/{up.pid}/task/{up.pid}/children").read_text().split()
+        brokers = [int(pid) for pid in children if b"broker-" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        assert len(brokers) == 2
+        os.kill(brokers[1], signal.SIGKILL)
+        _, err = up.communicate(timeout=30)
+    finally:
+        up.kill()
+    assert (up.returncode, list(tmp_path.iterdir())) == (1, [])
+    assert "broker-b ended with exit code -9; " in err
+
+
+def test_up_names_the_file_of_a_wrong_setting_however_many_brokers_there_are(tmp_path: Path) -> None:
+    settings = tmp_path / "broker.conf"
+    settings.write_text("defaultTopicQueueNums=many\n")
+    for count in ("1", "2"):
+        up = start("up", "--port", "0", "--brokers", count, "-c", str(settings), "-o", "json")
+        _, err = up.communicate(timeout=30)
+        assert up.returncode == 2
+        assert f"{settings}, line 1: defaultTopicQueueNums='many': not an integer" in err
+
+
 def test_up_with_ports_a_name_and_settings(tmp_path: Path) -> None:
     settings = tmp_path / "broker.conf"
     settings.write_text("defaultTopicQueueNums=3\nmaxMessageSize=1000\nbrokerClusterName=other\n")

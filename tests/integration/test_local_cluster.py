@@ -196,7 +196,7 @@ def test_servers_as_processes_survive_a_kill(tmp_path: Path) -> None:
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "broker-a").write_text("not a folder")
-    with pytest.raises(Exception, match=r"broker-a ended with exit code .*broker-a\.log"):
+    with pytest.raises(RocketError, match=r"broker-a ended with exit code 1; error: .*broker-a.*; its log is .*a\.log"):
         LocalCluster(tmp_path, in_process=False).start()
 
 

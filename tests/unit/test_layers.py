@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": {"codes", "printable"},
     "message_queue": set(),
     "child": set(),
-    "addresses": set(),
+    "addresses": {"errors"},
     "naming": {"codes", "errors"},
     "ids": {"addresses"},
     "table": set(),
@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "client": SERVERS,
     "admin": SERVERS | {"client"},
     "spark": SERVERS | {"client"},
-    "local": SERVERS | {"apache_settings", "broker", "broker.store", "nameserver"},
+    "local": SERVERS | {"apache_settings", "broker", "broker.store", "child", "nameserver"},
     "testing": SERVERS | {"local", "client", "admin"},
 }
 """Layer → the layers that it may import besides itself; a layer that is not listed (cli, demo) may import anything."""
