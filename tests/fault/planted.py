@@ -66,14 +66,14 @@ def _write_in_place(replace_file: Callable[..., None]) -> Callable[..., None]:
     return planted
 
 
-def _note_early(write_notes: Callable[..., None]) -> Callable[..., None]:
+def _note_early(write_notes: Callable[..., Any]) -> Callable[..., Any]:
     """The note says that the log is in the queues before it is: it has the queues' ends of the note before."""
     last: dict[int, Any] = {}
 
-    def planted(saver: Any, bounds: Any) -> None:
-        queues = last.get(id(saver), {})
-        last[id(saver)] = bounds.queues
-        write_notes(saver, replace(bounds, queues=queues))
+    def planted(saver: Any, bounds: Any, after: Any) -> Any:
+        rows = last.get(id(saver), {})
+        last[id(saver)] = bounds.rows
+        return write_notes(saver, replace(bounds, rows=rows), after)
 
     return planted
 

@@ -36,12 +36,13 @@ class Steps:
         self.go_on = threading.Event()
         self.done: set[str] = set()
 
-    def take(self, name: str, write: Callable[[], None]) -> None:
+    def take(self, name: str, write: Callable[[], Any]) -> Any:
         if self.armed and name == self.held:
             self.reached.set()
             assert self.go_on.wait(TIMEOUT)
-        write()
+        result = write()
         self.done.add(name)
+        return result
 
 
 @contextmanager
@@ -50,7 +51,9 @@ def held_at(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.setattr(JsonFile, "save", lambda file, text: steps.take(file.path.name, lambda: save(file, text)))
         patch.setattr(
-            QueueSaver, "write_notes", lambda saver, bounds: steps.take(NOTE, lambda: write_notes(saver, bounds))
+            QueueSaver,
+            "write_notes",
+            lambda saver, bounds, after: steps.take(NOTE, lambda: write_notes(saver, bounds, after)),
         )
         try:
             yield

@@ -4,11 +4,11 @@
                  index; from 5.x on also the physical offset up to which the store is confirmed. From byte 64 on, where
                  RocketMQ's fields are over, ours: where the log begins, the CRC-32 of the 64 bytes before, and the
                  CRC-32 of these two. RocketMQ leaves them alone; so where only the first CRC is wrong, it has run since
-``queuebounds``  our own: where the log begins and from where on its records have checksums, min and max of every
-                 consume queue when the log before ``confirm_offset`` and the queues built from it were on disk, and how
-                 far the log belongs to topics that were deleted. With it a start need not read the queues, notices one
-                 that was lost or cut, and reads the log from ``confirm_offset`` on only. Without it, or with a damaged
-                 one, everything is built from the log again. RocketMQ ignores the file
+``queuebounds``  our own (``queue_bounds``): where the log begins and from where on its records have checksums, min and
+                 max of every consume queue when the log before ``confirm_offset`` and the queues built from it were on
+                 disk, and how far the log belongs to topics that were deleted. With it a start need not read the
+                 queues, and reads the log from ``confirm_offset`` on only. Without it, or with a damaged one,
+                 everything is built from the log again. RocketMQ ignores the file
 ``abort``        stands while the store runs: the process id, which is RocketMQ's content, and behind it, if the run
                  gives every record a checksum, from where on all have one, and the CRC-32 of these two words
 
@@ -17,25 +17,17 @@ What the log cannot tell is in two of them: where it began, and up to where it w
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
-from rocketcore.broker.store.segment_file import (
-    REPLACE,
-    FileSystem,
-    replace_durably,
-    sync_checked,
-    with_crc,
-    without_crc,
-    write_checked,
-)
+from rocketcore.broker.store.queue_bounds import QueueBounds
+from rocketcore.broker.store.segment_file import REPLACE, FileSystem, replace_durably, sync_checked, write_checked
 
-__all__ = ["Checkpoint", "Notes", "QueueBounds", "RunMark", "note_begin"]
+__all__ = ["Checkpoint", "Notes", "RunMark", "note_begin"]
 
 logger = logging.getLogger(__name__)
 
@@ -199,81 +191,6 @@ class RunMark:
     @staticmethod
     def _words(process_id: bytes, sealed_from: bytes) -> list[bytes]:
         return [process_id, sealed_from, b"%08x" % zlib.crc32(process_id + b" " + sealed_from)]
-
-
-@dataclass(slots=True, kw_only=True)
-class QueueBounds:
-    """The content of ``queuebounds``: one line of JSON after the CRC-32 of that line.
-
-    With a negative ``confirm_offset`` it says nothing of the queues, but where the log begins and what was deleted.
-
-    sealed_from  every record behind this physical offset has a checksum; None: that is not known
-    """
-
-    begin_offset: int = -1
-    sealed_from: int | None = None
-    confirm_offset: int = 0
-    store_timestamp: int = 0
-    queues: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
-    deleted_before: dict[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, path: Path, files: FileSystem) -> QueueBounds | None:
-        """Read the file; None where it is missing or damaged."""
-        try:
-            return cls._decode(files.read_file(path))
-        except (OSError, ValueError):
-            return None
-
-    @classmethod
-    def fault(cls, content: bytes) -> str:
-        """Return why a content is not one that was written, an empty text where it is."""
-        try:
-            cls._decode(content)
-        except ValueError as error:
-            return str(error)
-        return ""
-
-    @classmethod
-    def _decode(cls, content: bytes) -> QueueBounds:
-        """raises  ValueError"""
-        line = without_crc(content)
-        try:
-            values = json.loads(line)
-            return cls(
-                begin_offset=values.get("begin", -1),
-                sealed_from=values.get("sealed"),
-                confirm_offset=values["confirm"],
-                store_timestamp=values["time"],
-                queues={
-                    topic: {int(queue_id): (bounds[0], bounds[1]) for queue_id, bounds in queues.items()}
-                    for topic, queues in values["queues"].items()
-                },
-                deleted_before=dict(values["deleted"]),
-            )
-        except (LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError("it is of another version") from error
-
-    def encode(self) -> bytes:
-        values = {
-            "begin": self.begin_offset,
-            "sealed": self.sealed_from,
-            "confirm": self.confirm_offset,
-            "time": self.store_timestamp,
-            "queues": self.queues,
-            "deleted": self.deleted_before,
-        }
-        return with_crc(json.dumps(values, separators=(",", ":"), sort_keys=True).encode())
-
-    def write(self, path: Path, files: FileSystem) -> None:
-        replace_durably(path, self.encode(), files)
-
-    def outdate(self, root: Path, files: FileSystem) -> None:
-        """Note that the queues are being built again: bounds that outlived them would be believed after a power cut.
-
-        What is known of deleted topics stays: nothing else remembers it.
-        """
-        replace(self, confirm_offset=-1).write(root / "queuebounds", files)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,7 +15,8 @@ import errno
 import logging
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from typing import NamedTuple
 from rocketcore._fast.consume_queue import put_blank, unit
 from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.pages import Pages
+from rocketcore.broker.store.queue_bounds import Rows, pack_rows, unpack_rows
 from rocketcore.broker.store.segment_file import FileSystem, segment_name, sync_checked, sync_names, write_checked
 from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
@@ -203,7 +205,7 @@ class QueueFiles:
     def __init__(self, root: Path, file_bytes: int, files: FileSystem) -> None:
         self.root = root / "consumequeue"
         self.units_per_file = file_bytes // UNIT_SIZE
-        self._file_bytes = file_bytes
+        self.file_bytes = file_bytes
         self._files = files
         self._open: dict[tuple[str, int, int], int] = {}
         self._unsynced: set[Path] = set()
@@ -215,7 +217,7 @@ class QueueFiles:
     def place(self, queue: ConsumeQueue, queue_offset: int) -> tuple[Path, int]:
         """Return the file of a unit and the unit's position there."""
         position = queue_offset * UNIT_SIZE
-        within = position % self._file_bytes
+        within = position % self.file_bytes
         return self._path(queue, position - within), within
 
     # ------------------------------------------------------------------ loop thread
@@ -223,8 +225,8 @@ class QueueFiles:
     def read(self, queue: ConsumeQueue, queue_offset: int, count: int, pages: Pages | None = None) -> bytes:
         """Return units from the one file that holds ``queue_offset``; see ``ConsumeQueue.units``."""
         position = queue_offset * UNIT_SIZE
-        within = position % self._file_bytes
-        length = min(count * UNIT_SIZE, self._file_bytes - within)
+        within = position % self.file_bytes
+        length = min(count * UNIT_SIZE, self.file_bytes - within)
         try:
             fd = self._descriptor(queue, position - within)
             if pages is None:
@@ -265,9 +267,9 @@ class QueueFiles:
     def peek(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes:
         """Return units of one file, fewer where it ends before them; raises OSError."""
         position = queue_offset * UNIT_SIZE
-        within = position % self._file_bytes
+        within = position % self.file_bytes
         with self._files.opened(self._path(queue, position - within), os.O_RDONLY) as fd:
-            data = self._files.read(fd, min(count * UNIT_SIZE, self._file_bytes - within), within)
+            data = self._files.read(fd, min(count * UNIT_SIZE, self.file_bytes - within), within)
         return data[: len(data) - len(data) % UNIT_SIZE]
 
     def first_at(self, queue: ConsumeQueue, low: int, high: int, physical_offset: int) -> int:
@@ -306,7 +308,7 @@ class QueueFiles:
     def remove_before(self, queue: ConsumeQueue, queue_offset: int) -> int:
         """Remove the files whose units all lie before ``queue_offset``, never the last; returns how many."""
         folder = self.folder(queue.topic, queue.queue_id)
-        begin = queue_offset * UNIT_SIZE // self._file_bytes * self._file_bytes
+        begin = queue_offset * UNIT_SIZE // self.file_bytes * self.file_bytes
         names = sorted(name for name in self._files.names(folder) if name.isdigit())
         old = [name for name in names[:-1] if int(name) < begin]
         for name in old:
@@ -317,11 +319,11 @@ class QueueFiles:
     def rewrite(self, units: Units) -> None:
         """Write units into files that may be damaged, and make those as long as they should be."""
         self.write(units)
-        first = units.first * UNIT_SIZE // self._file_bytes
-        last = (units.end * UNIT_SIZE - 1) // self._file_bytes
-        for start in range(first * self._file_bytes, (last + 1) * self._file_bytes, self._file_bytes):
+        first = units.first * UNIT_SIZE // self.file_bytes
+        last = (units.end * UNIT_SIZE - 1) // self.file_bytes
+        for start in range(first * self.file_bytes, (last + 1) * self.file_bytes, self.file_bytes):
             with self._files.opened(self._path(units.queue, start)) as fd:
-                self._files.resize(fd, self._file_bytes)
+                self._files.resize(fd, self.file_bytes)
 
     def write(self, units: Units) -> None:
         """Write units into their files, which are made where missing."""
@@ -329,9 +331,9 @@ class QueueFiles:
         with memoryview(units.data) as data:
             begin = 0
             while begin < len(data) or units.trim:
-                within = position % self._file_bytes
+                within = position % self.file_bytes
                 path = self._path(units.queue, position - within)
-                chunk = min(len(data) - begin, self._file_bytes - within)
+                chunk = min(len(data) - begin, self.file_bytes - within)
                 last = begin + chunk == len(data)
                 if chunk or path.exists():
                     self._write_file(path, within, data[begin : begin + chunk], trim=units.trim and last)
@@ -348,12 +350,14 @@ class QueueFiles:
         except FileNotFoundError:
             self._files.make_folder(path.parent)
             fd = self._files.open(path, os.O_RDWR | os.O_CREAT)
-            self._files.resize(fd, self._file_bytes)
+            self._files.resize(fd, self.file_bytes)
             self._unsynced_folders.update((path.parent, path.parent.parent, self.root, self.root.parent))
         try:
+            if trim and not data and not self._files.has_data(fd, within):
+                return  # nothing to cut off, and so nothing to sync
             if trim:
                 self._files.resize(fd, within + len(data))
-                self._files.resize(fd, self._file_bytes)
+                self._files.resize(fd, self.file_bytes)
             if data:
                 write_checked(fd, data, within, path, self._files)
         except OSError as error:
@@ -383,6 +387,10 @@ class QueueFiles:
             with contextlib.suppress(FileNotFoundError):
                 sync_names(folder, self._files)
             self._unsynced_folders.discard(folder)
+
+    def topics(self) -> list[str]:
+        """Return the names of the topics that have a folder; raises OSError."""
+        return self._files.names(self.root)
 
     def remove_topic(self, topic: str) -> None:
         """Remove the files of all queues of a topic."""
@@ -438,15 +446,24 @@ class TopicQueues:
             queue = self.queues[queue_id] = ConsumeQueue(self.topic, queue_id, self._files)
         return queue
 
-    def adopt(self, queue: ConsumeQueue) -> None:
-        """Take over a queue whose units are on disk."""
-        while len(self.queues) <= queue.queue_id:
-            self.queues.append(None)
-        self.queues[queue.queue_id] = queue
+    def adopt(self, rows: Rows, *, trim: bool) -> None:
+        """Take over queues whose units are in their files; ``trim`` if stale ones may follow them."""
+        for queue_id, (low, high) in unpack_rows(rows).items():
+            self.reserve(queue_id + 1)
+            self.queues += [None] * (queue_id + 1 - len(self.queues))
+            self.queues[queue_id] = ConsumeQueue(self.topic, queue_id, self._files, low, high, trim=trim)
+            self.next_offsets[queue_id] = high
+
+    def rows(self) -> Rows:
+        """Return where its queues begin and end."""
+        return pack_rows({queue.queue_id: (queue.min_offset, queue.max_offset) for queue in self})
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return (queue for queue in self.queues if queue is not None)
 
 
 class QueueTable:
-    """All queues by topic.
+    """All queues by topic. Those that a note bounds are there from the start, and made when they are first looked at.
 
     changed  those that may have units which are not in the files; one of a deleted topic can be among them
     """
@@ -454,36 +471,88 @@ class QueueTable:
     def __init__(self, files: QueueFiles) -> None:
         self.files = files
         self.changed: set[ConsumeQueue] = set()
-        self.topics: dict[str, TopicQueues] = {}
+        self._topics: dict[str, TopicQueues] = {}
+        self._resting: dict[str, Rows] = {}  # not looked at since the start
+        self._trim = False
+
+    def adopt(self, rows: Mapping[str, Rows], *, trim: bool) -> None:
+        """Take over the queues of topics; ``trim`` if stale units may follow those that are in the files."""
+        self._resting = dict(rows)
+        self._trim = trim
 
     def topic(self, topic: str) -> TopicQueues:
-        queues = self.topics.get(topic)
-        if queues is None:
-            queues = self.topics[topic] = TopicQueues(topic, self.files)
-        return queues
+        """Return the queues of a topic, a new one where there is none."""
+        return self._known(topic) or self._made(topic)
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        queues = self.topics.get(topic)
+        queues = self._known(topic)
         if queues is None or not 0 <= queue_id < len(queues.queues):
             return None
         return queues.queues[queue_id]
 
+    def rows(self, topic: str) -> Rows:
+        """Return where the queues of a topic begin and end; empty where it has none."""
+        queues = self._topics.get(topic)
+        return self._resting.get(topic, b"") if queues is None else queues.rows()
+
+    def all_rows(self) -> dict[str, Rows]:
+        """Return the same for all topics that have any."""
+        made = {topic: queues.rows() for topic, queues in self._topics.items()}
+        return {topic: rows for topic, rows in {**self._resting, **made}.items() if rows}
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """Return topic and id of every queue."""
+        for topic, rows in self._resting.items():
+            yield from ((topic, queue_id) for queue_id in unpack_rows(rows))
+        yield from ((queue.topic, queue.queue_id) for queues in self._topics.values() for queue in queues)
+
+    def remove(self, topic: str) -> bool:
+        """Forget a topic; whether there was one."""
+        was_resting = self._resting.pop(topic, None) is not None
+        return self._topics.pop(topic, None) is not None or was_resting
+
+    def clear(self) -> None:
+        self._topics.clear()
+        self._resting.clear()
+        self._trim = False
+        self.changed.clear()
+
     def begin(self) -> None:
         """After recovery: appending goes on where each queue ends."""
-        for queue in self:
-            queues = self.topics[queue.topic]
+        for queues in self._topics.values():
             queues.reserve(len(queues.queues))
-            queues.next_offsets[queue.queue_id] = queue.max_offset
-            self.changed.add(queue)
+            for queue in queues:
+                queues.next_offsets[queue.queue_id] = queue.max_offset
+                self.changed.add(queue)
 
-    def take_changed(self) -> list[ConsumeQueue]:
-        """Return the queues that changed since the last call, without those of deleted topics."""
+    def take_changed(self, trimmed_topics: int | None) -> list[ConsumeQueue]:
+        """Return the queues that changed since the last call, without those of deleted topics.
+
+        trimmed_topics  so many of those not looked at come with them, if stale units may be in their files; None: all
+        """
+        if self._trim:
+            for topic in list(islice(self._resting, trimmed_topics)):
+                self._known(topic)
+            self._trim = bool(self._resting)
         changed = [queue for queue in self.changed if self.find(queue.topic, queue.queue_id) is queue]
         self.changed.clear()
         return changed
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
-        for queues in self.topics.values():
-            for queue in queues.queues:
-                if queue is not None:
-                    yield queue
+        for topic in list(self._resting):
+            self._known(topic)
+        for queues in self._topics.values():
+            yield from queues
+
+    def _known(self, topic: str) -> TopicQueues | None:
+        queues = self._topics.get(topic)
+        if queues is None and (rows := self._resting.pop(topic, None)) is not None:
+            queues = self._made(topic)
+            queues.adopt(rows, trim=self._trim)
+            if self._trim:
+                self.changed.update(queues)
+        return queues
+
+    def _made(self, topic: str) -> TopicQueues:
+        queues = self._topics[topic] = TopicQueues(topic, self.files)
+        return queues

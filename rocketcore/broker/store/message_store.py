@@ -233,7 +233,7 @@ class MessageStore:
         returns  a future that is done when the deletion is durable: from then on no crash brings the topic back
         raises   StoreError, from the future, when it could not be noted; deleting the topic again tries that again
         """
-        if self._queues.topics.pop(topic, None) is not None:
+        if self._queues.remove(topic):
             self._queue_files.forget(topic)
             self._queue_saver.topic_deleted(topic, self._log.end_offset)
         return self._queue_saver.note_deletions(topic)
@@ -334,7 +334,7 @@ class MessageStore:
 
     def queues(self) -> Iterator[tuple[str, int]]:
         """Return (topic, queue id) of every queue that a message was put in."""
-        return iter([(queue.topic, queue.queue_id) for queue in self._queues])
+        return iter(list(self._queues.names()))
 
     # ------------------------------------------------------------------ state
 

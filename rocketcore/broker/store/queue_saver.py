@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Set
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from rocketcore.broker.store.checkpoint import Checkpoint, Notes, QueueBounds, note_begin
+from rocketcore.broker.store.checkpoint import Checkpoint, Notes, note_begin
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, Units
 from rocketcore.broker.store.deleted_topics import DeletedTopics
 from rocketcore.broker.store.flush import DiskThread
+from rocketcore.broker.store.queue_bounds import BoundsEnd, QueueBounds, Rows
 from rocketcore.broker.store.queue_repair import Damage, Repair
 from rocketcore.broker.store.segment_file import FileSystem, LostWrite, Segment, is_full
 from rocketcore.errors import StoreError
@@ -33,16 +34,33 @@ __all__ = ["QueueSaver"]
 
 T = TypeVar("T")
 
+TRIMMED_TOPICS: Final = 100
+"""Topics that nobody has looked at since an unclean end, whose queues one save cuts to their bounds."""
+
 logger = logging.getLogger(__name__)
 
 
 class _Save:
-    """One save: ``work`` on the save thread, then ``done`` or ``failed`` on the loop."""
+    """One save: ``work`` on the save thread, then ``done`` or ``failed`` on the loop.
 
-    __slots__ = ("_deletions", "_saver", "_unsaved", "_with_deletions", "bounds")
+    bounds  the note, of the topics that changed; None: none is due
+    after   the end of the note that it is added to; None: it has all topics, and replaces the last
+    """
 
-    def __init__(self, saver: QueueSaver, unsaved: list[Units], bounds: QueueBounds | None) -> None:
+    __slots__ = ("_deletions", "_end", "_saver", "_topics", "_unsaved", "_with_deletions", "after", "bounds")
+
+    def __init__(
+        self,
+        saver: QueueSaver,
+        unsaved: list[Units],
+        bounds: QueueBounds | None = None,
+        after: BoundsEnd | None = None,
+        topics: Set[str] = frozenset(),
+    ) -> None:
         self.bounds = bounds
+        self.after = after
+        self._topics = topics
+        self._end: BoundsEnd | None = None
         self._saver = saver
         self._deletions = saver.deletions
         self._with_deletions = saver.has_deletions_to_note
@@ -55,21 +73,21 @@ class _Save:
         if self.bounds is not None:
             if self._with_deletions:
                 self._saver.deleted.write(self.bounds.deleted_before)
-            self._saver.write_notes(self.bounds)
+            self._end = self._saver.write_notes(self.bounds, self.after)
 
     def done(self) -> None:
         for units in self._unsaved:
             units.queue.mark_saved(units.end)
         if self.bounds is not None:
-            self._saver.noted_offset = self.bounds.confirm_offset
-            self._saver.noted_begin = self.bounds.begin_offset
-            self._saver._is_ours = True
+            self._saver.noted(self.bounds, self._end, whole=self.after is None)
             self._saver.noted_deletions = self._deletions
 
     def failed(self) -> None:
         for units in self._unsaved:
             units.queue.not_saved(units)
             self._saver.queues.changed.add(units.queue)
+        if self.bounds is not None:
+            self._saver.not_noted(self._topics)
 
 
 class QueueSaver:
@@ -112,6 +130,9 @@ class QueueSaver:
         self._in_repair: set[ConsumeQueue] = set()
         self._shortened: set[ConsumeQueue] = set()  # those that begin later than their files, perhaps
         self._is_ours = False  # the notes in the folder, and so what they say of the begin of the log
+        self._noted: dict[str, Rows] = {}  # of each topic in ``queuebounds``, which ends there; None: to be replaced
+        self._note_end: BoundsEnd | None = None
+        self._unnoted: set[str] = set()  # topics that may have changed since
         self.repaired_queues = 0
         self.lost_messages = 0
 
@@ -145,7 +166,7 @@ class QueueSaver:
         saved = False
         if self._committer.read_only_reason is None:
             async with self._lock:
-                saved = await self._save(thorough=True) is None
+                saved = await self._save(thorough=True, everything=True) is None
         await self._thread.stop()
         return saved
 
@@ -170,14 +191,15 @@ class QueueSaver:
         async with self._lock:
             await self._save(thorough=thorough)
 
-    async def _save(self, *, thorough: bool) -> Exception | None:
+    async def _save(self, *, thorough: bool, everything: bool = False) -> Exception | None:
         """Save the queues as they are now; for the holder of the lock.
 
-        thorough  make it durable and note it, if there is anything new
-        returns   what went wrong, dealt with already: sends are refused until it heals, or for good
+        thorough    make it durable and note it, if there is anything new
+        everything  also cut off what an unclean end left behind the ends of queues that nobody has looked at
+        returns     what went wrong, dealt with already: sends are refused until it heals, or for good
         """
         assert self._thread is not None, "started"
-        save = self._prepare(thorough=thorough)
+        save = self._prepare(thorough=thorough, everything=everything)
         try:
             if save.bounds is not None:
                 await self._committer.sync_up_to(save.bounds.confirm_offset)
@@ -190,35 +212,47 @@ class QueueSaver:
         self._on_full("")
         return None
 
-    def _prepare(self, *, thorough: bool) -> _Save:
-        unsaved = [units for queue in self.queues.take_changed() if (units := queue.unsaved()) is not None]
+    def _prepare(self, *, thorough: bool, everything: bool) -> _Save:
+        changed = self.queues.take_changed(None if everything else TRIMMED_TOPICS)
+        self._unnoted.update(queue.topic for queue in changed)
+        unsaved = [units for queue in changed if (units := queue.unsaved()) is not None]
         confirm_offset = self._committer.durable_offset
         begins_later = self._log.min_offset != self.noted_begin
         news = confirm_offset != self.noted_offset or begins_later or self.has_deletions_to_note
         news = news or self.index_until() != self._noted_index
         if not thorough or not news:
-            return _Save(self, unsaved, None)
+            return _Save(self, unsaved)
         self.deleted.forget_before(self._log.min_offset)
-        bounds: dict[str, dict[int, tuple[int, int]]] = {}
-        for queue in self.queues:
-            bounds.setdefault(queue.topic, {})[queue.queue_id] = (queue.min_offset, queue.max_offset)
-        return _Save(
-            self,
-            unsaved,
-            QueueBounds(
-                begin_offset=self._log.min_offset,
-                sealed_from=self._log.sealed_from,
-                confirm_offset=confirm_offset,
-                store_timestamp=self._committer.durable_timestamp,
-                queues=bounds,
-                deleted_before=dict(self.deleted.before),
-            ),
+        topics, self._unnoted = self._unnoted, set()
+        rows, after = self._rows_to_note(topics)
+        bounds = QueueBounds(
+            begin_offset=self._log.min_offset,
+            sealed_from=self._log.sealed_from,
+            confirm_offset=confirm_offset,
+            store_timestamp=self._committer.durable_timestamp,
+            file_bytes=self.queues.files.file_bytes,
+            rows=rows,
+            deleted_before=dict(self.deleted.before),
         )
+        return _Save(self, unsaved, bounds, after, topics)
 
-    def write_notes(self, bounds: QueueBounds) -> None:
+    def _rows_to_note(self, topics: Set[str]) -> tuple[dict[str, Rows], BoundsEnd | None]:
+        """Return what the next note says of queues, and the end of the one that it is added to."""
+        if self._note_end is None:
+            return self.queues.all_rows(), None
+        found = {topic: self.queues.rows(topic) for topic in topics}
+        news = {topic: rows for topic, rows in found.items() if rows != self._noted.get(topic, b"")}
+        if self._note_end.has_room:
+            return news, self._note_end
+        return {topic: rows for topic, rows in {**self._noted, **news}.items() if rows}, None
+
+    def write_notes(self, bounds: QueueBounds, after: BoundsEnd | None) -> BoundsEnd:
         """Sync the queues, then write the notes: they are true at any crash, as the log before them is on disk."""
         self.queues.files.sync()
-        bounds.write(self._bounds_path, self._files)
+        if after is None:
+            end = bounds.write(self._bounds_path, self._files)
+        else:
+            end = bounds.add(self._bounds_path, after, self._files)
         index_until = self.index_until()
         Checkpoint(
             physic_msg_timestamp=bounds.store_timestamp,
@@ -228,6 +262,26 @@ class QueueSaver:
             begin_offset=bounds.begin_offset,
         ).write(self._checkpoint_path, self._files)
         self._noted_index = index_until
+        return end
+
+    def noted(self, bounds: QueueBounds, end: BoundsEnd | None, *, whole: bool) -> None:
+        """Remember what is noted now; ``whole`` if the note has all topics."""
+        self.noted_offset = bounds.confirm_offset
+        self.noted_begin = bounds.begin_offset
+        self._is_ours = True
+        self._note_end = end
+        if whole:
+            self._noted.clear()
+        for topic, rows in bounds.rows.items():
+            if rows:
+                self._noted[topic] = rows
+            else:
+                self._noted.pop(topic, None)
+
+    def not_noted(self, topics: Set[str]) -> None:
+        """Remember what a failed save did not note; where the note ends now is not known."""
+        self._unnoted |= topics
+        self._note_end = None
 
     def _failed(self, error: Exception) -> None:
         if not isinstance(error, OSError) or isinstance(error, LostWrite):
@@ -252,6 +306,7 @@ class QueueSaver:
         """Have the next note say that what the log holds of a topic before ``end_offset`` belongs to no queue."""
         self.deleted.add(topic, end_offset)
         self.deletions += 1
+        self._unnoted.add(topic)
 
     def note_deletions(self, topic: str) -> asyncio.Future[None]:
         """Make deletions durable, then remove the files of ``topic``; see ``MessageStore.delete_topic``."""
@@ -271,7 +326,7 @@ class QueueSaver:
                 return
             if not noted.done():
                 noted.set_result(None)
-            if topic in self.queues.topics:
+            if self.queues.rows(topic):
                 # Its files are those of the new topic by now, which wrote over the old ones.
                 return
             # Noted before the files go: a crash in between must not bring the topic back.
@@ -307,6 +362,7 @@ class QueueSaver:
             for queue, queue_offset in firsts:
                 queue.begin_at(queue_offset, begin)
                 self._shortened.add(queue)
+                self._unnoted.add(queue.topic)
             return self._log.begin_at(begin)
 
     def _first_units(self, saved: list[tuple[ConsumeQueue, int, int]], begin: int) -> list[tuple[ConsumeQueue, int]]:

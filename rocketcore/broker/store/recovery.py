@@ -59,12 +59,13 @@ from rocketcore._fast.commit_log import (
     TOPIC_LENGTH,
     TOPIC_START,
 )
-from rocketcore._fast.consume_queue import UnitCollector, is_queued, unit
-from rocketcore.broker.store.checkpoint import Notes, QueueBounds
+from rocketcore._fast.consume_queue import UnitCollector, is_queued
+from rocketcore.broker.store.checkpoint import Notes
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueTable, is_blank, topic_fault
+from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueTable, topic_fault
 from rocketcore.broker.store.damage import TOMBSTONE_MIN_BYTES, TOMBSTONE_TOPIC, DamagedRange
+from rocketcore.broker.store.queue_bounds import QueueBounds, unpack_rows
 from rocketcore.broker.store.segment_file import FileSystem, Segment, segment_name
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.table import Table
@@ -141,33 +142,35 @@ def recover(
     if believed and bounds.begin_offset == log.min_offset <= bounds.confirm_offset <= log.file_end:
         try:
             # Where the last run ended in order, no stale units lie behind those that the bounds name.
-            _adopt_queues(queues, bounds, trim=notes.mark is not None)
+            _adopt_queues(queues, bounds, trim=notes.mark is not None or bounds.is_cut)
             if notes.trimmed:
                 _begin_at(queues, log.min_offset)
             return LogScan(config, log, queues, notes, rebuild=False).run()
         except _Disagreement as disagreement:
             logger.warning("consume queues are built again from the log reason=%s", disagreement)
-    queues.topics.clear()
+    queues.clear()
     bounds.outdate(config.root, files)
     queues.files.remove_all()
     return LogScan(config, log, queues, notes, rebuild=True).run()
 
 
 def _adopt_queues(queues: QueueTable, bounds: QueueBounds, *, trim: bool) -> None:
-    """Take every queue within its bounds, after a look at its last unit; ``trim`` cuts off what lies behind them."""
-    for topic, of_topic in bounds.queues.items():
-        for queue_id, (start, end) in of_topic.items():
-            queue = ConsumeQueue(topic, queue_id, queues.files, start, end, trim=trim)
-            if end > start:
-                try:
-                    data = queue.units(end - 1, 1)
-                except OSError as error:
-                    raise _Disagreement(f"queue {topic}/{queue_id}: {error}") from error
-                physical_offset, size, _ = unit(data, 0) if data else (0, 0, 0)
-                ends_in_blanks = is_blank(physical_offset, size)  # for messages that were lost
-                if size <= 0 or (physical_offset + size > bounds.confirm_offset and not ends_in_blanks):
-                    raise _Disagreement(f"queue {topic}/{queue_id} does not end at {end}")
-            queues.topic(topic).adopt(queue)
+    """Take every queue within its bounds, after a look at the folders; ``trim`` cuts off what lies behind them.
+
+    Units are not looked at: a file that was lost or cut is found when it is read, and then repaired (``queue_repair``).
+    """
+    if bounds.file_bytes != queues.files.file_bytes:
+        raise _Disagreement(f"mappedFileSizeConsumeQueue was {bounds.file_bytes}")
+    try:
+        folders = set(queues.files.topics())
+    except OSError as error:
+        raise _Disagreement(str(error)) from error
+    for topic, rows in bounds.rows.items():
+        if topic not in folders and any(low < high for low, high in unpack_rows(rows).values()):
+            raise _Disagreement(f"the folder of topic {topic} is missing")
+        if bounds.deleted_before.get(topic, 0) > bounds.confirm_offset:
+            raise _Disagreement(f"topic {topic} was deleted after its bounds were noted")
+    queues.adopt(bounds.rows, trim=trim)
 
 
 def _begin_at(queues: QueueTable, physical_offset: int) -> None:
@@ -455,10 +458,10 @@ class LogScan:
 
         Its last messages may be lost, now or when an earlier start bridged them, or deleted with their log file.
         """
-        for topic, of_topic in self._bounds.queues.items():
+        for topic, rows in self._bounds.rows.items():
             if 0 <= self._bounds.confirm_offset < self._bounds.deleted_before.get(topic, 0):
                 continue
-            for queue_id, (_, end) in of_topic.items():
+            for queue_id, (_, end) in unpack_rows(rows).items():
                 queue = self._queues.topic(topic).queue(queue_id)
                 if queue.max_offset < end:
                     queue.blank_to(end)

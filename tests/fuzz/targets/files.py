@@ -8,14 +8,17 @@ from __future__ import annotations
 import contextlib
 import tomllib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
+from struct import pack
 
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.state.consumer_offset import ConsumerOffsets
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.subscription_group import SubscriptionGroups
 from rocketcore.broker.state.topic_config import TopicConfigs
-from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
+from rocketcore.broker.store.checkpoint import Checkpoint
+from rocketcore.broker.store.queue_bounds import MAGIC, QueueBounds, pack_rows
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.client.offset_store import LocalOffsetStore
 from rocketcore.config_file import config_properties, load_config, parse_properties, read_properties, write_properties
@@ -105,12 +108,12 @@ def queue_bounds(data: bytes) -> None:
     import zlib
 
     file = FOLDER / "queuebounds"
-    for content in (data, b"%08x\n" % zlib.crc32(data) + data):
+    for content in (data, MAGIC + pack(">II", len(data), zlib.crc32(data, zlib.crc32(MAGIC))) + data):
         file.write_bytes(content)
         found = QueueBounds.read(file, FileSystem())
         if found is not None:
-            file.write_bytes(found.encode())
-            assert QueueBounds.read(file, FileSystem()) == found
+            found.write(file, FileSystem())
+            assert QueueBounds.read(file, FileSystem()) == replace(found, is_cut=False)
 
 
 def consumer_offsets(data: bytes) -> None:
@@ -188,11 +191,12 @@ def seeds() -> Iterable[bytes]:
     for record in vectors("layouts.jsonl"):
         if record["name"].startswith("checkpoint/"):
             yield b"\x04" + bytes.fromhex(record["hex"])[:64]
-    bounds = QueueBounds(
-        confirm_offset=9, store_timestamp=8, queues={"T": {0: (1, 2)}}, deleted_before={"D": 7}
-    ).encode()
-    yield b"\x05" + bounds
-    yield b"\x05" + bounds.partition(b"\n")[2]
+    file = FOLDER / "queuebounds"
+    rows = {"T": pack_rows({0: (1, 2)})}
+    bounds = QueueBounds(confirm_offset=9, store_timestamp=8, rows=rows, deleted_before={"D": 7})
+    bounds.add(file, bounds.write(file, FileSystem()), FileSystem())
+    yield b"\x05" + file.read_bytes()
+    yield b"\x05" + file.read_bytes()[len(MAGIC) + 8 :]
     yield b'\x09{"offsetTable":{{"brokerName":"b","queueId":1,"topic":"T"}:77,"{\\"topic\\":\\"T\\"}":"5"}}'
     kinds = (Topics, SubscriptionGroupWrapper, ConsumerOffsetSerializeWrapper)
     for index, kind in (

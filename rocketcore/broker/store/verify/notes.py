@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocketcore.broker.store.checkpoint import Checkpoint, Notes, QueueBounds, RunMark
+from rocketcore.broker.store.checkpoint import Checkpoint, Notes, RunMark
 from rocketcore.broker.store.deleted_topics import DeletedTopics
 from rocketcore.broker.store.index_files import IndexNote
+from rocketcore.broker.store.queue_bounds import QueueBounds
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.broker.store.verify.report import Report
 

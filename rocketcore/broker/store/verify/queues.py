@@ -14,6 +14,7 @@ from rocketcore._fast.consume_queue import put_blank, unit
 from rocketcore.broker.store.checkpoint import Notes
 from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueTable, Units, is_blank
+from rocketcore.broker.store.queue_bounds import unpack_rows
 from rocketcore.broker.store.segment_file import entries, is_log_name, written_ranges
 from rocketcore.broker.store.verify.files import AuditedLog, subfolders
 from rocketcore.broker.store.verify.report import Report
@@ -191,7 +192,7 @@ class QueueAudit:
         bounds = self._notes.bounds
         if bounds.confirm_offset < 0:
             return 0
-        return bounds.queues.get(queue.topic, {}).get(queue.queue_id, (0, 0))[1]
+        return unpack_rows(bounds.rows.get(queue.topic, b"")).get(queue.queue_id, (0, 0))[1]
 
     def _look_at(self, topic: str, queue_id: int, folder: Path) -> None:
         queue = self._table.find(topic, queue_id)

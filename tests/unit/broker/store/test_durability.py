@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from rocketcore.broker.store import FlushDiskType, MessageStore, PutStatus
-from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
+from rocketcore.broker.store.checkpoint import Checkpoint
+from rocketcore.broker.store.queue_bounds import QueueBounds
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.errors import StoreError
 from rocketcore.service import ManualClock

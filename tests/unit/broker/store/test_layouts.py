@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from rocketcore.broker.store import StoreConfig
-from rocketcore.broker.store.checkpoint import Checkpoint, QueueBounds
+from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.config import parse_delay_levels
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles
+from rocketcore.broker.store.queue_bounds import QueueBounds, pack_rows
 from rocketcore.broker.store.recovery import delivery_time
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.config_file import config_properties, load_config
@@ -126,7 +127,7 @@ def test_a_checkpoint_says_where_the_log_begins_if_it_is_whole(tmp_path: Path) -
 def test_bounds_with_any_byte_changed_are_not_used(tmp_path: Path) -> None:
     path = tmp_path / "queuebounds"
     bounds = QueueBounds(
-        confirm_offset=77, store_timestamp=5, queues={"T": {0: (0, 3), 11: (2, 9)}}, deleted_before={"D": 12}
+        confirm_offset=77, store_timestamp=5, rows={"T": pack_rows({0: (0, 3), 11: (2, 9)})}, deleted_before={"D": 12}
     )
     bounds.write(path, FileSystem())
     assert QueueBounds.read(path, FileSystem()) == bounds

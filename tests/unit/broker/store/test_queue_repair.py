@@ -7,6 +7,7 @@ import contextlib
 import errno
 import gc
 import os
+import shutil
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -109,6 +110,39 @@ def test_a_damaged_queue_is_repaired_online(tmp_path: Path, damage: Callable[[Pa
         async with running_store(tmp_path) as store:
             assert not store.recovery.rebuilt
             assert [one["body"] for one in read_queue(store)] == [body(number) for number in range(COUNT + 1)]
+
+    asyncio.run(run())
+
+
+def last_cut(root: Path) -> None:
+    overwrite(root / QUEUE / f"{3 * UNITS_PER_FILE * 20:020d}", 3 * 20, bytes(4 * 20))
+
+
+def last_lost(root: Path) -> None:
+    (root / QUEUE / f"{3 * UNITS_PER_FILE * 20:020d}").unlink()
+
+
+def all_lost(root: Path) -> None:
+    shutil.rmtree(root / QUEUE)
+
+
+@pytest.mark.parametrize("damage", [last_cut, last_lost, all_lost])
+def test_a_queue_that_lost_its_end_before_the_start_is_repaired_when_it_is_read(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    async def run() -> None:
+        await filled(tmp_path)
+        damage(tmp_path)
+        async with running_store(tmp_path) as store:
+            assert not store.recovery.rebuilt
+            assert (await put(store, body(COUNT))).queue_offset == COUNT
+            with pytest.raises(StoreCorrupted, match="ask again"):
+                store.get("T", 0, COUNT - 1, 32)
+            await repaired(store)
+            assert [one["body"] for one in read_queue(store)] == [body(number) for number in range(COUNT + 1)]
+        async with running_store(tmp_path) as store:
+            assert [one["body"] for one in read_queue(store)] == [body(number) for number in range(COUNT + 1)]
+            assert store.repaired_queues == 0
 
     asyncio.run(run())
 
