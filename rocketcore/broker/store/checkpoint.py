@@ -25,7 +25,8 @@ from pathlib import Path
 from struct import Struct
 
 from rocketcore.broker.store.queue_bounds import QueueBounds
-from rocketcore.broker.store.segment_file import REPLACE, FileSystem, replace_durably, sync_checked, write_checked
+from rocketcore.broker.store.segment_file import REPLACE, FileSystem, sync_checked, write_checked
+from rocketcore.broker.store.small_file import replace_durably
 
 __all__ = ["Checkpoint", "Notes", "RunMark", "note_begin"]
 

@@ -26,7 +26,8 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
 
-from rocketcore.broker.store.segment_file import FileSystem, replace_durably, sync_checked, write_checked
+from rocketcore.broker.store.segment_file import FileSystem, sync_checked, write_checked
+from rocketcore.broker.store.small_file import replace_durably
 
 __all__ = ["BoundsEnd", "QueueBounds", "Rows", "pack_rows", "unpack_rows"]
 

@@ -24,7 +24,6 @@ import logging
 import mmap
 import os
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -43,12 +42,9 @@ __all__ = [
     "is_log_name",
     "list_files",
     "lost_write",
-    "replace_durably",
     "segment_name",
     "sync_checked",
     "sync_names",
-    "with_crc",
-    "without_crc",
     "write_checked",
     "written_ranges",
 ]
@@ -570,29 +566,6 @@ def write_checked(fd: int, data: bytes | bytearray | memoryview, position: int, 
             error.filename = str(path)
             raise
         raise lost_write(error, path) from error
-
-
-def replace_durably(path: Path, data: bytes, files: FileSystem) -> None:
-    """Write a small file so that at any crash the path holds the old or the new content, whole."""
-    temporary = path.with_name(path.name + ".tmp")
-    with files.opened(temporary, REPLACE) as fd:
-        write_checked(fd, data, 0, temporary, files)
-        sync_checked(fd, temporary, files)
-    files.rename(temporary, path)
-    sync_names(path.parent, files)
-
-
-def with_crc(line: bytes) -> bytes:
-    """Return a small file's content: the CRC-32 of a line, and the line."""
-    return b"%08x\n%b" % (zlib.crc32(line), line)
-
-
-def without_crc(content: bytes) -> bytes:
-    """Return the line of such a content; raises ValueError where its CRC is another."""
-    digest, _, line = content.partition(b"\n")
-    if digest != b"%08x" % zlib.crc32(line):
-        raise ValueError("its checksum is wrong")
-    return line
 
 
 def _read_around(files: FileSystem, fd: int, length: int, position: int) -> bytes:
