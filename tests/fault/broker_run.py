@@ -263,11 +263,12 @@ class Life:
             self.clock.advance(LONG_DELAY)
             await self.deliver()
             async with asyncio.timeout(TIMEOUT):
-                while self._in_repair():  # noqa: ASYNC110  # a damaged queue is repaired on a thread of the store
+                while self._is_waiting():  # noqa: ASYNC110  # a queue is repaired, or read, on a thread of the store
                     await asyncio.sleep(0.002)
 
-    def _in_repair(self) -> bool:
-        return any(self.store.is_in_repair(SCHEDULE_TOPIC, level) for level in range(len(DELAYS)))
+    def _is_waiting(self) -> bool:
+        in_repair = any(self.store.is_in_repair(SCHEDULE_TOPIC, level) for level in range(len(DELAYS)))
+        return in_repair or len(self.store.reads) > 0
 
     def _delays_over(self) -> bool:
         return all(position >= end for position, end in self._broker._delay.positions().values())
