@@ -242,9 +242,10 @@ class _Player:
             if error not in ERRORS[call.name]:
                 error = ERRORS[call.name][0]
             if error < 0:
-                session.failed = f"page {-1 - error} of {os.path.relpath(call.path, self._root)}"
-                mapped = self._disk.perform(call, function)
-                lose_page(mapped, -1 - error)
+                mapped, page = self._disk.perform(call, function), -1 - error
+                if page * mmap.PAGESIZE < len(mapped):
+                    lose_page(mapped, page)
+                    session.failed = f"page {page} of {os.path.relpath(call.path, self._root)}"
                 return mapped
             session.failed = f"{call.name} {os.path.relpath(call.path, self._root)} {errno.errorcode[error]}"
             return self._disk.perform(call, lambda: self._fail(call, error))
