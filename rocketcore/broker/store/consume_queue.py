@@ -25,7 +25,14 @@ from rocketcore._fast.consume_queue import put_blank, unit
 from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.pages import Pages
 from rocketcore.broker.store.queue_bounds import Rows, pack_rows, unpack_rows
-from rocketcore.broker.store.segment_file import FileSystem, segment_name, sync_checked, sync_names, write_checked
+from rocketcore.broker.store.segment_file import (
+    FileSystem,
+    segment_name,
+    sync_checked,
+    sync_names,
+    write_checked,
+    written_ranges,
+)
 from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 __all__ = ["ConsumeQueue", "QueueFiles", "QueueTable", "TopicQueues", "Units", "is_blank", "topic_fault"]
@@ -353,7 +360,8 @@ class QueueFiles:
             self._files.resize(fd, self.file_bytes)
             self._unsynced_folders.update((path.parent, path.parent.parent, self.root, self.root.parent))
         try:
-            if trim and not data and not self._files.has_data(fd, within):
+            is_whole = trim and os.fstat(fd).st_size == self.file_bytes
+            if is_whole and not data and not written_ranges(fd, within, self.file_bytes):
                 return  # nothing to cut off, and so nothing to sync
             if trim:
                 self._files.resize(fd, within + len(data))

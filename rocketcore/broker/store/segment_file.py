@@ -220,16 +220,6 @@ class FileSystem:
         """Return the first byte of a map's range that is not in memory, ``end`` where all are."""
         return mapped.first_absent(view, begin, end)
 
-    def has_data(self, fd: int, position: int) -> bool:
-        """Whether anything was written at ``position`` or behind it; True where the file system cannot tell."""
-        try:
-            os.lseek(fd, position, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                raise
-            return False
-        return True
-
     def sync(self, fd: int) -> None:
         """Make the file's bytes, and its size, durable."""
         os.fdatasync(fd)
