@@ -75,7 +75,8 @@ def damaged_store(root: Path) -> None:
     """Make the store of the page: three messages, the second damaged, and the unit of the third."""
 
     async def fill() -> None:
-        async with running_store(root) as store:
+        index = {"message_index_enable": True, "max_hash_slot_num": 500, "max_index_num": 1000}
+        async with running_store(root, **index) as store:
             for number in range(3):
                 await put(store, b"%d" % number, topic="orders")
 
