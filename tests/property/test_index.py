@@ -6,17 +6,23 @@ from array import array
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketcore._fast import index
+from rocketcore.broker.store.index_file import IndexFile
+from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.errors import DecodeError
+from rocketcore.table import Table
 from tests.property.test_record import DAMAGE, damaged
 from tests.reference import index as reference
 from tests.reference import message as reference_message
 from tests.reference.message import Stored, encode
 
 TEXT = st.text("ab \u00e9\u4e2d\U0001f600", max_size=8)
+SLOTS_OF_PAGES = 4700
+"""Slots of four pages and a half."""
 TIMES = st.integers(0, 1 << 41) | st.sampled_from([-5, 0, 1, 999, 1000])
 
 
@@ -136,3 +142,28 @@ def test_a_damaged_file_is_an_error_or_gives_offsets(
         return
     assert cursor == 0
     assert count <= len(rows)
+
+
+@settings(max_examples=50, deadline=None)
+@given(hashes=st.lists(st.integers(0, SLOTS_OF_PAGES - 1), min_size=1, max_size=60), parts=st.integers(1, 3))
+def test_what_a_finished_file_holds_is_what_it_was_in_memory(
+    hashes: list[int], parts: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whichever pages of its slots are in use, next to each other or apart, the last of them a short one."""
+    path = tmp_path_factory.mktemp("index") / f"{1:017d}"
+    file = IndexFile.create(path, SLOTS_OF_PAGES, 1000, None, 0, FileSystem())
+    rows = Table(len(hashes), index.KEY_COLUMNS)
+    for part in range(parts):
+        for number, key_hash in enumerate(hashes):
+            place = 100 * (part * len(hashes) + number)
+            rows.view[number, 0], rows.view[number, 1], rows.view[number, 2] = key_hash, place, 1000 + place
+        file.add(rows, len(hashes))
+        file.finish()
+        read = IndexFile(
+            path, SLOTS_OF_PAGES, 1000, IndexFile.read_header(path, FileSystem()), 0, whole=True, files=FileSystem(),
+            checksums=file.checksums,
+        )  # fmt: skip
+        assert read.fault() == (0, "")
+        assert read.check()
+        read.close()
+    file.close()

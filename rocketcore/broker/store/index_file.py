@@ -251,9 +251,11 @@ class IndexFile:
             page = self._slots[begin : begin + PAGE_BYTES]
             if page == zeros[: len(page)]:
                 continue
+            end = begin + len(page)
             if ranges and ranges[-1][1] == begin:
-                begin = ranges.pop()[0]
-            ranges.append((begin, begin + PAGE_BYTES))
+                ranges[-1] = ranges[-1][0], end
+            else:
+                ranges.append((begin, end))
         return ranges
 
     # ------------------------------------------------------------------ reading
