@@ -176,13 +176,16 @@ class QueueBounds:
             sync_checked(fd, path, files)
         return BoundsEnd(end.position + len(record), crc, end.first_bytes)
 
+    def is_outlived(self, topic: str) -> bool:
+        """Whether a topic was deleted after this was noted: messages of a new one lie behind that offset of the log."""
+        return 0 <= self.confirm_offset <= self.deleted_before.get(topic, -1)
+
     def outdate(self, root: Path, files: FileSystem) -> None:
         """Note that the queues are being built again: bounds that outlived them would be believed after a power cut.
 
         What is known of deleted topics stays, and of the others where they ended: nothing else remembers it.
         """
-        until = self.confirm_offset
-        rows = {each: rows for each, rows in self.rows.items() if not 0 <= until < self.deleted_before.get(each, 0)}
+        rows = {topic: rows for topic, rows in self.rows.items() if not self.is_outlived(topic)}
         replace(self, confirm_offset=-1, rows=rows).write(root / "queuebounds", files)
 
     def _encode(self, crc: int) -> tuple[bytes, int]:

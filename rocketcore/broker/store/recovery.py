@@ -168,7 +168,7 @@ def _adopt_queues(queues: QueueTable, bounds: QueueBounds, *, trim: bool) -> Non
     for topic, rows in bounds.rows.items():
         if topic not in folders and any(low < high for low, high in unpack_rows(rows).values()):
             raise _Disagreement(f"the folder of topic {topic} is missing")
-        if bounds.deleted_before.get(topic, 0) > bounds.confirm_offset:
+        if bounds.is_outlived(topic):
             raise _Disagreement(f"topic {topic} was deleted after its bounds were noted")
     queues.adopt(bounds.rows, trim=trim)
 
@@ -459,7 +459,7 @@ class LogScan:
         Its last messages may be lost, now or when an earlier start bridged them, or deleted with their log file.
         """
         for topic, rows in self._bounds.rows.items():
-            if 0 <= self._bounds.confirm_offset < self._bounds.deleted_before.get(topic, 0):
+            if self._bounds.is_outlived(topic):
                 continue
             for queue_id, (_, end) in unpack_rows(rows).items():
                 queue = self._queues.topic(topic).queue(queue_id)

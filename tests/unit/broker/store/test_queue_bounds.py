@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -240,7 +241,8 @@ def test_another_size_of_queue_files_is_noticed(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_bounds_of_before_a_deletion_are_not_those_of_the_new_topic(tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", ["gone", "there", "emptied"])
+def test_bounds_of_before_a_deletion_are_not_those_of_the_new_topic(tmp_path: Path, files: str) -> None:
     """The power goes when the deletion is in ``deletedtopics`` and not in the bounds; the new topic begins at 0."""
 
     async def run() -> None:
@@ -248,11 +250,18 @@ def test_bounds_of_before_a_deletion_are_not_those_of_the_new_topic(tmp_path: Pa
             for number in range(3):
                 await put(store, b"old %d" % number)
         note = (tmp_path / "queuebounds").read_bytes()
+        old = shutil.copytree(tmp_path / "consumequeue" / "T", tmp_path / "old")
         async with running_store(tmp_path) as store:
             await store.delete_topic("T")
             await put(store, b"new")
             crash_copy(tmp_path, tmp_path / "copy")
         (tmp_path / "copy" / "queuebounds").write_bytes(note)
+        left = tmp_path / "copy" / "consumequeue" / "T"
+        shutil.rmtree(left, ignore_errors=True)
+        if files != "gone":
+            shutil.copytree(old, left)
+        if files == "emptied":
+            (left / "0" / f"{0:020d}").unlink()
         async with running_store(tmp_path / "copy") as store:
             assert [one["body"] for one in read_queue(store)] == [b"new"]
 
