@@ -74,7 +74,6 @@ class Cleaner:
         clock: Clock,
         on_full: Callable[[str], None],
     ) -> None:
-        self.deleted_files = 0
         self.deleted_bytes = 0
         self.needed_from: Callable[[], int | None] = lambda: None
         self._config = config
@@ -198,7 +197,6 @@ class Cleaner:
                 logger.error("old file not deleted path=%s reason=%s", segment.path, error)
                 return
             del self._retired[0]
-            self.deleted_files += 1
             self.deleted_bytes += segment.size
             logger.info("old file deleted path=%s bytes=%d", segment.path, segment.size)
             if self._retired:

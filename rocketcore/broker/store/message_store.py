@@ -103,6 +103,10 @@ class MessageStore:
         self._cleaner = Cleaner(
             config, self._log, self._queue_saver, self.index, self.reads, self._files, clock, on_full
         )
+        clean_seconds = config.clean_resource_interval / 1000
+        self._cleaning = PeriodicTask(
+            "store-clean", self._cleaner.look, clean_seconds, initial_delay=FIRST_LOOK_SECONDS
+        )
         self._records = Records(self._log, self._queues, self._pages, clock, self._queue_saver.repair)
         self._reader = Reader(config, self._log, self._queues, self._pages, self._records)
         self._lookups = Lookups(self._log, self._queues, self._records)
@@ -166,14 +170,7 @@ class MessageStore:
         if self.config.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
             rounds.append(("store-sync-log", self._committer.sync_log, self.config.flush_interval_commit_log))
         self._tasks = [PeriodicTask(name, function, millis / 1000) for name, function, millis in rounds]
-        self._tasks.append(
-            PeriodicTask(
-                "store-clean",
-                self._cleaner.look,
-                self.config.clean_resource_interval / 1000,
-                initial_delay=FIRST_LOOK_SECONDS,
-            )
-        )
+        self._tasks.append(self._cleaning)
         for task in self._tasks:
             task.start()
 
@@ -245,9 +242,7 @@ class MessageStore:
     def delete_expired(self) -> None:
         """Have expired files of the log, and what leads there, deleted at any hour, soon and for some minutes."""
         self._cleaner.ask()
-        for task in self._tasks:
-            if task.name == "store-clean":
-                task.wake()
+        self._cleaning.wake()
 
     async def delete_expired_units(self) -> None:
         """Delete the files of queues that only lead to where the log is no more."""

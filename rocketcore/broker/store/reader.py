@@ -251,6 +251,7 @@ class Reader:
                 length += size
         return b"".join(records), len(records), len(units) // UNIT_SIZE
 
+
 def _out_of_bounds(queue_offset: int, low: int, high: int) -> GetResult:
     if high == 0:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)

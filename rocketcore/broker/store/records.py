@@ -69,7 +69,7 @@ class Records:
         raises  StoreCorrupted when they are not there, or the disk does not give them; OSError
         """
         try:
-            units = queue.units(queue_offset, count, self._pages if self._pages.asks else None)
+            units = self.units(queue, queue_offset, count)
         except OSError as error:
             if error.errno not in (errno.EIO, errno.ENOENT):
                 raise
