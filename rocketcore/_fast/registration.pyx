@@ -1,8 +1,8 @@
 """The topics of a broker's registration: from its body into a dict of names to numbers, and from that into the table.
 
 A kernel, because a broker sends all its topics after each change of one: 10,000 are 1.7 MB of JSON. Numbers are parsed
-once for each form that topics have, and equal ones are one object, so that a topic costs a comparison, a name and two
-look-ups.
+once for each form that topics have, and equal ones are one object, and a topic that is where the table has it costs two
+comparisons; any other a name and two look-ups.
 
 json      {"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"topicName":"T","readQueueNums":8,"writeQueueNums":8,
           "perm":6,"topicSysFlag":0,…},…},…},…}: keys in any order, standard JSON; a topic with a key that Java does not
@@ -34,10 +34,13 @@ cdef extern from "rc_bytes.h" nogil:
 cdef extern from "Python.h":
     str PyUnicode_New(Py_ssize_t size, Py_UCS4 highest)
     void* PyUnicode_DATA(object text)
+    bint PyUnicode_IS_COMPACT_ASCII(object text)
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
 
 cdef enum:
     NAME_MAX = 0x7FFF
     FORMS = 8  # the first ones are kept
+    STEPS = 4  # names of the table that are passed over to find one in its order
     READ = 1
     WRITE = 2
     PERM = 4
@@ -192,6 +195,7 @@ cdef class _Topics:
 
     cdef dict topics
     cdef dict known        # topic → what the table has, None: nothing is left out
+    cdef Py_ssize_t place  # where ``PyDict_Next`` goes on in it
     cdef object same
     cdef dict answers      # of ``same``, by what it was asked
     cdef PyObject* old     # what was asked last, and its answer
@@ -206,6 +210,7 @@ cdef class _Topics:
     def __cinit__(self, numbers, known, same):
         self.topics = {}
         self.known = known
+        self.place = 0
         self.same = same
         self.answers = {}
         self.old = self.value = NULL
@@ -259,11 +264,30 @@ cdef class _Topics:
             self.form_count += 1
         return <PyObject*>numbers
 
-    cdef bint is_known(self, str name, PyObject* numbers) except -1:
-        """Whether the table has these numbers for a topic."""
-        cdef PyObject* old = PyDict_GetItem(self.known, name)
-        if old == NULL:
-            return False
+    cdef PyObject* next_known(self, const Text* name, PyObject** topic) noexcept:
+        """Find a topic among the next ones in the table's order: what the table has for it, and its name there.
+
+        A broker's topics came into the table in the order in which it still sends them, and to compare a name with one
+        that lies there is a tenth of the work of making and hashing a string. NULL: it is to be looked up.
+        """
+        cdef Py_ssize_t length = name.end - name.start
+        cdef Py_ssize_t place = self.place
+        cdef PyObject* old
+        cdef int i
+        for i in range(STEPS):
+            if not PyDict_Next(self.known, &place, topic, &old):
+                return NULL
+            if (
+                PyUnicode_IS_COMPACT_ASCII(<object>topic[0])
+                and PyUnicode_GET_LENGTH(<object>topic[0]) == length
+                and memcmp(PyUnicode_DATA(<object>topic[0]), name.start, length) == 0
+            ):
+                self.place = place
+                return old
+        return NULL
+
+    cdef bint is_same_as(self, PyObject* old, PyObject* numbers) except -1:
+        """Whether what the table has for a topic is these numbers."""
         if old != self.old or numbers != self.value:
             key = (<object>old, <object>numbers)
             answer = self.answers.get(key)
@@ -275,13 +299,21 @@ cdef class _Topics:
     cdef int add(self, const Text* name, PyObject* numbers) except -1:
         cdef Py_ssize_t length = name.end - name.start
         cdef bint plain = is_printable_ascii(name)
+        cdef PyObject* old = NULL
+        cdef PyObject* found
         cdef str text
-        if plain:
+        if self.known is not None:
+            old = self.next_known(name, &found)
+        if old != NULL:
+            text = <str>found
+        elif plain:
             text = PyUnicode_New(length, 0x7F)
             memcpy(PyUnicode_DATA(text), name.start, length)
         else:
             text = PyUnicode_DecodeUTF8(<const char*>name.start, length, NULL)
-        if self.known is not None and self.is_known(text, numbers):
+        if old == NULL and self.known is not None:
+            old = PyDict_GetItem(self.known, text)
+        if old != NULL and self.is_same_as(old, numbers):
             if self.topics:
                 self.topics.pop(text, None)  # the last of a name wins
             return 0

@@ -440,17 +440,32 @@ def test_no_topic_moves_where_one_has_nothing_to_go_to() -> None:
     assert table == {"a": 1}
 
 
-@settings(max_examples=300)
+NAMES = ["é", *(f"T{i}" for i in range(10)), "T", "T00"]
+SOME_NUMBERS = [Numbers(8, 8, 6, 0), Numbers(4, 4, 6, 0)]
+
+
+@settings(max_examples=1000)
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(["T", "U", "V", "é"]), st.sampled_from([Numbers(8, 8, 6, 0), Numbers(4, 4, 6, 0)]))
-    ),
-    st.dictionaries(st.sampled_from(["T", "U", "é", "W"]), st.sampled_from([Numbers(8, 8, 6, 0), Numbers(1, 1, 6, 0)])),
+    st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(SOME_NUMBERS)), max_size=20),
+    st.lists(st.sampled_from(NAMES), unique=True),
+    st.sets(st.sampled_from(NAMES)),
+    st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(SOME_NUMBERS))),
+    st.booleans(),
 )
 def test_topics_that_are_as_the_table_has_them_are_left_out(
-    topics: list[tuple[str, Numbers]], known: dict[str, Numbers]
+    topics: list[tuple[str, Numbers]],
+    in_table: list[str],
+    gone: set[str],
+    more: list[tuple[str, Numbers]],
+    in_order: bool,
 ) -> None:
-    """Of a name that comes twice the last counts, here too."""
+    """In whatever order the table has them. Of a name that comes twice the last counts, here too."""
+    known = dict.fromkeys(in_table, SOME_NUMBERS[0])
+    for name in gone & known.keys():
+        del known[name]
+    known.update(more)
+    if in_order:
+        topics = [*known.items(), *topics]
     entries = ",".join(f"{json.dumps(name, ensure_ascii=False)}:{json.dumps(config(name, *numbers))}"
                        for name, numbers in topics)  # fmt: skip
     body = f'{{"topicConfigSerializeWrapper":{{"topicConfigTable":{{{entries}}}}}}}'.encode()
