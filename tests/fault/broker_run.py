@@ -36,12 +36,11 @@ from rocketcore.protocol.headers.consumer import (
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from rocketcore.protocol.headers.message import QueryMessageRequestHeader
 from rocketcore.protocol.schema import Header
 from rocketcore.service import ManualClock
 from rocketcore.transport.client import RemotingClient
 from tests.fault.ledger import Found, Key, Ledger, Span, Verdict, make_body, read_body
-from tests.fault.requests import places, read_queue, send_header
+from tests.fault.requests import by_id_header, places, read_queue, send_header
 from tests.fixtures.stores import records
 
 SEGMENT_BYTES = 80 * 1024
@@ -247,10 +246,7 @@ class Life:
             key = read_body(message.body)
             if key is None:
                 continue
-            header = QueryMessageRequestHeader(
-                topic=message.topic, key=_unique(key), max_num=32, begin_timestamp=0, end_timestamp=(1 << 63) - 1
-            )
-            answer = await self.ask(RequestCode.QUERY_MESSAGE, header)
+            answer = await self.ask(RequestCode.QUERY_MESSAGE, by_id_header(message.topic, _unique(key)))
             answered = records(answer.body) if answer.code == ResponseCode.SUCCESS else []
             if message.physical_offset not in [one["physical_offset"] for one in answered]:
                 verdict.blame("unfound", f"{message} {answer.code} {answer.remark}")

@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import time
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,36 +21,42 @@ from rocketcore.protocol.schema import Header
 from rocketcore.transport.client import RemotingClient
 from tests.fault.ledger import Found, Key, Ledger, Verdict, make_body
 from tests.fault.log_scan import scan_log
-from tests.fault.requests import places, read_queue, send_header
-from tests.fault.simulated_disk import cut_power
+from tests.fault.requests import by_id_header, places, read_queue, send_header
+from tests.fault.simulated_disk import LOG_FILES, cut_power
+from tests.fixtures.stores import records
 
 TOPIC = "FaultTopic"
 QUEUES = 4
 SENDERS = 4
+FOUND_BY_ID = 5
+"""Messages of a cycle that are looked up in the index, too."""
 BURST = 8
-PULL_SECONDS = 30.0
+READ_SECONDS = 30.0
 
 SETTINGS = {
-    "mappedFileSizeCommitLog": 1 << 20,
+    "mappedFileSizeCommitLog": 256 << 10,
     "maxMessageSize": 1 << 16,
     "mappedFileSizeConsumeQueue": 20 * 500,
     "flushIntervalConsumeQueue": 20,
     "flushConsumeQueueThoroughInterval": 100,
     "defaultTopicQueueNums": QUEUES,
+    "cleanResourceInterval": 100,
+    "deleteFileBatchMax": 1,
+    "maxHashSlotNum": 1000,
+    "maxIndexNum": 3000,
 }
-"""Files so small that segments and queue files roll, and saves so frequent that a kill hits them."""
+"""Files so small that segments, queue files and index files roll, and saves and looks for old files so frequent that a
+kill hits them."""
 
 
 class BrokerProcess:
-    """A broker as a user starts it, or with a disk that forgets."""
+    """A broker as a user starts it, on a disk of ``simulated_disk``."""
 
-    def __init__(self, folder: Path, disk: str | None) -> None:
+    def __init__(self, folder: Path, disk: str) -> None:
         config = folder / "broker.conf"
         if not config.exists():
             config.write_text("".join(f"{name}={value}\n" for name, value in SETTINGS.items()))
-        program = ["rocketcore.cli.main"]
-        if disk is not None:
-            program = ["tests.fault.simulated_disk", disk, str(folder / "journal")]
+        program = ["tests.fault.simulated_disk", disk, str(folder / "journal")]
         command = [sys.executable, "-m", "rocketcore.child", *program, "broker", "start"]
         command += ["--flush", "sync", "--listen", "127.0.0.1:0"]
         command += ["--namesrv", "127.0.0.1:9", "--store", str(folder / "store"), "-c", str(config)]
@@ -76,18 +83,23 @@ class BrokerProcess:
 
 
 class FaultRun:
-    """One store through many lives of its broker; the seed decides loads, moments and what a power cut takes."""
+    """One store through many lives of its broker; the seed decides loads, moments and what a power cut takes.
 
-    def __init__(self, folder: Path, seed: int, *, disk: str | None = None) -> None:
+    disk  a kind of ``simulated_disk``
+    """
+
+    def __init__(self, folder: Path, seed: int, *, disk: str = "kept") -> None:
         self.folder = folder
         self.ledger = Ledger()
         self.cycles = 0
         self.power_cuts = 0
+        self.found_by_id = 0
         self._rng = random.Random(seed)
         self._disk = disk
         self._read_offsets = dict.fromkeys(range(QUEUES), 0)
         self._scanned = 0
         self._unjudged: set[Key] = set()
+        self._ids: dict[Key, str] = {}
         self._broker: BrokerProcess | None = None
 
     async def __aenter__(self) -> FaultRun:
@@ -110,24 +122,47 @@ class FaultRun:
         await asyncio.gather(*senders)
         self.cycles += 1
         journal = self.folder / "journal"
-        if self._disk is not None and journal.exists():
+        if journal.exists():
             self.power_cuts += cut_power(journal, self._rng)
         self._broker = BrokerProcess(self.folder, self._disk)
         self._port = await self._broker.ready()
         return await self._judge()
 
     async def judge_all(self) -> Verdict:
-        """Read everything once more, from the first message on."""
+        """Read everything once more, from the first message on that retention may not have deleted."""
         self._read_offsets = dict.fromkeys(range(QUEUES), 0)
         self._scanned = 0
         self._unjudged = set(self.ledger.acknowledged)
         return await self._judge()
 
+    async def _end_deletions(self) -> None:
+        """Wait until retention has made the room that it is to make."""
+        async with asyncio.timeout(READ_SECONDS):
+            while len(self._log_files()) >= LOG_FILES:  # noqa: ASYNC110  # another process deletes them
+                await asyncio.sleep(0.02)
+
+    def _position(self, key: Key) -> int:
+        place = self.ledger.acknowledged[key]
+        assert place is not None, f"{key} is delayed"
+        return place[2]
+
+    @property
+    def deleted_bytes(self) -> int:
+        """Where the log begins now."""
+        return min(self._log_files())
+
+    def _log_files(self) -> list[int]:
+        return [int(path.name) for path in (self.folder / "store" / "commitlog").iterdir() if path.name.isdecimal()]
+
     async def _judge(self) -> Verdict:
-        must = self._unjudged
+        await self._end_deletions()
+        begin = self.deleted_bytes
+        must = {key for key in self._unjudged if self._position(key) >= begin}
         refused = Verdict()
+        if begin and len(self._log_files()) < LOG_FILES - 1:
+            refused.blame("lost", f"{self._log_files()} are left of the log, where {LOG_FILES - 1} files have room")
         pulled = await self._pull(refused)
-        scanned, self._scanned = scan_log(self.folder / "store" / "commitlog", TOPIC, self._scanned)
+        scanned, self._scanned = scan_log(self.folder / "store" / "commitlog", TOPIC, max(self._scanned, begin))
         verdict = self.ledger.judge(pulled, must)
         for kind, example in refused.examples.items():
             verdict.blame(kind, example)
@@ -142,6 +177,7 @@ class FaultRun:
             breaks = [(one, other) for one, other in pairwise(offsets) if other != one + 1]
             if breaks:
                 verdict.blame("moved", f"queue {queue} has gaps or repeats: {breaks[:20]}")
+        await self._find_by_id(self._rng.sample(sorted(must), min(len(must), FOUND_BY_ID)), verdict)
         self._unjudged = set()
         return verdict
 
@@ -163,7 +199,8 @@ class FaultRun:
                         sequence += 1
                         queue_id = rng.randrange(QUEUES)
                         self.ledger.send(key, queue_id, TOPIC)
-                        unique = f"UNIQ_KEY\x01{os.urandom(16).hex().upper()}\x02WAIT\x01true\x02"
+                        self._ids[key] = os.urandom(16).hex().upper()
+                        unique = f"UNIQ_KEY\x01{self._ids[key]}\x02WAIT\x01true\x02"
                         header = send_header(TOPIC, queue_id, unique, int(time.time() * 1000))
                         command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header, make_body(key, rng))
                         waiting[command.opaque] = key
@@ -191,17 +228,27 @@ class FaultRun:
     async def _pull(self, verdict: Verdict) -> list[Found]:
         found = []
         async with RemotingClient() as client:
-
-            async def ask(code: int, header: Header) -> RemotingCommand:
-                request = RemotingCommand.request(code, header)
-                return await client.invoke(f"127.0.0.1:{self._port}", request, PULL_SECONDS)
-
+            ask = partial(self._ask, client)
             for queue_id in range(QUEUES):
                 messages = await read_queue(ask, TOPIC, queue_id, verdict, self._read_offsets[queue_id])
                 if messages:
                     self._read_offsets[queue_id] = messages[-1].queue_offset + 1
                 found += messages
         return found
+
+    async def _find_by_id(self, keys: list[Key], verdict: Verdict) -> None:
+        """Find messages by their ids where they were acknowledged."""
+        async with RemotingClient() as client:
+            for key in keys:
+                answer = await self._ask(client, RequestCode.QUERY_MESSAGE, by_id_header(TOPIC, self._ids[key]))
+                answered = records(answer.body) if answer.code == ResponseCode.SUCCESS else []
+                if [one["physical_offset"] for one in answered] != [self._position(key)]:
+                    what = f"{key} at {self._position(key)}: {answer.code} {answer.remark}, {len(answered)} found"
+                    verdict.blame("unfound", what)
+                self.found_by_id += 1
+
+    async def _ask(self, client: RemotingClient, code: int, header: Header) -> RemotingCommand:
+        return await client.invoke(f"127.0.0.1:{self._port}", RemotingCommand.request(code, header), READ_SECONDS)
 
 
 def _place(message: Found) -> tuple[int, int, int]:

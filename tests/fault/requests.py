@@ -10,6 +10,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
+    QueryMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
@@ -42,6 +43,13 @@ def send_header(
         reconsume_times=0,
         unit_mode=False,
         batch=batch,
+    )
+
+
+def by_id_header(topic: str, unique_id: str) -> QueryMessageRequestHeader:
+    """Return the question for a message of any time by its unique id, as a key."""
+    return QueryMessageRequestHeader(
+        topic=topic, key=unique_id, max_num=32, begin_timestamp=0, end_timestamp=(1 << 63) - 1
     )
 
 

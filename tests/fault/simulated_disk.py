@@ -5,7 +5,12 @@ writes through ``JournalingFiles``, which notes every write before it is made an
 that outlives the process. After the kill ``cut_power`` destroys, in the store's files, what was written and not synced.
 
 Run as a program it is the ``rocket`` command on such a disk: ``simulated_disk KIND JOURNAL broker start …``. KIND is
-``honest``, or ``early``: a planted bug, where fdatasync returns at once and the disk catches up later.
+
+kept    the machine's own disk, by the store's own system calls
+honest  one that forgets
+early   a planted bug: fdatasync returns at once and the disk catches up later
+
+Each is so small that ``LOG_FILES`` files of the log fill it, so retention deletes the oldest all the time.
 """
 
 from __future__ import annotations
@@ -21,9 +26,23 @@ from rocketcore.broker.store import message_store
 from rocketcore.broker.store.segment_file import FileSystem
 
 LATE_SECONDS = 0.05
+LOG_FILES = 6
+CLEAN_PERCENT = 87.0
+"""From 85 on the oldest files go, from 90 on sends would be refused."""
+FIRST_LOOK_SECONDS = 0.05
+"""After a start, before old files are looked for: lives are short here."""
 
 
-class JournalingFiles(FileSystem):
+class SmallFiles(FileSystem):
+    """What the disk is used is told by the log's files; it is never too full for sends."""
+
+    def used_percent(self, path: Path) -> float:
+        folder = path if path.name == "commitlog" else path / "commitlog"
+        is_full = sum(name.isdecimal() for name in os.listdir(folder)) >= LOG_FILES
+        return CLEAN_PERCENT if is_full else 0.0
+
+
+class JournalingFiles(SmallFiles):
     """Writes a journal line for each write and each sync: ``W number start end path``, ``S number path``.
 
     A sync covers the writes of its file whose number is below the one it drew when it began.
@@ -101,7 +120,8 @@ def cut_power(journal: Path, rng: random.Random) -> int:
 
 def main() -> None:
     kind, journal = sys.argv[1], Path(sys.argv[2])
-    files = {"honest": JournalingFiles, "early": EarlyFiles}[kind](journal)
+    files = SmallFiles() if kind == "kept" else {"honest": JournalingFiles, "early": EarlyFiles}[kind](journal)
+    message_store.FIRST_LOOK_SECONDS = FIRST_LOOK_SECONDS  # type: ignore[attr-defined,misc]
     message_store.FileSystem = lambda: files  # type: ignore[assignment,misc]  # every store of this process
     sys.argv[1:3] = []
     from rocketcore.cli.main import main as rocket

@@ -21,7 +21,7 @@ SECONDS_A_CYCLE = 15
 pytestmark = pytest.mark.fault
 
 
-async def survive_all(folder: Path, seed: int, cycles: int, disk: str | None) -> list[FaultRun]:
+async def survive_all(folder: Path, seed: int, cycles: int, disk: str) -> list[FaultRun]:
     """Share the cycles among as many stores as there are workers."""
     runs = []
     async with asyncio.TaskGroup() as group:
@@ -32,7 +32,7 @@ async def survive_all(folder: Path, seed: int, cycles: int, disk: str | None) ->
     return [run.result() for run in runs]
 
 
-async def survive(folder: Path, seed: int, cycles: int, disk: str | None) -> FaultRun:
+async def survive(folder: Path, seed: int, cycles: int, disk: str) -> FaultRun:
     async with FaultRun(folder, seed, disk=disk) as run:
         for number in range(cycles):
             verdict = await run.cycle()
@@ -42,19 +42,28 @@ async def survive(folder: Path, seed: int, cycles: int, disk: str | None) -> Fau
         return run
 
 
+def told(runs: list[FaultRun]) -> str:
+    deleted, found = sum(run.deleted_bytes for run in runs), sum(run.found_by_id for run in runs)
+    return f"{deleted >> 20} MiB deleted by retention, {found} messages found by their ids"
+
+
 @pytest.mark.timeout(60 + CYCLES * SECONDS_A_CYCLE)
 def test_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
-    runs = asyncio.run(survive_all(tmp_path, SEED, CYCLES, None))
+    runs = asyncio.run(survive_all(tmp_path, SEED, CYCLES, "kept"))
     cycles, acknowledged = sum(run.cycles for run in runs), sum(len(run.ledger.acknowledged) for run in runs)
-    print(f"{cycles} kills, {acknowledged} messages acknowledged, none lost, moved or damaged")
+    print(f"{cycles} kills, {acknowledged} messages acknowledged, none lost, moved or damaged; {told(runs)}")
     assert cycles == CYCLES
     assert acknowledged > 10 * cycles
+    assert all(run.deleted_bytes for run in runs), "retention deleted nothing"
+    assert all(run.found_by_id for run in runs)
 
 
 @pytest.mark.timeout(60 + CYCLES * SECONDS_A_CYCLE)
 def test_a_power_cut_loses_nothing_acknowledged(tmp_path: Path) -> None:
     runs = asyncio.run(survive_all(tmp_path, SEED + WORKERS, CYCLES // 2, "honest"))
-    assert sum(len(run.ledger.acknowledged) for run in runs) > 10 * sum(run.cycles for run in runs)
+    cycles, acknowledged = sum(run.cycles for run in runs), sum(len(run.ledger.acknowledged) for run in runs)
+    print(f"{cycles} power cuts, {acknowledged} messages acknowledged, none lost, moved or damaged; {told(runs)}")
+    assert acknowledged > 10 * cycles
     assert any(run.power_cuts for run in runs), "no cut ever hit a write under way: the simulation does nothing"
 
 
