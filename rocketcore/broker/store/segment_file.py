@@ -260,7 +260,10 @@ class FileSystem:
         return 100 * used / max(used + disk.f_bavail, 1)
 
     def make_folder(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise NotADirectoryError(errno.ENOTDIR, "Not a folder", str(path)) from None
 
     def sync_folder(self, path: Path) -> None:
         """Make the names in a folder durable."""
