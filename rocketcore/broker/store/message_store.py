@@ -184,7 +184,11 @@ class MessageStore:
                 await self.reads.stop()
                 await self._committer.drain()
                 await self.index.stop()
-                saved = await self._queue_saver.stop()
+                saved = await self._queue_saver.save_all()
+                if saved:
+                    # A start of Apache's takes the first unit of a file that leads to nothing for a message.
+                    await self._cleaner.remove_units()
+                await self._queue_saver.stop()
                 await self._committer.stop()
                 if saved:
                     self._files.remove(self._run_mark)

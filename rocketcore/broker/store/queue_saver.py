@@ -159,16 +159,18 @@ class QueueSaver:
         self._thread = DiskThread("rocket-store-queues", loop)
         self._thorough_at = self._clock.monotonic()
 
-    async def stop(self) -> bool:
-        """Save everything, for good, and end the thread; whether all of it is on disk."""
-        assert self._thread is not None, "started"
+    async def save_all(self) -> bool:
+        """Save everything, for good, before the end; whether all of it is on disk."""
         await asyncio.gather(*self._tasks)
-        saved = False
-        if self._committer.read_only_reason is None:
-            async with self._lock:
-                saved = await self._save(thorough=True, everything=True) is None
+        if self._committer.read_only_reason is not None:
+            return False
+        async with self._lock:
+            return await self._save(thorough=True, everything=True) is None
+
+    async def stop(self) -> None:
+        """End the thread."""
+        assert self._thread is not None, "started"
         await self._thread.stop()
-        return saved
 
     # ------------------------------------------------------------------ saving
 

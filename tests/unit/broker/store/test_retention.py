@@ -363,6 +363,23 @@ def test_files_of_queues_follow_once_their_begin_is_noted(tmp_path: Path) -> Non
     asyncio.run(run())
 
 
+def test_a_stop_leaves_no_files_of_queues_that_lead_to_nothing(tmp_path: Path) -> None:
+    """RocketMQ, opening the folder next, would take the first unit of such a file for a message."""
+
+    async def run() -> int:
+        async with life(tmp_path, flush_consume_queue_thorough_interval=10_000_000) as one:
+            await one.fill(4)
+            await one.save()
+            one.age(0, 1, 2)
+            await one.look()
+            assert queue_files(tmp_path)[0] == 0
+            return one.store.min_offset("T", 0)
+
+    begin = asyncio.run(run())
+    assert begin > 2 * UNITS_PER_FILE
+    assert queue_files(tmp_path)[0] == begin // UNITS_PER_FILE
+
+
 def test_units_that_are_in_memory_only_follow_too(tmp_path: Path) -> None:
     async def run() -> None:
         quiet = {"flush_interval_consume_queue": 10_000_000}
