@@ -159,7 +159,8 @@ class FaultRun:
         begin = self.deleted_bytes
         must = {key for key in self._unjudged if self._position(key) >= begin}
         refused = Verdict()
-        if begin and len(self._log_files()) < LOG_FILES - 1:
+        # The oldest file went, and a newest one without a message, which a start removes.
+        if begin and len(self._log_files()) < LOG_FILES - 2:
             refused.blame("lost", f"{self._log_files()} are left of the log, where {LOG_FILES - 1} files have room")
         pulled = await self._pull(refused)
         scanned, self._scanned = scan_log(self.folder / "store" / "commitlog", TOPIC, max(self._scanned, begin))

@@ -97,10 +97,15 @@ class Cleaner:
         self._manual_looks = MANUAL_LOOKS
 
     async def look(self) -> None:
-        """Delete what is to go now."""
+        """Delete what is to go now.
+
+        A file that cannot be deleted holds the disk that others would give: none behind it goes before it.
+        """
+        await self._remove_retired()
         need = self._need()
-        if need.expired or need.any_age:
-            await self._delete(any_age=need.any_age)
+        if (need.expired or need.any_age) and not self._retired:
+            await self._retire(any_age=need.any_age)
+            await self._remove_retired()
         await self.remove_units()
 
     # ------------------------------------------------------------------ what is to go
@@ -175,13 +180,16 @@ class Cleaner:
 
     # ------------------------------------------------------------------ deleting
 
-    async def _delete(self, *, any_age: bool) -> None:
+    async def _retire(self, *, any_age: bool) -> None:
+        """Have the log begin behind the files that are to go."""
         doomed = await self._doomed(any_age=any_age)
         if doomed:
             try:
-                self._retired += await self._saver.begin_log_at(doomed[-1].end)
+                self._retired = await self._saver.begin_log_at(doomed[-1].end)
             except OSError as error:
                 logger.error("old files not deleted, their end cannot be noted reason=%s", error)
+
+    async def _remove_retired(self) -> None:
         if self._clock.monotonic() < self._retry_at:
             return
         if self._retired:

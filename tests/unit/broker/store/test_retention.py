@@ -531,6 +531,26 @@ def test_a_file_that_cannot_be_removed_is_tried_again_later(tmp_path: Path, capl
     assert "old file not deleted" in caplog.text
 
 
+def test_no_file_goes_behind_one_that_cannot_be_removed(tmp_path: Path) -> None:
+    """The disk would be as full as before, and their messages gone."""
+
+    async def run() -> None:
+        async with life(tmp_path, delete_file_batch_max=1) as one:
+            await one.fill(4)
+            one.disk.percent = 99.0
+            one.disk.fail(0, errno.EBUSY, only="remove commitlog")
+            for _ in range(5):
+                await one.look()
+                assert one.store.min_physical_offset == SEGMENT_BYTES
+            one.clock.advance(121)
+            one.disk.percent = 10.0
+            await one.look()
+            assert one.files()[0] == 1
+            assert one.store.min_physical_offset == SEGMENT_BYTES
+
+    asyncio.run(run())
+
+
 def test_a_file_that_could_not_be_removed_goes_at_the_next_start(tmp_path: Path) -> None:
     async def run() -> None:
         async with life(tmp_path) as one:
