@@ -173,7 +173,8 @@ cdef Status scan_loop(
 ) noexcept nogil:
     cdef Status status = OK
     cdef Py_ssize_t i = 0, count = 0
-    cdef int64_t taken = 0, offset, size
+    cdef int64_t taken = 0, offset, size, code = 0, asked = 0
+    cdef bint wanted = codes == NULL or contains(codes, code_count, asked)
     cdef const uint8_t* at = units
     while i < length:
         offset = rc_get_i64(at)
@@ -187,7 +188,11 @@ cdef Status scan_loop(
         if is_full(limits, count, taken, offset, size):
             break
         if not (offset == 0 and size == INT32_MAX):
-            if codes == NULL or contains(codes, code_count, rc_get_i64(at + 12)):
+            code = rc_get_i64(at + 12)
+            if codes != NULL and code != asked:  # messages of one tag come in runs
+                asked = code
+                wanted = contains(codes, code_count, code)
+            if wanted:
                 if count == capacity:
                     break
                 out[PHYSICAL_OFFSET] = offset
@@ -196,7 +201,7 @@ cdef Status scan_loop(
                 out += OUT_COLUMNS
                 taken += size
                 count += 1
-            elif known != NULL and not contains(known, known_count, rc_get_i64(at + 12)):
+            elif known != NULL and not contains(known, known_count, code):
                 break
         at += UNIT_SIZE
         i += 1
