@@ -28,7 +28,7 @@ help:
 	@echo 'make test      run the tests in two processes; those against Apache RocketMQ too where a JDK and Maven are there'
 	@echo 'make fault     kill the broker, damage its files, fail every call on them; look for lost messages (minutes)'
 	@echo 'make fault-streams   kill drivers, workers, brokers and name servers under Spark streams (JDK, Maven; an hour)'
-	@echo 'make soak      clients under load for five minutes while name servers die and come back; Spark tasks of 10 M rows'
+	@echo 'make soak      five minutes of load while name servers die, and on a disk that is soon full; Spark tasks of 10 M rows'
 	@echo 'make fuzz      each decoder under a fuzzer with sanitizers (FUZZ_OPTIONS="--seconds 60 frame"; needs clang)'
 	@echo 'make sanitize  the tests with kernels that watch every byte they touch (SANITIZE_OPTIONS="tests/unit")'
 	@echo 'make bench     run the benchmarks of the kernels (BENCH_OPTIONS="-k name")'
