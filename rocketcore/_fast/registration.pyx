@@ -273,8 +273,8 @@ cdef class _Topics:
         cdef Py_ssize_t length = name.end - name.start
         cdef Py_ssize_t place = self.place
         cdef PyObject* old
-        cdef int i
-        for i in range(STEPS):
+        cdef int _
+        for _ in range(STEPS):
             if not PyDict_Next(self.known, &place, topic, &old):
                 return NULL
             if (
