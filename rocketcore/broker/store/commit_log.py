@@ -135,8 +135,13 @@ class CommitLog:
         sync_names(self._folder.parent, self._files)
         found = list_files(self._folder, self._files)
         for start in self.outlived(found, begin):
-            logger.info("commit log file deleted path=%s: the log begins at %d", found[start], begin)
-            self._files.remove(found.pop(start))
+            path = found.pop(start)
+            try:
+                self._files.remove(path)
+            except OSError as error:
+                logger.error("old file not deleted path=%s reason=%s", path, error)
+            else:
+                logger.info("commit log file deleted path=%s: the log begins at %d", path, begin)
         lost_end = mend_files(self._config.root, found, self._size, self._files, before_mending) if found else None
         self.lost_end = lost_end or 0
         starts = range(min(found), max(found) + 1, self._size) if found else ()

@@ -35,10 +35,12 @@ from rocketcore.broker.store.segment_file import (
 )
 from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
-__all__ = ["ConsumeQueue", "QueueFiles", "QueueTable", "TopicQueues", "Units", "is_blank", "topic_fault"]
+__all__ = ["ConsumeQueue", "DamagedUnit", "QueueFiles", "QueueTable", "TopicQueues", "Units", "is_blank", "topic_fault"]
 
 KEEP_UNITS = 256
 """Saved units that stay in memory, for consumers that are almost up to date."""
+ORDERED_UNITS = 64
+"""Units before the begin of a queue that are compared with each other."""
 
 OPEN_FILES = 128
 BLANK_SIZE = 0x7FFFFFFF
@@ -51,6 +53,14 @@ _LONG_TOPICS = (RETRY_TOPIC_PREFIX.encode(), DLQ_TOPIC_PREFIX.encode())
 logger = logging.getLogger(__name__)
 
 _pack = Struct(">qiq").pack
+
+
+class DamagedUnit(OSError):
+    """A unit of a queue leads to where it cannot; ``queue_offset`` says which."""
+
+    def __init__(self, folder: Path, queue_offset: int) -> None:
+        super().__init__(errno.EIO, f"the unit of offset {queue_offset} is damaged", str(folder))
+        self.queue_offset = queue_offset
 
 
 class Units(NamedTuple):
@@ -283,8 +293,10 @@ class QueueFiles:
         """Return the first of the units ``low`` to ``high`` - 1 that leads to ``physical_offset`` or behind it.
 
         returns  ``high`` where none does; blanks, which lead nowhere, lie before the unit behind them
-        raises   OSError
+        raises   OSError; DamagedUnit where the units before it are not in their order: one of them that leads too far
+                 back would have taken all before it for older
         """
+        begin = low
         while low < high:
             middle = (low + high) // 2
             at, place = self._place_at(queue, low, middle)
@@ -292,7 +304,24 @@ class QueueFiles:
                 high = at
             else:
                 low = middle + 1
+        self._check_order(queue, begin, high)
         return high
+
+    def _check_order(self, queue: ConsumeQueue, begin: int, end: int) -> None:
+        """Compare the last units before ``end`` with each other, those of one file; raises OSError, DamagedUnit."""
+        of_file = max(end - 1, 0) // self.units_per_file * self.units_per_file
+        begin = max(begin, of_file, end - ORDERED_UNITS)
+        if begin >= end:
+            return
+        data = self.peek(queue, begin, end - begin)
+        last = -1
+        for index in range(len(data) // UNIT_SIZE):
+            physical_offset, size, _ = unit(data, index)
+            if is_blank(physical_offset, size):
+                continue
+            if size <= 0 or physical_offset <= last:
+                raise DamagedUnit(self.folder(queue.topic, queue.queue_id), begin + index)
+            last = physical_offset
 
     def _place_at(self, queue: ConsumeQueue, low: int, queue_offset: int) -> tuple[int, int]:
         """Return the last unit up to ``queue_offset`` that is no blank, and where it leads; -1 where there is none."""

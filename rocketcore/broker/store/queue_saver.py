@@ -21,7 +21,7 @@ from rocketcore.broker.store.checkpoint import Checkpoint, Notes, note_begin
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, Units
+from rocketcore.broker.store.consume_queue import ConsumeQueue, DamagedUnit, QueueTable, Units
 from rocketcore.broker.store.deleted_topics import DeletedTopics
 from rocketcore.broker.store.flush import DiskThread
 from rocketcore.broker.store.queue_bounds import BoundsEnd, QueueBounds, Rows
@@ -133,6 +133,7 @@ class QueueSaver:
         self._noted: dict[str, Rows] = {}  # of each topic in ``queuebounds``, which ends there; None: to be replaced
         self._note_end: BoundsEnd | None = None
         self._unnoted: set[str] = set()  # topics that may have changed since
+        self._tried: set[tuple[ConsumeQueue, int]] = set()
         self.repaired_queues = 0
         self.lost_messages = 0
 
@@ -353,7 +354,13 @@ class QueueSaver:
             if not self._is_ours or self._committer.read_only_reason is not None:
                 return []
             saved = [(queue, queue.min_offset, queue.saved) for queue in self.queues]
-            firsts = await self.run(lambda: self._first_units(saved, begin))
+            firsts, damaged = await self.run(lambda: self._first_units(saved, begin))
+            for queue, queue_offset in damaged:
+                if (queue, queue_offset) not in self._tried:  # one that stays damaged does not hold up the others
+                    self._tried.add((queue, queue_offset))
+                    self.repair(queue, queue_offset)
+            if self._in_repair:
+                return []
             try:
                 await self.run(lambda: note_begin(self._checkpoint_path, begin, self._files))
             except LostWrite as error:
@@ -367,18 +374,26 @@ class QueueSaver:
                 self._unnoted.add(queue.topic)
             return self._log.begin_at(begin)
 
-    def _first_units(self, saved: list[tuple[ConsumeQueue, int, int]], begin: int) -> list[tuple[ConsumeQueue, int]]:
-        """Return the queues that begin later, and where; those whose files cannot be read now stay as they are."""
-        found = []
+    def _first_units(
+        self, saved: list[tuple[ConsumeQueue, int, int]], begin: int
+    ) -> tuple[list[tuple[ConsumeQueue, int]], list[tuple[ConsumeQueue, int]]]:
+        """Return the queues that begin later, and where; and those with a damaged unit, and which.
+
+        Those whose files cannot be read now stay as they are.
+        """
+        found, damaged = [], []
         for queue, low, high in saved:
             try:
                 first = self.queues.files.first_at(queue, low, high, begin) if low < high else low
+            except DamagedUnit as damage:
+                damaged.append((queue, damage.queue_offset))
+                continue
             except OSError as error:
                 logger.error("begin of a queue not found reason=%s", error)
                 continue
             if first > low or first >= high:  # none of those in the files: some in memory, perhaps
                 found.append((queue, first))
-        return found
+        return found, damaged
 
     async def remove_old_units(self) -> int:
         """Remove the files of queues that only lead to where the log is no more; returns how many.

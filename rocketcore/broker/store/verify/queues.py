@@ -13,7 +13,14 @@ from pathlib import Path
 from rocketcore._fast.consume_queue import put_blank, unit
 from rocketcore.broker.store.checkpoint import Notes
 from rocketcore.broker.store.config import UNIT_SIZE
-from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueTable, Units, is_blank
+from rocketcore.broker.store.consume_queue import (
+    MAX_QUEUE_ID,
+    ConsumeQueue,
+    DamagedUnit,
+    QueueTable,
+    Units,
+    is_blank,
+)
 from rocketcore.broker.store.queue_bounds import unpack_rows
 from rocketcore.broker.store.segment_file import entries, is_log_name, written_ranges
 from rocketcore.broker.store.verify.files import AuditedLog, subfolders
@@ -229,6 +236,8 @@ class QueueAudit:
         """Look at units before the first one of a queue: they lead to before the begin of the log."""
         try:
             first = self._table.files.first_at(queue, start, queue.min_offset, begin)
+        except DamagedUnit:
+            first = start
         except OSError:
             return  # a file that is too short or missing was named, or is of no use any more
         for begin_units, end_units in self._by_file(first, queue.min_offset):

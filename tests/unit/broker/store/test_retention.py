@@ -380,6 +380,34 @@ def test_a_stop_leaves_no_files_of_queues_that_lead_to_nothing(tmp_path: Path) -
     assert queue_files(tmp_path)[0] == begin // UNITS_PER_FILE
 
 
+@pytest.mark.parametrize("damage", [bytes(20), (7).to_bytes(8, "big")])
+def test_a_damaged_unit_takes_no_messages_with_it(tmp_path: Path, damage: bytes) -> None:
+    """Where the search for the new begin of a queue looks, and would take all before it for older; it is repaired."""
+
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            await one.fill(6)
+            await one.save()
+            queue = one.store._queues.find("T", 0)
+            assert queue is not None
+            middle = (queue.min_offset + queue.saved) // 2
+            path = tmp_path / "consumequeue" / "T" / "0" / f"{middle // UNITS_PER_FILE * UNITS_PER_FILE * 20:020d}"
+            with path.open("r+b") as file:
+                file.seek(middle % UNITS_PER_FILE * 20)
+                file.write(damage)
+            one.age(0)
+            await one.look()
+            while one.store.is_in_repair("T", 0):  # noqa: ASYNC110  # a thread of the store
+                await asyncio.sleep(0.001)
+            await one.look()
+            assert one.store.min_physical_offset == SEGMENT_BYTES
+            assert numbers(one.store) == list(range(one.store.min_offset("T", 0), one.number))
+            assert one.store.min_offset("T", 0) == PER_SEGMENT
+            assert one.store.repaired_queues == 1
+
+    asyncio.run(run())
+
+
 def test_units_that_are_in_memory_only_follow_too(tmp_path: Path) -> None:
     async def run() -> None:
         quiet = {"flush_interval_consume_queue": 10_000_000}
@@ -529,6 +557,25 @@ def test_a_file_that_cannot_be_removed_is_tried_again_later(tmp_path: Path, capl
     with caplog.at_level(logging.ERROR):
         asyncio.run(run())
     assert "old file not deleted" in caplog.text
+
+
+def test_a_start_does_not_fail_for_an_old_file_that_cannot_be_removed(tmp_path: Path) -> None:
+    disk = Disk()
+
+    async def run() -> None:
+        async with life(tmp_path, disk) as one:
+            await one.fill(3)
+            one.age(0)
+            disk.fail(0, errno.EPERM, only="remove commitlog")
+            await one.look()
+            kept = numbers(one.store)
+        disk.fail(0, errno.EPERM, only="remove commitlog")
+        async with life(tmp_path, disk) as one:
+            assert one.files()[0] == 0
+            assert one.store.min_physical_offset == SEGMENT_BYTES
+            assert numbers(one.store) == kept
+
+    asyncio.run(run())
 
 
 def test_no_file_goes_behind_one_that_cannot_be_removed(tmp_path: Path) -> None:
