@@ -159,8 +159,7 @@ cdef struct Table:
     int64_t row_capacity
     int64_t entry_capacity
     int64_t last_queue_offset
-    int64_t row_bytes  # of a row's numbers, and of the offsets of its texts
-    int64_t gathered  # bytes in the columns
+    int64_t gathered  # bytes of the messages, unpacked; bodies only if they are wanted
     bint wants_properties
 
 
@@ -434,7 +433,6 @@ cdef inline int append_record(
     Table* table, const uint8_t* data, const int64_t* record, const uint8_t* body, int64_t body_length
 ) noexcept nogil:
     cdef int outcome, i
-    cdef int64_t gathered
     if table.rows == table.row_capacity and grow_rows(table):
         return NO_MEMORY
     if table.rows == 0:
@@ -461,16 +459,13 @@ cdef inline int append_record(
     put_wide(table, NUMBER_STORE_TIMESTAMP, micros_of(record[STORE_TIMESTAMP]))
     put_wide(table, NUMBER_COMMIT_LOG_OFFSET, record[PHYSICAL_OFFSET])
     table.last_queue_offset = record[QUEUE_OFFSET]
+    table.gathered += record[TOTAL_SIZE] - record[BODY_LENGTH]
+    if table.columns[BODY].wanted:
+        table.gathered += body_length
     table.rows += 1
-    gathered = table.rows * table.row_bytes
     for i in range(MAP_KEYS):
         if table.columns[i].wanted:
-            gathered += table.columns[i].data.length
             (<int32_t*>table.columns[i].offsets.data)[table.rows] = <int32_t>table.columns[i].data.length
-    if table.columns[MAP_KEYS].wanted:
-        gathered += table.columns[MAP_KEYS].data.length + table.columns[MAP_ITEMS].data.length
-        gathered += 2 * 4 * <int64_t>(<int32_t*>table.map_offsets.data)[table.rows]  # offsets of keys and of items
-    table.gathered = gathered
     return APPENDED
 
 
@@ -608,8 +603,6 @@ cdef class StoredColumns:
         self._table.last_queue_offset = -1
         for name in self._names:
             place = _PLACES[name]
-            if not self._table.columns[<int>place].wanted:
-                self._table.row_bytes += 8 if place >= NARROW_COLUMNS else 4
             self._table.columns[<int>place].wanted = True
             if place == MAP_KEYS:
                 self._table.columns[MAP_ITEMS].wanted = True
@@ -635,7 +628,7 @@ cdef class StoredColumns:
 
     @property
     def gathered_bytes(self):
-        """Bytes in the columns since the last ``finish``: texts with their offsets, and numbers."""
+        """Bytes of the messages gathered since the last ``finish``: as stored, bodies unpacked, and only if wanted."""
         return self._table.gathered
 
     @property
@@ -666,7 +659,6 @@ cdef class StoredColumns:
                       is then the next record's; MemoryError. GIL released but in ``unpack``
         """
         cdef Borrowed held
-        cdef Bytes* bodies = &self._table.columns[BODY].data
         cdef int64_t record[STORED_COLUMNS]
         cdef int64_t position = start, before = self._table.rows, limit = 0, after = 0
         cdef bint limited = limit_offset is not None, rising = after_offset is not None
@@ -680,8 +672,7 @@ cdef class StoredColumns:
             source = borrow_bytes(&held, data)
             check_range(source, start, end)
             if self._table.columns[BODY].wanted:
-                # All that may come, at once: doubling would copy a megabyte where a second answer fills a batch.
-                outcome = reserve(bodies, max(<int64_t>0, min(<int64_t>(end - start), most - bodies.length)))
+                outcome = reserve(&self._table.columns[BODY].data, end - start)
             while outcome != NO_MEMORY:
                 with nogil:
                     outcome = append_loop(

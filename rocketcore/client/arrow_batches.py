@@ -61,8 +61,8 @@ class BatchBuilder:
     """Gathers messages of queues into record batches; belongs to one thread.
 
     tags         exact tags to keep, empty for all: a broker compares their hashes only
-    batch_bytes  a record batch ends with the message that makes its columns as long as this, brokerName not counted; at
-                 most 1 GiB
+    batch_bytes  a record batch ends with the message that makes it as long as this: bytes as stored, bodies unpacked,
+                 and counted only if they are among the columns; at most 1 GiB
     """
 
     def __init__(self, columns: tuple[str, ...], tags: frozenset[str], batch_bytes: int) -> None:

@@ -68,7 +68,7 @@ class ReadSettings:
     columns            names out of ``COLUMNS``, in the order of the result
     tags, sql          filter by tag expression, or by an SQL92 expression that the broker evaluates
     fail_on_data_loss  raise OffsetOutOfRange where messages of the range are gone; else log it and go on
-    pull_bytes         asked for in one pull; batch_bytes: what the columns of a record batch hold, about
+    pull_bytes         asked for in one pull; batch_bytes: what a record batch gathers
     timeout            seconds for one attempt at a pull; fetch_timeout: until it is given up
     """
 

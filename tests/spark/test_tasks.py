@@ -89,7 +89,7 @@ def test_batches_that_are_used_slowly_are_pulled_once(
 ) -> None:
     topic = make_topic(queues=1)
     writer(cluster, topic).write(iter(batches(1, 3000)))
-    slow = reader(cluster, topic, requestTimeoutMs=TIMEOUT_MILLIS, pullBatchBytes="16k", arrowBatchBytes="4k")
+    slow = reader(cluster, topic, requestTimeoutMs=TIMEOUT_MILLIS, pullBatchBytes="16k", arrowBatchBytes="16k")
     found: list[int] = []
     count = 0
     with caplog.at_level("INFO"):

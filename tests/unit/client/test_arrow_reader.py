@@ -38,7 +38,7 @@ def test_compressed_bodies_are_unpacked_where_there_is_a_body() -> None:
 
 def test_a_record_batch_has_messages_of_several_brokers() -> None:
     records = [encode(Stored(topic=b"T", body=b"x" * 100, queue_offset=at)) for at in range(3)]
-    builder = BatchBuilder(("brokerName", "queueOffset", "body"), frozenset(), 5 * (8 + 4 + 100))
+    builder = BatchBuilder(("brokerName", "queueOffset", "body"), frozenset(), 5 * len(records[0]))
     other = replace(QUEUE, broker="a")
     batches = list(builder.append(other, 0, 2, b"".join(records)))
     batches += builder.append(QUEUE, 0, 3, b"")
