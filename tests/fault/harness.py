@@ -20,7 +20,7 @@ from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.protocol.schema import Header
 from rocketcore.transport.client import RemotingClient
 from tests.fault.ledger import Found, Key, Ledger, Verdict, make_body
-from tests.fault.log_scan import scan_log
+from tests.fault.log_scan import log_files, scan_log
 from tests.fault.requests import by_id_header, places, read_queue, send_header
 from tests.fault.simulated_disk import LOG_FILES, cut_power
 from tests.fixtures.stores import records
@@ -149,10 +149,10 @@ class FaultRun:
     @property
     def deleted_bytes(self) -> int:
         """Where the log begins now."""
-        return min(self._log_files())
+        return self._log_files()[0]
 
     def _log_files(self) -> list[int]:
-        return [int(path.name) for path in (self.folder / "store" / "commitlog").iterdir() if path.name.isdecimal()]
+        return log_files(self.folder / "store")
 
     async def _judge(self) -> Verdict:
         await self._end_deletions()

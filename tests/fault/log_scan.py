@@ -13,6 +13,11 @@ MAGIC = 0xDAA320A7
 FILLER = 0xCBD43194
 
 
+def log_files(store: Path) -> list[int]:
+    """Return where the files of a store's log begin, in order; the first is where the log does."""
+    return sorted(int(path.name) for path in (store / "commitlog").iterdir() if path.name.isdecimal())
+
+
 def scan_log(folder: Path, topic: str, start: int = 0) -> tuple[list[Found], int]:
     """Return the topic's records from log position ``start`` on, and the end of the log."""
     found = []

@@ -21,6 +21,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import QueryMessageRequestHeader
 from rocketcore.transport.client import RemotingClient
 from tests.fault.ledger import Verdict
+from tests.fault.log_scan import log_files
 from tests.fault.requests import by_id_header, read_queue
 from tests.fault.simulated_disk import LOG_FILES
 from tests.fixtures.apache import require_java
@@ -102,13 +103,10 @@ class LargeStore:
                     position = int(result.offset_msg_id[-16:], 16)
                     self.sent[number] = (result.queue.queue_id, result.offset, position, result.msg_id)
 
-    def log_files(self) -> list[int]:
-        return sorted(int(path.name) for path in (self.root / "commitlog").iterdir() if path.name.isdecimal())
-
     def wait_for_room(self) -> None:
         """Wait until retention has deleted what it is to delete."""
         deadline = time.monotonic() + SECONDS
-        while len(self.log_files()) >= LOG_FILES:
+        while len(log_files(self.root)) >= LOG_FILES:
             assert time.monotonic() < deadline
             time.sleep(0.05)  # another process deletes them
 
@@ -119,7 +117,7 @@ class LargeStore:
 
     def check(self, address: str) -> None:
         """Read all that is left, by offset, by key and by id."""
-        begin = self.log_files()[0]
+        begin = log_files(self.root)[0]
         left = {number: place for number, place in self.sent.items() if place[2] >= begin}
         assert len(left) >= MESSAGES // 2
         asyncio.run(self._check(address, left))
@@ -161,7 +159,7 @@ def test_all_messages_of_a_store_are_served_by_either(processes: Processes, tmp_
         store.send(3 * MESSAGES)
         store.wait_for_room()
         store.check(broker.address)
-    assert store.log_files()[0], "retention deleted nothing"
+    assert log_files(store.root)[0], "retention deleted nothing"
     before = store.files()
     with store.apache(version) as address:
         store.check(address)

@@ -20,6 +20,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.schema import Header
 from rocketcore.transport.client import RemotingClient
 from tests.fault.ledger import Verdict
+from tests.fault.log_scan import log_files
 from tests.fault.requests import read_queue
 from tests.fixtures.processes import Processes, RocketProcess
 
@@ -153,7 +154,7 @@ def test_a_small_disk_is_never_full(processes: Processes, tmp_path: Path, disk: 
     load = Load(namesrv)
     memory: list[int] = []
     load.run(SECONDS, memory, broker)
-    files = sorted(int(path.name) for path in (disk / "store" / "commitlog").iterdir() if path.name.isdecimal())
+    files = log_files(disk / "store")
     settled = memory[int(len(memory) * SETTLED) :]
     summary = {
         "acknowledged": len(load.acknowledged),

@@ -133,7 +133,7 @@ class QueueSaver:
         self._noted: dict[str, Rows] = {}  # of each topic in ``queuebounds``, which ends there; None: to be replaced
         self._note_end: BoundsEnd | None = None
         self._unnoted: set[str] = set()  # topics that may have changed since
-        self._tried: set[tuple[ConsumeQueue, int]] = set()
+        self._tried: set[tuple[ConsumeQueue, int]] = set()  # damaged units whose repair was begun for retention
         self.repaired_queues = 0
         self.lost_messages = 0
 
