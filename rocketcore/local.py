@@ -372,9 +372,7 @@ class ServerProcess:
     raises       RocketError when it is not ready in time
     """
 
-    def __init__(
-        self, name: str, *arguments: str, log: Path, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, name: str, *arguments: str, log: Path, environment: Mapping[str, str] | None = None) -> None:
         self.name = name
         self._log = log
         began = time.perf_counter()

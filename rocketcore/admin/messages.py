@@ -209,9 +209,7 @@ def _place(message_id: str) -> tuple[str, int] | None:
     return host_text(packed[:-8]), int.from_bytes(packed[-8:], "big", signed=True)
 
 
-def _at_place(
-    physical_offset: int, message_id: str, topic: str | None, broker: str
-) -> Question[list[ReceivedMessage]]:
+def _at_place(physical_offset: int, message_id: str, topic: str | None, broker: str) -> Question[list[ReceivedMessage]]:
     async def ask(remoting: Remoting, address: str, timeout: float) -> list[ReceivedMessage]:
         try:
             body = await api.view_message(remoting, address, physical_offset, timeout)
@@ -230,6 +228,7 @@ def _first_of(
     first: Question[list[ReceivedMessage]], second: Question[list[ReceivedMessage]] | None
 ) -> Question[list[ReceivedMessage]]:
     """Ask one server two questions, the second where the first brings nothing."""
+
     async def ask(remoting: Remoting, address: str, timeout: float) -> list[ReceivedMessage]:
         deadline = Deadline(timeout)
         found = await first(remoting, address, timeout)

@@ -85,4 +85,3 @@ def find(topic: str, key: str | None, tag: str | None, since: int | None, until:
         wide=["body"],
         name="msg_id",
     )
-

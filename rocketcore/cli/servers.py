@@ -105,10 +105,15 @@ def start_namesrv(
 @click.option("--cluster", help="Cluster it belongs to.")
 @click.option("--id", "broker_id", type=click.IntRange(0), help="0 for a master.")
 @click.option("--flush", type=click.Choice(["sync", "async"]), help="When a message counts as stored.")
-@click.option("--shards", metavar="N", type=click.IntRange(1, 1000), default=1,
-              help="Run N brokers, a process each. brokerName, storePathRootDir and listenPort, wherever they are set, "
-                   "are the common part: names are NAME-0, NAME-1, …, folders STORE/NAME-0, …, ports ten higher each. "
-                   "What is set counts for all.")
+@click.option(
+    "--shards",
+    metavar="N",
+    type=click.IntRange(1, 1000),
+    default=1,
+    help="Run N brokers, a process each. brokerName, storePathRootDir and listenPort, wherever they are set, "
+    "are the common part: names are NAME-0, NAME-1, …, folders STORE/NAME-0, …, ports ten higher each. "
+    "What is set counts for all.",
+)
 @click.option("--shard", metavar="NUMBER", type=click.IntRange(0), help="Run this one of them only, from 0.")
 @click.option("--leave-messages", is_flag=True, help="Start although messages of other shards are out of reach then.")
 @insecure_option

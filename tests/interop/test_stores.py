@@ -10,6 +10,7 @@ import base64
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,9 +97,17 @@ class Store:
         return sorted(received)
 
     def found(self) -> dict[str, set[bytes]]:
-        """Return which of the numbers that messages begin with are found by each key."""
+        """Return which of the numbers that messages begin with are found by each key.
+
+        A broker of Apache's indexes what it has acknowledged, and says nowhere how far it came: until all are found, or
+        for 20 s, it is asked again.
+        """
+        until = time.monotonic() + 20
         with rmq.Admin(self.namesrv, timeout=30) as admin:
-            return {key: {one.body[:6] for one in admin.query_messages(TOPIC, key)} for key in KEYS}
+            while True:
+                found = {key: {one.body[:6] for one in admin.query_messages(TOPIC, key)} for key in KEYS}
+                if found == self.sent_by_key() or time.monotonic() > until:
+                    return found
 
     def sent_by_key(self) -> dict[str, set[bytes]]:
         """Return those of the numbers that were sent with each key: ``send`` gives the same keys each time."""

@@ -40,9 +40,7 @@ def keys(record: Stored) -> list[str]:
     return found
 
 
-def scan(
-    data: bytes, start: int, end: int, base_offset: int, limit: int, done: int
-) -> tuple[list[Row], int, int, int]:
+def scan(data: bytes, start: int, end: int, base_offset: int, limit: int, done: int) -> tuple[list[Row], int, int, int]:
     """The rows of a run of records, where it stops, how many entries of the record there are done, and why."""
     rows: list[Row] = []
     log = walk(data, start, end, base_offset, len(data), check_crc=False)

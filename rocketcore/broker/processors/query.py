@@ -75,9 +75,7 @@ class QueryProcessor:
             if behind:
                 reason = f"no message found by key {header.key!r} so far: {behind}"
                 raise BrokerError.of(ResponseCode.SYSTEM_BUSY, reason)
-            return RemotingCommand.response(
-                request, ResponseCode.QUERY_NOT_FOUND, NOT_FOUND, _answer(0, 0)
-            )
+            return RemotingCommand.response(request, ResponseCode.QUERY_NOT_FOUND, NOT_FOUND, _answer(0, 0))
         answer = _answer(result.last_timestamp, result.last_offset)
         return RemotingCommand.response(request, 0, behind or None, answer, b"".join(result.records))
 

@@ -10,7 +10,8 @@
                  queues, and reads the log from ``confirm_offset`` on only. Without it, or with a damaged one,
                  everything is built from the log again. RocketMQ ignores the file
 ``abort``        stands while the store runs: the process id, which is RocketMQ's content, and behind it, if the run
-                 gives every record a checksum, from where on all have one, and the CRC-32 of these two words
+                 gives every record a checksum, from where on all have one, and the CRC-32 of these two words. While
+                 none runs it is called ``abort.off``: so the next run has room for its mark on a full disk
 
 What the log cannot tell is in two of them: where it began, and up to where it was on disk (``Notes``).
 """
@@ -25,7 +26,7 @@ from pathlib import Path
 from struct import Struct
 
 from rocketcore.broker.store.queue_bounds import QueueBounds
-from rocketcore.broker.store.segment_file import REPLACE, FileSystem, sync_checked, write_checked
+from rocketcore.broker.store.segment_file import FileSystem, sync_checked, sync_names, write_checked
 from rocketcore.broker.store.small_file import replace_durably
 
 __all__ = ["Checkpoint", "Notes", "RunMark", "note_begin"]
@@ -33,6 +34,7 @@ __all__ = ["Checkpoint", "Notes", "RunMark", "note_begin"]
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES = 4096
+RUN_MARK_BYTES = 64
 _FIELDS = Struct(">qqqqq")
 _OUR_POSITION = 64
 _OURS = Struct(">qI")
@@ -180,18 +182,36 @@ class RunMark:
         return len(words) == 3 and words == cls._words(words[0], words[1])
 
     def write(self, path: Path, files: FileSystem) -> None:
-        """Leave the mark, durably."""
+        """Leave the mark, durably; no room on the disk is needed where there was a run before.
+
+        raises  OSError, which names the file
+        """
         words = [b"%d" % os.getpid()]
         if self.sealed_from is not None:
             words = self._words(words[0], b"%d" % self.sealed_from)
-        with files.opened(path, REPLACE) as fd:
-            files.write(fd, b" ".join(words), 0)
-            files.sync(fd)
-        files.sync_folder(path.parent)
+        resting = _resting(path)
+        # Whoever ran last and left its mark is told by it until this one is whole.
+        place = resting if resting.exists() else path
+        with files.opened(place, os.O_RDWR | os.O_CREAT) as fd:
+            write_checked(fd, b" ".join(words).ljust(RUN_MARK_BYTES), 0, place, files)
+            sync_checked(fd, place, files)
+        if place is resting:
+            files.rename(resting, path)
+        sync_names(path.parent, files)
+
+    @staticmethod
+    def put_off(path: Path, files: FileSystem) -> None:
+        """Note that the run ended in order: all of it is on disk. Raises OSError."""
+        files.rename(path, _resting(path))
+        sync_names(path.parent, files)
 
     @staticmethod
     def _words(process_id: bytes, sealed_from: bytes) -> list[bytes]:
         return [process_id, sealed_from, b"%08x" % zlib.crc32(process_id + b" " + sealed_from)]
+
+
+def _resting(path: Path) -> Path:
+    return path.with_name(f"{path.name}.off")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,7 +8,9 @@ any       whatever their age while the disk is used from ``diskSpaceCleanForcibl
           ``cleanFileForciblyEnable`` is off. From ``diskSpaceWarningLevelRatio`` on sends are refused, too
 
 What a delayed message or an unsynced byte needs stays, whatever the disk says. A clock that is set does not make files
-old: for an hour after a jump none is deleted for its age.
+old: for an hour after a jump none is deleted for its age, nor after a start more than an hour behind the last message,
+as the clock may have been set meanwhile. A file that says it was written in the future is as old as the next that does
+not.
 
 Readers copy what they read in one step of the loop, and the index is told before, so a map that is closed has no
 reader. A thread that reads ahead of them has a descriptor of its own.
@@ -92,6 +94,12 @@ class Cleaner:
         self._offset = self._clock_offset()
         self._settled_at = float("-inf")
 
+    def begin_at(self, store_timestamp: int) -> None:
+        """Begin behind a message of that time, 0 where there is none."""
+        now = self._clock.time_millis()
+        if store_timestamp and now - store_timestamp > _SETTLING_SECONDS * 1000:
+            self._settled_at = self._clock.monotonic() + _SETTLING_SECONDS
+
     def ask(self) -> None:
         """Have expired files deleted at any hour, for some looks."""
         self._manual_looks = MANUAL_LOOKS
@@ -150,30 +158,38 @@ class Cleaner:
             logger.error("old files not deleted, what delayed messages need is not known reason=%s", error)
             return []
         end = self._log.synced if needed is None else min(needed, self._log.synced)
-        doomed: list[Segment] = []
-        for segment in self._log.segments[:-1]:
-            if segment.end > end or len(doomed) == self._config.delete_file_batch_max:
-                break
-            if not any_age and not self._is_expired(segment):
-                break
-            doomed.append(segment)
-        return doomed
+        deletable = [each for each in self._log.segments[:-1] if each.end <= end]
+        if not any_age:
+            deletable = deletable[: self._expired(deletable)]
+        return deletable[: self._config.delete_file_batch_max]
 
-    def _is_expired(self, segment: Segment) -> bool:
+    def _expired(self, segments: list[Segment]) -> int:
+        """Return how many, from the oldest on, are expired."""
+        if not self._clock_is_settled():
+            return 0
+        now = self._clock.time_millis() / 1000
+        expired = 0
+        for number, segment in enumerate(segments, 1):
+            try:
+                modified = self._files.modified(segment.path)
+            except OSError as error:
+                logger.error("age of a file not known path=%s reason=%s", segment.path, error)
+                break
+            if modified > now + _JUMP_SECONDS:
+                continue
+            if modified + self._config.file_reserved_time * _HOUR > now:
+                break
+            expired = number
+        return expired
+
+    def _clock_is_settled(self) -> bool:
         now = self._clock.monotonic()
         offset = self._clock_offset()
         if abs(offset - self._offset) > _JUMP_SECONDS:
             logger.warning("clock set by %.0f s: no file is deleted for its age for an hour", offset - self._offset)
             self._settled_at = now + _SETTLING_SECONDS
         self._offset = offset
-        if now < self._settled_at:
-            return False
-        try:
-            modified = self._files.modified(segment.path)
-        except OSError as error:
-            logger.error("age of a file not known path=%s reason=%s", segment.path, error)
-            return False
-        return modified + self._config.file_reserved_time * _HOUR <= self._clock.time_millis() / 1000
+        return now >= self._settled_at
 
     def _clock_offset(self) -> float:
         return self._clock.time_millis() / 1000 - self._clock.monotonic()

@@ -16,7 +16,7 @@ _locked_folders: set[str] = set()
 
 
 class FolderLock:
-    """Exclusive use of a store folder, by the lock RocketMQ takes: byte 0 of ``lock``.
+    """Exclusive use of a store folder, by the lock RocketMQ takes: byte 0 of ``lock``, which needs no content.
 
     The system's record locks do not conflict within a process, so a set of this process's folders stands beside them.
     """
@@ -37,8 +37,6 @@ class FolderLock:
         fd = self._files.open(self._path, flags)
         try:
             fcntl.lockf(fd, kind | fcntl.LOCK_NB, 1, 0)
-            if kind == fcntl.LOCK_EX:
-                self._files.write(fd, b"lock", 0)
         except OSError as error:
             self._files.close(fd)
             if error.errno in (errno.EACCES, errno.EAGAIN):

@@ -295,9 +295,7 @@ class MessageIndex:
 
     def _scan(self, segment: Segment, begin: int, stop: int, limit: int) -> tuple[int, int, int, int]:
         start = segment.start
-        return scan_keys(
-            segment.view(), begin - start, stop - start, start, self._rows.view, limit, self.files.done
-        )
+        return scan_keys(segment.view(), begin - start, stop - start, start, self._rows.view, limit, self.files.done)
 
     def _wait_for_page(self, segment: Segment, position: int, end: int) -> None:
         """A page of the log cannot be read: it may be the next time, but not for ever."""

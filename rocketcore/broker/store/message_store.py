@@ -150,6 +150,7 @@ class MessageStore:
             raise
         self._queues.begin()
         self._committer.begin_at(self.recovery.end_offset, self.recovery.store_timestamp)
+        self._cleaner.begin_at(self.recovery.store_timestamp)
         self.index.load(notes)
         logger.info("store loaded path=%s clean=%s %s", self.config.root, clean, self.recovery)
         return self.recovery
@@ -191,7 +192,7 @@ class MessageStore:
                 await self._queue_saver.stop()
                 await self._committer.stop()
                 if saved:
-                    self._files.remove(self._run_mark)
+                    RunMark.put_off(self._run_mark, self._files)
         except OSError as error:
             logger.error("store not closed in order reason=%s", error)
         finally:

@@ -44,9 +44,7 @@ _Limits: TypeAlias = tuple[int, int, int, int]
 class Reader:
     """Reads what is visible; loop thread only. ``get`` may raise Cold (``pages``)."""
 
-    def __init__(
-        self, config: StoreConfig, log: CommitLog, queues: QueueTable, pages: Pages, records: Records
-    ) -> None:
+    def __init__(self, config: StoreConfig, log: CommitLog, queues: QueueTable, pages: Pages, records: Records) -> None:
         self._config = config
         self._log = log
         self._queues = queues

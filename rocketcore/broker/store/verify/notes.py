@@ -14,7 +14,6 @@ from rocketcore.broker.store.verify.report import Report
 __all__ = ["read_notes"]
 
 
-
 def read_notes(root: Path, files: FileSystem, report: Report) -> Notes:
     """Return what the notes say together; names those that are damaged."""
     for name, fault_of in _FAULTS.items():

@@ -166,7 +166,7 @@ def test_files_of_a_store(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_store(tmp_path, message_index_enable=True) as store:
             text = f"{os.getpid()} 0"
-            assert (tmp_path / "abort").read_text() == f"{text} {zlib.crc32(text.encode()):08x}"
+            assert (tmp_path / "abort").read_text().rstrip() == f"{text} {zlib.crc32(text.encode()):08x}"
             await put(store, topic="Topic", queue_id=3)
 
     asyncio.run(run())
@@ -180,6 +180,7 @@ def test_files_of_a_store(tmp_path: Path) -> None:
         "queuebounds",
         "indexbounds",
         f"index/{index}",
+        "abort.off",
         "lock",
     }
     assert len(index) == 17

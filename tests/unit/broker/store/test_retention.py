@@ -1,120 +1,35 @@
-"""Retention: which files of log and queues go, when, what never does, and what a crash in the middle leaves."""
+"""Retention: which files of log and queues go, when, and what never does."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import logging
-import os
 import random
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketcore.broker.store import FlushDiskType, GetStatus, MessageStore, PutStatus, StoreConfig
+from rocketcore.broker.store import FlushDiskType, GetStatus, PutStatus, StoreConfig
 from rocketcore.broker.store.cleaner import MANUAL_LOOKS
 from rocketcore.broker.store.config import parse_hours
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.config_file import BadSetting
 from rocketcore.service import ManualClock
+from tests.fixtures.retention import HOUR, PER_SEGMENT, Disk, life, numbers
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
     UNITS_PER_FILE,
-    FailingFiles,
     crash_copy,
     message,
     put,
     read_queue,
     running_store,
-    stored,
 )
-
-HOUR = 3600
-ALWAYS = ";".join(f"{hour:02}" for hour in range(24))
-BODY_BYTES = 1500
-PER_SEGMENT = 80
-
-
-class Disk(FailingFiles):
-    """A disk as full as the test says, whose calls that change files can fail, and be watched."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.percent = 10.0
-        self.before_call: Any = None
-
-    def used_percent(self, path: Path) -> float:
-        return self.percent
-
-    def remove(self, path: Path) -> None:
-        self._call(f"remove {path.parent.name}" if path.parent.name == "commitlog" else "remove")
-        super().remove(path)
-
-    def _call(self, name: str) -> None:
-        if self.before_call is not None:
-            self.before_call(name)
-        super()._call(name)
-
-
-class Life:
-    """A store with a clock and a disk that tests turn."""
-
-    def __init__(self, root: Path, store: MessageStore, clock: ManualClock, disk: Disk) -> None:
-        self.root = root
-        self.store = store
-        self.clock = clock
-        self.disk = disk
-        self.number = 0
-
-    async def fill(self, segments: int, **values: Any) -> None:
-        """Put numbered messages until so many more files are full, at times that rise."""
-        end = self.store.max_physical_offset // SEGMENT_BYTES + segments
-        while self.store.max_physical_offset // SEGMENT_BYTES < end:
-            result = self.store.put(message(b"%06d" % self.number + bytes(BODY_BYTES), **values))
-            self.number += 1
-            assert await stored(self.store, result) is PutStatus.PUT_OK
-
-    def files(self) -> list[int]:
-        """Which files of the log there are, by number."""
-        return sorted(int(path.name) // SEGMENT_BYTES for path in (self.root / "commitlog").glob("[0-9]" * 20))
-
-    def age(self, *numbers: int, hours: float = 73) -> None:
-        """Have files of the log be last written some hours ago."""
-        at = self.clock.time_millis() / 1000 - hours * HOUR
-        for number in numbers:
-            os.utime(self.root / "commitlog" / f"{number * SEGMENT_BYTES:020d}", (at, at))
-
-    async def look(self) -> None:
-        await self.store._cleaner.look()
-
-    async def save(self) -> None:
-        """Save the queues, durably, and note it."""
-        saver = self.store._queue_saver
-        async with saver._lock:
-            assert await saver._save(thorough=True) is None
-
-
-@asynccontextmanager
-async def life(root: Path, disk: Disk | None = None, **values: Any) -> AsyncIterator[Life]:
-    clock = ManualClock(time.time_ns() // 1_000_000)
-    disk = disk or Disk()
-    options: dict[str, Any] = {"delete_when": ALWAYS, "delete_commit_log_files_interval": 0}
-    async with running_store(root, files=disk, clock=clock, **(options | values)) as store:
-        yield Life(root, store, clock, disk)
-
-
-def numbers(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[int]:
-    return [int(one["body"][:6]) for one in read_queue(store, topic, queue_id)]
-
-
-# ---------------------------------------------------------------------- policy
 
 
 def test_expired_files_go_oldest_first_and_the_last_never(tmp_path: Path) -> None:
@@ -247,6 +162,42 @@ def test_a_clock_that_is_set_makes_no_file_old(tmp_path: Path, hours: int) -> No
             one.clock.advance(2)
             await one.look()
             assert one.files()[0] == 1
+
+    asyncio.run(run())
+
+
+def test_a_clock_that_is_ahead_at_a_start_makes_no_file_old(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            await one.fill(3)
+        ahead = ManualClock(time.time_ns() // 1_000_000 + 10 * 24 * HOUR * 1000)
+        async with life(tmp_path, clock=ahead) as one:
+            await one.look()
+            assert one.files()[0] == 0, "the clock may have been set while the store was closed"
+            one.clock.advance(HOUR + 1)
+            await one.look()
+            assert one.files()[0] == 3, "it is what it says"
+        async with life(tmp_path) as one:
+            await put(one.store)
+        async with life(tmp_path) as one:
+            await one.fill(1)
+            one.age(3)
+            await one.look()
+            assert one.files()[0] == 4, "a start soon after the last message waits for nothing"
+
+    asyncio.run(run())
+
+
+def test_a_file_written_in_the_future_is_as_old_as_the_next(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            await one.fill(5)
+            one.age(0, 3, hours=-8760)
+            await one.look()
+            assert one.files()[0] == 0, "the next is young"
+            one.age(1, 2)
+            await one.look()
+            assert one.files()[0] == 3
 
     asyncio.run(run())
 
@@ -473,197 +424,3 @@ def test_the_first_unit_behind_a_place_is_found(data: st.DataObject, tmp_path_fa
     found = files.first_at(queue, queue.min_offset, queue.max_offset, wanted)
     assert found == next((at for at, where in units if where >= wanted), queue.max_offset)
     files.close()
-
-
-# ---------------------------------------------------------------------- faults
-
-
-def test_a_crash_at_any_call_loses_nothing_that_was_to_stay(tmp_path: Path) -> None:
-    """A copy of the folder before every call that changes a file, while files go, each then started."""
-    copies: list[Path] = []
-    root = tmp_path / "store"
-
-    def copy(name: str) -> None:
-        copies.append(crash_copy(root, tmp_path / f"{len(copies):03d} {name}"))
-
-    async def run() -> tuple[int, int]:
-        async with life(root, flush_consume_queue_thorough_interval=10_000_000) as one:
-            await one.fill(3, queue_id=1)
-            await one.fill(3)
-            one.age(0, 1, 2, 3)
-            one.disk.before_call = copy
-            await one.look()
-            first = one.store.min_offset("T", 0)
-            await one.save()
-            await one.look()
-            one.disk.before_call = None
-            copy("end")
-            return first, one.store.max_offset("T", 0)
-
-    async def check(folder: Path, first: int, end: int) -> None:
-        async with running_store(folder) as store:
-            assert store.recovery.damaged == [], folder
-            assert store.recovery.torn == [], folder
-            found = [each["queue_offset"] for each in read_queue(store)]
-            assert found == list(range(store.min_offset("T", 0), end)), folder
-            assert found[0] <= first, folder
-            begin = store.min_physical_offset
-            assert all(each["physical_offset"] >= begin for each in read_queue(store)), folder
-            other = [each["queue_offset"] for each in read_queue(store, queue_id=1)]
-            assert other == list(range(store.min_offset("T", 1), store.max_offset("T", 1))), folder
-            assert (await put(store)).queue_offset == end
-            assert (await put(store, queue_id=1)).queue_offset == len(range(store.max_offset("T", 1) - 1)), folder
-
-    first, end = asyncio.run(run())
-    assert len(copies) > 12
-    assert sum("remove commitlog" in each.name for each in copies) == 4
-    for folder in copies:
-        asyncio.run(check(folder, first, end))
-
-
-def test_queues_are_built_again_from_what_is_left(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with life(tmp_path / "store") as one:
-            await one.fill(3)
-            one.age(0, 1)
-            await one.look()
-            kept = numbers(one.store)
-            crash_copy(tmp_path / "store", tmp_path / "copy")
-        (tmp_path / "copy" / "queuebounds").unlink()
-        async with running_store(tmp_path / "copy") as store:
-            assert store.recovery.rebuilt
-            assert store.recovery.damaged == []
-            assert numbers(store) == kept
-
-    asyncio.run(run())
-
-
-def test_a_file_that_cannot_be_removed_is_tried_again_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> None:
-        async with life(tmp_path) as one:
-            await one.fill(3)
-            one.age(0, 1)
-            one.disk.fail(0, errno.EBUSY, only="remove commitlog")
-            await one.look()
-            assert one.files()[:3] == [0, 1, 2]
-            assert one.store.min_physical_offset == 2 * SEGMENT_BYTES, "they do not count as there"
-            await one.look()
-            assert one.files()[0] == 0
-            one.clock.advance(121)
-            await one.look()
-            assert one.files()[0] == 2
-            assert one.store.deleted_bytes == 2 * SEGMENT_BYTES
-
-    with caplog.at_level(logging.ERROR):
-        asyncio.run(run())
-    assert "old file not deleted" in caplog.text
-
-
-def test_a_start_does_not_fail_for_an_old_file_that_cannot_be_removed(tmp_path: Path) -> None:
-    disk = Disk()
-
-    async def run() -> None:
-        async with life(tmp_path, disk) as one:
-            await one.fill(3)
-            one.age(0)
-            disk.fail(0, errno.EPERM, only="remove commitlog")
-            await one.look()
-            kept = numbers(one.store)
-        disk.fail(0, errno.EPERM, only="remove commitlog")
-        async with life(tmp_path, disk) as one:
-            assert one.files()[0] == 0
-            assert one.store.min_physical_offset == SEGMENT_BYTES
-            assert numbers(one.store) == kept
-
-    asyncio.run(run())
-
-
-def test_no_file_goes_behind_one_that_cannot_be_removed(tmp_path: Path) -> None:
-    """The disk would be as full as before, and their messages gone."""
-
-    async def run() -> None:
-        async with life(tmp_path, delete_file_batch_max=1) as one:
-            await one.fill(4)
-            one.disk.percent = 99.0
-            one.disk.fail(0, errno.EBUSY, only="remove commitlog")
-            for _ in range(5):
-                await one.look()
-                assert one.store.min_physical_offset == SEGMENT_BYTES
-            one.clock.advance(121)
-            one.disk.percent = 10.0
-            await one.look()
-            assert one.files()[0] == 1
-            assert one.store.min_physical_offset == SEGMENT_BYTES
-
-    asyncio.run(run())
-
-
-def test_a_file_that_could_not_be_removed_goes_at_the_next_start(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with life(tmp_path) as one:
-            await one.fill(3)
-            one.age(0, 1)
-            one.disk.fail(0, errno.EBUSY, only="remove commitlog")
-            await one.look()
-            kept = numbers(one.store)
-        async with life(tmp_path) as one:
-            assert one.files()[0] == 2
-            assert one.store.recovery.damaged == []
-            assert not one.store.recovery.rebuilt
-            assert numbers(one.store) == kept
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "read_only"),
-    [("write", errno.ENOSPC, False), ("write", errno.EIO, True), ("sync", errno.EIO, True)],
-)
-def test_nothing_goes_whose_end_cannot_be_noted(tmp_path: Path, call: str, error: int, read_only: bool) -> None:
-    async def run() -> None:
-        async with life(tmp_path) as one:
-            await one.fill(2)
-            await one.save()
-            one.age(0)
-            one.disk.fail(0, error, only=call)
-            await one.look()
-            assert one.files()[0] == 0
-            assert (one.store.read_only_reason is not None) == read_only
-            if not read_only:
-                await one.look()
-                assert one.files()[0] == 1
-
-    asyncio.run(run())
-
-
-def test_a_full_disk_heals_by_itself(tmp_path: Path) -> None:
-    """No room for the next file of the log: sends are refused until old files have gone."""
-
-    class Small(Disk):
-        """Room for four files of the log."""
-
-        def allocate(self, fd: int, size: int) -> None:
-            if size == SEGMENT_BYTES and len(list((tmp_path / "commitlog").glob("[0-9]" * 20))) >= 4:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            super().allocate(fd, size)
-
-        def used_percent(self, path: Path) -> float:
-            return 22.0 * len(list((tmp_path / "commitlog").glob("[0-9]" * 20)))
-
-    async def run() -> None:
-        async with life(tmp_path, Small(), disk_space_warning_level_ratio=100) as one:
-            refused = 0
-            for number in range(12 * PER_SEGMENT):
-                result = one.store.put(message(b"%06d" % number + bytes(BODY_BYTES)))
-                while result.status is not PutStatus.PUT_OK:
-                    assert "disk full" in one.store.refusal
-                    refused += 1
-                    await one.look()
-                    one.clock.advance(1)
-                    result = one.store.put(message(b"%06d" % number + bytes(BODY_BYTES)))
-                assert await stored(one.store, result) is PutStatus.PUT_OK
-            assert refused
-            kept = numbers(one.store)
-            assert kept == list(range(kept[0], 12 * PER_SEGMENT))
-
-    asyncio.run(run())

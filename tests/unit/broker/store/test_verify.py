@@ -22,6 +22,7 @@ from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import StoreCorrupted, StoreLocked
 from tests.fault.unreadable_page import lose_page
 from tests.fixtures import stores
+from tests.fixtures.retention import life
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
     UNITS_PER_FILE,
@@ -31,7 +32,6 @@ from tests.fixtures.stores import (
     read_queue,
     stored,
 )
-from tests.unit.broker.store.test_retention import life
 
 INDEX: dict[str, Any] = {"message_index_enable": True, "max_hash_slot_num": 100, "max_index_num": 1000}
 """An index of a size that is copied in no time."""

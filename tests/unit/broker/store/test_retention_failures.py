@@ -1,0 +1,266 @@
+"""Retention on disks that fail or are full, and what a crash in the middle of it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from rocketcore.broker.store import PutStatus
+from tests.fixtures.retention import BODY_BYTES, PER_SEGMENT, Disk, life, numbers
+from tests.fixtures.stores import (
+    SEGMENT_BYTES,
+    crash_copy,
+    message,
+    put,
+    read_queue,
+    running_store,
+    stored,
+)
+
+
+def test_a_crash_at_any_call_loses_nothing_that_was_to_stay(tmp_path: Path) -> None:
+    """A copy of the folder before every call that changes a file, while files go, each then started."""
+    copies: list[Path] = []
+    root = tmp_path / "store"
+
+    def copy(name: str) -> None:
+        copies.append(crash_copy(root, tmp_path / f"{len(copies):03d} {name}"))
+
+    async def run() -> tuple[int, int]:
+        async with life(root, flush_consume_queue_thorough_interval=10_000_000) as one:
+            await one.fill(3, queue_id=1)
+            await one.fill(3)
+            one.age(0, 1, 2, 3)
+            one.disk.before_call = copy
+            await one.look()
+            first = one.store.min_offset("T", 0)
+            await one.save()
+            await one.look()
+            one.disk.before_call = None
+            copy("end")
+            return first, one.store.max_offset("T", 0)
+
+    async def check(folder: Path, first: int, end: int) -> None:
+        async with running_store(folder) as store:
+            assert store.recovery.damaged == [], folder
+            assert store.recovery.torn == [], folder
+            found = [each["queue_offset"] for each in read_queue(store)]
+            assert found == list(range(store.min_offset("T", 0), end)), folder
+            assert found[0] <= first, folder
+            begin = store.min_physical_offset
+            assert all(each["physical_offset"] >= begin for each in read_queue(store)), folder
+            other = [each["queue_offset"] for each in read_queue(store, queue_id=1)]
+            assert other == list(range(store.min_offset("T", 1), store.max_offset("T", 1))), folder
+            assert (await put(store)).queue_offset == end
+            assert (await put(store, queue_id=1)).queue_offset == len(range(store.max_offset("T", 1) - 1)), folder
+
+    first, end = asyncio.run(run())
+    assert len(copies) > 12
+    assert sum("remove commitlog" in each.name for each in copies) == 4
+    for folder in copies:
+        asyncio.run(check(folder, first, end))
+
+
+def test_queues_are_built_again_from_what_is_left(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with life(tmp_path / "store") as one:
+            await one.fill(3)
+            one.age(0, 1)
+            await one.look()
+            kept = numbers(one.store)
+            crash_copy(tmp_path / "store", tmp_path / "copy")
+        (tmp_path / "copy" / "queuebounds").unlink()
+        async with running_store(tmp_path / "copy") as store:
+            assert store.recovery.rebuilt
+            assert store.recovery.damaged == []
+            assert numbers(store) == kept
+
+    asyncio.run(run())
+
+
+def test_a_file_that_cannot_be_removed_is_tried_again_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            await one.fill(3)
+            one.age(0, 1)
+            one.disk.fail(0, errno.EBUSY, only="remove commitlog")
+            await one.look()
+            assert one.files()[:3] == [0, 1, 2]
+            assert one.store.min_physical_offset == 2 * SEGMENT_BYTES, "they do not count as there"
+            await one.look()
+            assert one.files()[0] == 0
+            one.clock.advance(121)
+            await one.look()
+            assert one.files()[0] == 2
+            assert one.store.deleted_bytes == 2 * SEGMENT_BYTES
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(run())
+    assert "old file not deleted" in caplog.text
+
+
+def test_a_start_does_not_fail_for_an_old_file_that_cannot_be_removed(tmp_path: Path) -> None:
+    disk = Disk()
+
+    async def run() -> None:
+        async with life(tmp_path, disk) as one:
+            await one.fill(3)
+            one.age(0)
+            disk.fail(0, errno.EPERM, only="remove commitlog")
+            await one.look()
+            kept = numbers(one.store)
+        disk.fail(0, errno.EPERM, only="remove commitlog")
+        async with life(tmp_path, disk) as one:
+            assert one.files()[0] == 0
+            assert one.store.min_physical_offset == SEGMENT_BYTES
+            assert numbers(one.store) == kept
+
+    asyncio.run(run())
+
+
+def test_no_file_goes_behind_one_that_cannot_be_removed(tmp_path: Path) -> None:
+    """The disk would be as full as before, and their messages gone."""
+
+    async def run() -> None:
+        async with life(tmp_path, delete_file_batch_max=1) as one:
+            await one.fill(4)
+            one.disk.percent = 99.0
+            one.disk.fail(0, errno.EBUSY, only="remove commitlog")
+            for _ in range(5):
+                await one.look()
+                assert one.store.min_physical_offset == SEGMENT_BYTES
+            one.clock.advance(121)
+            one.disk.percent = 10.0
+            await one.look()
+            assert one.files()[0] == 1
+            assert one.store.min_physical_offset == SEGMENT_BYTES
+
+    asyncio.run(run())
+
+
+def test_a_file_that_could_not_be_removed_goes_at_the_next_start(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            await one.fill(3)
+            one.age(0, 1)
+            one.disk.fail(0, errno.EBUSY, only="remove commitlog")
+            await one.look()
+            kept = numbers(one.store)
+        async with life(tmp_path) as one:
+            assert one.files()[0] == 2
+            assert one.store.recovery.damaged == []
+            assert not one.store.recovery.rebuilt
+            assert numbers(one.store) == kept
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "read_only"),
+    [("write", errno.ENOSPC, False), ("write", errno.EIO, True), ("sync", errno.EIO, True)],
+)
+def test_nothing_goes_whose_end_cannot_be_noted(tmp_path: Path, call: str, error: int, read_only: bool) -> None:
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            await one.fill(2)
+            await one.save()
+            one.age(0)
+            one.disk.fail(0, error, only=call)
+            await one.look()
+            assert one.files()[0] == 0
+            assert (one.store.read_only_reason is not None) == read_only
+            if not read_only:
+                await one.look()
+                assert one.files()[0] == 1
+
+    asyncio.run(run())
+
+
+def test_a_full_disk_heals_by_itself(tmp_path: Path) -> None:
+    """No room for the next file of the log: sends are refused until old files have gone."""
+
+    class Small(Disk):
+        """Room for four files of the log."""
+
+        def allocate(self, fd: int, size: int) -> None:
+            if size == SEGMENT_BYTES and len(list((tmp_path / "commitlog").glob("[0-9]" * 20))) >= 4:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().allocate(fd, size)
+
+        def used_percent(self, path: Path) -> float:
+            return 22.0 * len(list((tmp_path / "commitlog").glob("[0-9]" * 20)))
+
+    async def run() -> None:
+        async with life(tmp_path, Small(), disk_space_warning_level_ratio=100) as one:
+            refused = 0
+            for number in range(12 * PER_SEGMENT):
+                result = one.store.put(message(b"%06d" % number + bytes(BODY_BYTES)))
+                while result.status is not PutStatus.PUT_OK:
+                    assert "disk full" in one.store.refusal
+                    refused += 1
+                    await one.look()
+                    one.clock.advance(1)
+                    result = one.store.put(message(b"%06d" % number + bytes(BODY_BYTES)))
+                assert await stored(one.store, result) is PutStatus.PUT_OK
+            assert refused
+            kept = numbers(one.store)
+            assert kept == list(range(kept[0], 12 * PER_SEGMENT))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_a_store_starts_on_a_full_disk_and_heals(tmp_path: Path, crashed: bool) -> None:
+    class Full(Disk):
+        """No byte goes where none was."""
+
+        def write(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+            if self.percent > 99 and os.fstat(fd).st_blocks * 512 < position + len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().write(fd, data, position)
+
+        def allocate(self, fd: int, size: int) -> None:
+            if self.percent > 99:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().allocate(fd, size)
+
+    async def run() -> None:
+        root = tmp_path / "store"
+        async with life(root) as one:
+            await one.fill(4)
+            await one.save()
+            last = one.number - 1
+            if crashed:
+                crash_copy(root, tmp_path / "copy")
+        disk = Full()
+        disk.percent = 100
+        async with life(tmp_path / "copy" if crashed else root, disk) as one:
+            await one.look()
+            assert one.files()[0] == 4
+            assert numbers(one.store)[-1] == last
+            disk.percent = 40
+            await one.look()
+            await put(one.store)
+
+    asyncio.run(run())
+
+
+def test_a_start_that_has_no_room_for_its_mark_names_it(tmp_path: Path) -> None:
+    class Full(Disk):
+        def write(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def run() -> None:
+        async with life(tmp_path):
+            pass
+        (tmp_path / "abort.off").unlink()
+        with pytest.raises(OSError, match=str(tmp_path / "abort")):
+            async with life(tmp_path, Full()):
+                pass
+
+    asyncio.run(run())
