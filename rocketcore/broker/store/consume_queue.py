@@ -93,21 +93,14 @@ def is_blank(physical_offset: int, size: int) -> bool:
 class ConsumeQueue:
     """One logical queue.
 
-    known_codes  tag codes that messages of it have, as reads found, sorted; None where they are too many
+    known_codes   tag codes that messages of it have, as reads found, sorted; None where they are too many
+    begins_later  than ``min_offset``, perhaps: its files could not be read when the log was cut at its begin
     """
 
     __slots__ = (
-        "_files",
-        "_tail",
-        "_tail_start",
-        "_trim",
-        "known_codes",
-        "max_offset",
-        "min_offset",
-        "queue_id",
-        "saved",
-        "topic",
-    )
+        "_files", "_tail", "_tail_start", "_trim", "begins_later", "known_codes", "max_offset", "min_offset",
+        "queue_id", "saved", "topic",
+    )  # fmt: skip
 
     def __init__(
         self, topic: str, queue_id: int, files: QueueFiles, start: int = 0, end: int = 0, *, trim: bool = True
@@ -119,6 +112,7 @@ class ConsumeQueue:
         self.max_offset = end
         self.saved = end
         self.known_codes: array[int] | None = array("q")
+        self.begins_later = False
         self._files = files
         self._tail = bytearray()
         self._tail_start = end
@@ -174,6 +168,11 @@ class ConsumeQueue:
                 break
             first += 1
         self.min_offset = min(first, self.max_offset)
+        self.begins_later = False
+
+    def is_gone(self, physical_offset: int, size: int, log_begin: int) -> bool:
+        """Whether a unit leads to where the log is no more, and may: before the begin of a queue none is read."""
+        return self.begins_later and physical_offset < log_begin and size > 0
 
     def units(self, queue_offset: int, count: int, pages: Pages | None = None) -> bytes | bytearray:
         """Return up to ``count`` units from ``queue_offset`` on, a copy; fewer at the end of a file or of the queue.
@@ -293,8 +292,8 @@ class QueueFiles:
         """Return the first of the units ``low`` to ``high`` - 1 that leads to ``physical_offset`` or behind it.
 
         returns  ``high`` where none does; blanks, which lead nowhere, lie before the unit behind them
-        raises   OSError; DamagedUnit where the units before it are not in their order: one of them that leads too far
-                 back would have taken all before it for older
+        raises   OSError; DamagedUnit where one cannot be had from the disk, or where those before it are not in their
+                 order: one of them that leads too far back would have taken all before it for older
         """
         begin = low
         while low < high:
@@ -330,10 +329,14 @@ class QueueFiles:
             # Within one file, so that it is all there; the first look is at one unit, as blanks are rare.
             of_file = (end - 1) // self.units_per_file * self.units_per_file
             begin = max(low, of_file, end - (1 if end > queue_offset else KEEP_UNITS))
-            data = self.peek(queue, begin, end - begin)
+            try:
+                data = self.peek(queue, begin, end - begin)
+            except OSError as error:
+                if error.errno not in (errno.EIO, errno.ENOENT):
+                    raise
+                raise DamagedUnit(self.folder(queue.topic, queue.queue_id), begin) from error
             if len(data) < (end - begin) * UNIT_SIZE:
-                folder = self.folder(queue.topic, queue.queue_id)
-                raise OSError(errno.EIO, "the file ends before its units", str(folder))
+                raise DamagedUnit(self.folder(queue.topic, queue.queue_id), begin + len(data) // UNIT_SIZE)
             for index in reversed(range(end - begin)):
                 physical_offset, size, _ = unit(data, index)
                 if not is_blank(physical_offset, size):

@@ -17,6 +17,8 @@ bounds: the log behind its offset is read at the start, and gives the queues wha
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import zlib
 from collections.abc import Iterator, Mapping
@@ -35,6 +37,8 @@ MAGIC: Final = b"RCQB\0\0\0\1"
 ROOM: Final = 64 * 1024
 """Records are added up to the size of the first one and this."""
 NOT_SEALED: Final = -1
+
+logger = logging.getLogger(__name__)
 
 _RECORD = Struct(">II")
 _HEAD = Struct(">qqqqIII")
@@ -98,11 +102,23 @@ class QueueBounds:
 
     @classmethod
     def read(cls, path: Path, files: FileSystem) -> QueueBounds | None:
-        """Read the file; None where it is missing or damaged."""
+        """Read the file; None where it is missing or damaged.
+
+        raises  OSError where it may be read the next time: all queues would be built again for nothing
+        """
         try:
             return cls.decode(files.read_file(path))
-        except (OSError, ValueError):
+        except FileNotFoundError:
             return None
+        except ValueError as error:
+            reason = str(error)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                error.filename = str(path)
+                raise
+            reason = str(error)
+        logger.error("bounds of queues damaged path=%s reason=%s", path, reason)
+        return None
 
     @classmethod
     def fault(cls, content: bytes) -> str:

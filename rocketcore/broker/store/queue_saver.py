@@ -356,7 +356,9 @@ class QueueSaver:
             saved = [(queue, queue.min_offset, queue.saved) for queue in self.queues]
             firsts, damaged = await self.run(lambda: self._first_units(saved, begin))
             for queue, queue_offset in damaged:
-                if (queue, queue_offset) not in self._tried:  # one that stays damaged does not hold up the others
+                if (
+                    queue_offset >= 0 and (queue, queue_offset) not in self._tried
+                ):  # one that stays damaged does not hold up the others
                     self._tried.add((queue, queue_offset))
                     self.repair(queue, queue_offset)
             if self._in_repair:
@@ -368,6 +370,8 @@ class QueueSaver:
                 raise
             if self._in_repair:
                 return []
+            for queue, _ in damaged:
+                queue.begins_later = True
             for queue, queue_offset in firsts:
                 queue.begin_at(queue_offset, begin)
                 self._shortened.add(queue)
@@ -379,7 +383,7 @@ class QueueSaver:
     ) -> tuple[list[tuple[ConsumeQueue, int]], list[tuple[ConsumeQueue, int]]]:
         """Return the queues that begin later, and where; and those with a damaged unit, and which.
 
-        Those whose files cannot be read now stay as they are.
+        Those whose files cannot be read now are among the damaged, with -1.
         """
         found, damaged = [], []
         for queue, low, high in saved:
@@ -390,6 +394,7 @@ class QueueSaver:
                 continue
             except OSError as error:
                 logger.error("begin of a queue not found reason=%s", error)
+                damaged.append((queue, -1))
                 continue
             if first > low or first >= high:  # none of those in the files: some in memory, perhaps
                 found.append((queue, first))

@@ -157,7 +157,7 @@ class Reader:
         if size < 0 or tags_code in wanted or tags_code in known:
             return False
         try:
-            gone = physical_offset < self._log.min_offset
+            gone = queue.is_gone(physical_offset, size, self._log.min_offset)
             record = None if gone else self._records.checked(queue, queue_offset + index, physical_offset, size)
             if record is not None and hash_of_tags(self._records.properties(record)) != tags_code:
                 self._records.queue_damaged(queue, queue_offset + index, "its tags code is not that of its message")
@@ -181,8 +181,8 @@ class Reader:
         found, pages = self._found, self._pages
         begin = found.flat[PHYSICAL_OFFSET]
         first, readable = 0, matched
-        if begin < self._log.min_offset:
-            first = self._first_kept(matched)
+        if queue.begins_later:
+            first = self._first_kept(queue, matched)
             begin = pages.recent_from if first == matched else found.flat[first * OUT_COLUMNS + PHYSICAL_OFFSET]
         if pages.asks and begin < pages.recent_from:
             readable = pages.want_rows(found, first, matched)
@@ -191,11 +191,15 @@ class Reader:
             return body, matched - first, examined
         return self._copy_sound(queue, queue_offset, [found.row(index) for index in range(first, matched)], examined)
 
-    def _first_kept(self, matched: int) -> int:
+    def _first_kept(self, queue: ConsumeQueue, matched: int) -> int:
         """Return the first found row whose record was not deleted with its file; ``matched`` where all were."""
-        start, flat = self._log.min_offset, self._found.flat
-        rows = range(matched)
-        return next((row for row in rows if flat[row * OUT_COLUMNS + PHYSICAL_OFFSET] >= start), matched)
+        rows = (self._found.row(index) for index in range(matched))
+        kept = (
+            index
+            for index, (physical_offset, size, _) in enumerate(rows)
+            if not queue.is_gone(physical_offset, size, self._log.min_offset)
+        )
+        return next(kept, matched)
 
     def _copy_sound(
         self, queue: ConsumeQueue, queue_offset: int, found: list[array[int]], examined: int
@@ -233,7 +237,7 @@ class Reader:
             physical_offset, size, tags_code = unit(units, index)
             if records and (len(records) >= count_limit or length + size > bytes_limit):
                 return b"".join(records), len(records), index
-            gone = physical_offset < self._log.min_offset
+            gone = queue.is_gone(physical_offset, size, self._log.min_offset)
             if gone or is_blank(physical_offset, size) or (codes is not None and tags_code not in codes):
                 continue
             try:

@@ -14,7 +14,7 @@ queues   Never by themselves: they follow from the log, and are believed as far 
          resume   The queues are cut to their bounds, and the log is read from ``confirm_offset`` on.
          rebuild  No bounds, or queues that do not agree with them or with the log, or a file of the log that was
                   mended, or a first one that is gone: all queues are removed, and before them what the note says of
-                  them; the whole log is read.
+                  them, but for where they end (``queue_ends``); the whole log is read.
 
 Nothing is cleared that may be a message. Reading stops at the first bytes that are no sound record, and what was ever
 written behind them is searched for the next one:
@@ -66,6 +66,7 @@ from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueTable, topic_fault
 from rocketcore.broker.store.damage import TOMBSTONE_MIN_BYTES, TOMBSTONE_TOPIC, DamagedRange
 from rocketcore.broker.store.queue_bounds import QueueBounds, unpack_rows
+from rocketcore.broker.store.queue_ends import remember_ends
 from rocketcore.broker.store.segment_file import FileSystem, Segment, segment_name
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.table import Table
@@ -149,6 +150,7 @@ def recover(
         except _Disagreement as disagreement:
             logger.warning("consume queues are built again from the log reason=%s", disagreement)
     queues.clear()
+    remember_ends(bounds, queues.files.root, log.min_offset, files)
     bounds.outdate(config.root, files)
     queues.files.remove_all()
     return LogScan(config, log, queues, notes, rebuild=True).run()

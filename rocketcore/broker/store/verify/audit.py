@@ -11,6 +11,7 @@ from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles, QueueTable
 from rocketcore.broker.store.damage import DamagedRange
 from rocketcore.broker.store.folder_lock import FolderLock
+from rocketcore.broker.store.queue_ends import remember_ends
 from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
 from rocketcore.broker.store.recovery import LogScan
 from rocketcore.broker.store.segment_file import Segment, entries
@@ -54,6 +55,7 @@ def verify(
         log.sealed_from = notes.sealed_from
         log.look(notes.log_begin, report)
         queue_files = QueueFiles(config.root, config.queue_file_bytes, files)
+        remember_ends(notes.bounds, queue_files.root, log.min_offset, files)
         table = QueueTable(queue_files)
         audit = QueueAudit(log, table, notes, config.queue_file_bytes, report)
         scan = _LogAudit(config, log, table, notes, audit, report, read_ahead, progress)

@@ -7,18 +7,21 @@ import errno
 import logging
 import random
 import time
+from array import array
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rocketcore._fast.record import tags_code
 from rocketcore.broker.store import FlushDiskType, GetStatus, PutStatus, StoreConfig
 from rocketcore.broker.store.cleaner import MANUAL_LOOKS
 from rocketcore.broker.store.config import parse_hours
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.config_file import BadSetting
+from rocketcore.errors import StoreCorrupted
 from rocketcore.service import ManualClock
 from tests.fixtures.retention import HOUR, PER_SEGMENT, Disk, life, numbers
 from tests.fixtures.stores import (
@@ -28,6 +31,7 @@ from tests.fixtures.stores import (
     message,
     put,
     read_queue,
+    records,
     running_store,
 )
 
@@ -355,6 +359,45 @@ def test_a_damaged_unit_takes_no_messages_with_it(tmp_path: Path, damage: bytes)
             assert numbers(one.store) == list(range(one.store.min_offset("T", 0), one.number))
             assert one.store.min_offset("T", 0) == PER_SEGMENT
             assert one.store.repaired_queues == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("trimmed", [True, False])
+@pytest.mark.parametrize("by_tag", [True, False])
+@pytest.mark.parametrize("damage", [bytes(20), (7).to_bytes(8, "big")])
+def test_a_damaged_unit_is_not_taken_for_one_of_a_deleted_file(
+    tmp_path: Path, damage: bytes, by_tag: bool, trimmed: bool
+) -> None:
+    wanted = array("q", [tags_code(b"TAGS\x01a\x02")]) if by_tag else None
+
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            await one.fill(4, properties=b"TAGS\x01a\x02")
+            if trimmed:
+                one.age(0)
+                await one.look()
+            await one.save()
+            first, end = one.store.min_offset("T", 0), one.store.max_offset("T", 0)
+        offset = first + 30
+        path = tmp_path / "consumequeue" / "T" / "0" / f"{offset // UNITS_PER_FILE * UNITS_PER_FILE * 20:020d}"
+        with path.open("r+b") as file:
+            file.seek(offset % UNITS_PER_FILE * 20)
+            file.write(damage)
+        async with life(tmp_path) as one:
+            found: list[int] = []
+            at = first
+            while at < end:
+                try:
+                    answer = one.store.get("T", 0, at, 32, wanted)
+                except StoreCorrupted:
+                    while one.store.is_in_repair("T", 0):  # noqa: ASYNC110  # a thread of the store
+                        await asyncio.sleep(0.001)
+                    continue
+                found += [each["queue_offset"] for each in records(answer.body)]
+                at = answer.next_begin_offset
+            assert found == list(range(first, end))
+            assert (one.store.repaired_queues, one.store.damaged_records) == (1, 0)
 
     asyncio.run(run())
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore.broker.store import PutStatus
+from rocketcore.broker.store import GetStatus, PutStatus
 from tests.fixtures.retention import BODY_BYTES, PER_SEGMENT, Disk, life, numbers
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
+    UNITS_PER_FILE,
     crash_copy,
     message,
     put,
@@ -79,6 +80,98 @@ def test_queues_are_built_again_from_what_is_left(tmp_path: Path) -> None:
             assert store.recovery.rebuilt
             assert store.recovery.damaged == []
             assert numbers(store) == kept
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("note", ["whole", "flipped", "missing", "unreadable"])
+def test_a_queue_whose_messages_all_went_goes_on_where_it_ended(tmp_path: Path, note: str) -> None:
+    """Also where the note is lost that says so, and lost once more: consumers are there already."""
+    path = tmp_path / "queuebounds"
+
+    class Unreadable(Disk):
+        def read_file(self, of: Path) -> bytes:
+            if of == path:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return super().read_file(of)
+
+    def damage() -> Disk:
+        if note == "missing":
+            path.unlink()
+        elif note == "flipped":
+            data = bytearray(path.read_bytes())
+            data[30] ^= 1
+            path.write_bytes(data)
+        return Unreadable() if note == "unreadable" else Disk()
+
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            for number in range(UNITS_PER_FILE + 10):
+                await put(one.store, b"%06d" % number, topic="Quiet", queue_id=3)
+            await one.fill(3)
+            one.age(0, 1)
+            await one.look()
+            await one.save()
+        for added in range(3):
+            end = UNITS_PER_FILE + 10 + added
+            async with life(tmp_path, damage()) as one:
+                assert one.store.recovery.rebuilt is (note != "whole")
+                assert (one.store.min_offset("Quiet", 3), one.store.max_offset("Quiet", 3)) == (end - added, end)
+                assert (await put(one.store, b"%06d" % end, topic="Quiet", queue_id=3)).queue_offset == end
+                found = one.store.get("Quiet", 3, end, 32)
+                assert (found.status, found.count) == (GetStatus.FOUND, 1)
+
+    asyncio.run(run())
+
+
+def test_a_topic_made_anew_does_not_go_on_where_the_deleted_one_ended(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with life(tmp_path / "store") as one:
+            for _ in range(9):
+                await put(one.store, topic="Twice")
+            await one.fill(3)
+            await one.save()
+            crash_copy(tmp_path / "store" / "consumequeue" / "Twice", tmp_path / "Twice")
+            await one.store.delete_topic("Twice")
+            one.age(0, 1)
+            await one.look()
+            await one.save()
+        # As a crash leaves it between the note of the deletion and that of the folder.
+        (tmp_path / "Twice").rename(tmp_path / "store" / "consumequeue" / "Twice")
+        (tmp_path / "store" / "queuebounds").unlink()
+        async with life(tmp_path / "store") as one:
+            assert (await put(one.store, topic="Twice")).queue_offset == 0
+
+    asyncio.run(run())
+
+
+def test_units_of_what_is_gone_are_passed_over_where_the_begin_could_not_be_looked_for(tmp_path: Path) -> None:
+    class NoDescriptors(Disk):
+        fails = False
+
+        def open(self, path: Path, flags: int = 2) -> int:
+            if self.fails and path.is_relative_to(tmp_path / "consumequeue"):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().open(path, flags)
+
+    async def run() -> None:
+        async with life(tmp_path, disk := NoDescriptors()) as one:
+            await one.fill(4)
+            await one.save()
+            one.age(0, 1)
+            disk.fails = True
+            await one.look()
+            disk.fails = False
+            assert one.store.min_physical_offset == 2 * SEGMENT_BYTES
+            assert one.store.min_offset("T", 0) == 0
+            found = one.store.get("T", 0, 0, 32)
+            assert (found.status, found.next_begin_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 32)
+            assert numbers(one.store) == list(range(2 * PER_SEGMENT, one.number))
+            await one.fill(1)
+            one.age(2)
+            await one.look()
+            assert one.store.min_offset("T", 0) == 3 * PER_SEGMENT
+            assert (one.store.repaired_queues, one.store.damaged_records) == (0, 0)
 
     asyncio.run(run())
 
