@@ -24,7 +24,14 @@ ENTRIES: int
 HEADER_COLUMNS: int
 
 def scan_keys(
-    data: Buffer, start: int, end: int, base_offset: int, rows: _Int64Array, limit: int, done: int = 0
+    data: Buffer,
+    start: int,
+    end: int,
+    base_offset: int,
+    rows: _Int64Array,
+    limit: int,
+    done: int = 0,
+    begin_timestamp: int | None = None,
 ) -> tuple[int, int, int, int]: ...
 def key_hash(text: Buffer) -> int: ...
 def put_entries(rows: _Int64Array, count: int, header: _Int64Array, slots: Buffer, out: Buffer) -> None: ...

@@ -12,7 +12,7 @@ RocketMQ  store/index/IndexFile.java, IndexService.java, 5.5.0
 
 import errno
 
-from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp
 
 from rocketcore._fast.buffers cimport (
@@ -78,6 +78,11 @@ cpdef enum:
     HEADER_COLUMNS
 
 
+# By so much a message may be older than the first of its file, which counts it as of the same second.
+cdef enum:
+    JITTER_MILLIS = 1000
+
+
 cdef inline int32_t without_sign(uint32_t value) noexcept nogil:
     cdef int32_t hash = <int32_t>value
     if hash == INT32_MIN:
@@ -95,6 +100,8 @@ cdef struct Scan:
     int64_t* rows
     Py_ssize_t capacity
     int64_t done_before  # entries of the first record that an earlier call found
+    int64_t earliest
+    bint is_first  # of a file: it says what is too old for it
     # Results
     Py_ssize_t count
     int64_t position
@@ -181,6 +188,11 @@ cdef void scan_loop(void* task) noexcept nogil:
         if not read_own(data, at, end, scan.base_offset, record, False, &sealed):
             outcome = END_OF_LOG
             break
+        if scan.is_first:
+            scan.earliest = record[STORE_TIMESTAMP] - JITTER_MILLIS
+            scan.is_first = False
+        elif record[STORE_TIMESTAMP] < scan.earliest:
+            break
         if record[SYS_FLAG] & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
             if record[TOPIC_LENGTH] != topic_length or memcmp(data + record[TOPIC_START], topic, topic_length) != 0:
                 topic = data + record[TOPIC_START]
@@ -214,7 +226,8 @@ cdef void scan_readable(Scan* scan) noexcept nogil:
 
 
 def scan_keys(
-    data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, Py_ssize_t limit, int64_t done=0
+    data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, Py_ssize_t limit, int64_t done=0,
+    begin_timestamp=None
 ):
     """Find the entries that the records of ``data[start:end]``, a piece of a log segment, ask for.
 
@@ -223,9 +236,11 @@ def scan_keys(
     rows         int64[k, 3], filled from row 0: KEY_HASH KEY_OFFSET KEY_TIMESTAMP
     limit        rows to fill at most
     done         entries of the first record to leave out, as an earlier call returned it
+    begin_timestamp  of the file that they are for, -1: it has none yet; None: nothing is too old
     returns      (count, position, done, status): rows filled, the begin of the first record that is not done, how many
                  of its entries are among the rows of this call and those before it, and why the scan stopped there:
-                 a status of ``commit_log.walk``. FULL: the next record has an entry for which there is no row
+                 a status of ``commit_log.walk``. FULL: the next record has an entry for which there is no row, or is
+                 older than the file begins, so that no entry there can tell its time: with no row it needs another
     RocketMQ     store/index/IndexService.java (buildIndex)
 
     Records are not compared with their checksums: they were when they came. Those of transactions that were rolled back
@@ -241,8 +256,12 @@ def scan_keys(
         if limit < 0 or limit > table.shape[0] or done < 0:
             raise ValueError(f"{limit} of {table.shape[0]} rows, {done} entries done")
         task = Scan(
-            <const uint8_t*>source.buf, start, end, base_offset, <int64_t*>table.buf, limit, done, 0, start, 0, FULL,
+            <const uint8_t*>source.buf, start, end, base_offset, <int64_t*>table.buf, limit, done,
+            INT64_MIN, False, 0, start, 0, FULL,
         )
+        if begin_timestamp is not None:
+            task.is_first = begin_timestamp < 0
+            task.earliest = <int64_t>begin_timestamp - JITTER_MILLIS
         with nogil:
             scan_readable(&task)
     finally:

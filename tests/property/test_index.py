@@ -52,16 +52,30 @@ def log_of(items: list[Stored], base: int, *, checksum: bool) -> bytes:
 
 
 @settings(max_examples=200)
-@given(st.lists(MESSAGES, max_size=6), st.booleans(), st.integers(0, 9), st.integers(0, 4), st.integers(0, 400), DAMAGE)
+@given(
+    st.lists(MESSAGES, max_size=6),
+    st.booleans(),
+    st.integers(0, 9),
+    st.integers(0, 4),
+    st.none() | st.just(-1) | st.integers(0, 1 << 42),
+    st.integers(0, 400),
+    DAMAGE,
+)
 def test_scan_is_the_references(
-    items: list[Stored], checksum: bool, limit: int, done: int, cut: int, damage: list[tuple[int, int]]
+    items: list[Stored],
+    checksum: bool,
+    limit: int,
+    done: int,
+    begin: int | None,
+    cut: int,
+    damage: list[tuple[int, int]],
 ) -> None:
     base = 1 << 33
     data = log_of(items, base, checksum=checksum)
     end = max(len(data) - cut, 0)
     rows = np.zeros((9, index.KEY_COLUMNS), np.int64)
-    count, *rest = index.scan_keys(data, 0, end, base, rows, limit, done)
-    wanted, *wanted_rest = reference.scan(data, 0, end, base, limit, done)
+    count, *rest = index.scan_keys(data, 0, end, base, rows, limit, done, begin)
+    wanted, *wanted_rest = reference.scan(data, 0, end, base, limit, done, begin)
     assert ([tuple(row) for row in rows[:count].tolist()], rest) == (wanted, wanted_rest)
     broken = damaged(data, damage, 0)
     count, position, _, _ = index.scan_keys(broken, 0, len(broken), base, rows, 9)

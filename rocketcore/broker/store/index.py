@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from rocketcore._fast.commit_log import END_OF_DATA, END_OF_LOG, FILLER, UNREADABLE
+from rocketcore._fast.commit_log import END_OF_DATA, END_OF_LOG, FILLER, FULL, UNREADABLE
 from rocketcore._fast.index import KEY_COLUMNS, scan_keys
 from rocketcore.broker.store.checkpoint import Notes
 from rocketcore.broker.store.commit_log import CommitLog
@@ -284,6 +284,9 @@ class MessageIndex:
         count, at, done, status = self._scan(segment, begin, min(stop, begin + RUN_BYTES), limit)
         if status == END_OF_DATA and not count and segment.start + at == begin and begin + RUN_BYTES < stop:
             count, at, done, status = self._scan(segment, begin, stop, limit)  # a record that is longer than a run
+        if status == FULL and not count:
+            files.begin_next()  # for messages of a clock that was set back
+            return files.position
         files.add(rows, count, segment.start + at, done)
         if status == FILLER:
             files.pass_over(segment.end)
@@ -295,7 +298,10 @@ class MessageIndex:
 
     def _scan(self, segment: Segment, begin: int, stop: int, limit: int) -> tuple[int, int, int, int]:
         start = segment.start
-        return scan_keys(segment.view(), begin - start, stop - start, start, self._rows.view, limit, self.files.done)
+        return scan_keys(
+            segment.view(), begin - start, stop - start, start, self._rows.view, limit, self.files.done,
+            self.files.begin_timestamp,
+        )  # fmt: skip
 
     def _wait_for_page(self, segment: Segment, position: int, end: int) -> None:
         """A page of the log cannot be read: it may be the next time, but not for ever."""

@@ -284,10 +284,17 @@ class IndexFiles:
         if self.files and self.files[-1].room:
             self._open_last()
         if not self.files or not self.files[-1].room:
-            self._begin_file()
+            self.begin_next()
         return self.files[-1].room
 
-    def _begin_file(self) -> None:
+    @property
+    def begin_timestamp(self) -> int:
+        """Store time that the newest file counts from, -1 where it is empty."""
+        header = self.files[-1].header
+        return header[BEGIN_TIMESTAMP] if header[ENTRIES] > 1 else -1
+
+    def begin_next(self) -> None:
+        """Begin another file; raises OSError."""
         previous = self.files[-1] if self.files else None
         if previous is not None:
             self._surely(previous.finish)
@@ -389,7 +396,7 @@ class IndexFiles:
             cursor = Cursor(file.path.name, entry)
             if entry:
                 return count, cursor
-            if header[BEGIN_TIMESTAMP] < begin or file is self.files[0]:
+            if file is self.files[0]:
                 return count, None
             cursor = Cursor(self.files[self.files.index(file) - 1].path.name, -1)
             if count:

@@ -16,6 +16,7 @@ from rocketcore._fast.properties import encode_properties
 from rocketcore.broker.store import IndexQuery, KeyKind, MessageStore, PutStatus, QueryResult
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.service import ManualClock
 from tests.fixtures import stores
 from tests.fixtures.stores import (
     FailingFiles,
@@ -470,5 +471,40 @@ def test_a_query_does_not_wait_longer_than_it_may(tmp_path: Path) -> None:
             async with asyncio.timeout(30):
                 result = await store.query(IndexQuery("T", "k1", KeyKind.KEY, 0, 1 << 60), 64, 0.05)
             assert result == QueryResult(behind=store.durable_offset)
+
+    asyncio.run(run())
+
+
+def test_messages_after_a_clock_was_set_back_are_found_by_their_time(tmp_path: Path) -> None:
+    """The time of a store falls at a start only. An entry counts seconds from the begin of its file, and none below."""
+    now, year, minute = 1_700_000_000_000, 365 * 86_400_000, 60_000
+    sent = [b"%d" % (now + number * minute) for number in range(5)]
+
+    async def run() -> None:
+        clock = ManualClock(now + year)
+        async with running_store(tmp_path, clock=clock) as store:
+            await put(store, b"of the future", **keyed("k"))
+        clock.set_wall(now - year)
+        for again in range(2):
+            async with running_store(tmp_path, clock=clock) as store:
+                for body in sent[5 * again :]:
+                    clock.set_wall(int(body))
+                    await put(store, body, **keyed("k"))
+                assert await bodies(store, "k", begin=now - year, end=now + 60 * minute) == sent
+                assert await bodies(store, "k", begin=now + minute, end=now + 2 * minute) == sent[1:3]
+                assert await bodies(store, "k", begin=now + year - 1, end=now + year + 1) == [b"of the future"]
+                assert len(await bodies(store, "k")) == 6
+                assert len(files(tmp_path)) == 2
+
+    asyncio.run(run())
+
+
+def test_a_clock_that_trembles_begins_no_file(tmp_path: Path) -> None:
+    async def run() -> None:
+        for number in range(5):
+            async with running_store(tmp_path, clock=ManualClock(1_700_000_000_000 - number * 200)) as store:
+                await put(store, **keyed("k"))
+                assert len(await bodies(store, "k")) == number + 1
+        assert len(files(tmp_path)) == 1
 
     asyncio.run(run())
