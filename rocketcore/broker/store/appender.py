@@ -17,8 +17,9 @@ from rocketcore._fast.properties import decode_properties
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, QueueTable, topic_fault
+from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, topic_fault
 from rocketcore.broker.store.dispatch import Batch
+from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.recovery import delivery_time
 from rocketcore.broker.store.values import PutResult, PutRows, PutStatus, StoredMessage
 from rocketcore.codes import SCHEDULE_TOPIC, TRANSACTION_MASK

@@ -32,6 +32,7 @@ from rocketcore.broker.store.cold_reads import ColdReads
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig, parse_hours
 from rocketcore.broker.store.index import MessageIndex
+from rocketcore.broker.store.log_begin import LogBegin
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.segment_file import FileSystem, Segment
 from rocketcore.errors import RocketError
@@ -70,6 +71,7 @@ class Cleaner:
         config: StoreConfig,
         log: CommitLog,
         saver: QueueSaver,
+        begin: LogBegin,
         index: MessageIndex,
         reads: ColdReads,
         files: FileSystem,
@@ -81,6 +83,7 @@ class Cleaner:
         self._config = config
         self._log = log
         self._saver = saver
+        self._begin = begin
         self._index = index
         self._reads = reads
         self._files = files
@@ -201,7 +204,7 @@ class Cleaner:
         doomed = await self._doomed(any_age=any_age)
         if doomed:
             try:
-                self._retired = await self._saver.begin_log_at(doomed[-1].end)
+                self._retired = await self._begin.move_to(doomed[-1].end)
             except OSError as error:
                 logger.error("old files not deleted, their end cannot be noted reason=%s", error)
 
@@ -234,7 +237,7 @@ class Cleaner:
     async def remove_units(self) -> None:
         """Remove the files of queues that only lead to where the log is no more."""
         try:
-            count = await self._saver.remove_old_units()
+            count = await self._begin.remove_old_units()
         except OSError as error:
             logger.error("old consume queue files not deleted reason=%s", error)
             return

@@ -15,16 +15,14 @@ import errno
 import logging
 import os
 from array import array
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rocketcore._fast.consume_queue import put_blank, unit
 from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.pages import Pages
-from rocketcore.broker.store.queue_bounds import Rows, pack_rows, unpack_rows
 from rocketcore.broker.store.segment_file import (
     FileSystem,
     segment_name,
@@ -35,7 +33,7 @@ from rocketcore.broker.store.segment_file import (
 )
 from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
-__all__ = ["ConsumeQueue", "DamagedUnit", "QueueFiles", "QueueTable", "TopicQueues", "Units", "is_blank", "topic_fault"]
+__all__ = ["ConsumeQueue", "DamagedUnit", "QueueFiles", "QueueName", "Units", "is_blank", "topic_fault"]
 
 KEEP_UNITS = 256
 """Saved units that stay in memory, for consumers that are almost up to date."""
@@ -61,6 +59,16 @@ class DamagedUnit(OSError):
     def __init__(self, folder: Path, queue_offset: int) -> None:
         super().__init__(errno.EIO, f"the unit of offset {queue_offset} is damaged", str(folder))
         self.queue_offset = queue_offset
+
+
+class QueueName(Protocol):
+    """Which queue is meant, by whoever has its name."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def queue_id(self) -> int: ...
 
 
 class Units(NamedTuple):
@@ -230,7 +238,7 @@ class QueueFiles:
     def folder(self, topic: str, queue_id: int) -> Path:
         return self.root / topic / str(queue_id)
 
-    def place(self, queue: ConsumeQueue, queue_offset: int) -> tuple[Path, int]:
+    def place(self, queue: QueueName, queue_offset: int) -> tuple[Path, int]:
         """Return the file of a unit and the unit's position there."""
         position = queue_offset * UNIT_SIZE
         within = position % self.file_bytes
@@ -273,6 +281,12 @@ class QueueFiles:
         for key in [key for key in self._open if key[0] == topic]:
             self._files.close(self._open.pop(key))
 
+    def forget_before(self, begins: Mapping[tuple[str, int], int]) -> None:
+        """Close the descriptors of files that lie before the begin of their queue: topic, queue id → offset."""
+        for topic, queue_id, start in list(self._open):
+            if start + self.file_bytes <= begins.get((topic, queue_id), 0) * UNIT_SIZE:
+                self._files.close(self._open.pop((topic, queue_id, start)))
+
     def close(self) -> None:
         for fd in self._open.values():
             self._files.close(fd)
@@ -280,7 +294,7 @@ class QueueFiles:
 
     # ------------------------------------------------------------------ disk thread
 
-    def peek(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes:
+    def peek(self, queue: QueueName, queue_offset: int, count: int) -> bytes:
         """Return units of one file, fewer where it ends before them; raises OSError."""
         position = queue_offset * UNIT_SIZE
         within = position % self.file_bytes
@@ -288,7 +302,7 @@ class QueueFiles:
             data = self._files.read(fd, min(count * UNIT_SIZE, self.file_bytes - within), within)
         return data[: len(data) - len(data) % UNIT_SIZE]
 
-    def first_at(self, queue: ConsumeQueue, low: int, high: int, physical_offset: int) -> int:
+    def first_at(self, queue: QueueName, low: int, high: int, physical_offset: int) -> int:
         """Return the first of the units ``low`` to ``high`` - 1 that leads to ``physical_offset`` or behind it.
 
         returns  ``high`` where none does; blanks, which lead nowhere, lie before the unit behind them
@@ -306,7 +320,7 @@ class QueueFiles:
         self._check_order(queue, begin, high)
         return high
 
-    def _check_order(self, queue: ConsumeQueue, begin: int, end: int) -> None:
+    def _check_order(self, queue: QueueName, begin: int, end: int) -> None:
         """Compare the last units before ``end`` with each other, those of one file; raises OSError, DamagedUnit."""
         of_file = max(end - 1, 0) // self.units_per_file * self.units_per_file
         begin = max(begin, of_file, end - ORDERED_UNITS)
@@ -322,7 +336,7 @@ class QueueFiles:
                 raise DamagedUnit(self.folder(queue.topic, queue.queue_id), begin + index)
             last = physical_offset
 
-    def _place_at(self, queue: ConsumeQueue, low: int, queue_offset: int) -> tuple[int, int]:
+    def _place_at(self, queue: QueueName, low: int, queue_offset: int) -> tuple[int, int]:
         """Return the last unit up to ``queue_offset`` that is no blank, and where it leads; -1 where there is none."""
         end = queue_offset + 1
         while low < end:
@@ -344,7 +358,7 @@ class QueueFiles:
             end = begin
         return low, -1
 
-    def remove_before(self, queue: ConsumeQueue, queue_offset: int) -> int:
+    def remove_before(self, queue: QueueName, queue_offset: int) -> int:
         """Remove the files whose units all lie before ``queue_offset``, never the last; returns how many."""
         folder = self.folder(queue.topic, queue.queue_id)
         begin = queue_offset * UNIT_SIZE // self.file_bytes * self.file_bytes
@@ -446,153 +460,5 @@ class QueueFiles:
         self._files.remove_tree(self.root)
         self._files.make_folder(self.root)
 
-    def _path(self, queue: ConsumeQueue, start: int) -> Path:
+    def _path(self, queue: QueueName, start: int) -> Path:
         return Path(f"{self.root}/{queue.topic}/{queue.queue_id}/{segment_name(start)}")
-
-
-class TopicQueues:
-    """The queues of a topic and, for appending, the next queue offset of each as an array that a kernel reads."""
-
-    __slots__ = ("_files", "_view", "name", "next_offsets", "queues", "topic")
-
-    def __init__(self, topic: str, files: QueueFiles) -> None:
-        self.topic = topic
-        self.name = topic.encode()
-        self.next_offsets = array("q")
-        self._view = memoryview(self.next_offsets)
-        self.queues: list[ConsumeQueue | None] = []
-        self._files = files
-
-    def reserve(self, queue_count: int) -> None:
-        """Make ``next_offsets`` cover the queues 0 to ``queue_count`` - 1."""
-        if len(self.next_offsets) < queue_count:
-            # A new array: an array that a view looks at cannot grow.
-            self.next_offsets = self.next_offsets + array("q", bytes(8 * (queue_count - len(self.next_offsets))))
-            self._view = memoryview(self.next_offsets)[:0]
-
-    def offsets_view(self, queue_count: int) -> memoryview[int]:
-        """Return the next offsets of queues 0 to ``queue_count`` - 1 for a kernel, which advances them."""
-        if len(self._view) != queue_count:
-            self.reserve(queue_count)
-            self._view = memoryview(self.next_offsets)[:queue_count]
-        return self._view
-
-    def queue(self, queue_id: int) -> ConsumeQueue:
-        """Return a queue, a new one where there is none."""
-        while len(self.queues) <= queue_id:
-            self.queues.append(None)
-        queue = self.queues[queue_id]
-        if queue is None:
-            queue = self.queues[queue_id] = ConsumeQueue(self.topic, queue_id, self._files)
-        return queue
-
-    def adopt(self, rows: Rows, *, trim: bool) -> None:
-        """Take over queues whose units are in their files; ``trim`` if stale ones may follow them."""
-        for queue_id, (low, high) in unpack_rows(rows).items():
-            self.reserve(queue_id + 1)
-            self.queues += [None] * (queue_id + 1 - len(self.queues))
-            self.queues[queue_id] = ConsumeQueue(self.topic, queue_id, self._files, low, high, trim=trim)
-            self.next_offsets[queue_id] = high
-
-    def rows(self) -> Rows:
-        """Return where its queues begin and end."""
-        return pack_rows({queue.queue_id: (queue.min_offset, queue.max_offset) for queue in self})
-
-    def __iter__(self) -> Iterator[ConsumeQueue]:
-        return (queue for queue in self.queues if queue is not None)
-
-
-class QueueTable:
-    """All queues by topic. Those that a note bounds are there from the start, and made when they are first looked at.
-
-    changed  those that may have units which are not in the files; one of a deleted topic can be among them
-    """
-
-    def __init__(self, files: QueueFiles) -> None:
-        self.files = files
-        self.changed: set[ConsumeQueue] = set()
-        self._topics: dict[str, TopicQueues] = {}
-        self._resting: dict[str, Rows] = {}  # not looked at since the start
-        self._trim = False
-
-    def adopt(self, rows: Mapping[str, Rows], *, trim: bool) -> None:
-        """Take over the queues of topics; ``trim`` if stale units may follow those that are in the files."""
-        self._resting = dict(rows)
-        self._trim = trim
-
-    def topic(self, topic: str) -> TopicQueues:
-        """Return the queues of a topic, a new one where there is none."""
-        return self._known(topic) or self._made(topic)
-
-    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        queues = self._known(topic)
-        if queues is None or not 0 <= queue_id < len(queues.queues):
-            return None
-        return queues.queues[queue_id]
-
-    def rows(self, topic: str) -> Rows:
-        """Return where the queues of a topic begin and end; empty where it has none."""
-        queues = self._topics.get(topic)
-        return self._resting.get(topic, b"") if queues is None else queues.rows()
-
-    def all_rows(self) -> dict[str, Rows]:
-        """Return the same for all topics that have any."""
-        made = {topic: queues.rows() for topic, queues in self._topics.items()}
-        return {topic: rows for topic, rows in {**self._resting, **made}.items() if rows}
-
-    def names(self) -> Iterator[tuple[str, int]]:
-        """Return topic and id of every queue."""
-        for topic, rows in self._resting.items():
-            yield from ((topic, queue_id) for queue_id in unpack_rows(rows))
-        yield from ((queue.topic, queue.queue_id) for queues in self._topics.values() for queue in queues)
-
-    def remove(self, topic: str) -> bool:
-        """Forget a topic; whether there was one."""
-        was_resting = self._resting.pop(topic, None) is not None
-        return self._topics.pop(topic, None) is not None or was_resting
-
-    def clear(self) -> None:
-        self._topics.clear()
-        self._resting.clear()
-        self._trim = False
-        self.changed.clear()
-
-    def begin(self) -> None:
-        """After recovery: appending goes on where each queue ends."""
-        for queues in self._topics.values():
-            queues.reserve(len(queues.queues))
-            for queue in queues:
-                queues.next_offsets[queue.queue_id] = queue.max_offset
-                self.changed.add(queue)
-
-    def take_changed(self, trimmed_topics: int | None) -> list[ConsumeQueue]:
-        """Return the queues that changed since the last call, without those of deleted topics.
-
-        trimmed_topics  so many of those not looked at come with them, if stale units may be in their files; None: all
-        """
-        if self._trim:
-            for topic in list(islice(self._resting, trimmed_topics)):
-                self._known(topic)
-            self._trim = bool(self._resting)
-        changed = [queue for queue in self.changed if self.find(queue.topic, queue.queue_id) is queue]
-        self.changed.clear()
-        return changed
-
-    def __iter__(self) -> Iterator[ConsumeQueue]:
-        for topic in list(self._resting):
-            self._known(topic)
-        for queues in self._topics.values():
-            yield from queues
-
-    def _known(self, topic: str) -> TopicQueues | None:
-        queues = self._topics.get(topic)
-        if queues is None and (rows := self._resting.pop(topic, None)) is not None:
-            queues = self._made(topic)
-            queues.adopt(rows, trim=self._trim)
-            if self._trim:
-                self.changed.update(queues)
-        return queues
-
-    def _made(self, topic: str) -> TopicQueues:
-        queues = self._topics[topic] = TopicQueues(topic, self.files)
-        return queues

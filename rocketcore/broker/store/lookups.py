@@ -7,7 +7,8 @@ import logging
 from rocketcore._fast.consume_queue import unit
 from rocketcore._fast.record import QUEUE_ID, QUEUE_OFFSET, TOPIC_LENGTH, TOPIC_START
 from rocketcore.broker.store.commit_log import CommitLog
-from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, is_blank
+from rocketcore.broker.store.consume_queue import ConsumeQueue, is_blank
+from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
 from rocketcore.broker.store.records import Records
 from rocketcore.codes import BoundaryType

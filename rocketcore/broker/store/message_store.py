@@ -32,15 +32,17 @@ from rocketcore.broker.store.cold_reads import ColdReads
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
-from rocketcore.broker.store.consume_queue import QueueFiles, QueueTable
+from rocketcore.broker.store.consume_queue import QueueFiles
 from rocketcore.broker.store.deliveries import find_deliveries
 from rocketcore.broker.store.dispatch import Arrival, Dispatcher
 from rocketcore.broker.store.folder_lock import FolderLock
 from rocketcore.broker.store.index import MessageIndex
 from rocketcore.broker.store.index_query import IndexQuery, QueryResult
+from rocketcore.broker.store.log_begin import LogBegin
 from rocketcore.broker.store.lookups import Lookups
 from rocketcore.broker.store.pages import Cold, Pages
 from rocketcore.broker.store.queue_saver import QueueSaver
+from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.reader import Reader
 from rocketcore.broker.store.records import Records
 from rocketcore.broker.store.recovery import Recovery, recover
@@ -99,9 +101,10 @@ class MessageStore:
         self._queue_saver.index_until = self.index.whole_until
         self._pages = Pages(self._log)
         self.reads = ColdReads(self._pages, clock)
+        self._log_begin = LogBegin(self._log, self._queue_saver, config.root / "checkpoint", self._files)
         on_full = partial(self._refuse, "disk")
         self._cleaner = Cleaner(
-            config, self._log, self._queue_saver, self.index, self.reads, self._files, clock, on_full
+            config, self._log, self._queue_saver, self._log_begin, self.index, self.reads, self._files, clock, on_full
         )
         clean_seconds = config.clean_resource_interval / 1000
         self._cleaning = PeriodicTask(
@@ -149,6 +152,8 @@ class MessageStore:
             self._close_files()
             raise
         self._queues.begin()
+        if not clean:
+            self._log_begin.run_crashed()
         self._committer.begin_at(self.recovery.end_offset, self.recovery.store_timestamp)
         self._cleaner.begin_at(self.recovery.store_timestamp)
         self.index.load(notes)

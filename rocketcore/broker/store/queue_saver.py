@@ -17,16 +17,17 @@ from collections.abc import Callable, Coroutine, Set
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from rocketcore.broker.store.checkpoint import Checkpoint, Notes, note_begin
+from rocketcore.broker.store.checkpoint import Checkpoint, Notes
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.broker.store.consume_queue import ConsumeQueue, DamagedUnit, QueueTable, Units
+from rocketcore.broker.store.consume_queue import ConsumeQueue, Units
 from rocketcore.broker.store.deleted_topics import DeletedTopics
 from rocketcore.broker.store.flush import DiskThread
 from rocketcore.broker.store.queue_bounds import BoundsEnd, QueueBounds, Rows
 from rocketcore.broker.store.queue_repair import Damage, Repair
-from rocketcore.broker.store.segment_file import FileSystem, LostWrite, Segment, is_full
+from rocketcore.broker.store.queue_table import QueueTable
+from rocketcore.broker.store.segment_file import FileSystem, LostWrite, is_full
 from rocketcore.errors import StoreError
 from rocketcore.service import Clock
 
@@ -93,6 +94,7 @@ class _Save:
 class QueueSaver:
     """Loop thread only, except what ``_Save.work`` does.
 
+    lock             held by one save, and by whoever needs that none writes notes or files of queues
     on_full          is told why sends must be refused until the queues can be saved; an empty text when they can be
     repaired_queues  repairs done since the start; lost_messages: what of those queues the log does not hold any more
     """
@@ -122,18 +124,16 @@ class QueueSaver:
         self._clock = clock
         self._on_full = on_full
         self._thread: DiskThread | None = None
-        self._lock = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._thorough_at = 0.0
         self._log = log
         self._levels = config.delay_levels
         self._in_repair: set[ConsumeQueue] = set()
-        self._shortened: set[ConsumeQueue] = set()  # those that begin later than their files, perhaps
         self._is_ours = False  # the notes in the folder, and so what they say of the begin of the log
         self._noted: dict[str, Rows] = {}  # of each topic in ``queuebounds``, which ends there; None: to be replaced
         self._note_end: BoundsEnd | None = None
         self._unnoted: set[str] = set()  # topics that may have changed since
-        self._tried: set[tuple[ConsumeQueue, int]] = set()  # damaged units whose repair was begun for retention
         self.repaired_queues = 0
         self.lost_messages = 0
 
@@ -165,7 +165,7 @@ class QueueSaver:
         await asyncio.gather(*self._tasks)
         if self._committer.read_only_reason is not None:
             return False
-        async with self._lock:
+        async with self.lock:
             return await self._save(thorough=True, everything=True) is None
 
     async def stop(self) -> None:
@@ -177,7 +177,7 @@ class QueueSaver:
 
     def save_some(self) -> None:
         """Write new units into the queue files; at the longer interval make them durable and note it."""
-        if self._lock.locked() or self._committer.read_only_reason is not None:
+        if self.lock.locked() or self._committer.read_only_reason is not None:
             return
         now = self._clock.monotonic()
         thorough = now - self._thorough_at >= self._thorough_seconds
@@ -191,7 +191,7 @@ class QueueSaver:
         task.add_done_callback(self._tasks.discard)
 
     async def _locked_save(self, *, thorough: bool) -> None:
-        async with self._lock:
+        async with self.lock:
             await self._save(thorough=thorough)
 
     async def _save(self, *, thorough: bool, everything: bool = False) -> Exception | None:
@@ -209,7 +209,7 @@ class QueueSaver:
             await self._thread.run(save.work)
         except Exception as error:
             save.failed()
-            self._failed(error)
+            self.failed(error)
             return error
         save.done()
         self._on_full("")
@@ -286,7 +286,8 @@ class QueueSaver:
         self._unnoted |= topics
         self._note_end = None
 
-    def _failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
+        """Deal with what went wrong on the save thread: sends are refused until it heals, or for good."""
         if not isinstance(error, OSError) or isinstance(error, LostWrite):
             self._committer.fail("write or fsync of consume queues", error)
             return
@@ -318,7 +319,7 @@ class QueueSaver:
         return noted
 
     async def _note_deletions(self, topic: str, noted: asyncio.Future[None]) -> None:
-        async with self._lock:
+        async with self.lock:
             error = None
             if self.has_deletions_to_note and self._committer.read_only_reason is None:
                 error = await self._save(thorough=True)
@@ -339,83 +340,20 @@ class QueueSaver:
             except OSError as failure:
                 logger.error("files of a deleted topic not removed topic=%s reason=%s", topic, failure)
 
-    # ------------------------------------------------------------------ giving disk back
+    # ------------------------------------------------------------------ for whoever moves the begin of the log
 
-    async def begin_log_at(self, begin: int) -> list[Segment]:
-        """Have the log, and every queue, begin at ``begin`` or behind it; returns what may be removed of the log.
+    @property
+    def may_note(self) -> bool:
+        """Whether a note tells where the log begins now, and another may be written."""
+        return self._is_ours and self._committer.read_only_reason is None
 
-        That is noted first, and where the disk is full too: else the next start would miss files that are gone. Files
-        of queues may go when the next save has noted where these begin.
+    @property
+    def is_repairing(self) -> bool:
+        return bool(self._in_repair)
 
-        returns  nothing while it cannot be noted or queues are repaired, which reads the log
-        raises   OSError
-        """
-        async with self._lock:
-            if not self._is_ours or self._committer.read_only_reason is not None:
-                return []
-            saved = [(queue, queue.min_offset, queue.saved) for queue in self.queues]
-            firsts, damaged = await self.run(lambda: self._first_units(saved, begin))
-            for queue, queue_offset in damaged:
-                if (
-                    queue_offset >= 0 and (queue, queue_offset) not in self._tried
-                ):  # one that stays damaged does not hold up the others
-                    self._tried.add((queue, queue_offset))
-                    self.repair(queue, queue_offset)
-            if self._in_repair:
-                return []
-            try:
-                await self.run(lambda: note_begin(self._checkpoint_path, begin, self._files))
-            except LostWrite as error:
-                self._failed(error)
-                raise
-            if self._in_repair:
-                return []
-            for queue, _ in damaged:
-                queue.begins_later = True
-            for queue, queue_offset in firsts:
-                queue.begin_at(queue_offset, begin)
-                self._shortened.add(queue)
-                self._unnoted.add(queue.topic)
-            return self._log.begin_at(begin)
-
-    def _first_units(
-        self, saved: list[tuple[ConsumeQueue, int, int]], begin: int
-    ) -> tuple[list[tuple[ConsumeQueue, int]], list[tuple[ConsumeQueue, int]]]:
-        """Return the queues that begin later, and where; and those with a damaged unit, and which.
-
-        Those whose files cannot be read now are among the damaged, with -1.
-        """
-        found, damaged = [], []
-        for queue, low, high in saved:
-            try:
-                first = self.queues.files.first_at(queue, low, high, begin) if low < high else low
-            except DamagedUnit as damage:
-                damaged.append((queue, damage.queue_offset))
-                continue
-            except OSError as error:
-                logger.error("begin of a queue not found reason=%s", error)
-                damaged.append((queue, -1))
-                continue
-            if first > low or first >= high:  # none of those in the files: some in memory, perhaps
-                found.append((queue, first))
-        return found, damaged
-
-    async def remove_old_units(self) -> int:
-        """Remove the files of queues that only lead to where the log is no more; returns how many.
-
-        raises  OSError
-        """
-        if self.noted_begin != self._log.min_offset:
-            return 0
-        shortened, self._shortened = self._shortened, set()
-        begins = [(each, each.min_offset) for each in shortened if self.queues.find(each.topic, each.queue_id) is each]
-        remove = self.queues.files.remove_before
-        try:
-            async with self._lock:
-                return await self.run(lambda: sum(remove(queue, begin) for queue, begin in begins))
-        except OSError:
-            self._shortened |= shortened
-            raise
+    def changed(self, topic: str) -> None:
+        """Have the next note say where the queues of a topic begin and end."""
+        self._unnoted.add(topic)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run something on the save thread, which waits for the disk; raises what it raises."""
@@ -453,7 +391,7 @@ class QueueSaver:
             repair = Repair(self._log, self.queues.files, self._levels, damage)
             while not await thread.run(repair.step):
                 pass
-            async with self._lock:
+            async with self.lock:
                 # The files of a topic that was deleted meanwhile are gone, or those of a new one of its name.
                 is_there = self.queues.find(queue.topic, queue.queue_id) is queue
                 if self._committer.read_only_reason is not None or not is_there:
@@ -463,6 +401,6 @@ class QueueSaver:
                 self.repaired_queues += 1
                 self.lost_messages += repair.lost
         except Exception as error:
-            self._failed(error)
+            self.failed(error)
         finally:
             self._in_repair.discard(queue)

@@ -19,8 +19,9 @@ from rocketcore._fast.consume_queue import OUT_COLUMNS, PHYSICAL_OFFSET, scan_un
 from rocketcore._fast.record import tags_code as hash_of_tags
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE, StoreConfig
-from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable, is_blank
+from rocketcore.broker.store.consume_queue import ConsumeQueue, is_blank
 from rocketcore.broker.store.pages import Cold, Pages
+from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.records import Records
 from rocketcore.broker.store.values import GetResult, GetStatus
 from rocketcore.codes import SCHEDULE_TOPIC

@@ -16,9 +16,10 @@ from typing import NoReturn
 
 from rocketcore._fast.record import PROPERTIES_LENGTH, PROPERTIES_START, STORED_COLUMNS, scan_stored
 from rocketcore.broker.store.commit_log import CommitLog
-from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueTable
+from rocketcore.broker.store.consume_queue import ConsumeQueue
 from rocketcore.broker.store.pages import Pages
 from rocketcore.broker.store.queue_repair import leads_to
+from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.record_head import HEAD_BYTES
 from rocketcore.broker.store.unreadable import UnreadablePages
 from rocketcore.errors import DecodeError, StoreCorrupted

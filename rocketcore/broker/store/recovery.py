@@ -63,10 +63,11 @@ from rocketcore._fast.consume_queue import UnitCollector, is_queued
 from rocketcore.broker.store.checkpoint import Notes
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, QueueTable, topic_fault
+from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, topic_fault
 from rocketcore.broker.store.damage import TOMBSTONE_MIN_BYTES, TOMBSTONE_TOPIC, DamagedRange
 from rocketcore.broker.store.queue_bounds import QueueBounds, unpack_rows
 from rocketcore.broker.store.queue_ends import remember_ends
+from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.segment_file import FileSystem, Segment, segment_name
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.table import Table

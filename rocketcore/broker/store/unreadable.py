@@ -43,18 +43,18 @@ class UnreadablePages:
         self._log = log
         self._read = read
         self._clock = clock
+        self.passed_over = 0
         self._pages: dict[int, _Page] = {}
         self._given_up: set[int] = set()
-
-    @property
-    def passed_over(self) -> int:
-        return len(self._given_up)
+        self._begin = 0
 
     def failed(self, physical_offset: int, size: int) -> bool:
         """Note that a record could not be read; returns whether it is given up."""
         number = self._first_bad(physical_offset, size)
         if number is None:
             return False
+        if self._begin < self._log.min_offset:
+            self._forget_before(self._log.min_offset)
         now = self._clock.monotonic()
         page = self._pages.get(number)
         if page is None or (now - page.last_failed > SECONDS and not page.gone):
@@ -66,6 +66,7 @@ class UnreadablePages:
             return False
         if physical_offset not in self._given_up:
             self._given_up.add(physical_offset)
+            self.passed_over += 1
             segment = self._log.find_segment(physical_offset)
             assert segment is not None, "a page of it was looked at"
             logger.error(
@@ -77,6 +78,12 @@ class UnreadablePages:
                 now - page.first_failed,
             )
         return True
+
+    def _forget_before(self, begin: int) -> None:
+        """Drop what is known of the log before ``begin``, which is gone."""
+        self._begin = begin
+        self._pages = {number: page for number, page in self._pages.items() if number * PAGE_BYTES >= begin}
+        self._given_up = {offset for offset in self._given_up if offset >= begin}
 
     def _first_bad(self, physical_offset: int, size: int) -> int | None:
         """Return the number of the first page of a record that cannot be read; None where all can be, by now."""

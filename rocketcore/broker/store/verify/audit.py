@@ -8,10 +8,11 @@ from pathlib import Path
 from rocketcore._fast.record import STORED_COLUMNS, scan_stored
 from rocketcore.broker.store.checkpoint import Notes
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles, QueueTable
+from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles
 from rocketcore.broker.store.damage import DamagedRange
 from rocketcore.broker.store.folder_lock import FolderLock
 from rocketcore.broker.store.queue_ends import remember_ends
+from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
 from rocketcore.broker.store.recovery import LogScan
 from rocketcore.broker.store.segment_file import Segment, entries

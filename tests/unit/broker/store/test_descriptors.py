@@ -48,7 +48,7 @@ async def saves(store: MessageStore, count: int) -> None:
     saver = store._queue_saver
     for _ in range(count):
         error = None
-        async with saver._lock:
+        async with saver.lock:
             error = await saver._save(thorough=True)
         assert error is None, error
 

@@ -155,7 +155,7 @@ def test_a_deletion_that_a_later_note_overtakes_stays(tmp_path: Path) -> None:
                 await put(store, topic=topic)
                 await store.delete_topic(topic)
                 # No save is under way while the files are copied.
-                async with store._queue_saver._lock:
+                async with store._queue_saver.lock:
                     crash_copy(tmp_path / "live", tmp_path / str(number))
         for number in range(20):
             async with running_store(tmp_path / str(number)) as store:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import random
 import time
 from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -314,6 +316,59 @@ def test_files_of_queues_follow_once_their_begin_is_noted(tmp_path: Path) -> Non
             assert (store.min_offset("T", 0), store.min_offset("Old", 0)) == (begin, old)
             assert store.max_offset("Old", 0) == old + 1
             assert [each["queue_offset"] for each in read_queue(store)] == list(range(begin, store.max_offset("T", 0)))
+
+    asyncio.run(run())
+
+
+def test_files_of_queues_that_were_read_give_their_room_back(tmp_path: Path) -> None:
+    def deleted() -> list[str]:
+        links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+        held = [os.readlink(link) for link in links if os.path.lexists(link)]
+        return [each for each in held if each.startswith(str(tmp_path)) and "deleted" in each]
+
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            await one.fill(8)
+            await one.save()
+            numbers(one.store)
+            one.age(*range(7))
+            await one.look()
+            await one.save()
+            await one.look()
+            assert len(list((tmp_path / "consumequeue" / "T" / "0").iterdir())) < 6
+            assert deleted() == []
+            assert numbers(one.store)[-1] == one.number - 1
+
+    asyncio.run(run())
+
+
+def test_units_that_come_to_the_files_while_a_begin_is_searched_are_looked_at(tmp_path: Path) -> None:
+    """They lead to before the begin too: the search took those that were there for all."""
+
+    async def run() -> None:
+        async with life(tmp_path, flush_interval_consume_queue=10_000_000) as one:
+            await one.fill(2)
+            await one.save()
+            await one.fill(2)
+            one.age(0, 1, 2)
+            search = one.store._log_begin._search
+
+            def and_save(*arguments: Any) -> Any:
+                found = search(*arguments)
+                one.store._log_begin._search = search  # type: ignore[method-assign]
+                asyncio.run_coroutine_threadsafe(one.save(), loop)
+                return found
+
+            loop = asyncio.get_running_loop()
+            one.store._log_begin._search = and_save  # type: ignore[method-assign]
+            saved = one.store._queues.find("T", 0)
+            assert saved is not None
+            before = saved.saved
+            await one.look()
+            assert saved.saved > before
+            assert one.store.min_physical_offset == 3 * SEGMENT_BYTES
+            assert one.store.min_offset("T", 0) == 3 * PER_SEGMENT
+            assert numbers(one.store) == list(range(3 * PER_SEGMENT, one.number))
 
     asyncio.run(run())
 

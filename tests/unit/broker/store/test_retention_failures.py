@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,11 @@ def test_a_crash_at_any_call_loses_nothing_that_was_to_stay(tmp_path: Path) -> N
     """A copy of the folder before every call that changes a file, while files go, each then started."""
     copies: list[Path] = []
     root = tmp_path / "store"
+    one_at_a_time = threading.Lock()  # the next file of the log is made by a thread of its own
 
     def copy(name: str) -> None:
-        copies.append(crash_copy(root, tmp_path / f"{len(copies):03d} {name}"))
+        with one_at_a_time:
+            copies.append(crash_copy(root, tmp_path / f"{len(copies):03d} {name}"))
 
     async def run() -> tuple[int, int]:
         async with life(root, flush_consume_queue_thorough_interval=10_000_000) as one:
@@ -80,6 +83,32 @@ def test_queues_are_built_again_from_what_is_left(tmp_path: Path) -> None:
             assert store.recovery.rebuilt
             assert store.recovery.damaged == []
             assert numbers(store) == kept
+
+    asyncio.run(run())
+
+
+def test_files_of_queues_that_a_crash_left_go_after_the_next_start(tmp_path: Path) -> None:
+    def count(root: Path) -> int:
+        return len(list((root / "consumequeue" / "T" / "0").iterdir()))
+
+    async def run() -> None:
+        async with life(tmp_path / "store") as one:
+            await one.fill(6)
+            one.age(0, 1, 2, 3)
+            await one.save()
+            await one.look()
+            crash_copy(tmp_path / "store", tmp_path / "copy")
+            before = count(tmp_path / "copy")
+            await one.save()
+            await one.look()
+            after = count(tmp_path / "store")
+        assert after < before
+        async with life(tmp_path / "copy") as one:
+            assert one.files()[0] == 4
+            await put(one.store, b"%06d" % 0, topic="Other")
+            await one.save()
+            await one.look()
+            assert count(tmp_path / "copy") == after
 
     asyncio.run(run())
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import mmap
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -20,6 +22,7 @@ from rocketcore._fast import mapped
 from rocketcore._fast.consume_queue import UnitCollector
 from rocketcore.broker.store import GetStatus, deliveries
 from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.unreadable import READS, SECONDS, UnreadablePages
 from rocketcore.service import ManualClock
 from tests.fixtures.stores import SEGMENT_BYTES, put, read_queue, records, running_store
 
@@ -311,3 +314,21 @@ def test_what_stays_unreadable_for_a_minute_is_passed_over(tmp_path: Path) -> No
     given_up = [line for line in done.stderr.splitlines() if "message given up" in line]
     assert len(given_up) == len(set(given_up)) > 5
     assert all(f"path={tmp_path / 'commitlog' / f'{SEGMENT_BYTES:020d}'} position=" in line for line in given_up)
+
+
+def test_what_is_known_of_a_page_goes_with_its_file() -> None:
+    def read(position: int, size: int) -> bytes:
+        raise OSError(errno.EIO, "the page cannot be read")
+
+    clock = ManualClock()
+    log = SimpleNamespace(min_offset=0, find_segment=lambda offset: SimpleNamespace(path="log", start=0))
+    pages = UnreadablePages(log, read, clock)  # type: ignore[arg-type]
+    for _ in range(READS):
+        clock.advance(SECONDS / (READS - 1))
+        pages.failed(3 * PAGE, 10)
+    assert pages.passed_over == 1
+    log.min_offset = 10 * PAGE
+    pages.failed(20 * PAGE, 10)
+    assert list(pages._pages) == [20]
+    assert pages._given_up == set()
+    assert pages.passed_over == 1
