@@ -34,9 +34,8 @@ def test_scan(benchmark: Any, row: str, tags: int) -> None:
     assert found == ((32, 32) if tags == 0 else (20, COUNT))
 
 
-@pytest.mark.parametrize("row", ["kernel", "kernel-columns", "struct"])
+@pytest.mark.parametrize("row", ["kernel", "struct"])
 def test_append(benchmark: Any, row: str) -> None:
-    columns = np.array(UNITS, np.int64)
     out = bytearray(20 * COUNT)
     pack_into = struct.Struct(">qiq").pack_into
     benchmark.group = "consume-queue-append-800"
@@ -52,12 +51,7 @@ def test_append(benchmark: Any, row: str) -> None:
             pack_into(out, position, offset, size, code)
             position += 20
 
-    if row == "kernel":
-        benchmark(one_by_one)
-    elif row == "struct":
-        benchmark(with_struct)
-    else:
-        benchmark(consume_queue.put_units, out, 0, columns[:, 0], columns[:, 1], columns[:, 2])
+    benchmark(one_by_one if row == "kernel" else with_struct)
     assert bytes(out) == reference.encode(UNITS)
 
 

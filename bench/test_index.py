@@ -53,8 +53,6 @@ def test_find(benchmark: Any) -> None:
     benchmark.group = "index-find-1000"
 
     def find() -> int:
-        return sum(
-            index.find_offsets(file, slots, ENTRIES + 1, 0, number, 0, 9, out)[0] > 0 for number in wanted
-        )
+        return sum(index.find_offsets(file, slots, ENTRIES + 1, 0, number, 0, 9, out)[0] > 0 for number in wanted)
 
     assert benchmark(find) == len(wanted)

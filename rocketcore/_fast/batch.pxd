@@ -25,11 +25,10 @@ cpdef enum:
     BATCH_SIZE
     BATCH_COLUMNS
 
-# What ``put_batch`` says of an element: what its unit in the consume queue is to say.
+# What ``put_batch`` says of an element.
 cpdef enum:
     PUT_PHYSICAL_OFFSET
     PUT_SIZE
-    PUT_TAGS_CODE
     PUT_COLUMNS
 
 

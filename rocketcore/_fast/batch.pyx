@@ -20,7 +20,6 @@ from rocketcore._fast.record cimport (
     Fields,
     Properties,
     any_properties,
-    hash_of_tags,
     joined_length,
     named,
     plain_properties,
@@ -134,29 +133,6 @@ def longest_properties(batch_rows, Py_ssize_t count):
         give_back(&held)
 
 
-def tags_codes(results, Py_ssize_t count):
-    """Return the tags codes of the first ``count`` elements that ``put_batch`` tells of, each once.
-
-    Most batches have one or a few, in runs: an object is made only where a run begins.
-    """
-    cdef Borrowed held
-    cdef const int64_t* row
-    cdef Py_ssize_t i
-    cdef set found = set()
-    held.count = 0
-    try:
-        table = borrow_rows(&held, results, PUT_COLUMNS, False)
-        check_count(table, count)
-        row = <const int64_t*>table.buf + PUT_TAGS_CODE
-        for i in range(count):
-            if i == 0 or row[0] != row[-<Py_ssize_t>PUT_COLUMNS]:
-                found.add(row[0])
-            row += PUT_COLUMNS
-        return found
-    finally:
-        give_back(&held)
-
-
 cdef inline int check_count(const Py_buffer* table, Py_ssize_t count) except -1:
     if count < 0 or count > table.shape[0]:
         raise ValueError(f"{count} rows of {table.shape[0]}")
@@ -234,18 +210,15 @@ def encode_batch(bodies, properties, flags=None):
     return batch
 
 
-cdef inline Properties read_properties(const uint8_t* text, int64_t length, rc_property* tags) noexcept nogil:
-    """The properties of an element; ``tags`` becomes its TAGS. Looked through again only where a checksum may be."""
+cdef inline Properties read_properties(const uint8_t* text, int64_t length) noexcept nogil:
+    """The properties of an element, looked through again only where a checksum may be."""
     cdef rc_property_reader reader = rc_read_properties(text, length)
     cdef rc_property found
     cdef const uint8_t* next_name = text
     cdef bint is_plain = True
-    tags.value = NULL
     while rc_next_property(&reader, &found):
         if found.name != next_name or named(&found, b"__CRC32#", 8):
             is_plain = False
-        if named(&found, b"TAGS", 4):
-            tags[0] = found
         next_name = found.value + found.value_length + 1
     if is_plain and next_name >= text + length:
         return plain_properties(text, length)
@@ -262,7 +235,6 @@ cdef int64_t measure(
     """
     cdef int64_t total = 0, stored_length
     cdef Properties properties
-    cdef rc_property tags
     cdef Py_ssize_t i
     for i in range(count):
         bad[0] = i
@@ -270,12 +242,11 @@ cdef int64_t measure(
             row[BATCH_PROPERTIES_START], row[BATCH_PROPERTIES_LENGTH], length
         ):
             return -1
-        properties = read_properties(data + row[BATCH_PROPERTIES_START], row[BATCH_PROPERTIES_LENGTH], &tags)
+        properties = read_properties(data + row[BATCH_PROPERTIES_START], row[BATCH_PROPERTIES_LENGTH])
         stored_length = joined_length(fields, &properties)
         if stored_length > PROPERTIES_MAX:
             return -2
         result[PUT_SIZE] = record_size(fields.topic_length, row[BATCH_BODY_LENGTH], stored_length, fields.sys_flag)
-        result[PUT_TAGS_CODE] = hash_of_tags(&tags)
         total += result[PUT_SIZE]
         row += BATCH_COLUMNS
         result += PUT_COLUMNS
@@ -317,7 +288,7 @@ def put_batch(
     queue_offset      of the first element
     checksum          as in ``record.put_stored``. Where an element's properties lack their last separator it is put in;
                       5.5.0 leaves it out, and then neither its readers nor its own check find the checksum
-    results           int64[k, 3] with k ≥ count: PUT_PHYSICAL_OFFSET PUT_SIZE PUT_TAGS_CODE of each element
+    results           int64[k, 2] with k ≥ count: PUT_PHYSICAL_OFFSET PUT_SIZE of each element
     returns           bytes written, or -1 if they do not fit before ``limit``
     raises            ValueError if an element's properties are longer than 32,767 bytes with what is added
     RocketMQ          store/MessageExtEncoder.java (encode of MessageExtBatch), store/CommitLog.java (asyncPutMessages)

@@ -71,31 +71,6 @@ def put_unit(out, Py_ssize_t position, int64_t physical_offset, int32_t size, in
     return position + UNIT_SIZE
 
 
-def put_units(
-    out, Py_ssize_t position, const int64_t[:] physical_offsets, const int64_t[:] sizes, const int64_t[:] tags_codes
-):
-    """Write units at byte ``position`` of ``out``; returns the position after the last.
-
-    columns   one-dimensional int64 buffers of one length, of any stride: columns of a table of rows will do
-    raises    ValueError if the lengths differ, a size is no int32 or the units do not fit
-    """
-    cdef Borrowed held
-    cdef Py_ssize_t i, count = physical_offsets.shape[0]
-    cdef uint8_t* at
-    held.count = 0
-    if sizes.shape[0] != count or tags_codes.shape[0] != count:
-        raise ValueError("physical_offsets, sizes and tags_codes need the same length")
-    try:
-        at = borrow_target(&held, out, position, count)
-        for i in range(count):
-            if sizes[i] < 0 or sizes[i] > INT32_MAX:
-                raise ValueError(f"unit {i}: size {sizes[i]} is no message size")
-            at = write_unit(at, physical_offsets[i], <int32_t>sizes[i], tags_codes[i])
-    finally:
-        give_back(&held)
-    return position + count * UNIT_SIZE
-
-
 def put_blank(out, Py_ssize_t position, Py_ssize_t count):
     """Write ``count`` blanks {0, 0x7FFFFFFF, 0} at byte ``position``; returns the position after the last.
 
@@ -285,7 +260,7 @@ def is_queued(int64_t sys_flag):
 
 
 cdef struct Followed:
-    uint8_t* topic
+    uint8_t* topic  # NULL: the place is free
     int64_t topic_length
     int64_t queue_id
     int64_t next_offset
@@ -293,13 +268,19 @@ cdef struct Followed:
     Py_ssize_t length
     Py_ssize_t capacity
     uint32_t hash
+    bint is_filled
 
 
 cdef struct Queues:
     Followed* entries
-    Py_ssize_t count
+    Py_ssize_t count  # of places, free ones among them
     Py_ssize_t room
-    int32_t* slots  # of a hash table: index of an entry + 1, or 0; at most half of them are taken
+    int32_t* filled  # places that may have units, each once; as many as there is room for
+    Py_ssize_t filled_count
+    int32_t* unused  # free places
+    Py_ssize_t unused_count
+    int32_t* slots  # of a hash table: place + 1, 0, or -1 for one that was given up; at most half of them are taken
+    Py_ssize_t taken
     uint32_t mask
 
 
@@ -310,21 +291,68 @@ cdef inline Py_ssize_t find_queue(
     cdef uint32_t slot = value & queues.mask
     cdef const Followed* entry
     while queues.slots[slot]:
-        entry = &queues.entries[queues.slots[slot] - 1]
-        if (
-            entry.hash == value and entry.queue_id == queue_id and entry.topic_length == length
-            and memcmp(entry.topic, topic, length) == 0
-        ):
-            return queues.slots[slot] - 1
+        if queues.slots[slot] > 0:
+            entry = &queues.entries[queues.slots[slot] - 1]
+            if (
+                entry.hash == value and entry.queue_id == queue_id and entry.topic_length == length
+                and memcmp(entry.topic, topic, length) == 0
+            ):
+                return queues.slots[slot] - 1
         slot = (slot + 1) & queues.mask
     return -1
 
 
 cdef inline void take_slot(Queues* queues, Py_ssize_t index) noexcept nogil:
     cdef uint32_t slot = queues.entries[index].hash & queues.mask
-    while queues.slots[slot]:
+    while queues.slots[slot] > 0:
         slot = (slot + 1) & queues.mask
+    queues.taken += queues.slots[slot] == 0
     queues.slots[slot] = <int32_t>index + 1
+
+
+cdef inline void give_slot_up(Queues* queues, Py_ssize_t index) noexcept nogil:
+    cdef uint32_t slot = queues.entries[index].hash & queues.mask
+    while queues.slots[slot] != index + 1:
+        slot = (slot + 1) & queues.mask
+    queues.slots[slot] = -1
+
+
+cdef inline bint make_slots(Queues* queues, Py_ssize_t entries) noexcept nogil:
+    """Have a table in which a quarter of the slots are taken at most; False where there is no memory."""
+    cdef uint32_t mask = 63
+    cdef Py_ssize_t index
+    cdef int32_t* slots
+    while 4 * entries > mask:
+        mask = 2 * mask + 1
+    slots = <int32_t*>calloc(<size_t>mask + 1, sizeof(int32_t))
+    if slots == NULL:
+        return False
+    free(queues.slots)
+    queues.slots = slots
+    queues.mask = mask
+    queues.taken = 0
+    for index in range(queues.count):
+        if queues.entries[index].topic != NULL:
+            take_slot(queues, index)
+    return True
+
+
+cdef inline bint make_room(Queues* queues, Py_ssize_t room) noexcept nogil:
+    """Have room for so many entries; False where there is no memory."""
+    cdef void* memory = realloc(queues.filled, room * sizeof(int32_t))
+    if memory == NULL:
+        return False
+    queues.filled = <int32_t*>memory
+    memory = realloc(queues.unused, room * sizeof(int32_t))
+    if memory == NULL:
+        return False
+    queues.unused = <int32_t*>memory
+    memory = realloc(queues.entries, room * sizeof(Followed))
+    if memory == NULL:
+        return False
+    queues.entries = <Followed*>memory
+    queues.room = room
+    return True
 
 
 cdef inline bint grow(Followed* queue) noexcept nogil:
@@ -372,6 +400,10 @@ cdef void collect_loop(void* task) noexcept nogil:
         write_unit(
             queue.units + queue.length, row[ROW_PHYSICAL_OFFSET], <int32_t>row[ROW_SIZE], row[ROW_TAGS_CODE]
         )
+        if not queue.is_filled:
+            queue.is_filled = True
+            queues.filled[queues.filled_count] = <int32_t>index
+            queues.filled_count += 1
         queue.length += UNIT_SIZE
         queue.next_offset += 1
         row += ROW_COLUMNS
@@ -379,7 +411,7 @@ cdef void collect_loop(void* task) noexcept nogil:
 
 
 cdef class UnitCollector:
-    """Units of the messages that a walk over the log finds, by queue: what a start does with most of them.
+    """Units of the messages that a walk over the log finds, by queue.
 
     A queue takes part once it is followed; its messages must come one after the other from then on. What else there is
     (a queue that is new, a gap, a message that gets no unit) stops ``collect``, for the caller to deal with.
@@ -388,9 +420,7 @@ cdef class UnitCollector:
     cdef Queues queues
 
     def __cinit__(self):
-        self.queues.mask = 63
-        self.queues.slots = <int32_t*>calloc(self.queues.mask + 1, sizeof(int32_t))
-        if self.queues.slots == NULL:
+        if not make_slots(&self.queues, 0):
             raise MemoryError
 
     def __dealloc__(self):
@@ -399,10 +429,12 @@ cdef class UnitCollector:
             free(self.queues.entries[i].topic)
             free(self.queues.entries[i].units)
         free(self.queues.entries)
+        free(self.queues.filled)
+        free(self.queues.unused)
         free(self.queues.slots)
 
     def follow(self, bytes topic, int64_t queue_id, int64_t queue_offset):
-        """Take the messages of a queue from ``queue_offset`` on; returns its number, the same each time.
+        """Take the messages of a queue from ``queue_offset`` on; returns its number, the same until it is forgotten.
 
         raises  ValueError where units of it were collected and not taken
         """
@@ -419,33 +451,46 @@ cdef class UnitCollector:
 
     cdef Py_ssize_t _add(self, const uint8_t* topic, Py_ssize_t length, int64_t queue_id, uint32_t value) except -1:
         cdef Queues* queues = &self.queues
-        cdef Followed* entries
-        cdef int32_t* slots
-        cdef Py_ssize_t i
-        if queues.count == queues.room:
-            entries = <Followed*>realloc(queues.entries, (2 * queues.room + 32) * sizeof(Followed))
-            if entries == NULL:
-                raise MemoryError
-            queues.entries = entries
-            queues.room = 2 * queues.room + 32
-        if 2 * (queues.count + 1) > queues.mask:
-            slots = <int32_t*>calloc(2 * (<size_t>queues.mask + 1), sizeof(int32_t))
-            if slots == NULL:
-                raise MemoryError
-            free(queues.slots)
-            queues.slots = slots
-            queues.mask = 2 * queues.mask + 1
-            for i in range(queues.count):
-                take_slot(queues, i)
-        entries = &queues.entries[queues.count]
-        entries[0] = Followed(NULL, length, queue_id, 0, NULL, 0, 0, value)
-        entries.topic = <uint8_t*>malloc(length + 1)
-        if entries.topic == NULL:
+        cdef uint8_t* name
+        cdef Py_ssize_t index
+        cdef bint is_filled = False
+        if queues.unused_count == 0 and queues.count == queues.room and not make_room(queues, 2 * queues.room + 32):
             raise MemoryError
-        memcpy(entries.topic, topic, length)
-        take_slot(queues, queues.count)
-        queues.count += 1
-        return queues.count - 1
+        if 2 * (queues.taken + 1) > queues.mask and not make_slots(queues, queues.count - queues.unused_count + 1):
+            raise MemoryError
+        name = <uint8_t*>malloc(length + 1)
+        if name == NULL:
+            raise MemoryError
+        memcpy(name, topic, length)
+        if queues.unused_count:
+            queues.unused_count -= 1
+            index = queues.unused[queues.unused_count]
+            is_filled = queues.entries[index].is_filled  # as it is among those that may have units
+        else:
+            index = queues.count
+            queues.count += 1
+        queues.entries[index] = Followed(name, length, queue_id, 0, NULL, 0, 0, value, is_filled)
+        take_slot(queues, index)
+        return index
+
+    def forget(self, Py_ssize_t number):
+        """Follow a queue no more, and drop units that were not taken; its number may be given to another.
+
+        raises  IndexError for a number that ``follow`` did not return
+        """
+        cdef Followed* queue = self._entry(number)
+        give_slot_up(&self.queues, number)
+        free(queue.topic)
+        free(queue.units)
+        queue.topic = queue.units = NULL
+        queue.length = queue.capacity = 0
+        self.queues.unused[self.queues.unused_count] = <int32_t>number
+        self.queues.unused_count += 1
+
+    cdef Followed* _entry(self, Py_ssize_t number) except NULL:
+        if number < 0 or number >= self.queues.count or self.queues.entries[number].topic == NULL:
+            raise IndexError(f"queue {number} of {self.queues.count}")
+        return &self.queues.entries[number]
 
     def collect(self, data, rows, Py_ssize_t first, Py_ssize_t last):
         """Make units of rows ``first`` to ``last`` of a walk.
@@ -488,13 +533,44 @@ cdef class UnitCollector:
 
         raises  IndexError for a number that ``follow`` did not return
         """
-        cdef Followed* queue
-        cdef bytes units
-        if number < 0 or number >= self.queues.count:
-            raise IndexError(f"queue {number} of {self.queues.count}")
-        queue = &self.queues.entries[number]
-        units = PyBytes_FromStringAndSize(<char*>queue.units, queue.length)
+        cdef Followed* queue = self._entry(number)
+        cdef bytes units = PyBytes_FromStringAndSize(<char*>queue.units, queue.length)
         free(queue.units)
         queue.units = NULL
         queue.length = queue.capacity = 0
         return units
+
+    def take_all(self):
+        """Return number and units of each queue of which units were collected and not taken, and forget the units."""
+        cdef Queues* queues = &self.queues
+        cdef list taken = []
+        cdef int32_t number
+        while queues.filled_count:
+            number = queues.filled[queues.filled_count - 1]
+            if queues.entries[number].length:
+                taken.append((number, self.take(number)))
+            queues.entries[number].is_filled = False
+            queues.filled_count -= 1
+        return taken
+
+
+def tags_codes(units):
+    """Return the tags codes of units, each once."""
+    cdef Borrowed held
+    cdef set found = set()
+    cdef Py_ssize_t i
+    cdef int64_t code, last = 0
+    cdef const uint8_t* at
+    held.count = 0
+    try:
+        source = borrow_units(&held, units)
+        at = <const uint8_t*>source.buf
+        for i in range(source.len // UNIT_SIZE):
+            code = rc_get_i64(at + 12)
+            if i == 0 or code != last:
+                found.add(code)
+                last = code
+            at += UNIT_SIZE
+    finally:
+        give_back(&held)
+    return found

@@ -58,7 +58,6 @@ from rocketcore._fast.record cimport (
     TRANSACTION_MASK,
     Fields,
     Properties,
-    hash_of_tags,
     joined_length,
     named,
     plain_properties,
@@ -107,7 +106,6 @@ cpdef enum:
 cpdef enum:
     RESULT_POSITION
     RESULT_SIZE
-    RESULT_TAGS_CODE
     RESULT_QUEUE_OFFSET
     RESULT_UNIQ_KEY_START
     RESULT_UNIQ_KEY_LENGTH
@@ -326,14 +324,14 @@ cdef inline Extra extra_of(bytes properties) noexcept:
 
 
 cdef inline int read_asks(
-    const uint8_t* text, int64_t length, int64_t sys_flag, const Extra* extra, rc_property* tags, rc_property* key
+    const uint8_t* text, int64_t length, int64_t sys_flag, const Extra* extra, rc_property* key
 ) noexcept nogil:
     """The decision about a message: all that it asks for, as a mask of ASKS_….
 
     Of a name that comes twice the last pair counts. Such a text is not stored as it came, nor one with a pair that is
     none, or with a name that the broker adds. Whether a long one is such a text is for the slow path's map to find out.
 
-    tags, key  become the pairs of TAGS and UNIQ_KEY; their value is NULL where there is none
+    key  becomes the pair of UNIQ_KEY; its value is NULL where there is none
     """
     cdef rc_property_reader reader = rc_read_properties(text, length)
     cdef rc_property found
@@ -342,7 +340,7 @@ cdef inline int read_asks(
     cdef bint waits = True, prepared = False
     cdef int64_t pairs = 0 if length <= PROPERTIES_MAX else COMPARED_MAX
     cdef int asks = ASKS_KEY
-    tags.value = key.value = NULL
+    key.value = NULL
     while rc_next_property(&reader, &found):
         if found.name != next_name:
             asks |= ASKS_REWRITE
@@ -355,9 +353,7 @@ cdef inline int read_asks(
         ):
             asks |= ASKS_REWRITE
         names |= bit
-        if named(&found, b"TAGS", 4):
-            tags[0] = found
-        elif named(&found, b"WAIT", 4):
+        if named(&found, b"WAIT", 4):
             waits = is_true(found.value, found.value_length)
         elif named(&found, b"UNIQ_KEY", 8):
             key[0] = found
@@ -389,12 +385,12 @@ def examine(properties, int64_t sys_flag, bytes extra_properties not None):
                       or there are more than 64 pairs or 32,767 bytes
     """
     cdef Extra extra = extra_of(extra_properties)
-    cdef rc_property tags, key
+    cdef rc_property key
     cdef Borrowed held
     held.count = 0
     try:
         text = borrow_bytes(&held, properties)
-        return read_asks(<const uint8_t*>text.buf, text.len, sys_flag, &extra, &tags, &key)
+        return read_asks(<const uint8_t*>text.buf, text.len, sys_flag, &extra, &key)
     finally:
         give_back(&held)
 
@@ -430,7 +426,7 @@ cdef Outcome put_row(
     cdef int64_t queue_id = row[SEND_QUEUE_ID], body_length = row[SEND_BODY_LENGTH], size, stored_length
     cdef const uint8_t* text
     cdef Properties properties
-    cdef rc_property tags, key
+    cdef rc_property key
     cdef int asks
     if (
         row[SEND_STATUS] != 0 or body_length == 0 or body_length > sources.max_body
@@ -447,7 +443,7 @@ cdef Outcome put_row(
     stored_length = joined_length(fields, &properties)
     if stored_length > PROPERTIES_MAX:
         return NOT_STORED
-    asks = read_asks(text, row[SEND_PROPERTIES_LENGTH], row[SEND_SYS_FLAG], &sources.extra, &tags, &key)
+    asks = read_asks(text, row[SEND_PROPERTIES_LENGTH], row[SEND_SYS_FLAG], &sources.extra, &key)
     if asks & ~ASKS_NO_WAIT:
         return NOT_STORED
     fields.sys_flag = (fields.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)) | (
@@ -465,7 +461,6 @@ cdef Outcome put_row(
     )
     result[RESULT_POSITION] = position[0]
     result[RESULT_SIZE] = size
-    result[RESULT_TAGS_CODE] = hash_of_tags(&tags)
     result[RESULT_QUEUE_OFFSET] = sources.next_offsets[queue_id]
     result[RESULT_UNIQ_KEY_START] = key.value - sources.scratch
     result[RESULT_UNIQ_KEY_LENGTH] = key.value_length
@@ -509,9 +504,9 @@ def put_records(
                       it is put in
     max_body          longest body in bytes
     checksum          as in ``record.put_stored``
-    results           int64[n, 7], row i belongs to send row i: RESULT_POSITION (in ``out``) RESULT_SIZE
-                      RESULT_TAGS_CODE RESULT_QUEUE_OFFSET RESULT_UNIQ_KEY_START, RESULT_UNIQ_KEY_LENGTH (in
-                      ``scratch``) RESULT_WAIT (0 if the sender does not wait for the flush)
+    results           int64[n, 6], row i belongs to send row i: RESULT_POSITION (in ``out``) RESULT_SIZE
+                      RESULT_QUEUE_OFFSET RESULT_UNIQ_KEY_START, RESULT_UNIQ_KEY_LENGTH (in ``scratch``) RESULT_WAIT (0
+                      if the sender does not wait for the flush)
     returns           rows stored, counted from ``first``. The row behind them is for the caller: of another topic, an
                       unusual header, no body or too long a one, a queue that is not there, properties too long with
                       what is added, or anything that ``examine`` tells but NO_WAIT. -1 if no row was stored because the

@@ -48,9 +48,10 @@ def _dispatch_early(commit: Callable[..., None]) -> Callable[..., None]:
     """Messages are in their queues, and visible, as soon as they are on their way to the disk."""
 
     def planted(self: Any) -> None:
-        entries = list(self.entries) if self._in_flight is None else []
+        before = self._in_flight
         commit(self)
-        self._dispatcher.dispatch(entries)
+        if self._in_flight is not None and self._in_flight is not before:
+            self._dispatcher.dispatch(self._in_flight.group)
 
     return planted
 

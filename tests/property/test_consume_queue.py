@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,9 +101,12 @@ ROWS = st.lists(
 
 
 @settings(max_examples=200)
-@given(ROWS, st.integers(1, 30))
-def test_units_of_a_walk_are_the_references(rows: list[Row], at_a_time: int) -> None:
-    """What stops the collector is dealt with as a start does: the queue is followed behind that message."""
+@given(ROWS, st.integers(1, 30), st.lists(st.sampled_from(["", "", "take", "forget"]), min_size=1))
+def test_units_of_a_walk_are_the_references(rows: list[Row], at_a_time: int, between: list[str]) -> None:
+    """What stops the collector is dealt with as a start does: the queue is followed behind that message.
+
+    between  what is done after each piece: take the units of all queues, or forget a queue
+    """
     data = b"".join(row.topic for row in rows)
     table = np.zeros((len(rows), commit_log.COLUMNS), np.int64)
     position = 0
@@ -123,6 +127,16 @@ def test_units_of_a_walk_are_the_references(rows: list[Row], at_a_time: int) -> 
         stopped = kernel.collect(data, table, first, last)
         assert stopped == wanted.collect(rows, first, last)
         first = stopped
+        what = between[first % len(between)]
+        if what == "take":
+            assert dict(kernel.take_all()) == wanted.take_all()
+            assert kernel.take_all() == []
+        elif what == "forget" and wanted.numbers:
+            number = sorted(wanted.numbers.values())[first % len(wanted.numbers)]
+            kernel.forget(number)
+            wanted.forget(number)
+            with pytest.raises(IndexError):
+                kernel.take(number)
         if stopped < last:
             row = rows[stopped]
             number = wanted.numbers.get((row.topic, row.queue_id))
@@ -131,9 +145,14 @@ def test_units_of_a_walk_are_the_references(rows: list[Row], at_a_time: int) -> 
             again = kernel.follow(row.topic, row.queue_id, row.queue_offset + 1)
             assert again == wanted.follow(row.topic, row.queue_id, row.queue_offset + 1)
             first += 1
-    for number in range(len(wanted.units)):
+    for number in wanted.numbers.values():
         assert kernel.take(number) == wanted.take(number)
         assert kernel.take(number) == b""
+
+
+@given(st.lists(st.builds(Unit, st.integers(0, 9), st.integers(1, 9), st.integers(-3, 3))))
+def test_tags_codes_come_once_each(units: list[Unit]) -> None:
+    assert consume_queue.tags_codes(reference.encode(units)) == {unit.tags_code for unit in units}
 
 
 @given(st.integers(0, 255))

@@ -269,15 +269,3 @@ def test_put_batch_is_the_references(
         results=results, checksum=checksum,
     )  # fmt: skip
     assert (written, bytes(out)) == (len(wanted), wanted)
-    assert results[:count, batch_kernel.PUT_TAGS_CODE].tolist() == [
-        reference.tags_code(text) if valid_utf8(text) else results[i, batch_kernel.PUT_TAGS_CODE]
-        for i, text in enumerate(item.properties for item in elements)
-    ]
-
-
-def valid_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

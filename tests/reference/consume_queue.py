@@ -80,15 +80,27 @@ class UnitCollector:
         self.numbers: dict[tuple[bytes, int], int] = {}
         self.next_offsets: list[int] = []
         self.units: list[list[Unit]] = []
+        self.unused: list[int] = []
 
     def follow(self, topic: bytes, queue_id: int, queue_offset: int) -> int:
-        number = self.numbers.setdefault((topic, queue_id), len(self.numbers))
-        if number == len(self.units):
-            self.units.append([])
-            self.next_offsets.append(0)
+        number = self.numbers.get((topic, queue_id))
+        if number is None:
+            if self.unused:
+                number = self.unused.pop()
+            else:
+                number = len(self.units)
+                self.units.append([])
+                self.next_offsets.append(0)
+            self.numbers[topic, queue_id] = number
         assert not self.units[number]
         self.next_offsets[number] = queue_offset
         return number
+
+    def forget(self, number: int) -> None:
+        (name,) = [name for name, each in self.numbers.items() if each == number]
+        del self.numbers[name]
+        self.units[number] = []
+        self.unused.append(number)
 
     def collect(self, rows: Sequence[Row], first: int, last: int) -> int:
         for index in range(first, last):
@@ -103,3 +115,6 @@ class UnitCollector:
     def take(self, number: int) -> bytes:
         taken, self.units[number] = self.units[number], []
         return encode(taken)
+
+    def take_all(self) -> dict[int, bytes]:
+        return {number: self.take(number) for number in self.numbers.values() if self.units[number]}

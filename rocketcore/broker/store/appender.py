@@ -11,20 +11,16 @@ from typing import TYPE_CHECKING
 from rocketcore._fast import batch as batch_kernel
 from rocketcore._fast import record as kernel
 from rocketcore._fast import sends
-from rocketcore._fast.consume_queue import UNIT_SIZE, is_queued, put_units
+from rocketcore._fast.consume_queue import is_queued
 from rocketcore._fast.message_id import offset_msg_id, offset_msg_ids
-from rocketcore._fast.properties import decode_properties
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, topic_fault
-from rocketcore.broker.store.dispatch import Batch
 from rocketcore.broker.store.queue_table import QueueTable
-from rocketcore.broker.store.recovery import delivery_time
 from rocketcore.broker.store.values import PutResult, PutRows, PutStatus, StoredMessage
-from rocketcore.codes import SCHEDULE_TOPIC, TRANSACTION_MASK
+from rocketcore.codes import TRANSACTION_MASK
 from rocketcore.errors import StoreFull
-from rocketcore.message import DELAY
 from rocketcore.table import Table
 
 if TYPE_CHECKING:
@@ -58,7 +54,6 @@ class Appender:
         self._log = log
         self._queues = queues
         self._committer = committer
-        self._levels = config.delay_levels
         self._checksum = config.enabled_append_prop_crc
         # What is put behind the properties of a message at most: a missing separator and the checksum.
         self._added_bytes = 1 + (kernel.CHECKSUM_SIZE if self._checksum else 0)
@@ -125,8 +120,6 @@ class Appender:
         log.position += size
         if queued:
             next_offsets[queue_id] = queue_offset + 1
-            tags_code = self._tags_code(message, now)
-            self._committer.entries.append((queues.queue(queue_id), queue_offset, physical_offset, size, tags_code))
         self._committer.schedule()
         return PutResult(
             PutStatus.PUT_OK,
@@ -138,13 +131,6 @@ class Appender:
             offset_msg_id(self.store_host, physical_offset),
             1,
         )
-
-    def _tags_code(self, message: StoredMessage, store_timestamp: int) -> int:
-        if message.topic == SCHEDULE_TOPIC:
-            level = kernel.delay_level(decode_properties(message.properties).get(DELAY, ""))
-            if level:
-                return delivery_time(store_timestamp, level, self._levels)
-        return kernel.tags_code(message.properties)
 
     def put_batch(self, message: StoredMessage, *, first_id_only: bool = False) -> PutResult:
         """Append a client batch, the elements in ``message.body``, as messages with consecutive queue offsets.
@@ -204,14 +190,9 @@ class Appender:
         )
         log.position += written
         next_offsets[queue_id] = queue_offset + count
-        offsets, sizes, tags_codes = (results.column(each, count) for each in range(batch_kernel.PUT_COLUMNS))
-        units = bytearray(UNIT_SIZE * count)
-        put_units(units, 0, offsets, sizes, tags_codes)
-        self._committer.entries.append(
-            Batch(queues.queue(queue_id), queue_offset, units, batch_kernel.tags_codes(results.view, count))
-        )
         self._committer.schedule()
-        msg_ids = offset_msg_ids(self.store_host, offsets[:1] if first_id_only else offsets)
+        offsets = results.column(0, 1 if first_id_only else count)
+        msg_ids = offset_msg_ids(self.store_host, offsets)
         return PutResult(PutStatus.PUT_OK, start, queue_offset, written, now, start + written, msg_ids, count)
 
     def put_rows(
@@ -276,18 +257,8 @@ class Appender:
                 self._no_segment(error)
                 return PutRows(0, base, log.end_offset)
         if count:
-            entries = self._committer.entries
-            for row in range(first, first + count):
-                entries.append(
-                    (
-                        queues.queue(send_rows[row, sends.SEND_QUEUE_ID]),
-                        results[row, sends.RESULT_QUEUE_OFFSET],
-                        base + results[row, sends.RESULT_POSITION],
-                        results[row, sends.RESULT_SIZE],
-                        results[row, sends.RESULT_TAGS_CODE],
-                    )
-                )
-            log.position = results[row, sends.RESULT_POSITION] + results[row, sends.RESULT_SIZE]
+            last = first + count - 1
+            log.position = results[last, sends.RESULT_POSITION] + results[last, sends.RESULT_SIZE]
             self._committer.schedule()
         return PutRows(count, base, log.end_offset)
 

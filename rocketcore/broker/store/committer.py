@@ -22,7 +22,7 @@ from typing import NamedTuple
 from rocketcore._fast.flusher import Flusher, Work
 from rocketcore.broker.store.commit_log import CommitLog, Group
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
-from rocketcore.broker.store.dispatch import Dispatcher, Entry
+from rocketcore.broker.store.dispatch import Dispatcher
 from rocketcore.broker.store.segment_file import lost_write
 from rocketcore.broker.store.values import PutStatus
 from rocketcore.service import Clock
@@ -46,7 +46,6 @@ class _Waiter(NamedTuple):
 
 class _Commit(NamedTuple):
     group: Group
-    entries: list[Entry]
     store_timestamp: int
 
 
@@ -65,7 +64,6 @@ class Committer:
         clock: Clock,
         on_failure: Callable[[str], None],
     ) -> None:
-        self.entries: list[Entry] = []
         self.store_timestamp = 0
         self.durable_offset = 0
         self.durable_timestamp = 0
@@ -160,8 +158,7 @@ class Committer:
             return
         if group is None:
             return
-        entries, self.entries = self.entries, []
-        commit = self._in_flight = _Commit(group, entries, self.store_timestamp)
+        commit = self._in_flight = _Commit(group, self.store_timestamp)
         try:
             work = self._log.work(group, sync=self._sync_flush)
             if self._sync_flush:
@@ -175,7 +172,6 @@ class Committer:
             return
         self._in_flight = None
         self._log.written = group.end_offset
-        self._log.give_back(group)
         self._finish(commit)
 
     def _synced(self, error: BaseException | None) -> None:
@@ -187,7 +183,6 @@ class Committer:
         if self.read_only_reason is not None:
             return
         self._log.written = self._log.synced = commit.group.end_offset
-        self._log.give_back(commit.group)
         try:
             self._commit()
         finally:
@@ -207,7 +202,13 @@ class Committer:
 
     def _finish(self, commit: _Commit) -> None:
         """Make a committed group visible and answer those who wait for it."""
-        self._dispatcher.dispatch(commit.entries)
+        try:
+            self._dispatcher.dispatch(commit.group)
+        except Exception as error:
+            # It is in the log, and a start will find it; what nobody can read is not acknowledged.
+            self.fail("dispatch", error)
+            return
+        self._log.give_back(commit.group)
         end = self.durable_offset = commit.group.end_offset
         self.durable_timestamp = commit.store_timestamp
         if self.on_durable is not None:
@@ -278,7 +279,6 @@ class Committer:
         )
         logger.critical("store failed, read-only reason=%s", self.read_only_reason)
         self._on_failure(self.read_only_reason)
-        self.entries.clear()
         while self._waiting:
             _answer(self._waiting.popleft(), PutStatus.SERVICE_NOT_AVAILABLE)
 

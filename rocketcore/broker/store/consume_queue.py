@@ -126,21 +126,11 @@ class ConsumeQueue:
         self._tail_start = end
         self._trim = trim
 
-    def append(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
-        """Add the unit of a message; False when the queue has it already.
-
-        A gap means that messages in between are lost, or that the queue begins later than 0: blanks stand for them.
-        """
-        if queue_offset != self.max_offset:
-            if queue_offset < self.max_offset:
-                return False
-            self._fill_to(queue_offset)
-        self._tail += _pack(physical_offset, size, tags_code)
-        self.max_offset = queue_offset + 1
-        return True
-
     def extend(self, units: bytes | bytearray) -> None:
-        """Add units of the messages that follow one another at the end of the queue."""
+        """Add units of the messages that follow one another at the end of the queue; what is missing gets blanks first.
+
+        A gap means that messages in between are lost, or that the queue begins later than 0 (``blank_to``).
+        """
         self._tail += units
         self.max_offset += len(units) // UNIT_SIZE
 

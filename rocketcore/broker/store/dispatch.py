@@ -1,96 +1,234 @@
-"""Dispatch: what was committed enters its queues, then whoever listens hears of it (Java: ``ReputMessageService``).
+"""Dispatch: what is in the log enters the consume queues, then whoever listens hears of it (Java:
+``ReputMessageService``).
 
-Two passes over a group, in the order of the log. First every message gets its unit: what is acknowledged is readable,
-whatever a listener does. Then each is announced, and a listener that raises loses that one call and nothing else.
+There is one way from the log to the queues, ``QueueFeed``: rows as a walk over the log fills them become units, whoever
+made the log: a put, or what a start finds. ``Dispatcher`` goes it with each committed group, in the order of the log.
+First every message gets its unit: what is acknowledged is readable, whatever a listener does. Then the queues that have
+new messages are announced, and a listener that raises loses that one call and nothing else.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Set
-from typing import NamedTuple
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
-from rocketcore._fast.consume_queue import UNIT_SIZE, unit
+from rocketcore._fast.commit_log import (
+    COLUMNS,
+    DELAY_LEVEL,
+    FILLER,
+    FULL,
+    PHYSICAL_OFFSET,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    SIZE,
+    STORE_TIMESTAMP,
+    SYS_FLAG,
+    TAGS_CODE,
+    TOPIC_LENGTH,
+    TOPIC_START,
+    walk,
+)
+from rocketcore._fast.consume_queue import UNIT_SIZE, UnitCollector, is_queued, put_unit, tags_codes
+from rocketcore.broker.store.commit_log import Group, Run
 from rocketcore.broker.store.consume_queue import ConsumeQueue
+from rocketcore.broker.store.queue_table import QueueTable
+from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.table import Table
 
-__all__ = ["Arrival", "Batch", "Dispatcher", "Entry"]
+__all__ = ["Arrival", "Dispatcher", "QueueFeed", "delivery_time"]
+
+ROWS = 1024
 
 Arrival = Callable[[str, int, int, int], None]
-"""topic, queue id, the queue's new max offset, tags code; runs on the loop when a message becomes visible."""
-
-
-class Batch(NamedTuple):
-    """Messages on their way to one queue: the offset of the first, their units, and their tags codes, each once."""
-
-    queue: ConsumeQueue
-    queue_offset: int
-    units: bytes | bytearray
-    tags_codes: Set[int]
-
-
-Entry = tuple[ConsumeQueue, int, int, int, int] | Batch
-"""What is on its way to a queue: a message with its queue offset, physical offset, size and tags code, or a batch."""
+"""topic, queue id, the queue's new max offset, tags code; runs on the loop when messages become visible."""
 
 logger = logging.getLogger(__name__)
+
+
+def delivery_time(store_timestamp: int, delay_level: int, levels: tuple[int, ...]) -> int:
+    """Return the tags code of a message in SCHEDULE_TOPIC_XXXX: when it is due, in milliseconds since the epoch."""
+    return store_timestamp + (levels[min(delay_level, len(levels)) - 1] if delay_level > 0 else 1000)
+
+
+class Judge(Protocol):
+    """What becomes of rows that are not simply the next message of a queue."""
+
+    def not_queued(self, name: bytes, row: array[int]) -> None:
+        """Hear of a record that gets no unit."""
+
+    def refuses(self, name: bytes, topic: str, row: array[int]) -> bool:
+        """Whether a message is left out, whatever its queue."""
+
+    def refuses_place(self, queue: ConsumeQueue, row: array[int]) -> bool:
+        """Whether a message is left out whose queue ends elsewhere than where it belongs."""
+
+
+class QueueFeed:
+    """Puts what rows of the log tell at the ends of queues.
+
+    deleted_before  the end of the log when a topic was deleted, 0 where it was not: what lies before it gets no unit
+    judge           says what becomes of what is not as a store writes it; None: all of it is
+    """
+
+    def __init__(
+        self,
+        queues: QueueTable,
+        deleted_before: Callable[[str], int],
+        levels: tuple[int, ...],
+        judge: Judge | None = None,
+    ) -> None:
+        self._queues = queues
+        self._deleted_before = deleted_before
+        self._levels = levels
+        self._judge = judge
+        # Takes the messages that have nothing special about them; these are the queues that it follows, by its number.
+        self._collector = UnitCollector()
+        self._followed: dict[int, ConsumeQueue] = {}
+        self._numbers: dict[ConsumeQueue, int] = {}
+        self._delayed: dict[ConsumeQueue, bytearray] = {}
+
+    def feed(self, data: memoryview | bytearray, rows: Table, count: int, read: Callable[[int, int], bytes]) -> int:
+        """Take the first ``count`` rows, which a walk over ``data`` filled; ``settle`` has the queues know.
+
+        read     returns bytes of the data, or raises OSError
+        returns  how many were taken, up to one whose topic cannot be read
+        """
+        done = 0
+        while (done := self._collector.collect(data, rows.view, done, count)) < count:
+            row = rows.row(done)
+            try:
+                name = read(row[TOPIC_START], row[TOPIC_LENGTH])
+            except OSError:
+                break
+            if not self._prepare(name, row):
+                done += 1
+        return done
+
+    def _prepare(self, name: bytes, row: array[int]) -> bool:
+        """Have a row's queue followed from there on; False where that is not to be, and the row is dealt with."""
+        judge = self._judge
+        if not is_queued(row[SYS_FLAG]):
+            if judge is not None:
+                judge.not_queued(name, row)
+            return False
+        topic = name.decode("utf-8", "replace")
+        if judge is not None and judge.refuses(name, topic, row):
+            return False
+        if row[PHYSICAL_OFFSET] < self._deleted_before(topic):
+            return False
+        queue = self._queues.topic(topic).queue(row[QUEUE_ID])
+        number = self._numbers.get(queue)
+        if number is not None:
+            queue.extend(self._collector.take(number))
+        queue_offset = row[QUEUE_OFFSET]
+        if queue_offset != queue.max_offset:
+            if judge is not None and judge.refuses_place(queue, row):
+                return False
+            if queue_offset < queue.max_offset:
+                return False
+            queue.blank_to(queue_offset)
+        if topic == SCHEDULE_TOPIC:
+            unit = self._delayed_unit(row)
+            queue.extend(unit)
+            self._delayed.setdefault(queue, bytearray()).extend(unit)
+            return False
+        number = self._collector.follow(name, row[QUEUE_ID], queue_offset)
+        self._followed[number] = queue
+        self._numbers[queue] = number
+        return True
+
+    def _delayed_unit(self, row: array[int]) -> bytearray:
+        tags_code = row[TAGS_CODE]
+        if row[DELAY_LEVEL] > 0:
+            tags_code = delivery_time(row[STORE_TIMESTAMP], row[DELAY_LEVEL], self._levels)
+        made = bytearray(UNIT_SIZE)
+        put_unit(made, 0, row[PHYSICAL_OFFSET], row[SIZE], tags_code)
+        return made
+
+    def settle(self) -> list[tuple[ConsumeQueue, bytes | bytearray]]:
+        """Give the queues what was collected for them; returns which have which new units."""
+        settled: list[tuple[ConsumeQueue, bytes | bytearray]] = []
+        for number, units in self._collector.take_all():
+            queue = self._followed[number]
+            queue.extend(units)
+            settled.append((queue, units))
+        if self._delayed:
+            settled += self._delayed.items()
+            self._delayed = {}
+        return settled
+
+    def forget(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Let go of queues that are no more: a topic was deleted."""
+        for queue in queues:
+            number = self._numbers.pop(queue, None)
+            if number is not None:
+                self._collector.forget(number)
+                del self._followed[number]
 
 
 class Dispatcher:
     """Loop thread only.
 
-    on_arrival       called for each message that became visible, of a batch for each tags code; None for nobody
-    changed          gets each queue that a message entered
+    on_arrival       called for each queue that got messages, once for each of their tags codes; None for nobody
     listener_errors  calls of it that raised, since the start
     """
 
-    def __init__(self, on_arrival: Arrival | None, changed: set[ConsumeQueue]) -> None:
+    def __init__(
+        self,
+        queues: QueueTable,
+        deleted_before: Callable[[str], int],
+        levels: tuple[int, ...],
+        on_arrival: Arrival | None,
+    ) -> None:
         self.on_arrival = on_arrival
-        self._changed = changed
         self.listener_errors = 0
+        self._changed = queues.changed
+        self._feed = QueueFeed(queues, deleted_before, levels)
+        self._rows = Table(ROWS, COLUMNS)
+        self._buffer = bytearray()
 
-    def dispatch(self, entries: list[Entry]) -> None:
+    def dispatch(self, group: Group) -> None:
         """Make the messages of a committed group readable and announce them."""
+        self._buffer = group.buffer
+        for run in group.runs:
+            self._walk(run)
+        settled = self._feed.settle()
         changed = self._changed
-        for entry in entries:
-            if isinstance(entry, Batch):
-                _append_batch(entry)
-            else:
-                queue, queue_offset, physical_offset, size, tags_code = entry
-                queue.append(queue_offset, physical_offset, size, tags_code)
-            changed.add(entry[0])
+        for queue, _ in settled:
+            changed.add(queue)
         arrived = self.on_arrival
-        if arrived is None:
-            return
-        for entry in entries:
-            if isinstance(entry, Batch):
-                end = entry.queue_offset + len(entry.units) // UNIT_SIZE
-                for tags_code in entry.tags_codes:
-                    self._announce(arrived, entry.queue, end, tags_code)
-            else:
-                queue, queue_offset, _, _, tags_code = entry
-                self._announce(arrived, queue, queue_offset + 1, tags_code)
+        if arrived is not None:
+            for queue, units in settled:
+                for tags_code in tags_codes(units):
+                    self._announce(arrived, queue, tags_code)
 
-    def _announce(self, listener: Arrival, queue: ConsumeQueue, end: int, tags_code: int) -> None:
+    def _walk(self, run: Run) -> None:
+        rows, base = self._rows, run.segment.start + run.position - run.begin
+        at, status = run.begin, FULL
+        while status == FULL and at < run.end:
+            count, at, status, _ = walk(self._buffer, at, run.end, base, rows.view, False)
+            self._feed.feed(self._buffer, rows, count, self._read)
+        assert at == run.end or status == FILLER, "all that was put are records"
+
+    def _read(self, start: int, length: int) -> bytes:
+        return bytes(self._buffer[start : start + length])
+
+    def _announce(self, listener: Arrival, queue: ConsumeQueue, tags_code: int) -> None:
         try:
-            listener(queue.topic, queue.queue_id, end, tags_code)
+            listener(queue.topic, queue.queue_id, queue.max_offset, tags_code)
         except Exception:
-            self._listener_failed(listener, queue, end - 1)
+            self.listener_errors += 1
+            logger.exception(
+                "arrival listener failed listener=%s topic=%s queue_id=%d queue_offset=%d failures=%d",
+                getattr(listener, "__qualname__", repr(listener)),
+                queue.topic,
+                queue.queue_id,
+                queue.max_offset - 1,
+                self.listener_errors,
+            )
 
-    def _listener_failed(self, listener: Arrival, queue: ConsumeQueue, queue_offset: int) -> None:
-        self.listener_errors += 1
-        logger.exception(
-            "arrival listener failed listener=%s topic=%s queue_id=%d queue_offset=%d failures=%d",
-            getattr(listener, "__qualname__", repr(listener)),
-            queue.topic,
-            queue.queue_id,
-            queue_offset,
-            self.listener_errors,
-        )
-
-
-def _append_batch(batch: Batch) -> None:
-    queue, queue_offset, units, _ = batch
-    if queue_offset == queue.max_offset:
-        queue.extend(units)
-        return
-    for index in range(len(units) // UNIT_SIZE):
-        queue.append(queue_offset + index, *unit(units, index))
+    def forget(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Let go of the queues of a topic that was deleted."""
+        self._feed.forget(queues)

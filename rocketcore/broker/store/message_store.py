@@ -87,7 +87,7 @@ class MessageStore:
         self._log = CommitLog(config, self._files, clock)
         self._queue_files = QueueFiles(config.root, config.queue_file_bytes, self._files)
         self._queues = QueueTable(self._queue_files)
-        self._dispatcher = Dispatcher(on_arrival, self._queues.changed)
+        self._dispatcher = Dispatcher(self._queues, self._deleted_before, config.delay_levels, on_arrival)
         self._committer = Committer(config, self._log, self._dispatcher, clock, partial(self._refuse, "failure"))
         self._appender = Appender(config, self._log, self._queues, self._committer, store_host)
         self._refuse("life", "the store is not started")
@@ -240,7 +240,9 @@ class MessageStore:
         returns  a future that is done when the deletion is durable: from then on no crash brings the topic back
         raises   StoreError, from the future, when it could not be noted; deleting the topic again tries that again
         """
-        if self._queues.remove(topic):
+        removed = self._queues.remove(topic)
+        if removed is not None:
+            self._dispatcher.forget(removed)
             self._queue_files.forget(topic)
             self._queue_saver.topic_deleted(topic, self._log.end_offset)
         return self._queue_saver.note_deletions(topic)
@@ -313,7 +315,10 @@ class MessageStore:
 
     def is_deleted(self, topic: str, physical_offset: int) -> bool:
         """Whether a topic was deleted after a message for it was stored at ``physical_offset``."""
-        return physical_offset < self._queue_saver.deleted.before.get(topic, 0)
+        return physical_offset < self._deleted_before(topic)
+
+    def _deleted_before(self, topic: str) -> int:
+        return self._queue_saver.deleted.before.get(topic, 0)
 
     def deliveries(self, physical_offset: int) -> set[int]:
         """Return the marks of delayed messages that were delivered behind ``physical_offset``, where a record begins.

@@ -34,8 +34,8 @@ from rocketcore._fast.consume_queue import is_queued, put_blank, put_unit, unit
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles, Units
+from rocketcore.broker.store.dispatch import delivery_time
 from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
-from rocketcore.broker.store.recovery import delivery_time
 from rocketcore.broker.store.segment_file import Segment
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.table import Table

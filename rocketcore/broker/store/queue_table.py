@@ -134,10 +134,11 @@ class QueueTable:
             yield from ((topic, queue_id) for queue_id in unpack_rows(rows))
         yield from ((queue.topic, queue.queue_id) for queues in self._topics.values() for queue in queues)
 
-    def remove(self, topic: str) -> bool:
-        """Forget a topic; whether there was one."""
+    def remove(self, topic: str) -> list[ConsumeQueue] | None:
+        """Forget a topic; returns those of its queues that anybody looked at, None where there was no such topic."""
         was_resting = self._resting.pop(topic, None) is not None
-        return self._topics.pop(topic, None) is not None or was_resting
+        queues = self._topics.pop(topic, None)
+        return list(queues) if queues is not None else [] if was_resting else None
 
     def clear(self) -> None:
         self._topics.clear()

@@ -45,7 +45,6 @@ from pathlib import Path
 from rocketcore._fast import commit_log as kernel
 from rocketcore._fast.commit_log import (
     COLUMNS,
-    DELAY_LEVEL,
     END_OF_DATA,
     FILLER,
     FULL,
@@ -54,25 +53,20 @@ from rocketcore._fast.commit_log import (
     QUEUE_OFFSET,
     SIZE,
     STORE_TIMESTAMP,
-    SYS_FLAG,
-    TAGS_CODE,
-    TOPIC_LENGTH,
-    TOPIC_START,
 )
-from rocketcore._fast.consume_queue import UnitCollector, is_queued
 from rocketcore.broker.store.checkpoint import Notes
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, topic_fault
 from rocketcore.broker.store.damage import TOMBSTONE_MIN_BYTES, TOMBSTONE_TOPIC, DamagedRange
+from rocketcore.broker.store.dispatch import QueueFeed
 from rocketcore.broker.store.queue_bounds import QueueBounds, unpack_rows
 from rocketcore.broker.store.queue_ends import remember_ends
 from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.segment_file import FileSystem, Segment, segment_name
-from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.table import Table
 
-__all__ = ["LogScan", "Recovery", "delivery_time", "recover"]
+__all__ = ["LogScan", "Recovery", "recover"]
 
 ROWS = 4096
 SETTLE_MESSAGES = 2_000_000
@@ -118,11 +112,6 @@ class Recovery:
     @property
     def torn_bytes(self) -> int:
         return sum(one.length for one in self.torn)
-
-
-def delivery_time(store_timestamp: int, delay_level: int, levels: tuple[int, ...]) -> int:
-    """Return the tags code of a message in SCHEDULE_TOPIC_XXXX: when it is due, in milliseconds since the epoch."""
-    return store_timestamp + (levels[min(delay_level, len(levels)) - 1] if delay_level > 0 else 1000)
 
 
 def recover(
@@ -189,7 +178,8 @@ def _begin_at(queues: QueueTable, physical_offset: int) -> None:
 class LogScan:
     """One pass over the log, as a start makes it: what is believed of it, and which units follow.
 
-    What is done about it is a subclass's to change: ``bridge``, ``end_at``, ``name``, ``repeats``, ``save_units``.
+    It judges what is not as a store writes it (``dispatch.Judge``). What is done about it is a subclass's to change:
+    ``bridge``, ``end_at``, ``name``, ``repeats``, ``save_units``.
     """
 
     def __init__(
@@ -202,7 +192,6 @@ class LogScan:
         rebuild: bool,
     ) -> None:
         self._config = config
-        self._levels = config.delay_levels
         self._log = log
         self._queues = queues
         self._rebuild = rebuild
@@ -215,10 +204,9 @@ class LogScan:
         # Messages are known to be missing, from damage found now or bridged by an earlier start.
         self._holes = False
         self._repeated: dict[ConsumeQueue, int] = {}
-        # Takes the messages that have nothing special about them; these are the queues that it follows, by its number.
-        self._collector = UnitCollector()
-        self._followed: list[ConsumeQueue] = []
-        self._numbers: dict[ConsumeQueue, int] = {}
+        deleted_before = self._bounds.deleted_before
+        self._feed = QueueFeed(queues, lambda topic: deleted_before.get(topic, 0), config.delay_levels, self)
+        self._segment: Segment
         self._unsettled = 0
         self.result = Recovery(rebuilt=rebuild and bool(log.segments), store_timestamp=self._bounds.store_timestamp)
 
@@ -351,20 +339,8 @@ class LogScan:
 
     def _dispatch(self, segment: Segment, view: memoryview, count: int) -> int:
         """Put the first ``count`` rows in their queues; returns how many, up to one whose topic cannot be read."""
-        done = 0
-        while (done := self._collector.collect(view, self._table.view, done, count)) < count:
-            row = self._table.row(done)
-            try:
-                name = segment.read(row[TOPIC_START], row[TOPIC_LENGTH])
-            except OSError:
-                break
-            if is_queued(row[SYS_FLAG]):
-                self._enqueue(segment, name, row)
-            else:
-                is_bridge = TOMBSTONE_TOPIC.startswith(name)
-                self._holes = self._holes or is_bridge
-                self.result.bridges += is_bridge
-            done += 1
+        self._segment = segment
+        done = self._feed.feed(view, self._table, count, segment.read)
         if done:
             self.result.messages += done
             self._unsettled += done
@@ -374,41 +350,36 @@ class LogScan:
                 self._settle()
         return done
 
-    def _enqueue(self, segment: Segment, name: bytes, row: array[int]) -> None:
-        """Add a message to its queue, or name it where its fields make no sense."""
-        physical_offset, queue_id, queue_offset = row[PHYSICAL_OFFSET], row[QUEUE_ID], row[QUEUE_OFFSET]
-        topic = name.decode("utf-8", "replace")
+    def not_queued(self, name: bytes, row: array[int]) -> None:
+        is_bridge = TOMBSTONE_TOPIC.startswith(name)
+        self._holes = self._holes or is_bridge
+        self.result.bridges += is_bridge
+
+    def refuses(self, name: bytes, topic: str, row: array[int]) -> bool:
         fault = topic_fault(name) or (topic.encode() != name and "topic name that is no text")
-        if fault or not 0 <= queue_id <= MAX_QUEUE_ID:
-            self.name(DamagedRange(segment.path, physical_offset, row[SIZE]), fault or f"queue id {queue_id}")
-            return
-        if physical_offset < self._bounds.deleted_before.get(topic, 0):
-            return
-        queue = self._queues.topic(topic).queue(queue_id)
-        number = self._numbers.get(queue)
-        if number is not None:
-            queue.extend(self._collector.take(number))
-        if queue_offset > queue.max_offset and not self._rebuild and not self._holes:
-            raise _Disagreement(f"queue {topic}/{queue_id} ends at {queue.max_offset}, not at {queue_offset}")
+        if not fault and not 0 <= row[QUEUE_ID] <= MAX_QUEUE_ID:
+            fault = f"queue id {row[QUEUE_ID]}"
+        if fault:
+            self.name(DamagedRange(self._segment.path, row[PHYSICAL_OFFSET], row[SIZE]), fault)
+        return bool(fault)
+
+    def refuses_place(self, queue: ConsumeQueue, row: array[int]) -> bool:
+        physical_offset, queue_offset = row[PHYSICAL_OFFSET], row[QUEUE_OFFSET]
+        if queue_offset < queue.max_offset:
+            self.repeats(self._segment, queue, physical_offset, queue_offset)
+            return True
+        if not self._rebuild and not self._holes:
+            place = f"queue {queue.topic}/{queue.queue_id}"
+            raise _Disagreement(f"{place} ends at {queue.max_offset}, not at {queue_offset}")
         if queue.max_offset and queue_offset - queue.max_offset > physical_offset // TOMBSTONE_MIN_BYTES:
             # More messages than fit before it. A record without a checksum may say anything here.
-            self.name(DamagedRange(segment.path, physical_offset, row[SIZE]), f"queue offset {queue_offset}")
-            return
-        tags_code = row[TAGS_CODE]
-        if row[DELAY_LEVEL] > 0 and topic == SCHEDULE_TOPIC:
-            tags_code = delivery_time(row[STORE_TIMESTAMP], row[DELAY_LEVEL], self._levels)
-        if not queue.append(queue_offset, physical_offset, row[SIZE], tags_code):
-            self.repeats(segment, queue, physical_offset, queue_offset)
-        elif topic != SCHEDULE_TOPIC:
-            if number is None:
-                self._numbers[queue] = len(self._followed)
-                self._followed.append(queue)
-            self._collector.follow(name, queue_id, queue.max_offset)
+            self.name(DamagedRange(self._segment.path, physical_offset, row[SIZE]), f"queue offset {queue_offset}")
+            return True
+        return False
 
     def _settle(self) -> None:
         """Give the queues what was collected for them; those of a rebuild are saved."""
-        for number, queue in enumerate(self._followed):
-            queue.extend(self._collector.take(number))
+        self._feed.settle()
         self._unsettled = 0
         if self._rebuild:
             self.save_units()

@@ -110,7 +110,6 @@ def test_put_batch_puts_the_missing_separator_before_the_checksum() -> None:
     assert [record.properties[:-20] for record in records] == [b"TAGS\x01TagA\x02", b"k\x01v\x02", b""]
     assert [record.queue_offset for record in records] == [5, 6, 7]
     assert [record.position for record in records] == list(results[:, kernel.PUT_PHYSICAL_OFFSET])
-    assert list(results[:, kernel.PUT_TAGS_CODE]) == [2598919, 0, 0]
     long = kernel.encode_batch([b"a"], [b"k\x01" + b"x" * 32760])
     with pytest.raises(ValueError, match="element 0: properties"):
         kernel.put_batch(out, 0, 1000, 0, long, batch_rows(long), 1, **common)
@@ -142,14 +141,3 @@ def test_the_longest_properties() -> None:
     for count in (-1, 4):
         with pytest.raises(ValueError, match=f"{count} rows of 3"):
             kernel.longest_properties(rows, count)
-
-
-def test_tags_codes_once_each() -> None:
-    results = np.zeros((5, kernel.PUT_COLUMNS), np.int64)
-    results[:, kernel.PUT_TAGS_CODE] = [3, 3, -1, 3, 0]
-    assert kernel.tags_codes(results, 5) == {3, -1, 0}
-    assert kernel.tags_codes(results, 2) == {3}
-    assert kernel.tags_codes(results, 0) == set()
-    for count in (-1, 6):
-        with pytest.raises(ValueError, match=f"{count} rows of 5"):
-            kernel.tags_codes(results, count)

@@ -34,10 +34,6 @@ def test_units_are_those_of_the_java_store() -> None:
         position = consume_queue.put_unit(out, position, *item)
     assert bytes(out) == wanted
     assert position == len(wanted)
-    columns = np.array(units, np.int64)
-    at_once = bytearray(b"\xee" * (len(wanted) + 40))
-    assert consume_queue.put_units(at_once, 20, columns[:, 0], columns[:, 1], columns[:, 2]) == 20 + len(wanted)
-    assert at_once == b"\xee" * 20 + wanted + b"\xee" * 20
     assert [consume_queue.unit(wanted, i) for i in range(4)] == units
     assert consume_queue.recover(wanted) == 4
 
@@ -59,23 +55,11 @@ def test_blanks_are_those_of_the_java_store() -> None:
 @pytest.mark.parametrize("position", [-1, 1, 21])
 def test_a_unit_that_does_not_fit_is_refused(position: int) -> None:
     out = bytearray(20)
-    ones = np.ones(1, np.int64)
     with pytest.raises(ValueError, match="do not fit"):
         consume_queue.put_unit(out, position, 0, 1, 0)
     with pytest.raises(ValueError, match="do not fit"):
-        consume_queue.put_units(out, position, ones, ones, ones)
-    with pytest.raises(ValueError, match="do not fit"):
         consume_queue.put_blank(out, position, 1)
     assert out == bytes(20)
-
-
-def test_put_units_refuses_columns_that_do_not_go_together() -> None:
-    out = bytearray(100)
-    two, one = np.ones(2, np.int64), np.ones(1, np.int64)
-    with pytest.raises(ValueError, match="same length"):
-        consume_queue.put_units(out, 0, two, one, two)
-    with pytest.raises(ValueError, match="unit 1: size"):
-        consume_queue.put_units(out, 0, two, np.array([1, 1 << 31]), two)
 
 
 def test_scan_without_a_filter_and_with_tags() -> None:

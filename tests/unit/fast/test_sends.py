@@ -226,7 +226,6 @@ def test_put_records_lays_out_plain_messages() -> None:
     assert [record.reconsume_times for record in records] == [0, 2, 0]
     assert list(sends.next_offsets) == [0, 102, 200, 301]
     assert list(sends.results[:, kernel.RESULT_QUEUE_OFFSET]) == [100, 300, 101]
-    assert list(sends.results[:, kernel.RESULT_TAGS_CODE]) == [2598919, 0, 0]
     assert list(sends.results[:, kernel.RESULT_WAIT]) == [1, 0, 1]
     start, length = sends.results[0, [kernel.RESULT_UNIQ_KEY_START, kernel.RESULT_UNIQ_KEY_LENGTH]]
     assert bytes(sends.scratch[start : start + length]) == b"0A0000090001000000020000000A0003"

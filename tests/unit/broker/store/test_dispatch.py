@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-from array import array
+import random
+import shutil
 from pathlib import Path
 
 import pytest
 
 from rocketcore._fast import batch as batch_kernel
 from rocketcore._fast import record as record_kernel
-from rocketcore._fast.consume_queue import UNIT_SIZE, put_units, unit
-from rocketcore.broker.store import FlushDiskType
-from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles, Units
-from rocketcore.broker.store.dispatch import Batch, Dispatcher
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore._fast.consume_queue import UNIT_SIZE
+from rocketcore.broker.store import FlushDiskType, MessageStore, PutStatus
+from rocketcore.broker.store.consume_queue import ConsumeQueue, Units
+from rocketcore.broker.store.dispatch import QueueFeed
+from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import StoreError
-from tests.fixtures.stores import FailingFiles, message, put, read_queue, running_store, stored
+from tests.fixtures.stores import FailingFiles, crash_copy, message, put, read_queue, running_store, stored
 
 
 @pytest.mark.parametrize("mode", list(FlushDiskType))
@@ -34,8 +35,8 @@ def test_a_listener_that_raises_loses_no_message(
 
     async def run() -> None:
         async with running_store(tmp_path, flush_disk_type=mode, on_arrival=listener) as store:
-            last = [store.put(message(b"%d" % number)) for number in range(4)][-1]
-            await stored(store, last)
+            for number in range(4):
+                await put(store, b"%d" % number)
             assert [one["body"] for one in read_queue(store)] == [b"0", b"1", b"2", b"3"]
             assert store.listener_errors == 2
             await stored(store, store.put(message(b"4")))
@@ -72,20 +73,89 @@ def test_a_batch_is_announced_once_for_each_tags_code(tmp_path: Path) -> None:
     assert heard[-1] == ("T", 0, 7, 0)
 
 
-def test_a_batch_behind_a_gap_and_one_that_the_queue_has_in_part(tmp_path: Path) -> None:
-    """Batches enter a queue as their messages would, one by one."""
-    queue = ConsumeQueue("T", 0, QueueFiles(tmp_path, 20 * UNIT_SIZE, FileSystem()))
-    rows = [(100, 7, 1), (200, 8, 2), (300, 9, 3)]
-    units = bytearray(3 * UNIT_SIZE)
-    put_units(units, 0, *(array("q", column) for column in zip(*rows, strict=True)))
-    dispatcher = Dispatcher(None, set())
-    queue.append(0, 50, 6, 0)
-    dispatcher.dispatch([Batch(queue, 3, bytes(units), {1, 2, 3})])
-    assert queue.max_offset == 6
-    dispatcher.dispatch([Batch(queue, 5, bytes(units), {1, 2, 3}), Batch(queue, 8, bytes(units), {1, 2, 3})])
-    assert queue.max_offset == 11
-    found = queue.units(3, 8)
-    assert [unit(found, index) for index in range(8)] == [*rows, *rows[1:], *rows]
+def test_messages_of_a_topic_that_is_deleted_before_they_are_stored_get_no_unit(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            for number in range(3):
+                await put(store, b"%d" % number)
+            store.put(message(b"on its way"))
+            deleted = store.delete_topic("T")
+            new = [store.put(message(b"new %d" % number)) for number in range(2)]
+            assert [one.queue_offset for one in new] == [0, 1]
+            await stored(store, new[-1])
+            await deleted
+            assert [one["body"] for one in read_queue(store)] == [b"new 0", b"new 1"]
+        async with running_store(tmp_path) as store:
+            assert [one["body"] for one in read_queue(store)] == [b"new 0", b"new 1"]
+
+    asyncio.run(run())
+
+
+def test_what_is_dispatched_is_what_a_start_builds(tmp_path: Path) -> None:
+    """Messages of all kinds that are put, group after group: the queues of the store are those built from its log."""
+    rng = random.Random(7)
+
+    async def run() -> None:
+        async with running_store(tmp_path / "store") as store:
+            for number in range(300):
+                topic = rng.choice(["T", "T", "U", "Ünïcode", SCHEDULE_TOPIC])
+                properties = rng.choice([b"", b"TAGS\1a\2", b"TAGS\1b\2", b"DELAY\0012\2", b"DELAY\00199\2TAGS\1a\2"])
+                values = {"topic": topic, "queue_id": rng.randrange(3), "properties": properties}
+                if rng.random() < 0.3:
+                    bodies = [b"%d" % number] * rng.randrange(1, 5)
+                    batch = batch_kernel.encode_batch(bodies, [b"TAGS\1%d\2" % (one % 3) for one in range(len(bodies))])
+                    result = store.put_batch(message(batch, topic=topic, queue_id=1))
+                elif rng.random() < 0.1:
+                    result = store.put(message(bytes(4000), sys_flag=rng.choice([4, 8, 12]), **values))
+                else:
+                    result = store.put(message(bytes(rng.randrange(3000)), **values))
+                if rng.random() < 0.3:
+                    await stored(store, result)
+            await stored(store, result)
+            dispatched = queues_of(store)
+            assert sum(len(units) for units in dispatched.values()) > 20 * 300
+            crash_copy(tmp_path / "store", tmp_path / "copy")
+        shutil.rmtree(tmp_path / "copy" / "consumequeue", ignore_errors=True)
+        async with running_store(tmp_path / "copy") as store:
+            assert store.recovery.rebuilt
+            assert queues_of(store) == dispatched
+
+    asyncio.run(run())
+
+
+def queues_of(store: MessageStore) -> dict[tuple[str, int], bytes]:
+    """Return topic, queue id → units."""
+    found = {}
+    for name in store.queues():
+        queue = store._queues.find(*name)
+        assert queue is not None
+        units, at = b"", queue.min_offset
+        while at < queue.max_offset:
+            more = queue.units(at, 1000)
+            units, at = units + bytes(more), at + len(more) // UNIT_SIZE
+        found[name] = units
+    return found
+
+
+@pytest.mark.parametrize("mode", list(FlushDiskType))
+def test_what_cannot_be_dispatched_is_not_acknowledged(
+    tmp_path: Path, mode: FlushDiskType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*arguments: object) -> int:
+        raise MemoryError
+
+    async def run() -> None:
+        async with running_store(tmp_path, flush_disk_type=mode) as store:
+            await put(store, b"1")
+            with monkeypatch.context() as patch:
+                patch.setattr(QueueFeed, "feed", no_memory)
+                assert await stored(store, store.put(message(b"2"))) is PutStatus.SERVICE_NOT_AVAILABLE
+            assert "dispatch failed" in (store.read_only_reason or "")
+            assert [one["body"] for one in read_queue(store)] == [b"1"]
+        async with running_store(tmp_path) as store:
+            assert [one["body"] for one in read_queue(store)] == [b"1", b"2"]
+
+    asyncio.run(run())
 
 
 def test_a_save_asks_only_queues_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,12 @@ from rocketcore.broker.store import StoreConfig
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.config import parse_delay_levels
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles
+from rocketcore.broker.store.dispatch import delivery_time
 from rocketcore.broker.store.queue_bounds import QueueBounds, pack_rows
-from rocketcore.broker.store.recovery import delivery_time
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.config_file import config_properties, load_config
 from rocketcore.errors import ConfigError
-from tests.fixtures.stores import put, running_store
+from tests.fixtures.stores import add_unit, put, running_store
 from tests.fixtures.vectors import family, name_of
 
 
@@ -40,7 +40,7 @@ def test_consume_queue_entries(tmp_path: Path) -> None:
     (vector,) = family("layouts.jsonl", "consume-queue/entries")
     queue, files = queue_on_disk(tmp_path, vector["fileSize"])
     for offset, entry in enumerate(vector["input"]["entries"]):
-        assert queue.append(offset, entry["physicalOffset"], entry["size"], entry["tagsCode"])
+        add_unit(queue, offset, entry["physicalOffset"], entry["size"], entry["tagsCode"])
     save(queue, files)
     path = tmp_path / vector["file"]
     assert path.stat().st_size == vector["fileSize"]
@@ -52,7 +52,7 @@ def test_consume_queue_that_does_not_begin_at_zero(tmp_path: Path) -> None:
     (vector,) = family("layouts.jsonl", "consume-queue/pre-blank")
     given = vector["input"]
     queue, files = queue_on_disk(tmp_path, given["entriesPerFile"] * 20)
-    queue.append(given["queueOffset"], given["physicalOffset"], given["size"], given["tagsCode"])
+    add_unit(queue, given["queueOffset"], given["physicalOffset"], given["size"], given["tagsCode"])
     save(queue, files)
     folder = files.folder("T", 1)
     assert sorted(path.name for path in folder.iterdir()) == vector["files"]
@@ -60,18 +60,10 @@ def test_consume_queue_that_does_not_begin_at_zero(tmp_path: Path) -> None:
     assert (queue.min_offset, queue.max_offset) == (vector["minOffsetInQueue"], vector["maxOffsetInQueue"])
 
 
-def test_a_unit_that_is_there_already_is_skipped(tmp_path: Path) -> None:
-    queue, _ = queue_on_disk(tmp_path, 200)
-    assert queue.append(0, 0, 100, 1)
-    assert not queue.append(0, 0, 100, 1)
-    assert queue.append(1, 100, 100, 1)
-    assert len(queue.units(0, 10)) == 40
-
-
 def test_units_leave_memory_after_they_are_saved(tmp_path: Path) -> None:
     queue, files = queue_on_disk(tmp_path, 20 * 1000)
     for offset in range(5000):
-        queue.append(offset, offset * 100, 100, offset)
+        add_unit(queue, offset, offset * 100, 100, offset)
         if offset % 700 == 699:
             save(queue, files)
     for start, count in ((0, 10), (990, 20), (4989, 20), (4600, 500)):

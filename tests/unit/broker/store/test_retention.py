@@ -29,6 +29,7 @@ from tests.fixtures.retention import HOUR, PER_SEGMENT, Disk, life, numbers
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
     UNITS_PER_FILE,
+    add_unit,
     crash_copy,
     message,
     put,
@@ -512,7 +513,7 @@ def test_the_first_unit_behind_a_place_is_found(data: st.DataObject, tmp_path_fa
     offset = start
     for _ in range(rng.randrange(1, 60)):
         place += rng.randrange(100, 300)
-        queue.append(offset, place, 100, 0)
+        add_unit(queue, offset, place, 100, 0)
         units.append((offset, place))
         offset += 1 if rng.random() < 0.7 else rng.randrange(1, 20)
     unsaved = queue.unsaved()
