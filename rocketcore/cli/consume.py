@@ -18,7 +18,7 @@ from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PARTLY, EXIT_TIMEOUT, CommandFailed
 from rocketcore.cli.messages import FORMAT_HELP, compile_format, message_line, message_object
 from rocketcore.cli.options import command, current, end_signals, or_form
-from rocketcore.cli.render import check_stream_form, counted, progress, show_line, tell
+from rocketcore.cli.render import check_stream_form, counted, print_line, progress, show_line, tell
 from rocketcore.cli.times import DURATION, parse_time
 from rocketcore.cli.watch import Missing, Watch, require_topics
 from rocketcore.codes import TOOLS_GROUP
@@ -74,6 +74,7 @@ def consume(
     arguments = _program(program)
     require_topics(topics)
     consumed = failed = 0
+    enough = False  # for whoever reads stdout
     missing = Missing({})
     with (
         PushConsumer(
@@ -94,15 +95,17 @@ def consume(
                 if arguments is not None and not _done(arguments, message):
                     message.retry()
                     failed += 1
-                else:
-                    show(message)
+                elif show(message):
                     if ack == "auto":
                         message.ack()
                     consumed += 1
-            if consumed + failed == count or ending.asked:
+                else:
+                    enough = True
+            if enough or consumed + failed == count or ending.asked:
                 break
     again = f", {failed} to be delivered again" if failed else ""
-    progress(f"{counted(consumed, 'message')} consumed by group {group}{again}")
+    if not enough:
+        progress(f"{counted(consumed, 'message')} consumed by group {group}{again}")
     if ending.interrupted:
         return EXIT_INTERRUPTED
     if failed:
@@ -111,6 +114,9 @@ def consume(
             f"{program} failed for {failed} of {counted(consumed + failed, 'message')}: they come again later",
             exit_code=EXIT_PARTLY if consumed else EXIT_FAILED,
         )
+    if enough:
+        missing.check(whole=False)
+        return 0
     if watch.trouble is not None and (count is None or consumed < count):
         raise watch.trouble
     if count is not None and consumed < count:
@@ -307,9 +313,8 @@ def tail(
                 end = ends.get(message.queue)
                 if (end is not None and message.offset >= end) or (pattern and not pattern.search(message.body)):
                     continue
-                show(message)
                 shown += 1
-                if shown == count:
+                if not show(message) or shown == count:
                     missing.check(whole=False)
                     return
             positions = {queue: consumer.position(queue) for queue in left}
@@ -342,7 +347,8 @@ def _ranges(
     return result
 
 
-def _printer(line_format: str | None) -> Callable[[ReceivedMessage], None]:
+def _printer(line_format: str | None) -> Callable[[ReceivedMessage], bool]:
+    """Return what prints a message; it returns whether anybody reads that."""
     check_stream_form()
     if line_format is not None:
         if current().output in ("json", "jsonl"):
@@ -351,5 +357,5 @@ def _printer(line_format: str | None) -> Callable[[ReceivedMessage], None]:
             text = compile_format(line_format)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--format") from error
-        return lambda message: click.echo(text(message))
+        return lambda message: print_line(text(message))
     return lambda message: show_line(message_object(message), message_line(message))

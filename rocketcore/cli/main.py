@@ -6,6 +6,7 @@ heart, so that ``rocket --help`` answers at once.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -169,9 +170,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     settings = Settings(arguments=tuple(sys.argv[1:] if arguments is None else arguments))
     try:
         code = rocket.main(settings.arguments, "rocket", standalone_mode=False, obj=settings)
-        sys.stdout.flush()
-    except (PipeClosed, BrokenPipeError):
-        return _pipe_closed()
+        _flush()
+    except PipeClosed:
+        _flush()
+        return 0
     except (KeyboardInterrupt, click.exceptions.Abort):
         return EXIT_INTERRUPTED
     except click.ClickException as error:
@@ -181,24 +183,25 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if settings.debug:
             raise
         from rocketcore.cli.failures import failure_of
-        from rocketcore.cli.render import discard
 
         failure = failure_of(error, settings)
         failure.show(settings)
-        try:
-            sys.stdout.flush()
-        except OSError:
-            discard(sys.stdout)
+        with contextlib.suppress(OSError):
+            _flush()
         return failure.exit_code
     return code if isinstance(code, int) else 0
 
 
-def _pipe_closed() -> int:
-    """The reader has what it wanted. What is still buffered cannot be written: keep the exit from trying."""
-    from rocketcore.cli.render import discard
+def _flush() -> None:
+    """Write what stdout still holds; nothing where its reader has gone, which has what it wanted."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        from rocketcore.cli.render import discard
 
-    discard(sys.stdout)
-    return 0
+        discard(sys.stdout)  # what is buffered cannot be written: keep the exit from trying
+        if not isinstance(error, BrokenPipeError):
+            raise
 
 
 def _show_usage(error: click.ClickException, settings: Settings) -> None:

@@ -13,7 +13,7 @@ import click
 from rocketcore.cli.envelopes import ENVELOPE, read_envelope
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
 from rocketcore.cli.options import command, current, named_values
-from rocketcore.cli.render import check_stream_form, counted, discard, progress, show_line, tell
+from rocketcore.cli.render import check_stream_form, counted, progress, show_line, tell
 from rocketcore.cli.times import DURATION, TIME
 from rocketcore.errors import BrokerError
 
@@ -116,22 +116,17 @@ def produce(
 def _show_result(result: SendResult) -> bool:
     """Print what became of a message; False when nobody reads it any more, which is no reason to send no more."""
     queue = result.queue
-    try:
-        show_line(
-            {
-                "status": result.status.value,
-                "msg_id": result.msg_id,
-                "topic": queue.topic,
-                "broker": queue.broker,
-                "queue_id": queue.queue_id,
-                "offset": result.offset,
-            },
-            f"{result.status.value} {queue.broker}/{queue.queue_id}@{result.offset} {result.msg_id}",
-        )
-    except BrokenPipeError:
-        discard(sys.stdout)
-        return False
-    return True
+    return show_line(
+        {
+            "status": result.status.value,
+            "msg_id": result.msg_id,
+            "topic": queue.topic,
+            "broker": queue.broker,
+            "queue_id": queue.queue_id,
+            "offset": result.offset,
+        },
+        f"{result.status.value} {queue.broker}/{queue.queue_id}@{result.offset} {result.msg_id}",
+    )
 
 
 def _inputs(bodies: tuple[str, ...], jsonl: bool) -> Iterator[dict[str, Any]]:

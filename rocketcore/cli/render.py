@@ -13,7 +13,8 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -31,10 +32,13 @@ __all__ = [
     "counted_are",
     "discard",
     "json_text",
+    "print_line",
     "progress",
+    "reader_may_leave",
     "show_line",
     "show_object",
     "show_rows",
+    "show_title",
     "tell",
     "timestamp",
     "width",
@@ -74,6 +78,16 @@ class Column:
         return self.title or self.key.replace("_", " ").upper()
 
 
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """Print to a reader that may have enough before the end: the exit code of the command holds all the same."""
+    try:
+        yield
+    except BrokenPipeError:
+        discard(sys.stdout)
+
+
+@reader_may_leave()
 def show_rows(
     rows: Iterable[Row], shown: Sequence[Column | str], *, wide: Sequence[str] = (), name: str | None = None
 ) -> None:
@@ -107,6 +121,7 @@ def show_rows(
         _table([c for c in columns if output == "wide" or not c.wide], rows)
 
 
+@reader_may_leave()
 def show_object(value: Row, columns: Sequence[Column] | None = None) -> None:
     """Print one thing: a field a line, or an object in the form asked for."""
     output = current().output
@@ -125,9 +140,25 @@ def show_object(value: Row, columns: Sequence[Column] | None = None) -> None:
         print(json_text(value, indent=2 if output == "json" else None))
 
 
-def show_line(value: Row, text: str) -> None:
-    """Print one item of a stream at once: ``text`` for people, an object a line for programs."""
-    print(text if current().output in ("table", "wide") else json_text(value), flush=True)
+def show_title(text: str) -> None:
+    """Print what stands above one of several tables."""
+    with reader_may_leave():
+        print(f"\n{text}:")
+
+
+def show_line(value: Row, text: str) -> bool:
+    """Print one item of a stream at once: ``text`` for people, an object a line for programs; see ``print_line``."""
+    return print_line(text if current().output in ("table", "wide") else json_text(value))
+
+
+def print_line(text: str) -> bool:
+    """Print a line at once; returns whether anybody reads stdout."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        discard(sys.stdout)
+        return False
+    return True
 
 
 def check_stream_form() -> None:

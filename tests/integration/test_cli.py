@@ -573,6 +573,28 @@ def test_messages_that_are_damaged_are_told(rocket: Rocket, damaged: str) -> Non
     assert rocket("tail", damaged, "-o", "3:4")[0] == rocket("tail", damaged, "-o", "start", "-n", "1")[0] == 0
 
 
+class OneLine(io.StringIO):
+    """A stdout whose reader leaves after the first line."""
+
+    def flush(self) -> None:
+        if self.getvalue().count("\n") > 1:
+            raise BrokenPipeError
+
+
+def test_the_reader_of_a_stream_leaves(rocket: Rocket, damaged: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that were left out before the last one are an error also then; the one that nobody read is not taken."""
+    for verb in (["tail", "-o", "start", "-e"], ["consume", "-g", f"{damaged}-l", "--from", "first"]):
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", OneLine())
+            code, _, err = rocket(verb[0], damaged, *verb[1:], "-f", "%s")
+        assert (code, "error: 2 messages left out" in err) == (6, True), err
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", OneLine())
+        assert rocket("tail", damaged, "-o", "3:4", "-f", r"a\nb")[0] == 0
+    code, out, _ = rocket("consume", damaged, "-g", f"{damaged}-l", "-f", "%s", "-n", "1", "--timeout", "20s")
+    assert (code, out) == (0, "hello 3\n")
+
+
 def test_a_queue_that_cannot_be_read_to_its_end(rocket: Rocket, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """``tail -e`` waited for ever for a page that the disk did not give."""
     fail_reads_from(3, topic, monkeypatch)
@@ -951,12 +973,13 @@ def test_a_message_that_was_shown_is_acknowledged_before_the_consumer_closes(
     """Ctrl-C comes while the first message is shown: that one counts, and no other is shown."""
     shown: list[bytes] = []
 
-    def show(message: ReceivedMessage) -> None:
+    def show(message: ReceivedMessage) -> bool:
         shown.append(message.body)
         signal.raise_signal(signal.SIGINT)
         [closing] = [thread for thread in threading.enumerate() if thread.name == "consume-close"]
         closing.join(0.2)
         assert closing.is_alive()
+        return True
 
     monkeypatch.setattr("rocketcore.cli.consume._printer", lambda line_format: show)
     group = f"{topic}-group"

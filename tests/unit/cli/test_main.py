@@ -144,6 +144,14 @@ def test_a_reader_that_has_gone_is_no_error(arguments: list[str], closed_pipe: i
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_what_was_found_is_no_success_because_its_reader_has_gone(tmp_path: Path, closed_pipe: int) -> None:
+    """``rocket broker verify … | head -1`` exited with 0, as for a store that is whole."""
+    (tmp_path / "checkpoint").write_bytes(b"?")
+    for form in ("table", "json", "csv"):
+        done = process("broker", "verify", str(tmp_path), "-o", form, stdout=closed_pipe)
+        assert (done.returncode, "error" in done.stderr) == (1, False), done.stderr
+
+
 UNREACHABLE = ["topic", "list", "--namesrv", "127.0.0.1:1"]
 
 
