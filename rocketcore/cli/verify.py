@@ -11,20 +11,21 @@ import click
 from rocketcore.cli.failures import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_PARTLY, CommandFailed
 from rocketcore.cli.options import Folder, command, current
 from rocketcore.cli.progress_bar import ProgressBar
-from rocketcore.cli.render import Column, counted_are, progress, show_object, show_rows
+from rocketcore.cli.render import Column, counted_are, progress, show_object, show_rows, show_title
 from rocketcore.cli.servers import config_file_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rocketcore.broker.store.config import StoreConfig
-    from rocketcore.broker.store.verify import Damage, LostMessages, Report
+    from rocketcore.broker.store.verify import Damage, LostMessages, Report, Sized
 
 __all__ = ["verify"]
 
 MEBIBYTE = 1 << 20
-PARTS = ("commitlog", "consumequeue", "config", "checkpoint", "queuebounds")
-"""A folder that has none of these is no store."""
+PARTS = ("commitlog", "consumequeue", "checkpoint", "queuebounds", "abort")
+"""A folder that has none of these is no store. Others have a folder ``config``, too."""
+
+_NOT_TOLD = "its log is one file, or none, and does not tell how long a file of it was made"
 
 
 @command(help="Look at every file of a broker that does not run, ours or Apache's: what is damaged, served, lost. "
@@ -35,7 +36,7 @@ PARTS = ("commitlog", "consumequeue", "config", "checkpoint", "queuebounds")
 def verify(folder: Path, repair: bool, config_file: Path | None) -> int:
     from rocketcore.broker.verify import repair_broker, verify_broker
 
-    config = _config(folder, config_file)
+    config, is_told = _config(folder, config_file)
     with ExitStack() as stack:
         bars: list[ProgressBar] = []
 
@@ -45,21 +46,30 @@ def verify(folder: Path, repair: bool, config_file: Path | None) -> int:
             bars[0].show(done // MEBIBYTE)
 
         before = report = verify_broker(config, progress=show)
-        repaired: list[Damage] = []
-        if repair and not report.is_whole:
+        if not is_told:
+            size = config.mapped_file_size_commit_log
+            report.remarks.append(f"mappedFileSizeCommitLog is taken for {size}: {_NOT_TOLD}")
+        mended: list[Damage] = []
+        if repair and not report.is_whole and is_told:
             report = repair_broker(config, report, progress=show)
             left = set(report.damaged)
-            repaired = [damage for damage in before.damaged if damage not in left]
-    _show(report, before.lost, repaired)
+            mended = [damage for damage in before.damaged if damage not in left]
+    gone = set(before.lost_bytes)
+    given_up = [damage for damage in mended if damage in gone]
+    _show(report, before.lost, given_up, [damage for damage in mended if damage not in gone])
+    if repair and not report.is_whole and not is_told:
+        # With another size than the broker's the log would be of no use to it any more.
+        raise CommandFailed("SIZE_UNKNOWN", f"{folder} is not repaired: {_NOT_TOLD}",
+                            "give mappedFileSizeCommitLog of its broker in the file of -c")  # fmt: skip
     if not report.is_whole:
         return EXIT_FAILED
-    return EXIT_PARTLY if any(damage.kind == "log" for damage in repaired) and before.lost else 0
+    return EXIT_PARTLY if given_up and before.lost else 0
 
 
-def _config(folder: Path, config_file: Path | None) -> StoreConfig:
+def _config(folder: Path, config_file: Path | None) -> Sized:
     """Return the settings of a store: those of a file, or such as its files show."""
     from rocketcore.broker.store.config import StoreConfig
-    from rocketcore.broker.store.verify import sized
+    from rocketcore.broker.store.verify import Sized, sized
     from rocketcore.config_file import load_config, read_properties
 
     properties = {} if config_file is None else dict(read_properties(config_file))
@@ -69,10 +79,13 @@ def _config(folder: Path, config_file: Path | None) -> StoreConfig:
         raise CommandFailed(
             "STORE_NOT_EXIST", f"{folder}: {what}", f"a store has one of {', '.join(PARTS)}", exit_code=EXIT_NOT_FOUND
         )
-    return config if "mappedFileSizeCommitLog" in properties else sized(config)
+    return Sized(config, is_told=True) if "mappedFileSizeCommitLog" in properties else sized(config)
 
 
-def _show(report: Report, lost_ranges: Iterable[LostMessages], repaired: Iterable[Damage]) -> None:
+def _show(
+    report: Report, lost_ranges: Iterable[LostMessages], given_up: Iterable[Damage], repaired: Iterable[Damage]
+) -> None:
+    """Print what was found; ``given_up`` are damaged bytes of the log, ``repaired`` is what was made anew."""
     lost: list[dict[str, Any]] = [
         {"topic": each.topic, "queue_id": each.queue_id, "from": each.start, "to": each.end} for each in lost_ranges
     ]
@@ -92,27 +105,34 @@ def _show(report: Report, lost_ranges: Iterable[LostMessages], repaired: Iterabl
     }
     damaged = [_damage(report.root, damage) for damage in report.damaged]
     mended = [_damage(report.root, damage) for damage in repaired]
+    gone = [_damage(report.root, damage) for damage in given_up]
     aside = [
         {"file": _name(report.root, path), "position": position, "bytes": length}
         for path, position, length in report.put_aside
     ]
-    if current().output not in ("table", "wide", "csv"):
-        rest = {"damaged": damaged, "lost": lost, "put_aside": aside, "repaired": mended, "remarks": report.remarks}
-        show_object({**row, **rest})
+    lists = {"damaged": damaged, "lost": lost, "lost_bytes": gone, "put_aside": aside, "repaired": mended}
+    if current().output == "csv":
+        listed = [{"list": name, **each} for name, rows in lists.items() for each in rows]
+        listed += [{"list": "remarks", "what": remark} for remark in report.remarks]
+        more = ["kind", "file", "position", "what", "topic", "queue_id", "from", "to"]
+        show_rows([{"list": "store", **row}, *listed], ["list", *row, *more])
+        return
+    if current().output not in ("table", "wide"):
+        show_object({**row, **lists, "remarks": report.remarks})
         return
     show_object(row)
-    if current().output == "csv":
-        return
-    for title, rows in (("repaired", mended), ("damaged", damaged)):
-        if rows:
-            print(f"\n{title}:")
-            show_rows(rows, ["kind", "file", Column("position"), Column("bytes"), "what"])
-    if lost:
-        print("\nlost:")
-        show_rows(lost, ["topic", Column("queue_id", "QUEUE"), "from", "to"])
-    if aside:
-        print("\nput aside by earlier starts:")
-        show_rows(aside, ["file", "position", "bytes"])
+    places = ["kind", "file", "position", "bytes", "what"]
+    tables: list[tuple[str, str, list[Column | str]]] = [
+        ("repaired", "repaired", [*places]),
+        ("damaged", "damaged", [*places]),
+        ("lost", "lost", ["topic", Column("queue_id", "QUEUE"), "from", "to"]),
+        ("lost_bytes", "lost from the log", [*places[1:]]),
+        ("put_aside", "put aside by earlier starts", [*places[1:4]]),
+    ]
+    for name, title, columns in tables:
+        if rows := lists[name]:
+            show_title(title)
+            show_rows(rows, columns)
     for remark in report.remarks:
         progress(f"note: {remark}")
     if report.damaged:

@@ -25,11 +25,13 @@ from rocketcore.errors import StoreCorrupted
 from rocketcore.table import Table
 
 __all__ = [
+    "PAGE_BYTES",
     "TOMBSTONE_MIN_BYTES",
     "TOMBSTONE_TOPIC",
     "DamagedRange",
     "FileFaults",
     "bridge",
+    "is_full",
     "mend_files",
     "put_aside",
 ]
@@ -204,7 +206,10 @@ def _refuse_others(
     # Files of another configuration have all one length, and none is empty.
     of_other_size = len(wrong) == len(found) and len(set(wrong.values())) == 1 and wrong[first] > 0
     if len(found) == 1:
-        of_other_size = of_other_size and _is_full(found[first], first, wrong[first], size, files)
+        # What lies behind the configured size of a longer one cannot be judged.
+        length = wrong[first]
+        is_whole = length % PAGE_BYTES == 0 and (length > size or is_full(found[first], first, length, files))
+        of_other_size = of_other_size and is_whole
     if strange or of_other_size:
         start = min(wrong) if wrong else strange[0]
         raise StoreCorrupted(f"{found[start]} has {found[start].stat().st_size} bytes and not the configured {size}")
@@ -212,19 +217,17 @@ def _refuse_others(
         raise StoreCorrupted(f"{found[first].parent}: no file starts at {missing[0]}, but one starts at {max(found)}")
 
 
-def _is_full(path: Path, start: int, length: int, size: int, files: FileSystem) -> bool:
-    """Whether the only file of a log was written with another size: its length could be one, and its filler fits it.
-
-    A longer one is taken for that anyway: what is behind the configured size cannot be judged.
-    """
-    if length % PAGE_BYTES or length > size:
-        return length % PAGE_BYTES == 0
-    data = files.read_file(path)
-    table = Table(4096, COLUMNS)
-    at, status = 0, FULL
-    while status == FULL:
-        _, at, status, _ = walk(data, at, len(data), start, table.view)
-    return status == FILLER and int.from_bytes(data[at : at + 4], "big") == length - at
+def is_full(path: Path, start: int, length: int, files: FileSystem) -> bool:
+    """Whether the records of a file of the log fill it, up to its filler: it was made with this length then."""
+    segment = Segment(path, start, length, files)
+    try:
+        table = Table(4096, COLUMNS)
+        at, status = 0, FULL
+        while status == FULL:
+            _, at, status, _ = walk(segment.view(), at, length, start, table.view)
+        return status == FILLER and int.from_bytes(segment.read(at, 4), "big") == length - at
+    finally:
+        segment.close()
 
 
 def _resize(root: Path, path: Path, start: int, length: int, size: int, files: FileSystem) -> None:

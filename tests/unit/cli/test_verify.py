@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -75,13 +78,16 @@ def test_a_repair_that_leaves_something_exits_with_1(root: Path, capsys: pytest.
     assert said.err == f"1 place is damaged in {root}\n"
 
 
-@pytest.mark.parametrize(("made", "what"), [(False, "there is no such folder"), (True, "it is no store")])
+@pytest.mark.parametrize(
+    ("made", "what"), [("", "there is no such folder"), (".", "it is no store"), ("config", "it is no store")]
+)
 def test_what_is_no_store_exits_with_3(
-    tmp_path: Path, made: bool, what: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, made: str, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A folder with any ``config`` in it was a store that is whole."""
     folder = tmp_path / "none"
     if made:
-        folder.mkdir()
+        (folder / made).mkdir(parents=True)
     assert run(["broker", "verify", str(folder)]) == 3
     assert capsys.readouterr().err.startswith(f"error: {folder}: {what}\nhint: a store has one of commitlog,")
 
@@ -111,3 +117,52 @@ def test_settings_of_the_broker_are_believed(root: Path, tmp_path: Path, capsys:
     damaged = answer(capsys)["damaged"]
     assert isinstance(damaged, list)
     assert damaged[0]["file"] == str(elsewhere / f"{0:020d}"), "in full where it is not below the folder"
+
+
+def test_a_log_of_one_file_that_was_cut_is_repaired_with_the_settings_of_its_broker(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was called whole. Repaired with a size of our own, its broker would refuse it."""
+    os.truncate(root / "commitlog" / f"{0:020d}", SEGMENT_BYTES - 1000)
+    assert run(["broker", "verify", str(root), "-o", "json"]) == 1
+    said = answer(capsys)
+    size = next(each for each in said["damaged"] if "bytes and not" in each["what"])  # type: ignore[attr-defined]
+    assert (size["file"], size["position"]) == (f"commitlog/{0:020d}", SEGMENT_BYTES - 1000)
+    assert size["what"] == f"the file has {SEGMENT_BYTES - 1000} bytes and not {1 << 30}"
+    assert "mappedFileSizeCommitLog is taken for 1073741824" in str(said["remarks"])
+    assert run(["broker", "verify", str(root), "--repair", "-o", "json"]) == 1
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert (error["code"], "in the file of -c" in error["hint"]) == ("SIZE_UNKNOWN", True)
+    settings = tmp_path / "broker.properties"
+    settings.write_text(format_properties(PROPERTIES))
+    assert run(["broker", "verify", str(root), "--repair", "-c", str(settings), "-o", "json"]) == 0
+    assert answer(capsys)["served"] == 9
+    assert (root / "commitlog" / f"{0:020d}").stat().st_size == SEGMENT_BYTES
+
+
+def test_what_is_lost_is_not_called_repaired(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size = int.from_bytes((root / "commitlog" / f"{0:020d}").read_bytes()[:4], "big")
+    overwrite(root / "commitlog" / f"{0:020d}", 2 * size + 30)
+    overwrite(root / "consumequeue" / "T" / "0" / f"{0:020d}", 25)
+    assert run(["broker", "verify", str(root), "--repair", "-o", "json"]) == 6
+    said = answer(capsys)
+    assert [each["kind"] for each in said["repaired"]] == ["queue"]  # type: ignore[attr-defined]
+    assert said["lost"] == [{"topic": "T", "queue_id": 0, "from": 2, "to": 3}]
+    [place] = said["lost_bytes"]  # type: ignore[misc]
+    assert (place["file"], place["position"], place["bytes"]) == (f"commitlog/{0:020d}", 2 * size, size)  # type: ignore[index]
+    assert run(["broker", "verify", str(root)]) == 0
+    out = capsys.readouterr().out
+    assert "\nlost:\nTOPIC  QUEUE  FROM  TO\nT          0     2   3\n" in out
+    assert "lost from the log" not in out
+
+
+def test_csv_has_a_row_for_everything(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It had the totals only."""
+    overwrite(root / "commitlog" / f"{0:020d}", 30)
+    assert run(["broker", "verify", str(root), "-o", "csv"]) == 1
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["list"] for row in rows] == ["store", "damaged", "lost"]
+    assert (rows[0]["whole"], rows[0]["served"], rows[0]["what"]) == ("false", "8", "")
+    assert (rows[1]["kind"], rows[1]["file"], rows[1]["position"]) == ("log", f"commitlog/{0:020d}", "0")
+    assert "no message" in rows[1]["what"]
+    assert [rows[2][key] for key in ("topic", "queue_id", "from", "to")] == ["T", "0", "0", "1"]

@@ -6,7 +6,7 @@ compares and names.
 """
 
 from rocketcore.broker.store.verify.audit import Progress, verify
-from rocketcore.broker.store.verify.files import ReadOnlyFiles, sized
+from rocketcore.broker.store.verify.files import ReadOnlyFiles, Sized, sized
 from rocketcore.broker.store.verify.report import Damage, LostMessages, PutAside, Report
 
-__all__ = ["Damage", "LostMessages", "Progress", "PutAside", "ReadOnlyFiles", "Report", "sized", "verify"]
+__all__ = ["Damage", "LostMessages", "Progress", "PutAside", "ReadOnlyFiles", "Report", "Sized", "sized", "verify"]

@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from rocketcore._fast.mapped import PaddedMap
+from rocketcore.broker.store.checkpoint import Notes
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import RECORD_OVERHEAD, UNIT_SIZE, StoreConfig
-from rocketcore.broker.store.damage import FileFaults
+from rocketcore.broker.store.damage import PAGE_BYTES, FileFaults, is_full
 from rocketcore.broker.store.index_files import IndexNote
 from rocketcore.broker.store.segment_file import (
     FileSystem,
@@ -32,7 +34,7 @@ from rocketcore.broker.store.verify.report import Report
 from rocketcore.errors import StoreCorrupted
 from rocketcore.service import SYSTEM_CLOCK
 
-__all__ = ["AuditedLog", "ReadOnlyFiles", "sized", "subfolders"]
+__all__ = ["AuditedLog", "ReadOnlyFiles", "Sized", "sized", "subfolders"]
 
 LOOKED_AT = 1000
 """Files of queues whose lengths tell how long all of them should be."""
@@ -115,34 +117,62 @@ class AuditedLog(CommitLog):
         report.file_count += len(found)
 
 
-def sized(config: StoreConfig) -> StoreConfig:
-    """Return a configuration with the sizes that the files of a store have: they are of no use with others.
+class Sized(NamedTuple):
+    """A configuration with the sizes that the files of a store have: they are of no use with others.
 
-    raises  StoreCorrupted where they cannot be those of any configuration
+    is_told  whether the files of the log tell theirs; where they do not, it is the one of the configuration given
     """
-    size = _log_file_bytes(find_files(config.commit_log_folder)[0]) or config.mapped_file_size_commit_log
+
+    config: StoreConfig
+    is_told: bool
+
+
+def sized(config: StoreConfig) -> Sized:
+    """Find out which sizes the files of a store have.
+
+    raises  StoreCorrupted where they cannot be those of any configuration; OSError
+    """
+    files = ReadOnlyFiles()
+    notes = Notes.read(config.root, files)
+    found = find_files(config.commit_log_folder)[0]
+    told = _log_file_bytes(found, notes.known_end, files)
+    size = told or config.mapped_file_size_commit_log
     of_queues = Counter(islice(_queue_file_lengths(config.root / "consumequeue"), LOOKED_AT))
     usual = [length for length, _ in of_queues.most_common() if length and length % UNIT_SIZE == 0]
     most = min(config.max_message_size, size - RECORD_OVERHEAD)
     if most < 1:
         raise StoreCorrupted(f"{config.commit_log_folder}: files of {size} bytes are no commit log's")
-    note = IndexNote.read(config.root / "indexbounds", ReadOnlyFiles())
+    note = IndexNote.read(config.root / "indexbounds", files)
     if note is not None:
         config = replace(config, max_hash_slot_num=note.slot_count, max_index_num=note.max_entries)
-    return replace(
+    config = replace(
         config,
         mapped_file_size_commit_log=size,
         mapped_file_size_consume_queue=usual[0] if usual else config.mapped_file_size_consume_queue,
         max_message_size=most,
     )
+    return Sized(config, bool(told) or not (found or notes.known_end > 0))
 
 
-def _log_file_bytes(found: dict[int, Path]) -> int:
-    """Return the size that most files of a log have, or that they are apart; 0 where there is none."""
-    votes = Counter(path.stat().st_size for path in found.values())
-    votes.update(second - first for first, second in pairwise(found))
-    del votes[0]
-    return votes.most_common(1)[0][0] if votes else 0
+def _log_file_bytes(found: dict[int, Path], known_end: int, files: FileSystem) -> int:
+    """Return the size with which the files of a log were made, 0 where they do not tell.
+
+    It divides every name. Of several files it is the length that most have, or that they are apart. One alone may have
+    been cut: its length counts if it is one of whole pages and the log is not known to go on behind it, and otherwise
+    if a filler ends it there.
+    """
+    lengths = {start: path.stat().st_size for start, path in found.items()}
+    votes = Counter(lengths.values()) + Counter(second - first for first, second in pairwise(found))
+    fitting = [size for size in votes if size and not any(start % size for start in found)]
+    if not fitting:
+        return 0
+    size = min(fitting, key=lambda size: (-votes[size], size))
+    if len(found) > 1:
+        return size
+    [(start, path)] = found.items()
+    if size % PAGE_BYTES == 0 and known_end <= start + size:
+        return size
+    return size if is_full(path, start, size, files) else 0
 
 
 def _queue_file_lengths(root: Path) -> Iterator[int]:

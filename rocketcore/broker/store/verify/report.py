@@ -82,6 +82,7 @@ class Report:
     served       those of them that are in a queue, of a topic that was not deleted and with a place of their own
     unsaved      messages whose units are not in the files of their queues, and need not be: the next start adds them
     damaged      what is not as it should be; empty for a store that is whole
+    lost_bytes   those of them that are bytes of the log which hold no message any more: nothing brings them back
     lost         queue offsets without a message, found damaged now or by an earlier start
     put_aside    what earlier starts found damaged and bridged
     remarks      what is worth knowing and no damage
@@ -98,6 +99,7 @@ class Report:
     served: int = 0
     unsaved: int = 0
     damaged: list[Damage] = field(default_factory=list)
+    lost_bytes: list[Damage] = field(default_factory=list)
     lost: list[LostMessages] = field(default_factory=list)
     put_aside: list[PutAside] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -118,6 +120,7 @@ class Report:
     def name_log(self, path: Path, physical_offset: int, length: int, what: str) -> None:
         """Name bytes of the log, of the file at ``path``, that hold no message any more."""
         self.name("log", path, physical_offset - int(path.name), length, what)
+        self.lost_bytes.append(self.damaged[-1])
         self._spans.add(physical_offset, physical_offset + length)
 
     def is_named(self, physical_offset: int) -> bool:

@@ -200,10 +200,96 @@ def test_the_first_file_of_the_log_that_is_missing(root: Path) -> None:
 def test_files_of_another_size_are_refused_unless_that_is_found_out(root: Path) -> None:
     with pytest.raises(StoreCorrupted, match="not the configured"):
         look(root, mapped_file_size_commit_log=2 * SEGMENT_BYTES)
-    found = sized(store_config(root, mapped_file_size_commit_log=2 * SEGMENT_BYTES, mapped_file_size_consume_queue=60))
+    found, is_told = sized(
+        store_config(root, mapped_file_size_commit_log=2 * SEGMENT_BYTES, mapped_file_size_consume_queue=60)
+    )
+    assert is_told
     assert found.mapped_file_size_commit_log == SEGMENT_BYTES
     assert found.queue_file_bytes == UNITS_PER_FILE * 20
     assert verify(found).is_whole
+
+
+GIGABYTE = 1_000_000_000
+"""No whole pages, as somebody may have set it."""
+USUAL = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("files", "size"),
+    [
+        ({0: USUAL}, USUAL),
+        ({0: 64 << 20}, 64 << 20),
+        ({0: 300_000_001}, 0),
+        ({USUAL: 300_000_001}, 0),
+        ({USUAL: 3 << 20}, 0),  # no file of that length begins there
+        ({2 * USUAL: USUAL}, USUAL),
+        ({0: USUAL, USUAL: 300_000_001}, USUAL),
+        ({0: 4096, USUAL: USUAL}, USUAL),
+        ({0: GIGABYTE, GIGABYTE: 5001}, GIGABYTE),
+        ({0: 300_000_001, GIGABYTE: 5001}, GIGABYTE),
+        ({0: USUAL, 2 * USUAL: USUAL, 3 * USUAL: 7}, USUAL),
+        ({GIGABYTE: GIGABYTE, 2 * GIGABYTE: GIGABYTE}, GIGABYTE),
+        ({}, 0),
+    ],
+    ids=str,
+)
+def test_which_size_the_files_of_a_log_tell(tmp_path: Path, files: dict[int, int], size: int) -> None:
+    (tmp_path / "commitlog").mkdir()
+    for start, length in files.items():
+        with (tmp_path / "commitlog" / f"{start:020d}").open("wb") as file:
+            file.truncate(length)
+    found, is_told = sized(store_config(tmp_path, mapped_file_size_commit_log=2 * SEGMENT_BYTES))
+    assert found.mapped_file_size_commit_log == (size or 2 * SEGMENT_BYTES)
+    assert is_told == (size > 0 or not files)
+
+
+@pytest.fixture
+def single(tmp_path: Path) -> Path:
+    """A store with a few messages in one file of the log."""
+
+    async def run() -> None:
+        async with running_store(tmp_path / "single") as store:
+            for number in range(9):
+                await put(store, b"%06d" % number)
+
+    asyncio.run(run())
+    return tmp_path / "single"
+
+
+def test_the_only_file_of_a_log_that_was_cut_short(single: Path) -> None:
+    """Its length was taken for the size that the broker had set, and the store for whole."""
+    config = store_config(single)
+    assert verify(sized(config).config).is_whole
+    end = look(single).log_end
+    for length in (SEGMENT_BYTES - 1, end + 100, end // 2):
+        os.truncate(log_file(single), length)
+        found, is_told = sized(config)
+        assert (found.mapped_file_size_commit_log, is_told) == (SEGMENT_BYTES, False)
+        damage = next(each for each in verify(found).damaged if "bytes and not" in each.what)
+        assert (damage.kind, damage.path, damage.position) == ("log", log_file(single), length)
+    os.truncate(log_file(single), 0)
+    assert not sized(config).is_told, "the notes say that there was one"
+
+
+def test_the_only_file_of_a_log_that_was_cut_at_a_page_is_told_by_the_notes(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            for _ in range(9):
+                await put(store, BODY)
+
+    asyncio.run(run())
+    os.truncate(log_file(tmp_path), 4096)
+    found, is_told = sized(store_config(tmp_path))
+    assert (found.mapped_file_size_commit_log, is_told) == (SEGMENT_BYTES, False)
+    assert {each.kind for each in verify(found).damaged} >= {"log"}
+
+
+def test_a_full_file_tells_its_size_though_the_next_is_lost(root: Path) -> None:
+    for number in (1, 2):
+        log_file(root, number).unlink()
+    found, is_told = sized(store_config(root, mapped_file_size_commit_log=2 * SEGMENT_BYTES))
+    assert (found.mapped_file_size_commit_log, is_told) == (SEGMENT_BYTES, True)
+    assert not verify(found).is_whole
 
 
 # ---------------------------------------------------------------------- queues
@@ -580,7 +666,7 @@ def test_a_damaged_note_of_the_index(indexed: Path) -> None:
 
 
 def test_an_index_of_other_sizes_is_looked_at_by_its_note(indexed: Path) -> None:
-    found = sized(stores.store_config(indexed))
+    found = sized(stores.store_config(indexed)).config
     assert found.index_file_bytes == store_config(indexed).index_file_bytes
     assert verify(found).is_whole
 
