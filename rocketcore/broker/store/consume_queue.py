@@ -17,7 +17,6 @@ import os
 from array import array
 from collections.abc import Mapping
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple, Protocol
 
 from rocketcore._fast.consume_queue import put_blank, unit
@@ -49,8 +48,6 @@ LONG_TOPIC_MAX_BYTES = 255
 _LONG_TOPICS = (RETRY_TOPIC_PREFIX.encode(), DLQ_TOPIC_PREFIX.encode())
 
 logger = logging.getLogger(__name__)
-
-_pack = Struct(">qiq").pack
 
 
 class DamagedUnit(OSError):
@@ -127,18 +124,15 @@ class ConsumeQueue:
         self._trim = trim
 
     def extend(self, units: bytes | bytearray) -> None:
-        """Add units of the messages that follow one another at the end of the queue; what is missing gets blanks first.
-
-        A gap means that messages in between are lost, or that the queue begins later than 0 (``blank_to``).
-        """
+        """Add units of the messages that follow one another at the end of the queue."""
         self._tail += units
         self.max_offset += len(units) // UNIT_SIZE
 
-    def _fill_to(self, queue_offset: int) -> None:
+    def _fill_to(self, queue_offset: int, first: int) -> None:
         if self.max_offset == 0:
             # The first file begins at a multiple of its size; blanks stand before the first unit (Java: fillPreBlank).
-            self.min_offset = queue_offset
-            begin = queue_offset - queue_offset % self._files.units_per_file
+            self.min_offset = first
+            begin = first - first % self._files.units_per_file
             self.saved = self._tail_start = begin
         else:
             begin = self.max_offset
@@ -149,9 +143,9 @@ class ConsumeQueue:
         put_blank(blanks, 0, queue_offset - begin)
         self._tail += blanks
 
-    def blank_to(self, queue_offset: int) -> None:
-        """Put blanks at the end, for messages that are lost, so that the queue ends at ``queue_offset``."""
-        self._fill_to(queue_offset)
+    def blank_to(self, queue_offset: int, first: int) -> None:
+        """Put blanks at the end, for lost messages, up to ``queue_offset``; in an empty queue from ``first`` on."""
+        self._fill_to(queue_offset, first)
         self.max_offset = queue_offset
 
     def begin_at(self, queue_offset: int, physical_offset: int) -> None:

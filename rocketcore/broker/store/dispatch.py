@@ -62,7 +62,7 @@ class Judge(Protocol):
         """Whether a message is left out, whatever its queue."""
 
     def refuses_place(self, queue: ConsumeQueue, row: array[int]) -> bool:
-        """Whether a message is left out whose queue ends elsewhere than where it belongs."""
+        """Whether a message is left out whose queue ends elsewhere than where it belongs; it may mend the queue."""
 
 
 class QueueFeed:
@@ -128,7 +128,8 @@ class QueueFeed:
                 return False
             if queue_offset < queue.max_offset:
                 return False
-            queue.blank_to(queue_offset)
+        if queue_offset != queue.max_offset:
+            queue.blank_to(queue_offset, queue_offset)
         if topic == SCHEDULE_TOPIC:
             unit = self._delayed_unit(row)
             queue.extend(unit)

@@ -375,6 +375,9 @@ class LogScan:
             # More messages than fit before it. A record without a checksum may say anything here.
             self.name(DamagedRange(self._segment.path, physical_offset, row[SIZE]), f"queue offset {queue_offset}")
             return True
+        begin = queue_offset if queue.max_offset else self._begin_of(queue.topic, queue.queue_id, queue_offset)
+        if 0 < queue_offset - begin <= physical_offset // TOMBSTONE_MIN_BYTES:
+            queue.blank_to(queue_offset, begin)
         return False
 
     def _settle(self) -> None:
@@ -438,4 +441,17 @@ class LogScan:
             for queue_id, (_, end) in unpack_rows(rows).items():
                 queue = self._queues.topic(topic).queue(queue_id)
                 if queue.max_offset < end:
-                    queue.blank_to(end)
+                    queue.blank_to(end, self._begin_of(topic, queue_id, end))
+
+    def _begin_of(self, topic: str, queue_id: int, first: int) -> int:
+        """Return where a queue began that is built again: what it lacks before ``first`` is lost, and was not deleted.
+
+        returns  ``first`` where that is not known, or the log begins later than then
+        """
+        if self._log.segments and self._log.min_offset == 0:
+            return 0  # nothing was ever deleted
+        is_older = self._notes.trimmed or self._bounds.begin_offset != self._log.min_offset
+        if is_older or self._bounds.is_outlived(topic):
+            return first
+        begin, _ = unpack_rows(self._bounds.rows.get(topic, b"")).get(queue_id, (first, first))
+        return min(begin, first)
