@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import re
 from typing import Any, Final
 
-__all__ = ["LineFormatter", "is_printable", "printable", "printable_json", "shortened"]
+__all__ = ["LineFormatter", "error_text", "is_printable", "printable", "printable_json", "shortened"]
 
 _UNSEEN: Final = r"\x7f-\x9f\u2028\u2029\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff"
 """What does something to a terminal, turns the direction of writing, or is no character; C0 aside."""
@@ -26,6 +27,14 @@ LINE_CHARACTERS: Final = 8192
 def printable(text: str) -> str:
     """Return a text in one line that does nothing to a terminal: control characters as escapes."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def error_text(error: BaseException) -> str:
+    """Return what an error says, in one line: of one of the system's the file and the reason, without its number."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror if error.filename is None else f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return " ".join(text.split()) or type(error).__name__
 
 
 def printable_json(text: str) -> str:

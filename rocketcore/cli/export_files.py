@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rocketcore.cli.failures import CommandFailed
+from rocketcore.printable import error_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +32,6 @@ __all__ = [
     "ParquetFile",
     "count_messages",
     "format_of",
-    "one_line",
     "require_pyarrow",
     "unreadable",
 ]
@@ -82,11 +82,6 @@ def unreadable() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
     return pa.ArrowException, OSError, ValueError, LookupError, MemoryError, OverflowError, TypeError, RuntimeError
-
-
-def one_line(error: Exception) -> str:
-    """Return what an error says, in one line."""
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 class Growing(io.RawIOBase):
@@ -156,7 +151,7 @@ def count_messages(path: Path, form: str) -> int:
             return int(pq.read_metadata(path).num_rows)
         return int(dataset.dataset(path, format="ipc").count_rows())
     except unreadable() as error:
-        raise ValueError(f"it cannot be read: {one_line(error)}") from error
+        raise ValueError(f"it cannot be read: {error_text(error)}") from error
 
 
 class JsonlFile:
@@ -215,7 +210,7 @@ class ArrowFile:
                         self._writer.write_batch(batch)
                         found += batch.num_rows
                 except unreadable() as error:
-                    raise ValueError(f"it cannot be read: {one_line(error)}") from error
+                    raise ValueError(f"it cannot be read: {error_text(error)}") from error
             if file.position != end or found != rows:
                 raise ValueError(f"it has {found} messages in {file.position} bytes")
 
@@ -271,7 +266,7 @@ class ParquetFile:
             found = sum(part.num_rows for part in known)  # before the first of them is that of all
             self._writer = PartsWriter(file, schema, known)
         except unreadable() as error:
-            raise ValueError(f"it cannot be read: {one_line(error)}") from error
+            raise ValueError(f"it cannot be read: {error_text(error)}") from error
         end = parts[-1][1] if parts else 0
         if found != rows or end != file.position:
             raise ValueError(f"it has {found} messages in {end} bytes")

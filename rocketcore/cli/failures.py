@@ -28,7 +28,7 @@ from rocketcore.errors import (
     StoreLocked,
     TopicNotExist,
 )
-from rocketcore.printable import printable
+from rocketcore.printable import error_text, printable
 
 __all__ = ["CommandFailed", "Failure", "failure_of"]
 
@@ -108,10 +108,10 @@ def failure_of(error: BaseException, settings: Settings) -> Failure:
             "run it again when all of them answer: what is done stays done",
             {"done": list(error.done), "failed": failed},
         )  # fmt: skip
-    why = " ".join(str(error).split())
+    why = error_text(error)
     for kind, exit_code, code, hint in _TABLE:
         if isinstance(error, kind):
-            return Failure(exit_code, code, what, why or kind.__name__, _special_hint(error, settings) or hint)
+            return Failure(exit_code, code, what, why, _special_hint(error, settings) or hint)
     if isinstance(error, BrokerError):
         return Failure(EXIT_FAILED, error.code_name, what, why, "")
     if isinstance(error, RocketError):

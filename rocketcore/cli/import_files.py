@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rocketcore.cli.envelopes import read_envelope
-from rocketcore.cli.export_files import one_line, unreadable
+from rocketcore.cli.export_files import unreadable
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import SHARDING_KEY, Message
+from rocketcore.printable import error_text
 
 if TYPE_CHECKING:
     import numpy
@@ -220,7 +221,7 @@ class ColumnSource:
                 raise DamagedFile(f"it has {behind} messages, of which {first} are said to be sent")
         except unreadable() as error:
             raise DamagedFile(
-                f"the record batch that begins with row {behind} cannot be read: {one_line(error)}"
+                f"the record batch that begins with row {behind} cannot be read: {error_text(error)}"
             ) from error
 
 
@@ -322,7 +323,7 @@ def open_columns(file: BinaryIO, form: str, given: Mapping[str, str], tag: str |
     except ConfigError:  # which is a ValueError as well
         raise
     except unreadable() as error:
-        raise DamagedFile(f"it is no {form} file: {one_line(error)}") from error
+        raise DamagedFile(f"it is no {form} file: {error_text(error)}") from error
 
 
 def _open_parquet(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> ColumnSource:

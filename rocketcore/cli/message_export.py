@@ -34,7 +34,6 @@ from rocketcore.cli.export_files import (
     ParquetFile,
     count_messages,
     format_of,
-    one_line,
     require_pyarrow,
 )
 from rocketcore.cli.export_reading import ExportState, Stretch, file_schema, fill
@@ -45,6 +44,7 @@ from rocketcore.cli.render import counted, counted_are, progress, show_object, t
 from rocketcore.cli.resume import ProgressFile, check_same, odd_kind, open_own, sync_folder, uninterrupted
 from rocketcore.cli.watch import Watch
 from rocketcore.codes import TOOLS_GROUP
+from rocketcore.printable import error_text
 
 if TYPE_CHECKING:
     from rocketcore.client.loop_client import LoopClient
@@ -378,7 +378,7 @@ class _File(_Target, AbstractContextManager["_File"]):
             if rows != state.rows:
                 raise ValueError(f"it has {rows} messages, {state.rows} were written")
         except (ValueError, OSError) as error:
-            raise self._damaged(path, one_line(error)) from error
+            raise self._damaged(path, error_text(error)) from error
 
     def _damaged(self, path: Path, why: str) -> CommandFailed:
         return CommandFailed("DAMAGED", f"{path} is not what was written: {why}", "--restart begins anew")

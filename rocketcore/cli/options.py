@@ -152,7 +152,9 @@ class Settings:
             try:
                 secret_key = Path(context["secret_key_file"]).expanduser().read_text("utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(f"secret_key_file of the context: {error}") from error
+                from rocketcore.printable import error_text
+
+                raise ConfigError(f"secret_key_file of the context: {error_text(error)}") from error
         if not secret_key:
             raise ConfigError(
                 f"no secret for access key {access_key!r}: ROCKET_SECRET_KEY holds it, or the context names it by "
@@ -202,7 +204,8 @@ def _context() -> dict[str, str]:
     try:
         document = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path}: {why}") from error
     name = os.environ.get("ROCKET_CONTEXT") or document.get("current")
     if name is None:
         return {}

@@ -272,6 +272,12 @@ def test_what_was_done_in_part_names_both_sides(capsys: pytest.CaptureFixture[st
     assert said["message"] == "rocket x was done in part: setting 'k': done at a:1, not at b:1 (nobody there)"
 
 
+def test_an_error_of_the_system_is_told_without_its_number() -> None:
+    full, missing = OSError(28, "No space left on device"), OSError(2, "No such file or directory", b"/a/b")
+    told = [failure_of(error, Settings(command="rocket x")).why for error in (full, missing, OSError("odd"))]
+    assert told == ["writing its output: No space left on device", "/a/b: No such file or directory", "odd"]
+
+
 def test_debug_lets_the_exception_out() -> None:
     with pytest.raises(ConnectError):
         run(["topic", "list", "--namesrv", "127.0.0.1:1", "--debug"])

@@ -13,6 +13,7 @@ from rocketcore.broker.store.index_files import IndexFiles
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.broker.store.verify.files import AuditedLog
 from rocketcore.broker.store.verify.report import Report
+from rocketcore.printable import error_text
 from rocketcore.service import SYSTEM_CLOCK
 
 __all__ = ["audit_index"]
@@ -40,7 +41,7 @@ def audit_index(config: StoreConfig, log: AuditedLog, notes: Notes, report: Repo
                 if not fault and not file.check():
                     fault = "its checksum is wrong"
             except (OSError, ValueError) as error:
-                position, fault = 0, f"it cannot be read: {error}"
+                position, fault = 0, f"it cannot be read: {error_text(error)}"
             report.read_bytes += file.used_bytes
             if fault:
                 report.name("index", file.path, position, file.size - position, fault)

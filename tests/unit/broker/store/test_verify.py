@@ -609,6 +609,7 @@ def test_a_page_that_the_disk_does_not_give(root: Path) -> None:
     assert {each.kind for each in report.damaged} == {"log"}
     assert report.is_named(3 * mmap.PAGESIZE)
     assert "cannot be read" in report.damaged[0].what
+    assert "Errno" not in report.damaged[0].what
     assert COUNT - 4 <= report.served < COUNT
 
 
@@ -626,6 +627,21 @@ def test_a_queue_that_the_disk_does_not_give(root: Path) -> None:
     assert {each.kind for each in report.damaged} == {"queue"}
     assert any(each.what == "it cannot be read: Input/output error" for each in report.damaged)
     assert report.served == COUNT
+
+
+class FailingIndex(ReadOnlyFiles):
+    """A disk that does not give the files of the index."""
+
+    def map(self, fd: int, size: int) -> mmap.mmap | PaddedMap:
+        if "/index/" in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(5, "Input/output error")
+        return super().map(fd, size)
+
+
+def test_an_index_that_the_disk_does_not_give(indexed: Path) -> None:
+    """Its number was told, and not what it means."""
+    damage = only(verify(store_config(indexed), files=FailingIndex()))
+    assert (damage.kind, damage.what) == ("index", "it cannot be read: Input/output error")
 
 
 @pytest.mark.parametrize(
