@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rocketcore.cli.connection import open_admin
 from rocketcore.cli.consume import parse_range
 from rocketcore.cli.export_files import (
     FORMATS,
@@ -47,7 +46,10 @@ from rocketcore.codes import TOOLS_GROUP
 from rocketcore.printable import error_text
 
 if TYPE_CHECKING:
+    from rocketcore.client.arrow_ranges import QueueRange
+    from rocketcore.client.attempts import Retries
     from rocketcore.client.loop_client import LoopClient
+    from rocketcore.message_queue import MessageQueue
 
 __all__ = ["export_messages"]
 
@@ -136,7 +138,7 @@ def export_messages(
             target = _Stdout(plan)
         else:
             target = stack.enter_context(_File(Path(output), asked, plan, restart=restart))
-        target.export(part_bytes)
+        target.export(topic, part_bytes)
 
 
 def _require_file(path: Path) -> None:
@@ -159,33 +161,48 @@ def _queue_name(text: str) -> tuple[str, int]:
 
 def _plan(client: LoopClient, topic: str, bounds: Callable[..., Any], wanted: list[tuple[str, int]]) -> list[Stretch]:
     """Settle what is exported of each queue; raises RouteNotFound, CommandFailed for a queue that is not there."""
-    from rocketcore.client.arrow_ranges import QueueRange, find_offset
-    from rocketcore.protocol.bodies.stats import check_bounds
+    from rocketcore.client.arrow_ranges import find_offsets
 
-    timeout = client.config.timeout
-    client.run(client.instance.refresh_topic(topic, timeout=timeout))
-    with open_admin() as admin:
-        held = admin.topic_stats(topic)
+    timeout, retries = client.config.timeout, _retries(client)
+    held = client.run(_held(client, topic, retries))
     there = {(queue.broker, queue.queue_id) for queue in held}
     if missing := sorted(set(wanted) - there):
         broker, number = missing[0]
         raise CommandFailed("QUEUE_NOT_EXIST", f"topic {topic} has no queue {broker}/{number}",
                             f"rocket topic describe {topic} shows those it has", exit_code=3)  # fmt: skip
     stretches = []
-    for queue, limits in sorted(held.items()):
+    for queue, whole in held.items():
         if wanted and (queue.broker, queue.queue_id) not in wanted:
             continue
-        check_bounds(limits.min_offset, limits.max_offset, queue)
-        whole = QueueRange(queue, limits.min_offset, limits.max_offset)
 
         def at_time(millis: int, whole: QueueRange = whole) -> int:
-            moment = datetime.fromtimestamp(millis / 1000, UTC)
-            return client.run(find_offset(client.instance, whole, moment, timeout, group=TOOLS_GROUP))
+            position = {whole.queue: datetime.fromtimestamp(millis / 1000, UTC)}
+            found = find_offsets(
+                client.instance, {whole.queue: whole}, position, retries, timeout, group=TOOLS_GROUP
+            )
+            return client.run(found)[whole.queue]
 
-        span = bounds(limits.min_offset, limits.max_offset, at_time)
-        end = limits.max_offset if span.end is None else span.end
+        span = bounds(whole.start, whole.end, at_time)
+        end = whole.end if span.end is None else span.end
         stretches.append(Stretch(queue.broker, queue.queue_id, span.start, max(span.start, end), span.start))
     return stretches
+
+
+def _retries(client: LoopClient) -> Retries:
+    from rocketcore.cli.cluster_client import PATIENCE
+    from rocketcore.client.attempts import Retries
+
+    return Retries(max(PATIENCE, client.config.timeout), client.instance.clock)
+
+
+async def _held(client: LoopClient, topic: str, retries: Retries) -> dict[MessageQueue, QueueRange]:
+    """Return what the queues of a topic hold, in order; brokers that are away are waited for."""
+    from rocketcore.client.arrow_ranges import held_ranges
+    from rocketcore.client.attempts import newest_route
+
+    timeout = client.config.timeout
+    route = await newest_route(client.instance, topic, timeout, retries)
+    return await held_ranges(client.instance, sorted(route.subscribe), retries, timeout)
 
 
 class _Target(ABC):
@@ -209,16 +226,17 @@ class _Target(ABC):
     def _done(self, summary: dict[str, Any]) -> None:
         """Finish, and tell what was done."""
 
-    def export(self, part_bytes: int) -> None:
+    def export(self, topic: str, part_bytes: int) -> None:
         """Read and write what is not there yet; raises CommandFailed with what is there in the end."""
         from rocketcore.cli.cluster_client import connect
 
         settings = current()
         began = time.monotonic()
         with connect(settings) as client:
-            file = self._open(client)
+            with Watch.of([topic], settings):
+                file = self._open(client)
             state = self._state
-            before, topic = state.rows, state.asked["topic"]
+            before = state.rows
             part_seconds = ROW_GROUP_SECONDS if state.asked["format"] == "parquet" else PART_SECONDS
             noted_at = time.monotonic()
             if before and self.name != "-":
@@ -387,13 +405,11 @@ class _File(_Target, AbstractContextManager["_File"]):
         """Refuse to go on with something else, and where the cluster has not what was to be exported."""
         check_same(self._path, noted, self._asked, client.config.namesrv)
         topic = noted.asked["topic"]
-        with open_admin() as admin:
-            held = admin.topic_stats(topic)
-        client.run(client.instance.refresh_topic(topic, timeout=client.config.timeout))
+        held = client.run(_held(client, topic, _retries(client)))
         for stretch in noted.stretches:
             limits = held.get(stretch.queue(topic))
-            if stretch.next < stretch.end and (limits is None or limits.max_offset < stretch.end):
-                now = "is gone" if limits is None else f"ends at {limits.max_offset}"
+            if stretch.next < stretch.end and (limits is None or limits.end < stretch.end):
+                now = "is gone" if limits is None else f"ends at {limits.end}"
                 raise CommandFailed(
                     "CHANGED", f"{stretch.queue(topic)} {now}, and {self._path} was to have it up to {stretch.end}",
                     "a broker that is away comes back; for a topic that was made anew --restart begins anew",

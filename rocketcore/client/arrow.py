@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
+from rocketcore.client.attempts import Retries
 from rocketcore.client.config import ClientConfig, NameServers, name_server_list
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.loop_client import LoopClient
@@ -75,7 +76,8 @@ async def _reader(
     settings: ReadSettings,
 ) -> RangeReader:
     route = await instance.route(topic)
-    ranges = await find_ranges(instance, route.subscribe, start, end, settings.timeout)
+    retries = Retries(settings.fetch_timeout, instance.clock)
+    ranges = await find_ranges(instance, route.subscribe, start, end, retries, settings.timeout)
     return RangeReader(instance, ranges, settings)
 
 

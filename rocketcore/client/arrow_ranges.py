@@ -1,16 +1,18 @@
-"""Ranges of queues: which offsets a start and an end mean now."""
+"""Ranges of queues: what they hold now, which offsets a start and an end mean; brokers that are away are waited for."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final, Literal, TypeVar
 
 from rocketcore._fast.record import QUEUE_OFFSET, STORE_TIMESTAMP, STORED_COLUMNS, scan_stored
 from rocketcore.client import api
 from rocketcore.client.api import PullStatus
+from rocketcore.client.attempts import Retries, until_answered
 from rocketcore.client.instance import ClientInstance
 from rocketcore.codes import PullSysFlag
 from rocketcore.errors import ConfigError
@@ -24,8 +26,10 @@ __all__ = [
     "Position",
     "QueueRange",
     "find_offset",
+    "find_offsets",
     "find_ranges",
     "first_offset",
+    "held_ranges",
     "offsets_of",
     "side_by_side",
     "topic_ranges",
@@ -53,26 +57,66 @@ class QueueRange:
 
 
 async def find_ranges(
-    instance: ClientInstance, queues: Iterable[MessageQueue], start: Position, end: Position, timeout: float
+    instance: ClientInstance,
+    queues: Iterable[MessageQueue],
+    start: Position,
+    end: Position,
+    retries: Retries,
+    timeout: float,
 ) -> list[QueueRange]:
-    """Return the asked range of each queue, in order; all brokers are asked at the same time.
+    """Return the asked range of each queue, in order.
 
     start, end  as ``find_offset`` takes them
     timeout     seconds for one request
+    """
+    held = await held_ranges(instance, queues, retries, timeout)
+    starts = await find_offsets(instance, held, dict.fromkeys(held, start), retries, timeout)
+    ends = await find_offsets(instance, held, dict.fromkeys(held, end), retries, timeout)
+    return [QueueRange(queue, starts[queue], ends[queue]) for queue in held]
+
+
+async def held_ranges(
+    instance: ClientInstance, queues: Iterable[MessageQueue], retries: Retries, timeout: float
+) -> dict[MessageQueue, QueueRange]:
+    """Return all that each queue holds now, in order.
+
+    All brokers are asked at the same time, once for each topic, and again while they are away.
+
+    retries  how long
+    timeout  seconds for one request
+    raises   RocketError, what the last attempt failed with
     """
     queues = list(queues)
     brokers: dict[tuple[str, str], list[MessageQueue]] = {}
     for queue in queues:
         brokers.setdefault((queue.topic, queue.broker), []).append(queue)
-    held: dict[MessageQueue, QueueRange] = {}
-    for found in await side_by_side(lambda one: topic_ranges(instance, *one, brokers[one], timeout), brokers):
-        held |= found
 
-    async def asked(queue: MessageQueue) -> QueueRange:
-        first = await find_offset(instance, held[queue], start, timeout)
-        return QueueRange(queue, first, await find_offset(instance, held[queue], end, timeout))
+    async def ask(broker: tuple[str, str]) -> dict[MessageQueue, QueueRange]:
+        question = partial(topic_ranges, instance, *broker, brokers[broker])
+        return await until_answered(instance, broker[0], retries, timeout, question)
 
-    return await side_by_side(asked, queues)
+    found: dict[MessageQueue, QueueRange] = {}
+    for ranges in await side_by_side(ask, brokers):
+        found |= ranges
+    return {queue: found[queue] for queue in queues}
+
+
+async def find_offsets(
+    instance: ClientInstance,
+    held: Mapping[MessageQueue, QueueRange],
+    positions: Mapping[MessageQueue, Position],
+    retries: Retries,
+    timeout: float,
+    *,
+    group: str = "ARROW_READER",
+) -> dict[MessageQueue, int]:
+    """Return the offset that the position in each queue means; ``held`` and the rest as for ``held_ranges``."""
+
+    async def find(queue: MessageQueue) -> int:
+        question = partial(find_offset, instance, held[queue], positions[queue], group=group)
+        return await until_answered(instance, queue.topic, retries, timeout, question)
+
+    return dict(zip(held, await side_by_side(find, held), strict=True))
 
 
 async def side_by_side(ask: Callable[[K], Awaitable[T]], items: Iterable[K]) -> list[T]:
@@ -119,7 +163,7 @@ async def _whole(instance: ClientInstance, address: str, queue: MessageQueue, ti
 
 
 async def find_offset(
-    instance: ClientInstance, held: QueueRange, position: Position, timeout: float, *, group: str = "ARROW_READER"
+    instance: ClientInstance, held: QueueRange, position: Position, timeout: float, *, group: str
 ) -> int:
     """Return the offset that a position in a queue means.
 

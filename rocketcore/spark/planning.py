@@ -17,7 +17,7 @@ from heapq import heapify, heapreplace
 from itertools import pairwise
 from typing import Final, Literal
 
-from rocketcore.client.arrow_ranges import Position, QueueRange, find_offset, side_by_side, topic_ranges
+from rocketcore.client.arrow_ranges import Position, QueueRange, find_offsets, held_ranges, side_by_side
 from rocketcore.client.arrow_reader import probe
 from rocketcore.client.attempts import Retries, newest_route, until_answered
 from rocketcore.client.instance import ClientInstance
@@ -112,18 +112,7 @@ async def find_held(instance: ClientInstance, options: ReadOptions, retries: Ret
     queues = await _queues(instance, options, retries)
     _check_named("startingOffsets", options.starting_offsets, queues)
     await check_pulls(instance, queues, options, retries)
-    brokers: dict[tuple[str, str], list[MessageQueue]] = {}
-    for queue in queues:
-        brokers.setdefault((queue.topic, queue.broker), []).append(queue)
-
-    async def ask(broker: tuple[str, str]) -> dict[MessageQueue, QueueRange]:
-        question = partial(topic_ranges, instance, *broker, brokers[broker])
-        return await until_answered(instance, broker[0], retries, options.request_timeout, question)
-
-    found: dict[MessageQueue, QueueRange] = {}
-    for ranges in await side_by_side(ask, brokers):
-        found |= ranges
-    return {queue: found[queue] for queue in queues}
+    return await held_ranges(instance, queues, retries, options.request_timeout)
 
 
 async def find_starts(
@@ -143,12 +132,8 @@ async def _find_edges(
     timestamp: int | None,
     default: Literal["first", "last"],
 ) -> dict[MessageQueue, int]:
-    async def find(queue: MessageQueue) -> int:
-        position = _edge(queue, offsets, timestamp, default)
-        question = partial(find_offset, instance, held[queue], position, group=options.group)
-        return await until_answered(instance, queue.topic, retries, options.request_timeout, question)
-
-    return dict(zip(held, await side_by_side(find, held), strict=True))
+    positions = {queue: _edge(queue, offsets, timestamp, default) for queue in held}
+    return await find_offsets(instance, held, positions, retries, options.request_timeout, group=options.group)
 
 
 def split_ranges(

@@ -651,6 +651,37 @@ def test_a_bar_is_drawn_on_a_terminal(topic: str, cluster: LocalCluster, tmp_pat
     assert (drawn == b"") is quiet
 
 
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_a_broker_that_is_away_when_an_export_begins(
+    form: str, full: Full, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It gave up at once, also one that was to go on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rocketcore.cli.watch.PROBE_SECONDS", 0.02)
+    told: list[str] = []
+    with LocalCluster() as cluster:
+        rocket = rocket_command(cluster.namesrv, monkeypatch, capsys, "message")
+        with Producer(cluster.namesrv, group="p") as producer:
+            for i in range(100):
+                producer.send("away", f"{i:200d}")
+
+        def back(text: str) -> None:
+            told.append(text)
+            if text.startswith("waiting for the cluster"):
+                cluster.start_broker()
+
+        monkeypatch.setattr("rocketcore.cli.watch.tell", back)
+        command = ["export", "away", "-o", f"a.{form}", "--part-bytes", "2000"]
+        for room, expected in ((10_000, 1), (1 << 20, 0)):
+            cluster.stop_broker()
+            with full(room):
+                code, _, err = rocket(*command, "--offsets", "@1970-01-02")
+            assert code == expected, err
+            assert told[0].startswith("waiting for the cluster")
+            told.clear()
+        assert len(messages(f"a.{form}")) == 100
+
+
 # Processes that are killed
 
 

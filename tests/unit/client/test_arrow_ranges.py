@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketcore.client.arrow_ranges import find_ranges, first_offset, topic_ranges
+from rocketcore.client.arrow_ranges import QueueRange, find_ranges, first_offset, held_ranges, topic_ranges
+from rocketcore.client.attempts import Retries
 from rocketcore.client.instance import ClientInstance
 from rocketcore.codes import RequestCode
-from rocketcore.errors import DecodeError
+from rocketcore.errors import ConnectError, DecodeError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies.stats import TopicOffset, TopicStatsTable
 from rocketcore.protocol.command import RemotingCommand
+from rocketcore.service import ManualClock
 
 QUEUE = MessageQueue("T", "b", 0)
 
@@ -28,12 +30,18 @@ class Broker:
         self.low = low
         self.high = high
         self.together = together
-        self.remoting = self.routes = self
+        self.away = 0
+        self.clock = ManualClock()
+        self.remoting = self.routes = self.runtime = self
+        self.waited: list[str] = []
 
     def subscribe_address(self, broker: str) -> tuple[str, int]:
         return "broker:1", 0
 
     async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        if self.away:
+            self.away -= 1
+            raise ConnectError("refused")
         answer = RemotingCommand.response(command)
         if command.code == RequestCode.GET_TOPIC_STATS_INFO:
             offsets = {QUEUE: TopicOffset(self.low, self.high)} if self.together else {}
@@ -41,6 +49,13 @@ class Broker:
         else:
             answer.ext_fields = {"offset": str(self.high if command.code == RequestCode.GET_MAX_OFFSET else self.low)}
         return answer
+
+    async def pause(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.waited.append("pause")
+
+    async def try_refresh(self, topic: str, *, timeout: float) -> None:
+        self.waited.append("route")
 
 
 @pytest.mark.parametrize(
@@ -55,12 +70,24 @@ class Broker:
 def test_what_is_no_offset_is_refused(low: int, high: int, alone: str) -> None:
     instance = cast(ClientInstance, Broker(low, high, together=False))
     with pytest.raises(DecodeError, match=alone) as caught:
-        asyncio.run(find_ranges(instance, [QUEUE], "first", "last", 5))
+        asyncio.run(find_ranges(instance, [QUEUE], "first", "last", Retries(5, ManualClock()), 5))
     assert "\n" not in str(caught.value)
     instance = cast(ClientInstance, Broker(low, high, together=True))
     with pytest.raises(DecodeError, match=r"^offsets of topic 'T' at broker:1: ") as caught:
         asyncio.run(topic_ranges(instance, "T", "b", [QUEUE], 5))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_broker_that_is_away_is_asked_until_it_is_back(together: bool) -> None:
+    broker = Broker(3, 7, together=together)
+    instance, retries = cast(ClientInstance, broker), Retries(120, broker.clock)
+    broker.away = 5
+    assert asyncio.run(held_ranges(instance, [QUEUE], retries, 5)) == {QUEUE: QueueRange(QUEUE, 3, 7)}
+    assert broker.waited == ["pause", "route"] * 5
+    broker.away = 1 << 20
+    with pytest.raises(ConnectError, match=r"refused \(\d+ attempts within 120 s\)"):
+        asyncio.run(held_ranges(instance, [QUEUE], retries, 5))
 
 
 def found(times: list[int], low: int, wanted: int, hint: int) -> tuple[int, int]:
