@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.route import TopicRouteData
     from rocketcore.transport.client import Remoting
 
-__all__ = ["MessageAdmin"]
+__all__ = ["MessageAdmin", "is_offset_id"]
 
 _END_OF_TIME = (1 << 63) - 1
 _ID_ANSWERS = 32
@@ -67,6 +67,8 @@ class MessageAdmin(ClusterAdmin):
             raise ConfigError(f"a key has no blank and is not empty, got {wanted!r}")
         if max_messages < 1:
             raise ConfigError(f"max_messages is 1 at least, got {max_messages}")
+        if _millis(begin) > _millis(end):
+            raise ConfigError(f"begin lies behind end: {begin} and {end}")
         header = QueryMessageRequestHeader(
             topic=topic,
             key=wanted,
@@ -94,10 +96,13 @@ class MessageAdmin(ClusterAdmin):
 
         message_id  ``msg_id`` or ``offset_msg_id``, of a message or of the result of its send
         topic       of the message; None: only an ``offset_msg_id``, which says where the message lies, is understood
-        raises      QueryNotFound where no broker has it; if one does not answer and no other has it, its error
+        raises      QueryNotFound where no broker has it; if one does not answer and no other has it, its error;
+                    ConfigError for any other id without its topic
         """
         if topic is not None:
             check_topic(topic)
+        elif not is_offset_id(message_id):
+            raise ConfigError(f"{message_id!r} is no offset_msg_id: another id needs its topic")
         if not message_id or KEY_SEPARATOR in message_id:
             raise ConfigError(f"{message_id!r} is no id of a message")
         deadline = self._deadline()
@@ -145,9 +150,14 @@ class MessageAdmin(ClusterAdmin):
     async def message_at(self, queue: MessageQueue, offset: int) -> ReceivedMessage:
         """Return the message at an offset of a queue; raises QueryNotFound where there is none, RouteNotFound."""
         deadline = self._deadline()
-        masters = await self._masters_of(queue.topic, deadline)
+        route = await self._route(queue.topic, deadline)
+        masters = _masters_in(route, queue.topic)
         if queue.broker not in masters:
             raise RouteNotFound(f"broker {queue.broker!r} does not serve topic {queue.topic!r}")
+        counts = {data.broker_name: data.read_queue_nums for data in route.queue_datas}
+        if not 0 <= queue.queue_id < counts.get(queue.broker, 0):
+            what = f"topic {queue.topic} has no queue {queue.broker}/{queue.queue_id} to read"
+            raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, what)
         header = PullMessageRequestHeader(
             consumer_group=TOOLS_GROUP,
             topic=queue.topic,
@@ -201,9 +211,14 @@ def _query(
     return ask
 
 
+def is_offset_id(message_id: str) -> bool:
+    """Whether an id has the form of an ``offset_msg_id``, which says where the message lies."""
+    return _OFFSET_ID.fullmatch(message_id.upper()) is not None
+
+
 def _place(message_id: str) -> tuple[str, int] | None:
     """Return the broker's address and the place in its log that an ``offset_msg_id`` is made of, None for other ids."""
-    if _OFFSET_ID.fullmatch(message_id.upper()) is None:
+    if not is_offset_id(message_id):
         return None
     packed = bytes.fromhex(message_id)
     return host_text(packed[:-8]), int.from_bytes(packed[-8:], "big", signed=True)

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
@@ -18,7 +18,7 @@ from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PARTLY, EXIT_TIMEOUT, CommandFailed
 from rocketcore.cli.messages import FORMAT_HELP, compile_format, message_line, message_object
 from rocketcore.cli.options import command, current, end_signals, or_form
-from rocketcore.cli.render import check_stream_form, counted, print_line, progress, show_line, tell
+from rocketcore.cli.render import check_stream_form, counted, print_line, progress, show_line, tell, timestamp
 from rocketcore.cli.times import DURATION, parse_time
 from rocketcore.cli.watch import Missing, Watch, require_topics
 from rocketcore.codes import TOOLS_GROUP
@@ -204,6 +204,19 @@ class Range(NamedTuple):
     end: int | None
 
 
+class _Edge(NamedTuple):
+    """Where a range begins or ends: so many from the start or the end of a queue, an offset, or milliseconds."""
+
+    kind: Literal["start", "end", "offset", "time"]
+    number: int
+
+    def offset(self, minimum: int, maximum: int, at_time: Callable[[int], int]) -> int:
+        """Return the offset that is meant in a queue."""
+        if self.kind == "time":
+            return at_time(self.number)
+        return self.number + {"start": minimum, "end": maximum, "offset": 0}[self.kind]
+
+
 def parse_range(text: str, now_millis: int) -> Callable[[int, int, Callable[[int], int]], Range]:
     """Return the function that gives the range in a queue with these bounds; raises ValueError.
 
@@ -214,14 +227,25 @@ def parse_range(text: str, now_millis: int) -> Callable[[int, int, Callable[[int
     first, separator, last = _split_range(text)
     begin = _parse_edge(first or "start", now_millis)
     stop = _parse_edge(last or "end", now_millis) if separator else None
+    if stop is not None:
+        _check_order(text, begin, stop)
 
     def bounds(minimum: int, maximum: int, at_time: Callable[[int], int]) -> Range:
-        start = max(minimum, min(maximum, begin(minimum, maximum, at_time)))
+        start = max(minimum, min(maximum, begin.offset(minimum, maximum, at_time)))
         if stop is None:
             return Range(start, None)
-        return Range(start, max(start, min(maximum, stop(minimum, maximum, at_time))))
+        return Range(start, max(start, min(maximum, stop.offset(minimum, maximum, at_time))))
 
     return bounds
+
+
+def _check_order(text: str, begin: _Edge, stop: _Edge) -> None:
+    """Raise ValueError for a range that ends before it begins, whatever a queue holds."""
+    if begin.kind == stop.kind and begin.number > stop.number:
+        said = f" ({timestamp(begin.number)} and {timestamp(stop.number)})" if begin.kind == "time" else ""
+        raise ValueError(f"{text!r} ends before it begins{said}")
+    if (begin, stop) == (_Edge("end", 0), _Edge("start", 0)):
+        raise ValueError(f"{text!r} ends before it begins")
 
 
 def _split_range(text: str) -> tuple[str, str, str]:
@@ -232,22 +256,16 @@ def _split_range(text: str) -> tuple[str, str, str]:
     return text.partition(":")
 
 
-def _parse_edge(text: str, now_millis: int) -> Callable[[int, int, Callable[[int], int]], int]:
+def _parse_edge(text: str, now_millis: int) -> _Edge:
     if text == "start":
-        return lambda minimum, maximum, at_time: minimum
+        return _Edge("start", 0)
     if text == "end":
-        return lambda minimum, maximum, at_time: maximum
+        return _Edge("end", 0)
     if text.startswith("@"):
-        millis = parse_time(text[1:], now_millis)
-        return lambda minimum, maximum, at_time: at_time(millis)
+        return _Edge("time", parse_time(text[1:], now_millis))
     if not re.fullmatch(r"[+-]?\d+", text):
         raise ValueError(f"{text!r} is not an offset: start, end, N, +N, -N, A:B, @TIME or @TIME:@TIME")
-    number = int(text)
-    if text.startswith("-"):
-        return lambda minimum, maximum, at_time: maximum + number
-    if text.startswith("+"):
-        return lambda minimum, maximum, at_time: minimum + number
-    return lambda minimum, maximum, at_time: number
+    return _Edge("end" if text.startswith("-") else "start" if text.startswith("+") else "offset", int(text))
 
 
 @command(help="Watch topics without a group: no offset moves, nobody else gets less.")

@@ -7,11 +7,12 @@ from typing import Final
 
 import click
 
+from rocketcore.admin.messages import is_offset_id
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.messages import message_object
 from rocketcore.cli.options import command
-from rocketcore.cli.render import Column, show_object, show_rows
+from rocketcore.cli.render import Column, show_object, show_rows, timestamp
 from rocketcore.cli.times import TIME
 from rocketcore.message import MessageQueue
 
@@ -32,6 +33,11 @@ _MOST: Final = 64
 def get(id_or_topic: str, place: str | None, topic: str | None) -> None:
     if place is not None and topic is not None:
         raise click.UsageError("with --at the topic is the argument: --topic is for an id")
+    if place is None and topic is None and not is_offset_id(id_or_topic):
+        raise click.UsageError(
+            f"{id_or_topic!r} is no offset id: give --at BROKER/QUEUE/OFFSET for a message of the topic of that name, "
+            "or --topic TOPIC for a message with that id"
+        )
     with open_admin() as admin:
         if place is None:
             message = admin.view_message(topic, id_or_topic)
@@ -40,7 +46,7 @@ def get(id_or_topic: str, place: str | None, topic: str | None) -> None:
             if match is None:
                 raise click.UsageError(f"--at {place}: a place is BROKER/QUEUE/OFFSET, for example broker-a/0/17")
             message = admin.message_at(MessageQueue(id_or_topic, match[1], int(match[2])), int(match[3]))
-    show_object(message_object(message))
+    show_object(message_object(message), name="msg_id")
 
 
 @command(
@@ -59,6 +65,8 @@ def find(topic: str, key: str | None, tag: str | None, since: int | None, until:
         raise click.UsageError(
             "give one of --key and --tag; messages of a time are shown by: rocket tail TOPIC --since 10m -e"
         )
+    if since is not None and until is not None and since > until:
+        raise click.UsageError(f"--since {timestamp(since)} is later than --until {timestamp(until)}")
     times = {"begin": since, "end": until}
     given = {name: time for name, time in times.items() if time is not None}
     with open_admin() as admin:

@@ -122,8 +122,8 @@ def show_rows(
 
 
 @reader_may_leave()
-def show_object(value: Row, columns: Sequence[Column] | None = None) -> None:
-    """Print one thing: a field a line, or an object in the form asked for."""
+def show_object(value: Row, columns: Sequence[Column] | None = None, *, name: str | None = None) -> None:
+    """Print one thing: a field a line, or an object in the form asked for; ``name`` as for ``show_rows``."""
     output = current().output
     if output in ("table", "wide"):
         columns = columns or [Column(key) for key in value]
@@ -133,7 +133,7 @@ def show_object(value: Row, columns: Sequence[Column] | None = None) -> None:
     elif output == "csv":
         show_rows([value], columns or [Column(key) for key in value])
     elif output == "name":
-        print(printable(str(next(iter(value.values())))))
+        print(printable(str(value[name or next(iter(value))])))
     elif output == "yaml":
         print("\n".join(_yaml(dict(value), 0)))
     else:

@@ -60,6 +60,8 @@ def read_arrow(
     returns     pyarrow.Table in the order of the queues; times are timestamp[us, UTC], body is binary
     raises      RouteNotFound, OffsetOutOfRange when messages disappear meanwhile, ConfigError for a wrong argument
     """
+    if isinstance(start, datetime) and isinstance(end, datetime) and start.timestamp() > end.timestamp():
+        raise ConfigError(f"start lies behind end: {start} and {end}")
     config = ClientConfig(namesrv=name_server_list(namesrv), timeout=timeout, tls=tls)
     settings = ReadSettings(columns=tuple(columns), tags=tag, timeout=timeout, fetch_timeout=3 * timeout)
     # Pulls go on in the client's thread while this one decodes.

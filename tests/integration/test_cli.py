@@ -540,7 +540,7 @@ def test_tail(rocket: Rocket, topic: str) -> None:
     assert rocket("tail", topic, "-o", "1:3", "-o", "csv")[0] == 2
     assert rocket("tail", topic, "-o", "1:3", "-o", "json", "-f", "%s")[:2] == (2, "")
     assert rocket("consume", topic, "-g", "g", "--exec", "a '")[0] == 2
-    assert rocket("tail", topic, "-o", "x")[0] == 2
+    assert rocket("tail", topic, "-o", "x")[0] == rocket("tail", topic, "-o", "3:1")[0] == 2
     assert rocket("tail", topic, "-f", "%z")[0] == 2
     assert rocket("tail", topic, "--grep", "[")[0] == 2
     assert rocket("tail", topic, "--since", "1h", "-o", "start")[0] == 2

@@ -181,6 +181,7 @@ def test_ranges_tags_and_queues(rocket: Rocket, topic: str) -> None:
         assert count("--queue", "broker-a/0", "--queue", "broker-b/1", "--offsets", ":2", form=form) == 4
     for wrong in (
         ["--offsets", "x"], ["--offsets", "1:2", "--since", "1h"], ["--queue", "a"], ["--since", "tomorrow"],
+        ["--since", "10m", "--until", "1h"], ["--offsets", "4:2"],
         ["-o", "x.txt"], ["-o", "x.jsonl", "--hosts"], ["-o", "a.jsonl", "-o", "b.jsonl"],
     ):  # fmt: skip
         assert rocket("export", topic, *wrong)[0] == 2

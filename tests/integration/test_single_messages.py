@@ -88,6 +88,8 @@ def test_what_is_not_there_is_not_found(sent: list[SendResult], admin: Admin) ->
             admin.view_message(topic, message_id)
     with pytest.raises(QueryNotFound):
         admin.message_at(sent[0].queue, 99)
+    with pytest.raises(QueryNotFound, match="topic T has no queue broker-a/9 to read"):
+        admin.message_at(MessageQueue("T", "broker-a", 9), 0)
     with pytest.raises(RouteNotFound):
         admin.message_at(MessageQueue("T", "nobody", 0), 0)
     with pytest.raises(TopicNotExist):
@@ -95,9 +97,14 @@ def test_what_is_not_there_is_not_found(sent: list[SendResult], admin: Admin) ->
 
 
 def test_what_cannot_be_asked(admin: Admin) -> None:
-    for arguments in ({}, {"key": ""}, {"key": "a b"}, {"key": "a", "tag": "b"}, {"key": "a", "max_messages": 0}):
+    for arguments in (
+        {}, {"key": ""}, {"key": "a b"}, {"key": "a", "tag": "b"}, {"key": "a", "max_messages": 0},
+        {"key": "a", "begin": 2, "end": 1},
+    ):  # fmt: skip
         with pytest.raises(ConfigError):
             admin.query_messages("T", **arguments)
+    with pytest.raises(ConfigError, match="'T' is no offset_msg_id"):
+        admin.view_message(None, "T")
     with pytest.raises(ConfigError):
         admin.view_message("T", "")
 
@@ -149,6 +156,8 @@ def test_find_that_finds_nothing(rocket: Rocket, sent: list[SendResult]) -> None
     assert (code, out) == (3, "")
     assert json.loads(err)["error"]["code"] == "NOT_FOUND"
     assert rocket("find", "nothing", "-k", "a")[0] == 3
+    code, _, err = rocket("find", "T", "-k", "all", "--since", "2024-01-02", "--until", "2024-01-01")
+    assert (code, "--since 2024-01-02T00:00:00.000Z is later than --until 2024-01-01T" in err) == (2, True), err
     assert rocket("find", "T")[0] == rocket("find", "T", "-k", "a", "-t", "b")[0] == 2
 
 
@@ -165,6 +174,7 @@ def test_get_shows_one_message(rocket: Rocket, sent: list[SendResult]) -> None:
         assert code == 0
         value = json.loads(out)
         assert (value["topic"], value["msg_id"], value["body"]) == ("T", result.msg_id, "hello 2")
+        assert rocket(*arguments, "-o", "name") == (0, f"{result.msg_id}\n", "")
     code, out, _ = rocket("get", "T", "--at", place)
     assert dict(line.split(maxsplit=1) for line in out.splitlines())["BODY"] == "hello 2"
 
@@ -174,11 +184,14 @@ def test_get_of_what_is_not_there(rocket: Rocket, sent: list[SendResult]) -> Non
         ("get", sent[0].msg_id),
         ("get", "F" * 32, "--topic", "T"),
         ("get", "T", "--at", "broker-a/0/99"),
+        ("get", "T", "--at", "broker-a/9/0"),
         ("get", "T", "--at", "nobody/0/0"),
         ("get", "none", "--at", "broker-a/0/0"),
     ):
         code, out, err = rocket(*arguments)
         assert (code, out) == (3, ""), err
     assert rocket("get", "T", "--at", "broker-a")[0] == 2
+    code, _, err = rocket("get", "T")
+    assert (code, "give --at BROKER/QUEUE/OFFSET for a message of the topic of that name" in err) == (2, True), err
     assert rocket("get", "T", "--at", "broker-a/0/0", "--topic", "T")[0] == 2
     assert rocket("get")[0] == 2

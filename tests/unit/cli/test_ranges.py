@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from rocketcore.cli.consume import parse_range
@@ -20,7 +22,9 @@ AT = {NOW - 3_600_000: 30, NOW - 1_800_000: 60, NOW: 100}
         ("-3", (97, None)),
         ("-500", (10, None)),
         ("20:30", (20, 30)),
-        ("30:20", (30, 30)),
+        ("20:20", (20, 20)),
+        ("95:-3", (95, 97)),
+        ("99:-3", (99, 99)),
         (":20", (10, 20)),
         ("90:", (90, 100)),
         ("@-1h", (30, None)),
@@ -34,6 +38,24 @@ AT = {NOW - 3_600_000: 30, NOW - 1_800_000: 60, NOW: 100}
 )
 def test_ranges_within_a_queue_of_10_to_100(text: str, expected: tuple[int, int | None]) -> None:
     assert parse_range(text, NOW)(10, 100, AT.__getitem__) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("30:20", "'30:20' ends before it begins"),
+        ("-3:-5", "'-3:-5' ends before it begins"),
+        ("+3:+2", "'+3:+2' ends before it begins"),
+        ("+3:start", "'+3:start' ends before it begins"),
+        ("end:-1", "'end:-1' ends before it begins"),
+        ("end:start", "'end:start' ends before it begins"),
+        ("@10m:@1h", "'@10m:@1h' ends before it begins (2023-11-14T22:03:20.000Z and 2023-11-14T21:13:20.000Z)"),
+    ],
+)
+def test_a_range_that_ends_before_it_begins(text: str, said: str) -> None:
+    """It had no messages, and nobody said why."""
+    with pytest.raises(ValueError, match=re.escape(said)):
+        parse_range(text, NOW)
 
 
 @pytest.mark.parametrize("text", ["begin", "1.5", "@soon", "1:x", "--3"])
