@@ -27,6 +27,7 @@ __all__ = [
     "Checksum",
     "ColumnSource",
     "DamagedFile",
+    "Line",
     "LineSource",
     "Piece",
     "Source",
@@ -79,6 +80,14 @@ class Checksum:
         return Checksum(self.length + len(data), zlib.crc32(data, self.crc32))
 
 
+class Line(NamedTuple):
+    """A message of a line, the id that it has already, and the number of the line: the first of a file is 1."""
+
+    message: Message
+    msg_id: str | None
+    number: int
+
+
 class Piece(NamedTuple, Generic[PayloadT]):
     """Messages that are sent together, and what was read of the file with them, where that is known."""
 
@@ -97,27 +106,31 @@ class Source(Protocol[PayloadT]):
 
 
 class LineSource:
-    """A jsonl file, or a pipe with such lines; the payload is messages, each with its id where it has one.
+    """A jsonl file, or a pipe with such lines; the payload is messages with their ids and lines.
 
-    read  what earlier runs read of the file, which stands behind it
+    read   what earlier runs read of the file, which stands behind it
+    lines  that were read so
+    raises MessageIllegal naming the line that is no message, when those before it were yielded
     """
 
     rows: int | None = None
 
-    def __init__(self, file: BinaryIO, topic: str, tag: str | None, read: Checksum) -> None:
+    def __init__(self, file: BinaryIO, topic: str, tag: str | None, read: Checksum, lines: int = 0) -> None:
         self._file = file
         self._topic = topic
         self._tag = tag
         self._read = read
+        self._lines = lines
 
-    def pieces(self, first: int, most: int | None) -> Iterator[Piece[list[tuple[Message, str | None]]]]:
-        messages: list[tuple[Message, str | None]] = []
+    def pieces(self, first: int, most: int | None) -> Iterator[Piece[list[Line]]]:
+        messages: list[Line] = []
         size = 0
         for line in iter(lambda: self._file.readline(_LINE_BYTES + 1), b""):
+            self._lines += 1
             text = line.strip()
             if text:
                 try:
-                    messages.append(self._message(text, first + len(messages)))
+                    messages.append(self._message(text))
                 except MessageIllegal:
                     if messages:
                         yield Piece(len(messages), messages, self._read)
@@ -126,11 +139,11 @@ class LineSource:
             self._read = self._read.after(line)
             if size >= PIECE_BYTES or len(messages) == most:
                 yield Piece(len(messages), messages, self._read)
-                first, messages, size = first + len(messages), [], 0
+                messages, size = [], 0
         if messages:
             yield Piece(len(messages), messages, self._read)
 
-    def _message(self, text: bytes, row: int) -> tuple[Message, str | None]:
+    def _message(self, text: bytes) -> Line:
         try:
             if len(text) > _LINE_BYTES:
                 raise ValueError(f"the line has more than {_LINE_BYTES} bytes")
@@ -140,9 +153,9 @@ class LineSource:
             msg_id = fields.pop("msg_id", None)
             if msg_id is not None and (not isinstance(msg_id, str) or not msg_id):
                 raise ValueError("msg_id is not a text")
-            return Message(self._topic, **_copied(fields, self._tag)), msg_id
+            return Line(Message(self._topic, **_copied(fields, self._tag)), msg_id, self._lines)
         except (ValueError, TypeError, MessageIllegal) as error:
-            raise MessageIllegal(f"row {row}: {error}") from None
+            raise MessageIllegal(f"line {self._lines}: {error}") from None
 
 
 def _copied(fields: dict[str, Any], tag: str | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from rocketcore._fast.batch import ELEMENT_FIXED_SIZE, encode_batch
+from rocketcore.cli.import_files import Line
 from rocketcore.client.arrow_delivery import BATCH_BYTES, MAX_IN_FLIGHT, BodyDelivery, SendSummary
 from rocketcore.client.outgoing import property_text, property_text_of_copy
 from rocketcore.client.selectors import find_selector
@@ -16,10 +17,6 @@ from rocketcore.errors import MessageIllegal
 from rocketcore.message import Message, MessageQueue
 
 __all__ = ["LineSender", "row_id"]
-
-Identified = tuple[Message, str | None]
-"""A message, and the id that it has already."""
-
 
 def row_id(write_id: int, row: int) -> str:
     """Return the UNIQ_KEY of a message: 64 bits, and 64 of its number."""
@@ -47,13 +44,13 @@ class LineSender:
             sender, self.summary, timeout=timeout, delivery_timeout=delivery_timeout, max_in_flight=MAX_IN_FLIGHT
         )
 
-    async def send(self, messages: Iterable[Identified]) -> None:
+    async def send(self, lines: Iterable[Line]) -> None:
         """Send messages; returns when all are sent, the last of them perhaps not yet acknowledged.
 
-        raises  MessageIllegal naming the one that no broker takes; what an earlier request failed with
+        raises  MessageIllegal naming the line that no broker takes; what an earlier request failed with
         """
         by_queue: dict[MessageQueue | None, list[tuple[Message, bytes]]] = {}
-        for message, msg_id in messages:
+        for message, msg_id, number in lines:
             try:
                 self._sender.check(message)
                 if msg_id is None:
@@ -61,7 +58,7 @@ class LineSender:
                 else:
                     text = property_text_of_copy(message, msg_id).encode()
             except MessageIllegal as error:
-                raise MessageIllegal(f"row {self._row}: {error}") from None
+                raise MessageIllegal(f"line {number}: {error}") from None
             by_queue.setdefault(await self._queue(message.message_group), []).append((message, text))
             self._row += 1
             self.summary.rows += 1

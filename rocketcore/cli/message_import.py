@@ -39,7 +39,7 @@ from rocketcore.cli.progress_bar import ProgressBar
 from rocketcore.cli.render import counted, counted_are, progress, show_object, tell
 from rocketcore.cli.resume import ProgressFile, check_same
 from rocketcore.cli.watch import Watch
-from rocketcore.errors import RouteNotFound, TopicNotExist
+from rocketcore.errors import MessageIllegal, RouteNotFound, TopicNotExist
 from rocketcore.message import Message
 from rocketcore.naming import check_send_topic
 
@@ -252,11 +252,12 @@ class _Import:
         state = self._state
         lines: int | None
         if self._form == "jsonl":
-            read, lines = _read_again(self._file, state.length)
+            read, behind = _read_again(self._file, state.length)
+            lines = behind + 1 if read.length else 0
             if read != Checksum(state.length, state.crc32):
                 raise CommandFailed("CHANGED", f"the part of {self._name} that was sent has changed since",
                                     "--restart begins anew")  # fmt: skip
-            self._source = LineSource(self._file, self._topic, self._tag, read)
+            self._source = LineSource(self._file, self._topic, self._tag, read, behind)
         else:
             with self._named():
                 self._source = open_columns(self._file, self._form, self._given, self._tag, pipe=self._pipe)
@@ -268,11 +269,13 @@ class _Import:
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """Have damage name the file."""
+        """Have damage, and what is no message, name the file."""
         try:
             yield
         except DamagedFile as error:
             raise CommandFailed("DAMAGED", f"{self._name}: {error}") from error
+        except MessageIllegal as error:
+            raise CommandFailed("MESSAGE_ILLEGAL", f"{self._name}: {error}", "correct it in the file") from error
 
     def show_plan(self, create: bool, queues: int) -> None:
         """Say on stderr what would be done."""
@@ -436,11 +439,11 @@ def _require_topic(client: LoopClient, topic: str, create: bool, queues: int) ->
 
 
 def _read_again(file: BinaryIO, length: int) -> tuple[Checksum, int]:
-    """Read what earlier runs read, to stand behind it; returns at most how many lines there are as well."""
+    """Read what earlier runs read, to stand behind it; returns how many lines end there as well."""
     read, lines = Checksum(), 0
     while read.length < length:
         data = file.read(min(_READ_BYTES, length - read.length))
         if not data:
             break
         read, lines = read.after(data), lines + data.count(b"\n")
-    return read, lines + 1 if read.length else 0
+    return read, lines

@@ -222,14 +222,14 @@ def test_a_line_without_end() -> None:
     text = io.BytesIO(b'{"body": "a"}\n{"body": "' + b"x" * (40 << 20))
     pieces = LineSource(text, "T", None, Checksum()).pieces(0, None)
     assert next(pieces).rows == 1
-    with pytest.raises(MessageIllegal, match="row 1: the line has more than 33554432 bytes"):
+    with pytest.raises(MessageIllegal, match="line 2: the line has more than 33554432 bytes"):
         next(pieces)
     assert text.tell() < 33 << 20
 
 
 @pytest.mark.parametrize("opening", ['{"body": ', '{"x": ', ""])
 def test_a_line_that_is_nested_without_end(opening: str) -> None:
-    with pytest.raises(MessageIllegal, match=r"row 0: .*nested too deeply"):
+    with pytest.raises(MessageIllegal, match=r"line 1: .*nested too deeply"):
         lines(opening + "[" * 100_000)
 
 
@@ -244,7 +244,8 @@ def test_lines_of_produce_and_of_consume() -> None:
         f'"properties": {{"p": "1", "UNIQ_KEY": "ID", "{SHARDING_KEY}": "h"}}, "born_at": "…", "stored_at": "…",'
         '"reconsume_times": 0, "body_base64": "/w=="}'
     )
-    (first, first_id), (second, second_id) = piece.payload
+    (first, first_id, _), (second, second_id, number) = piece.payload
+    assert number == 2
     assert (first.topic, first.body, first.tag, first.keys, first.message_group, first_id) == (
         "T", b"a", "t", ("k",), "g", None
     )  # fmt: skip
@@ -256,18 +257,18 @@ def test_lines_of_produce_and_of_consume() -> None:
 
 def test_what_stands_before_a_bad_line_is_sent() -> None:
     text = '{"body": "a"}\n\n{"body": "b"}\n{"body": "c"}\nno json\n'
-    pieces = LineSource(io.BytesIO(text.encode()), "T", None, Checksum()).pieces(5, 2)
-    assert [message.body for message, _ in next(pieces).payload] == [b"a", b"b"]
+    pieces = LineSource(io.BytesIO(text.encode()), "T", None, Checksum(), 20).pieces(5, 2)
+    assert [message.body for message, _, _ in next(pieces).payload] == [b"a", b"b"]
     last = next(pieces)
-    assert [message.body for message, _ in last.payload] == [b"c"]
+    assert [message.body for message, _, _ in last.payload] == [b"c"]
     assert last.read == Checksum().after(text[: text.index("no json")].encode())
-    with pytest.raises(MessageIllegal, match="row 8: 'no json'"):
+    with pytest.raises(MessageIllegal, match="line 25: 'no json'"):
         next(pieces)
 
 
 @pytest.mark.parametrize("line", ['{"msg_id": 3, "body": ""}', '{"body": "x", "delay": 1}', "[]", "{}"])
-def test_bad_lines_name_their_row(line: str) -> None:
-    with pytest.raises(MessageIllegal, match="row 0: "):
+def test_bad_lines_are_named_by_their_number(line: str) -> None:
+    with pytest.raises(MessageIllegal, match="line 1: "):
         lines(line)
 
 
