@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +14,7 @@ from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import answered, open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, EXIT_UNREACHABLE, CommandFailed, failure_of
 from rocketcore.cli.options import command, current
-from rocketcore.cli.render import Column, counted, progress, show_object, show_rows
+from rocketcore.cli.render import Column, counted, progress, show_object, show_rows, timestamp
 from rocketcore.cli.topic import permission_text, topic_kind
 from rocketcore.codes import MASTER_ID, Permission
 from rocketcore.errors import RocketError, RouteNotFound
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.route import ClusterInfo
     from rocketcore.protocol.bodies.topic import TopicConfig
 
-__all__ = ["clean", "describe", "drain", "drain_plan", "list_brokers", "undrain"]
+__all__ = ["clean", "clean_plan", "describe", "drain", "drain_plan", "list_brokers", "undrain"]
 
 PERMISSION = "brokerPermission"
 READ_ONLY, READ_WRITE = "4", "6"
@@ -245,16 +247,53 @@ def _await_writable(admin: Admin, broker: str, topics: dict[str, TopicConfig]) -
 @click.argument("broker")
 @click.option("--unused-topics", is_flag=True, help="Also the queues of topics that it has no settings for.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be asked for.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted, as far as the broker says.")
 def clean(broker: str, unused_topics: bool, yes: bool, dry_run: bool) -> None:
-    with open_admin(calls=2) as admin:
+    with open_admin(calls=4) as admin:
         members = _view_with(admin, broker).broker_addr_table[broker].broker_addrs
-        plan = f"clean broker {broker}: messages older than its fileReservedTime go"
-        if unused_topics:
-            plan += ", and the messages of every topic that it has no settings for"
-        if not confirm(printable(plan), broker, yes=yes, dry_run=dry_run):
+        addresses = [address for _, address in sorted(members.items())]
+        plan = clean_plan(broker, _kept(admin, broker, addresses), round(time.time() * 1000), unused_topics)
+        if not confirm(plan, broker, yes=yes, dry_run=dry_run):
             return
-        for _, address in sorted(members.items()):
+        for address in addresses:
             admin.clean_broker(address, unused_topics=unused_topics)
     show_object({"broker": broker, "members": len(members), "unused_topics": unused_topics})
     progress(f"{broker} deletes old files from now on, some every few seconds")
+
+
+def _kept(admin: Admin, broker: str, addresses: Sequence[str]) -> dict[str, tuple[int | None, int | None]]:
+    """Return what each member keeps: for how many hours, and since when it has messages; None where it does not say."""
+    runtimes: dict[str, Mapping[str, str]] = {}
+    with contextlib.suppress(RocketError):
+        runtimes = {member.address: member.runtime or {} for member in admin.broker_status(broker=broker)}
+    kept = {}
+    for address in addresses:
+        hours = None
+        if runtimes.get(address):  # one that did not answer is not waited for again
+            with contextlib.suppress(RocketError):
+                hours = whole(admin.broker_config(address).get("fileReservedTime"))
+        kept[address] = hours, whole(runtimes.get(address, {}).get("earliestMessageTimeStamp"))
+    return kept
+
+
+def clean_plan(
+    broker: str, kept: Mapping[str, tuple[int | None, int | None]], now_millis: int, unused_topics: bool
+) -> str:
+    """Say what is deleted, as far as brokers tell.
+
+    kept  address → hours of ``fileReservedTime``, time of the first message; None where it is not known
+    """
+    lines = [f"clean broker {broker}: the oldest files of its log go, and what of queues and index leads there"]
+    for address, (hours, first) in kept.items():
+        text = f"  {address}  files whose messages "
+        if hours is None:
+            lines.append(f"{text}are all older than its fileReservedTime; it does not say more")
+            continue
+        before = now_millis - hours * 3_600_000
+        text += f"were all stored before {timestamp(before)} (fileReservedTime={hours})"
+        if first is not None and (stored := timestamp(first)):
+            text += f"; its first message is of {stored}{': none goes' if first >= before else ''}"
+        lines.append(text)
+    if unused_topics:
+        lines.append("  and every topic that it has no settings for, with all its messages: it does not say which")
+    return "\n".join(map(printable, lines))

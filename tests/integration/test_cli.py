@@ -286,14 +286,18 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_clean_has_old_files_deleted(rocket: Rocket) -> None:
+def test_clean_has_old_files_deleted(rocket: Rocket, cluster: LocalCluster) -> None:
+    assert rocket("produce", "kept", "x")[0] == 0
     code, out, err = rocket("broker", "clean", "broker-a", "--dry-run")
     assert (code, out) == (0, "")
-    assert err.startswith("clean broker broker-a: messages older than its fileReservedTime go\n")
+    what, log = err.splitlines()
+    assert what.startswith("clean broker broker-a: the oldest files of its log go")
+    assert log.startswith(f"  {cluster.broker_addresses[0]}  files whose messages were all stored before 2")
+    assert log.endswith(": none goes")
     assert rocket("broker", "clean", "broker-a", stdin=b"")[0] == 2
     code, out, err = rocket("broker", "clean", "broker-a", "--unused-topics", "--yes", "-o", "json")
     assert (code, json.loads(out)) == (0, {"broker": "broker-a", "members": 1, "unused_topics": True})
-    assert "and the messages of every topic that it has no settings for" in err
+    assert "and every topic that it has no settings for, with all its messages: it does not say which" in err
     assert rocket("broker", "clean", "nobody", "--yes")[0] == 3
 
 

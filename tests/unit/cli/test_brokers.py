@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 
 from rocketcore.admin.cluster import BrokerStatus
-from rocketcore.cli.broker import drain_plan
+from rocketcore.cli.broker import clean_plan, drain_plan
 from rocketcore.cli.cluster import broker_row
 from rocketcore.cli.main import run
 from rocketcore.errors import (
@@ -133,6 +133,22 @@ def test_plan_of_a_drain() -> None:
         "  and 2 system, retry or dead-letter topics",
         "  c has no other master: its producers will find no queue",
     ]
+
+
+def test_plan_of_a_clean() -> None:
+    now = 1_700_000_000_000
+    kept = {"h:1": (72, now - 73 * 3_600_000), "h:2": (72, now - 1000), "h:3": (1, None), "h:4": (None, now)}
+    what, *members, topics = clean_plan("b", kept, now, unused_topics=True).splitlines()
+    assert what == "clean broker b: the oldest files of its log go, and what of queues and index leads there"
+    before = "files whose messages were all stored before 2023-11-11T22:13:20.000Z (fileReservedTime=72)"
+    assert members == [
+        f"  h:1  {before}; its first message is of 2023-11-11T21:13:20.000Z",
+        f"  h:2  {before}; its first message is of 2023-11-14T22:13:19.000Z: none goes",
+        "  h:3  files whose messages were all stored before 2023-11-14T21:13:20.000Z (fileReservedTime=1)",
+        "  h:4  files whose messages are all older than its fileReservedTime; it does not say more",
+    ]
+    assert topics == "  and every topic that it has no settings for, with all its messages: it does not say which"
+    assert len(clean_plan("b", kept, now, unused_topics=False).splitlines()) == 5
 
 
 def test_plan_of_a_drain_beside_another_master() -> None:
