@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -115,7 +116,8 @@ def failure_of(error: BaseException, settings: Settings) -> Failure:
     if isinstance(error, BrokerError):
         return Failure(EXIT_FAILED, error.code_name, what, why, "")
     if isinstance(error, RocketError):
-        return Failure(EXIT_FAILED, type(error).__name__, what, why, "")
+        code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__).upper()  # as RocketMQ's codes are written
+        return Failure(EXIT_FAILED, code, what, why, "")
     if isinstance(error, OSError):
         if error.filename is None and error.errno in _FULL:
             why = f"writing its output: {error.strerror}"

@@ -22,10 +22,12 @@ from rocketcore.errors import (
     ConfigError,
     ConnectError,
     ConnectionLost,
+    DecodeError,
     NoPermission,
     PartlyDone,
     RequestTimeout,
     RouteNotFound,
+    StoreCorrupted,
     TopicNotExist,
 )
 
@@ -234,6 +236,8 @@ def test_the_version_as_an_option(capsys: pytest.CaptureFixture[str]) -> None:
         (RequestTimeout("x"), 124, "TIMEOUT"),
         (BrokerError(1, "x"), 1, "SYSTEM_ERROR"),
         (OSError("x"), 1, "OS_ERROR"),
+        (StoreCorrupted("x"), 1, "STORE_CORRUPTED"),
+        (DecodeError("x"), 1, "DECODE_ERROR"),
         (ZeroDivisionError("x"), 1, "INTERNAL"),
         (CommandFailed("PARTLY", "x", exit_code=6), 6, "PARTLY"),
         (PartlyDone("x", ["a:1"], {"b:1": ConnectError("y")}), 6, "PARTLY_DONE"),
