@@ -108,6 +108,11 @@ class LocalCluster:
             raise ConfigError("the cluster is not running")
         return folder
 
+    @property
+    def broker_stores(self) -> tuple[Path, ...]:
+        """Folders of the brokers' messages, broker-a's first."""
+        return tuple(self.store / name for name in self.broker_names)
+
     def start(self) -> Self:
         """Start all servers; return when every broker is registered and answers."""
         if self._host is not None:
@@ -185,7 +190,7 @@ class LocalCluster:
             "listenPort": str(port),
             "brokerName": name,
             "namesrvAddr": self._namesrv,
-            "storePathRootDir": str(self.store / name),
+            "storePathRootDir": str(self.broker_stores[index]),
             "flushDiskType": f"{self._flush.upper()}_FLUSH",
             # The disk of a developer is as full as it is: nothing is refused or deleted because of that.
             "diskSpaceWarningLevelRatio": "100",

@@ -39,7 +39,8 @@ _OWN = {
 @command(help="Run a name server and brokers here, in the foreground, until Ctrl-C, SIGTERM or the terminal's end. "
               "Where there are several brokers, each is a process; if one dies, all end.")  # fmt: skip
 @click.option("--store", type=Folder(),
-              help="Folder that keeps the messages; without it they are deleted at the end.")  # fmt: skip
+              help="Folder that keeps the messages, those of each broker in a folder of its name, such as broker-a; "
+              "without it they are deleted at the end.")  # fmt: skip
 @click.option("--brokers", type=click.IntRange(1, 26), default=1, show_default=True, help="Number of brokers.")
 @click.option("--port", type=click.IntRange(0, 65535), default=9876, show_default=True, help="Port of the name server.")
 @click.option("--broker-port", type=click.IntRange(0, 65535), default=0,
@@ -100,11 +101,13 @@ def up(
                 "address": servers.namesrv,
                 "brokers": list(servers.broker_addresses),
                 "store": str(servers.store),
+                "broker_stores": list(map(str, servers.broker_stores)),
                 "pid": os.getpid(),
             },
             f"name server {servers.namesrv}, brokers {', '.join(servers.broker_addresses)}",
         )
-        progress(f"messages are in {servers.store}" + ("" if store else ", deleted at the end"))
+        where = ", ".join(map(str, servers.broker_stores))
+        progress(f"messages are in {where}" + ("" if store else ", deleted at the end"))
         wait_or_signal(ended, servers.check)
     return 130 if ended_by[0] == signal.SIGINT else 0
 

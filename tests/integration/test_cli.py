@@ -848,8 +848,13 @@ def test_up(tmp_path: Path) -> None:
     with Admin(said["address"]) as admin:
         assert len(admin.cluster_info().broker_addr_table) == len(said["brokers"]) == 2
     process.terminate()
-    process.communicate(timeout=30)
+    _, err = process.communicate(timeout=30)
     assert process.returncode == 0
+    stores = [str(tmp_path / "broker-a"), str(tmp_path / "broker-b")]
+    assert said["broker_stores"] == stores
+    assert f"messages are in {', '.join(stores)}\n" in err
+    for store in stores:
+        assert run(["broker", "verify", store]) == 0
 
 
 def test_several_brokers_of_up_are_a_process_each_and_end_with_one_that_dies(tmp_path: Path) -> None:
