@@ -60,6 +60,25 @@ class SendStatus(Enum):
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
 
 
+class KeyKind(Enum):
+    """What a key is by which messages are found, as ``indexType`` says it (Java: ``MessageConst.INDEX_…_TYPE``).
+
+    KEY is one of a message's keys or its unique id, which RocketMQ does not tell apart in the index.
+    """
+
+    KEY = "K"
+    UNIQUE = "U"
+    TAG = "T"
+
+    def fits(self, properties: Mapping[str, str], key: str) -> bool:
+        """Whether a message with these properties has the key."""
+        if self is KeyKind.TAG:
+            return properties.get(TAGS) == key
+        if properties.get(UNIQ_KEY) == key:
+            return True
+        return self is KeyKind.KEY and key in properties.get(KEYS, "").split(KEY_SEPARATOR)
+
+
 class ConsumeResult(Enum):
     """What a handler says of a message (Java: ``ConsumeConcurrentlyStatus``)."""
 

@@ -16,7 +16,7 @@ from rocketcore.admin.cluster import ClusterAdmin
 from rocketcore.client import api
 from rocketcore.codes import MASTER_ID, TOOLS_GROUP, PullSysFlag, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError, QueryNotFound, RocketError, RouteNotFound
-from rocketcore.message import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY, MessageQueue
+from rocketcore.message import KEY_SEPARATOR, KeyKind, MessageQueue
 from rocketcore.naming import check_topic
 from rocketcore.protocol.headers.message import PullMessageRequestHeader, QueryMessageRequestHeader
 from rocketcore.protocol.message import decode_messages
@@ -60,10 +60,10 @@ class MessageAdmin(ClusterAdmin):
                       is not known then
         """
         check_topic(topic)
-        wanted, kind = (tag, "T") if key is None else (key, None)
+        wanted, kind = (tag, KeyKind.TAG) if key is None else (key, KeyKind.KEY)
         if wanted is None or (key is not None and tag is not None):
             raise ConfigError("messages are found by a key or by a tag: give one of them")
-        if not wanted or (kind is None and KEY_SEPARATOR in wanted):
+        if not wanted or (kind is KeyKind.KEY and KEY_SEPARATOR in wanted):
             raise ConfigError(f"a key has no blank and is not empty, got {wanted!r}")
         if max_messages < 1:
             raise ConfigError(f"max_messages is 1 at least, got {max_messages}")
@@ -75,16 +75,12 @@ class MessageAdmin(ClusterAdmin):
             max_num=max_messages,
             begin_timestamp=_millis(begin),
             end_timestamp=_millis(end),
-            index_type=kind,
+            index_type=None if kind is KeyKind.KEY else kind.value,
         )
 
         def fits(message: ReceivedMessage) -> bool:
-            properties = message.properties
-            if kind is not None:
-                has_it = properties.get(TAGS) == wanted
-            else:
-                has_it = wanted in (properties.get(UNIQ_KEY), *properties.get(KEYS, "").split(KEY_SEPARATOR))
-            return has_it and header.begin_timestamp <= message.store_timestamp <= header.end_timestamp
+            within = header.begin_timestamp <= message.store_timestamp <= header.end_timestamp
+            return within and kind.fits(message.properties, wanted)
 
         deadline = self._deadline()
         masters = await self._masters_of(topic, deadline)
@@ -122,10 +118,10 @@ class MessageAdmin(ClusterAdmin):
             }
             header = QueryMessageRequestHeader(
                 topic=topic, key=message_id, max_num=_ID_ANSWERS, begin_timestamp=0, end_timestamp=_END_OF_TIME,
-                index_type="U",
+                index_type=KeyKind.UNIQUE.value,
             )  # fmt: skip
             masters = _masters_in(route, topic)
-            by_id = _query(header, masters, lambda message: message.properties.get(UNIQ_KEY) == message_id)
+            by_id = _query(header, masters, lambda message: KeyKind.UNIQUE.fits(message.properties, message_id))
             questions = dict.fromkeys(masters.values(), by_id)
         if place is not None and place[0] in registered:
             questions[place[0]] = _first_of(

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rocketcore.broker.context import BrokerContext
-from rocketcore.broker.store import IndexQuery, KeyKind
+from rocketcore.broker.store import IndexQuery
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import BrokerError
+from rocketcore.message import KeyKind
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import (
     QueryMessageRequestHeader,

@@ -1,7 +1,7 @@
 """The message store: commit log, consume queues, recovery. It knows files and messages, not requests."""
 
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
-from rocketcore.broker.store.index_query import IndexQuery, KeyKind, QueryResult
+from rocketcore.broker.store.index_query import IndexQuery, QueryResult
 from rocketcore.broker.store.message_store import MessageStore
 from rocketcore.broker.store.pages import Cold
 from rocketcore.broker.store.values import GetResult, GetStatus, PutResult, PutRows, PutStatus, StoredMessage
@@ -12,7 +12,6 @@ __all__ = [
     "GetResult",
     "GetStatus",
     "IndexQuery",
-    "KeyKind",
     "MessageStore",
     "PutResult",
     "PutRows",

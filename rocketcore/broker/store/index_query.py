@@ -11,7 +11,6 @@ import asyncio
 from array import array
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 
 from rocketcore._fast.index import key_hash
@@ -28,27 +27,16 @@ from rocketcore._fast.record import (
 from rocketcore.broker.store.index import MessageIndex
 from rocketcore.broker.store.index_files import Cursor
 from rocketcore.errors import DecodeError
-from rocketcore.message import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
+from rocketcore.message import KeyKind
 from rocketcore.service import Clock, Deadline
 from rocketcore.table import Table
 
-__all__ = ["IndexQuery", "KeyKind", "QueryResult"]
+__all__ = ["IndexQuery", "QueryResult"]
 
 ANSWER_BYTES = 8 << 20
 """Messages of one answer have no more bytes together, but for the newest: a frame has an end."""
 OFFSETS = 64
 """Places in the log that are looked at before others have their turn."""
-
-
-class KeyKind(Enum):
-    """What a key is, by the ``indexType`` of a request (Java: ``MessageConst.INDEX_…_TYPE``).
-
-    KEY is one of a message's keys or its unique id, which RocketMQ does not tell apart in the index.
-    """
-
-    KEY = "K"
-    UNIQUE = "U"
-    TAG = "T"
 
 
 @dataclass(slots=True)
@@ -143,9 +131,4 @@ class IndexQuery:
         if topic != self.topic.encode("utf-8", "replace") or not self.begin <= row[STORE_TIMESTAMP] <= self.end:
             return False
         start = row[PROPERTIES_START]
-        properties = decode_properties(record[start : start + row[PROPERTIES_LENGTH]])
-        if self.kind is KeyKind.TAG:
-            return properties.get(TAGS) == self.key
-        if properties.get(UNIQ_KEY) == self.key:
-            return True
-        return self.kind is KeyKind.KEY and self.key in properties.get(KEYS, "").split(KEY_SEPARATOR)
+        return self.kind.fits(decode_properties(record[start : start + row[PROPERTIES_LENGTH]]), self.key)

@@ -13,9 +13,10 @@ import pytest
 
 from rocketcore._fast import index
 from rocketcore._fast.properties import encode_properties
-from rocketcore.broker.store import IndexQuery, KeyKind, MessageStore, PutStatus, QueryResult
+from rocketcore.broker.store import IndexQuery, MessageStore, PutStatus, QueryResult
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.message import KeyKind
 from rocketcore.service import ManualClock
 from tests.fixtures import stores
 from tests.fixtures.stores import (
