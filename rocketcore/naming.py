@@ -16,11 +16,22 @@ from rocketcore.codes import (
     RETRY_TOPIC_MAX_LENGTH,
     RETRY_TOPIC_PREFIX,
     SEND_FORBIDDEN_TOPICS,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
     TOPIC_MAX_LENGTH,
 )
 from rocketcore.errors import MessageIllegal
 
-__all__ = ["camel_case", "check_group", "check_send_topic", "check_topic", "is_legal", "is_legal_group", "topic_limit"]
+__all__ = [
+    "camel_case",
+    "check_group",
+    "check_send_topic",
+    "check_topic",
+    "is_legal",
+    "is_legal_group",
+    "is_system_topic",
+    "topic_limit",
+]
 
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -34,6 +45,14 @@ def camel_case(name: str) -> str:
 def is_legal(name: str) -> bool:
     """Whether a name has characters, and only those of names (Java: ``TopicValidator.isTopicOrGroupIllegal``)."""
     return _LEGAL.fullmatch(name) is not None
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic is RocketMQ's own, whatever cluster it is of: admins may neither create nor delete it.
+
+    Those that a cluster and its brokers name after themselves are beside these.
+    """
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_legal_group(group: str) -> bool:

@@ -19,11 +19,10 @@ from rocketcore.codes import (
     DLQ_TOPIC_PREFIX,
     REPLY_TOPIC_SUFFIX,
     RETRY_TOPIC_PREFIX,
-    SYSTEM_TOPIC_PREFIX,
-    SYSTEM_TOPICS,
     Permission,
 )
 from rocketcore.errors import NoBrokerRegistered, RouteNotFound, TopicNotExist
+from rocketcore.naming import is_system_topic
 from rocketcore.printable import printable
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def topic_kind(topic: str, own: set[str]) -> str:
     if topic.startswith(DLQ_TOPIC_PREFIX):
         return "dlq"
     reply = topic.endswith(REPLY_TOPIC_SUFFIX) and topic.removesuffix(REPLY_TOPIC_SUFFIX) in own
-    if topic in SYSTEM_TOPICS or topic in own or reply or topic.startswith(SYSTEM_TOPIC_PREFIX):
+    if is_system_topic(topic) or topic in own or reply:
         return "system"
     return "normal"
 

@@ -24,12 +24,11 @@ from rocketcore.client.instance import ClientInstance
 from rocketcore.codes import (
     DLQ_TOPIC_PREFIX,
     RETRY_TOPIC_PREFIX,
-    SYSTEM_TOPIC_PREFIX,
-    SYSTEM_TOPICS,
     RequestCode,
 )
 from rocketcore.errors import BrokerError, ConfigError, GroupNotExist, OffsetOutOfRange, RouteNotFound
 from rocketcore.message import MessageQueue
+from rocketcore.naming import is_system_topic
 from rocketcore.protocol.bodies.topic import TopicList
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.spark.option_texts import EARLIEST, LATEST
@@ -66,7 +65,7 @@ _PARTS_OF_A_TASK: Final = 4
 """Parts that a task is joined of where there are too many of them: enough for tasks of about one size."""
 
 
-_NOT_MATCHED = (SYSTEM_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
+_NOT_MATCHED = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
 
 
 def plan_tasks(ranges: list[QueueRange], options: ReadOptions, *, warn: bool = True) -> list[tuple[QueueRange, ...]]:
@@ -287,5 +286,5 @@ async def matching_topics(instance: ClientInstance, pattern: str, timeout: float
 
     names = await instance.ask_name_server(question, timeout)
     expression = re.compile(pattern)
-    own = [name for name in names if name not in SYSTEM_TOPICS and not name.startswith(_NOT_MATCHED)]
+    own = [name for name in names if not is_system_topic(name) and not name.startswith(_NOT_MATCHED)]
     return tuple(sorted(name for name in own if expression.fullmatch(name)))

@@ -15,12 +15,13 @@ from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.runtime_info import RuntimeInfo
 from rocketcore.broker.state.client_table import ClientChannel
 from rocketcore.broker.state.live_settings import LiveSettings
-from rocketcore.broker.state.topic_config import check_topic_name, is_system_topic
+from rocketcore.broker.state.topic_config import check_topic_name
 from rocketcore.broker.store import StoreConfig
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.config_file import config_properties, format_properties, parse_properties
 from rocketcore.errors import BrokerError, ConfigError
 from rocketcore.message import MessageQueue
+from rocketcore.naming import is_system_topic
 from rocketcore.protocol.bodies.client import Connection, ConsumerConnection, ProducerConnection
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.protocol.bodies.stats import ConsumeStats, OffsetWrapper, TopicOffset, TopicStatsTable

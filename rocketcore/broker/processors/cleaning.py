@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterable
 
 from rocketcore.broker.context import BrokerContext
-from rocketcore.broker.state.topic_config import is_system_topic
 from rocketcore.codes import RequestCode
+from rocketcore.naming import is_system_topic
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route

@@ -18,12 +18,10 @@ from rocketcore.codes import (
     REPLY_TOPIC_SUFFIX,
     RETRY_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
-    SYSTEM_TOPIC_PREFIX,
-    SYSTEM_TOPICS,
     Permission,
 )
 from rocketcore.errors import BrokerError, BrokerSystemError, InvalidParameter
-from rocketcore.naming import is_legal, topic_limit
+from rocketcore.naming import is_legal, is_system_topic, topic_limit
 from rocketcore.protocol import fastjson
 from rocketcore.protocol.bodies.topic import (
     DataVersion,
@@ -73,11 +71,6 @@ def check_queue_count(what: str, count: int) -> None:
         raise InvalidParameter(
             InvalidParameter.response_code, f"The {what} has {count} queues, at most {MAX_QUEUE_ID + 1} are possible."
         )
-
-
-def is_system_topic(topic: str) -> bool:
-    """Whether admins may neither create nor delete the topic."""
-    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 class TopicConfigs:
