@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rocketcore.cli.failures import CommandFailed
+from rocketcore.client.config import RECORD_BATCH_BYTES
 from rocketcore.printable import error_text
 
 if TYPE_CHECKING:
@@ -44,9 +45,6 @@ _SUFFIXES: Final = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
 }
-_BATCH_BYTES: Final = 1 << 20
-"""What small record batches are gathered to in an Arrow file."""
-
 _ARROW_MAGIC_BYTES: Final = 8
 _READ_BYTES: Final = 1 << 20
 
@@ -218,7 +216,7 @@ class ArrowFile:
         self._small.append(batch)
         self._small_bytes += batch.nbytes
         self.pending += batch.nbytes
-        if self._small_bytes >= _BATCH_BYTES:
+        if self._small_bytes >= RECORD_BATCH_BYTES:
             self._write()
 
     def flush(self) -> None:

@@ -17,6 +17,7 @@ from rocketcore.cli.messages import message_object
 from rocketcore.cli.options import Settings
 from rocketcore.cli.render import json_text, timestamp
 from rocketcore.cli.watch import Missing
+from rocketcore.client.config import RECORD_BATCH_BYTES
 from rocketcore.codes import TOOLS_GROUP
 from rocketcore.message_queue import MessageQueue
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ExportState", "Stretch", "file_schema", "fill"]
 
-_BATCH_BYTES: Final = 1 << 20
 _INT64_MAX: Final = (1 << 63) - 1
 
 
@@ -122,7 +122,7 @@ def fill(
     if isinstance(file, JsonlFile):
         return _fill_lines(file, state, settings, part_bytes)
     assert isinstance(file, (ArrowFile, ParquetFile))
-    return _fill_columns(file, state, client, min(_BATCH_BYTES, part_bytes))
+    return _fill_columns(file, state, client, min(RECORD_BATCH_BYTES, part_bytes))
 
 
 def _fill_columns(

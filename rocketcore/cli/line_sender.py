@@ -18,6 +18,7 @@ from rocketcore.message import Message, MessageQueue
 
 __all__ = ["LineSender", "row_id"]
 
+
 def row_id(write_id: int, row: int) -> str:
     """Return the UNIQ_KEY of a message: 64 bits, and 64 of its number."""
     return f"{write_id:016X}{row:016X}"

@@ -177,9 +177,7 @@ def _plan(client: LoopClient, topic: str, bounds: Callable[..., Any], wanted: li
 
         def at_time(millis: int, whole: QueueRange = whole) -> int:
             position = {whole.queue: datetime.fromtimestamp(millis / 1000, UTC)}
-            found = find_offsets(
-                client.instance, {whole.queue: whole}, position, retries, timeout, group=TOOLS_GROUP
-            )
+            found = find_offsets(client.instance, {whole.queue: whole}, position, retries, timeout, group=TOOLS_GROUP)
             return client.run(found)[whole.queue]
 
         span = bounds(whole.start, whole.end, at_time)

@@ -28,6 +28,7 @@ from rocketcore.client.api import PullHead, PullStatus
 from rocketcore.client.arrow_batches import DEFAULT_COLUMNS, BatchBuilder, schema_of
 from rocketcore.client.arrow_ranges import QueueRange, offsets_of
 from rocketcore.client.attempts import Retries, refuses, until_answered
+from rocketcore.client.config import RECORD_BATCH_BYTES
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.pull_plan import PULL_MESSAGES, Pull, RangePlan, Stride
 from rocketcore.codes import MASTER_ID, PullSysFlag, RequestCode, ResponseCode, SerializeType
@@ -78,7 +79,7 @@ class ReadSettings:
     sql: str | None = None
     fail_on_data_loss: bool = True
     pull_bytes: int = 1 << 20
-    batch_bytes: int = 1 << 20
+    batch_bytes: int = RECORD_BATCH_BYTES
     timeout: float = 10.0
     fetch_timeout: float = 120.0
 

@@ -29,6 +29,7 @@ from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.tls.settings import TlsOption
 
 __all__ = [
+    "RECORD_BATCH_BYTES",
     "ClientConfig",
     "ClientOptions",
     "ConsumerConfig",
@@ -45,6 +46,10 @@ NameServers: TypeAlias = str | Iterable[str] | None
 StartFrom: TypeAlias = Literal["first", "last"] | datetime
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
+RECORD_BATCH_BYTES: Final = 1 << 20
+"""About what a record batch of messages holds, read, on its way and in a file: it costs little for each row then, and
+is soon full."""
+
 _COMPRESSIONS: Final = ("zlib", "lz4", "zstd")
 _HOST: Final = re.compile(r"[^\s\x00-\x1f\[\]@?#'\"]+")
 

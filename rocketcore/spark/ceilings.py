@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -22,9 +21,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-__all__ = ["Nowhere", "Prebuilt"]
+from rocketcore.client.config import RECORD_BATCH_BYTES
 
-BATCH_BYTES: Final = 1 << 20
+__all__ = ["Nowhere", "Prebuilt"]
 
 
 @dataclass
@@ -63,7 +62,7 @@ class _Rows:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         left: int = partition.value
-        count = max(1, BATCH_BYTES // self.size)
+        count = max(1, RECORD_BATCH_BYTES // self.size)
         batch = pa.RecordBatch.from_arrays([pa.array([b"x" * self.size] * count)], names=["body"])
         while left > 0:
             yield batch if left >= count else batch.slice(0, left)

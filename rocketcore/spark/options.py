@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from rocketcore._fast.arrow_in import BatchEncoder
 from rocketcore._fast.properties import encode_properties
-from rocketcore.client.config import name_server_list
+from rocketcore.client.config import RECORD_BATCH_BYTES, name_server_list
 from rocketcore.codes import MAX_MESSAGE_BYTES
 from rocketcore.errors import ConfigError
 from rocketcore.message import MessageQueue
@@ -130,7 +130,9 @@ class ReadOptions(ConnectionOptions):
         "groupId", texts.read_group, "consumer group named to the broker; a stream reports its offsets under it"
     )
     pull_batch_bytes: int = option("pullBatchBytes", texts.read_size, "bytes asked for in one pull", default=1 << 20)
-    arrow_batch_bytes: int = option("arrowBatchBytes", texts.read_size, "bytes in one record batch", default=1 << 20)
+    arrow_batch_bytes: int = option(
+        "arrowBatchBytes", texts.read_size, "bytes in one record batch", default=RECORD_BATCH_BYTES
+    )
     fetch_timeout: float = option(
         "fetchTimeoutMs", texts.read_millis, "until then a pull is tried again, milliseconds", default=120.0
     )

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
+from rocketcore.client.config import RECORD_BATCH_BYTES
 from rocketcore.errors import ConfigError
 from rocketcore.spark.java import find_java
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["local_session", "recommended_settings"]
 
-_BATCH_BYTES: Final = 1 << 20
-"""Of a record batch on its way to a Python worker. Spark's own limit is 10,000 rows: 10 MB of them at 1 KiB, which cost
-1.8 µs of CPU each before the sink has them, and 1.2 in batches of this size."""
 _MOST_ROWS: Final = 1 << 16
 
 _LOCAL_SETTINGS: Final = {
@@ -47,11 +45,12 @@ def recommended_settings(row_bytes: int | None = None) -> dict[str, str]:
         # After a trigger without anything new; by default Spark asks a hundred times a second. The source would make it
         # wait as long (``topic_stream.LONGEST_REST``), within a trigger, which then seems to take that time.
         "spark.sql.streaming.pollingDelay": "500ms",
-        # Record batches of about 1 MiB.
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(_BATCH_BYTES),
+        # Of those on their way to a Python worker Spark's own limit is 10,000 rows: 10 MB of them at 1 KiB, which cost
+        # 1.8 µs of CPU each before the sink has them, and 1.2 in batches of 1 MiB.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(RECORD_BATCH_BYTES),
     }
     if row_bytes is not None:
-        rows = min(_MOST_ROWS, max(1, _BATCH_BYTES // row_bytes))
+        rows = min(_MOST_ROWS, max(1, RECORD_BATCH_BYTES // row_bytes))
         settings["spark.sql.execution.arrow.maxRecordsPerBatch"] = str(rows)
     return settings
 
