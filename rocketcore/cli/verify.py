@@ -25,8 +25,6 @@ MEBIBYTE = 1 << 20
 PARTS = ("commitlog", "consumequeue", "checkpoint", "queuebounds", "abort")
 """A folder that has none of these is no store. Others have a folder ``config``, too."""
 
-_NOT_TOLD = "its log is one file, or none, and does not tell how long a file of it was made"
-
 
 @command(help="Look at every file of a broker that does not run, ours or Apache's: what is damaged, served, lost. "
               "Exits with 1 where something is damaged. Changes nothing without --repair.")  # fmt: skip
@@ -36,7 +34,7 @@ _NOT_TOLD = "its log is one file, or none, and does not tell how long a file of 
 def verify(folder: Path, repair: bool, config_file: Path | None) -> int:
     from rocketcore.broker.verify import repair_broker, verify_broker
 
-    config, is_told = _config(folder, config_file)
+    config, is_told, doubt = _config(folder, config_file)
     with ExitStack() as stack:
         bars: list[ProgressBar] = []
 
@@ -46,20 +44,19 @@ def verify(folder: Path, repair: bool, config_file: Path | None) -> int:
             bars[0].show(done // MEBIBYTE)
 
         before = report = verify_broker(config, progress=show)
-        if not is_told:
-            size = config.mapped_file_size_commit_log
-            report.remarks.append(f"mappedFileSizeCommitLog is taken for {size}: {_NOT_TOLD}")
         mended: list[Damage] = []
         if repair and not report.is_whole and is_told:
             report = repair_broker(config, report, progress=show)
             left = set(report.damaged)
             mended = [damage for damage in before.damaged if damage not in left]
+    if doubt:
+        report.remarks.append(f"the log does not tell its mappedFileSizeCommitLog, nor does -c FILE: {doubt}")
     gone = set(before.lost_bytes)
     given_up = [damage for damage in mended if damage in gone]
     _show(report, before.lost, given_up, [damage for damage in mended if damage not in gone])
     if repair and not report.is_whole and not is_told:
         # With another size than the broker's the log would be of no use to it any more.
-        raise CommandFailed("SIZE_UNKNOWN", f"{folder} is not repaired: {_NOT_TOLD}",
+        raise CommandFailed("SIZE_UNKNOWN", f"{folder} is not repaired: the size of its log's files is not known",
                             "give mappedFileSizeCommitLog of its broker in the file of -c")  # fmt: skip
     if not report.is_whole:
         return EXIT_FAILED
@@ -79,7 +76,7 @@ def _config(folder: Path, config_file: Path | None) -> Sized:
         raise CommandFailed(
             "STORE_NOT_EXIST", f"{folder}: {what}", f"a store has one of {', '.join(PARTS)}", exit_code=EXIT_NOT_FOUND
         )
-    return Sized(config, is_told=True) if "mappedFileSizeCommitLog" in properties else sized(config)
+    return Sized(config, is_told=True, doubt="") if "mappedFileSizeCommitLog" in properties else sized(config)
 
 
 def _show(

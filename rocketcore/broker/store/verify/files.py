@@ -121,10 +121,12 @@ class Sized(NamedTuple):
     """A configuration with the sizes that the files of a store have: they are of no use with others.
 
     is_told  whether the files of the log tell theirs; where they do not, it is the one of the configuration given
+    doubt    in words, what speaks against the size that is taken; empty for nothing
     """
 
     config: StoreConfig
     is_told: bool
+    doubt: str
 
 
 def sized(config: StoreConfig) -> Sized:
@@ -135,8 +137,9 @@ def sized(config: StoreConfig) -> Sized:
     files = ReadOnlyFiles()
     notes = Notes.read(config.root, files)
     found = find_files(config.commit_log_folder)[0]
-    told = _log_file_bytes(found, notes.known_end, files)
-    size = told or config.mapped_file_size_commit_log
+    usual_size = config.mapped_file_size_commit_log
+    told, is_sure = _log_file_bytes(found, usual_size, notes.known_end, files)
+    size = told or usual_size
     of_queues = Counter(islice(_queue_file_lengths(config.root / "consumequeue"), LOOKED_AT))
     usual = [length for length, _ in of_queues.most_common() if length and length % UNIT_SIZE == 0]
     most = min(config.max_message_size, size - RECORD_OVERHEAD)
@@ -145,34 +148,41 @@ def sized(config: StoreConfig) -> Sized:
     note = IndexNote.read(config.root / "indexbounds", files)
     if note is not None:
         config = replace(config, max_hash_slot_num=note.slot_count, max_index_num=note.max_entries)
+    of_queue = notes.bounds.file_bytes or (usual[0] if usual else config.mapped_file_size_consume_queue)
     config = replace(
         config,
         mapped_file_size_commit_log=size,
-        mapped_file_size_consume_queue=usual[0] if usual else config.mapped_file_size_consume_queue,
+        mapped_file_size_consume_queue=of_queue,
         max_message_size=most,
     )
-    return Sized(config, bool(told) or not (found or notes.known_end > 0))
+    doubt = ""
+    if not told and (found or notes.known_end > 0):
+        doubt = f"{'the length of its only file cannot be it' if found else 'it has no file'}; {size} is taken"
+    elif told and not is_sure:
+        doubt = f"{size} is taken, the length of its only file, which may have been cut"
+    return Sized(config, bool(told) or not doubt, doubt)
 
 
-def _log_file_bytes(found: dict[int, Path], known_end: int, files: FileSystem) -> int:
-    """Return the size with which the files of a log were made, 0 where they do not tell.
+def _log_file_bytes(found: dict[int, Path], usual: int, known_end: int, files: FileSystem) -> tuple[int, bool]:
+    """Return the size with which the files of a log were made, 0 where they do not tell, and whether that is sure.
 
     It divides every name. Of several files it is the length that most have, or that they are apart. One alone may have
-    been cut: its length counts if it is one of whole pages and the log is not known to go on behind it, and otherwise
-    if a filler ends it there.
+    been cut: its length counts if it is one of whole pages and the log is not known to go on behind it, which is sure
+    where it is the usual one, and otherwise if a filler ends it there.
     """
     lengths = {start: path.stat().st_size for start, path in found.items()}
     votes = Counter(lengths.values()) + Counter(second - first for first, second in pairwise(found))
     fitting = [size for size in votes if size and not any(start % size for start in found)]
     if not fitting:
-        return 0
+        return 0, False
     size = min(fitting, key=lambda size: (-votes[size], size))
     if len(found) > 1:
-        return size
+        return size, True
     [(start, path)] = found.items()
-    if size % PAGE_BYTES == 0 and known_end <= start + size:
-        return size
-    return size if is_full(path, start, size, files) else 0
+    may_be_it = size % PAGE_BYTES == 0 and known_end <= start + size
+    if (may_be_it and size == usual) or is_full(path, start, size, files):
+        return size, True
+    return size if may_be_it else 0, False
 
 
 def _queue_file_lengths(root: Path) -> Iterator[int]:

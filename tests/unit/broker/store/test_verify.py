@@ -200,7 +200,7 @@ def test_the_first_file_of_the_log_that_is_missing(root: Path) -> None:
 def test_files_of_another_size_are_refused_unless_that_is_found_out(root: Path) -> None:
     with pytest.raises(StoreCorrupted, match="not the configured"):
         look(root, mapped_file_size_commit_log=2 * SEGMENT_BYTES)
-    found, is_told = sized(
+    found, is_told, _ = sized(
         store_config(root, mapped_file_size_commit_log=2 * SEGMENT_BYTES, mapped_file_size_consume_queue=60)
     )
     assert is_told
@@ -238,9 +238,10 @@ def test_which_size_the_files_of_a_log_tell(tmp_path: Path, files: dict[int, int
     for start, length in files.items():
         with (tmp_path / "commitlog" / f"{start:020d}").open("wb") as file:
             file.truncate(length)
-    found, is_told = sized(store_config(tmp_path, mapped_file_size_commit_log=2 * SEGMENT_BYTES))
+    found, is_told, doubt = sized(store_config(tmp_path, mapped_file_size_commit_log=2 * SEGMENT_BYTES))
     assert found.mapped_file_size_commit_log == (size or 2 * SEGMENT_BYTES)
     assert is_told == (size > 0 or not files)
+    assert bool(doubt) == (len(files) == 1)
 
 
 @pytest.fixture
@@ -263,12 +264,30 @@ def test_the_only_file_of_a_log_that_was_cut_short(single: Path) -> None:
     end = look(single).log_end
     for length in (SEGMENT_BYTES - 1, end + 100, end // 2):
         os.truncate(log_file(single), length)
-        found, is_told = sized(config)
+        found, is_told, doubt = sized(config)
         assert (found.mapped_file_size_commit_log, is_told) == (SEGMENT_BYTES, False)
+        assert doubt == f"the length of its only file cannot be it; {SEGMENT_BYTES} is taken"
         damage = next(each for each in verify(found).damaged if "bytes and not" in each.what)
         assert (damage.kind, damage.path, damage.position) == ("log", log_file(single), length)
     os.truncate(log_file(single), 0)
-    assert not sized(config).is_told, "the notes say that there was one"
+    assert sized(config)[1:] == (False, f"it has no file; {SEGMENT_BYTES} is taken"), "the notes say that there was one"
+
+
+def test_the_length_of_an_only_file_is_taken_with_a_word(single: Path) -> None:
+    """Nothing tells it from one that was cut behind its messages."""
+    cut = SEGMENT_BYTES * 3 // 4
+    os.truncate(log_file(single), cut)
+    found, is_told, doubt = sized(store_config(single))
+    assert (found.mapped_file_size_commit_log, is_told) == (cut, True)
+    assert doubt == f"{cut} is taken, the length of its only file, which may have been cut"
+    assert verify(found).is_whole
+
+
+def test_a_file_of_a_queue_that_was_cut_at_a_unit_is_damaged(single: Path) -> None:
+    (path,) = (single / "consumequeue" / "T" / "0").iterdir()
+    os.truncate(path, 20 * 9)
+    damage = only(verify(sized(store_config(single)).config))
+    assert (damage.path, damage.what) == (path, f"the file has 180 bytes and not {20 * UNITS_PER_FILE}")
 
 
 def test_the_only_file_of_a_log_that_was_cut_at_a_page_is_told_by_the_notes(tmp_path: Path) -> None:
@@ -279,7 +298,7 @@ def test_the_only_file_of_a_log_that_was_cut_at_a_page_is_told_by_the_notes(tmp_
 
     asyncio.run(run())
     os.truncate(log_file(tmp_path), 4096)
-    found, is_told = sized(store_config(tmp_path))
+    found, is_told, _ = sized(store_config(tmp_path))
     assert (found.mapped_file_size_commit_log, is_told) == (SEGMENT_BYTES, False)
     assert {each.kind for each in verify(found).damaged} >= {"log"}
 
@@ -287,8 +306,8 @@ def test_the_only_file_of_a_log_that_was_cut_at_a_page_is_told_by_the_notes(tmp_
 def test_a_full_file_tells_its_size_though_the_next_is_lost(root: Path) -> None:
     for number in (1, 2):
         log_file(root, number).unlink()
-    found, is_told = sized(store_config(root, mapped_file_size_commit_log=2 * SEGMENT_BYTES))
-    assert (found.mapped_file_size_commit_log, is_told) == (SEGMENT_BYTES, True)
+    found, is_told, doubt = sized(store_config(root, mapped_file_size_commit_log=2 * SEGMENT_BYTES))
+    assert (found.mapped_file_size_commit_log, is_told, doubt) == (SEGMENT_BYTES, True, "")
     assert not verify(found).is_whole
 
 
