@@ -80,7 +80,7 @@ def test_what_is_no_folder_is_named(processes: Processes, namesrv: str, tmp_path
         store.mkdir()
         wrong = store / "commitlog"
         wrong.write_text("mine")
-    assert f"Not a folder: '{wrong}'" in refusal(processes, namesrv, store)
+    assert f"{wrong}: Not a folder" in refusal(processes, namesrv, store)
     assert what == "a link to nothing" or wrong.read_text() == "mine"
 
 
