@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from rocketcore.broker.store.checkpoint import note_begin
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.consume_queue import ConsumeQueue, DamagedUnit
+from rocketcore.broker.store.queue_repairs import QueueRepairs
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.queue_table import Span
 from rocketcore.broker.store.segment_file import FileSystem, LostWrite, Segment
@@ -43,10 +44,13 @@ class _Found(NamedTuple):
 class LogBegin:
     """Loop thread only, except what it has the save thread do."""
 
-    def __init__(self, log: CommitLog, saver: QueueSaver, checkpoint_path: Path, files: FileSystem) -> None:
+    def __init__(
+        self, log: CommitLog, saver: QueueSaver, repairs: QueueRepairs, checkpoint_path: Path, files: FileSystem
+    ) -> None:
         self._log = log
         self._saver = saver
         self._queues = saver.queues
+        self._repairs = repairs
         self._checkpoint_path = checkpoint_path
         self._files = files
         self._shortened: dict[tuple[str, int], None] = {}  # queues that begin later than their files, perhaps
@@ -75,7 +79,7 @@ class LogBegin:
             found += await saver.run(partial(self._search, piece, begin))
         self._repair(found)
         async with saver.lock:
-            if not saver.may_note or saver.is_repairing:
+            if not saver.may_note or self._repairs.are_under_way():
                 return []
             await self._catch_up(found, begin)
             try:
@@ -83,7 +87,7 @@ class LogBegin:
             except LostWrite as error:
                 saver.failed(error)
                 raise
-            if saver.is_repairing:
+            if self._repairs.are_under_way():
                 return []
             for each in found:
                 self._follow(each, begin)
@@ -110,7 +114,7 @@ class LogBegin:
             queue = self._queues.find(span.topic, span.queue_id) if place[2] >= 0 else None
             if queue is not None and place not in self._tried:
                 self._tried.add(place)
-                self._saver.repair(queue, place[2])
+                self._repairs.begin(queue, place[2])
 
     def _follow(self, found: _Found, begin: int) -> None:
         span, first, damaged, _ = found

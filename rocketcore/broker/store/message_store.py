@@ -41,6 +41,7 @@ from rocketcore.broker.store.index_query import IndexQuery, QueryResult
 from rocketcore.broker.store.log_begin import LogBegin
 from rocketcore.broker.store.lookups import Lookups
 from rocketcore.broker.store.pages import Cold, Pages
+from rocketcore.broker.store.queue_repairs import QueueRepairs
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.reader import Reader
@@ -97,11 +98,12 @@ class MessageStore:
         self._queue_saver = QueueSaver(
             config, self._log, self._queues, self._committer, self._files, clock, partial(self._refuse, "queues")
         )
+        self._repairs = QueueRepairs(self._log, self._committer, self._queue_saver, config.delay_levels)
         self.index = MessageIndex(config, self._log, self._committer, self._files, clock)
         self._queue_saver.index_until = self.index.whole_until
         self._pages = Pages(self._log)
         self.reads = ColdReads(self._pages, clock)
-        self._log_begin = LogBegin(self._log, self._queue_saver, config.root / "checkpoint", self._files)
+        self._log_begin = LogBegin(self._log, self._queue_saver, self._repairs, config.root / "checkpoint", self._files)
         on_full = partial(self._refuse, "disk")
         self._cleaner = Cleaner(
             config, self._log, self._queue_saver, self._log_begin, self.index, self.reads, self._files, clock, on_full
@@ -110,7 +112,7 @@ class MessageStore:
         self._cleaning = PeriodicTask(
             "store-clean", self._cleaner.look, clean_seconds, initial_delay=FIRST_LOOK_SECONDS
         )
-        self._records = Records(self._log, self._queues, self._pages, clock, self._queue_saver.repair)
+        self._records = Records(self._log, self._queues, self._pages, clock, self._repairs.begin)
         self._reader = Reader(config, self._log, self._queues, self._pages, self._records)
         self._lookups = Lookups(self._log, self._queues, self._records)
         self.tags_code = self._lookups.tags_code
@@ -330,7 +332,7 @@ class MessageStore:
     def is_in_repair(self, topic: str, queue_id: int) -> bool:
         """Whether a queue that was found damaged is being repaired; it is to be read again after that."""
         queue = self._queues.find(topic, queue_id)
-        return queue is not None and self._queue_saver.is_in_repair(queue)
+        return queue is not None and self._repairs.are_under_way(queue)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the end of what is visible of a queue, 0 for an unknown one."""
@@ -385,7 +387,7 @@ class MessageStore:
     @property
     def repaired_queues(self) -> int:
         """Consume queues that were damaged and repaired from the log, since the start."""
-        return self._queue_saver.repaired_queues
+        return self._repairs.repaired
 
     @property
     def read_errors(self) -> int:
@@ -405,4 +407,4 @@ class MessageStore:
     @property
     def damaged_records(self) -> int:
         """Messages found damaged, and left out of answers, since the start."""
-        return self._records.damaged_records + self._queue_saver.lost_messages
+        return self._records.damaged_records + self._repairs.lost

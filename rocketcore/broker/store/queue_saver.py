@@ -21,11 +21,10 @@ from rocketcore.broker.store.checkpoint import Checkpoint, Notes
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.broker.store.consume_queue import ConsumeQueue, Units
+from rocketcore.broker.store.consume_queue import Units
 from rocketcore.broker.store.deleted_topics import DeletedTopics
 from rocketcore.broker.store.flush import DiskThread
 from rocketcore.broker.store.queue_bounds import BoundsEnd, QueueBounds, Rows
-from rocketcore.broker.store.queue_repair import Damage, Repair
 from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.segment_file import FileSystem, LostWrite, is_full
 from rocketcore.errors import StoreError
@@ -96,7 +95,6 @@ class QueueSaver:
 
     lock             held by one save, and by whoever needs that none writes notes or files of queues
     on_full          is told why sends must be refused until the queues can be saved; an empty text when they can be
-    repaired_queues  repairs done since the start; lost_messages: what of those queues the log does not hold any more
     """
 
     def __init__(
@@ -128,14 +126,10 @@ class QueueSaver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._thorough_at = 0.0
         self._log = log
-        self._levels = config.delay_levels
-        self._in_repair: set[ConsumeQueue] = set()
         self._is_ours = False  # the notes in the folder, and so what they say of the begin of the log
         self._noted: dict[str, Rows] = {}  # of each topic in ``queuebounds``, which ends there; None: to be replaced
         self._note_end: BoundsEnd | None = None
         self._unnoted: set[str] = set()  # topics that may have changed since
-        self.repaired_queues = 0
-        self.lost_messages = 0
 
     # ------------------------------------------------------------------ life
 
@@ -183,10 +177,11 @@ class QueueSaver:
         thorough = now - self._thorough_at >= self._thorough_seconds
         if thorough:
             self._thorough_at = now
-        self._start(self._locked_save(thorough=thorough))
+        self.do(self._locked_save(thorough=thorough))
 
-    def _start(self, save: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(save, name="store-save")
+    def do(self, work: Coroutine[None, None, None]) -> None:
+        """Begin something that a stop waits for."""
+        task = asyncio.get_running_loop().create_task(work, name="store-save")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -315,7 +310,7 @@ class QueueSaver:
     def note_deletions(self, topic: str) -> asyncio.Future[None]:
         """Make deletions durable, then remove the files of ``topic``; see ``MessageStore.delete_topic``."""
         noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._start(self._note_deletions(topic, noted))
+        self.do(self._note_deletions(topic, noted))
         return noted
 
     async def _note_deletions(self, topic: str, noted: asyncio.Future[None]) -> None:
@@ -340,16 +335,16 @@ class QueueSaver:
             except OSError as failure:
                 logger.error("files of a deleted topic not removed topic=%s reason=%s", topic, failure)
 
-    # ------------------------------------------------------------------ for whoever moves the begin of the log
+    # ------------------------------------------------------------------ for repairs, and whoever moves the log's begin
+
+    @property
+    def runs(self) -> bool:
+        return self._thread is not None
 
     @property
     def may_note(self) -> bool:
         """Whether a note tells where the log begins now, and another may be written."""
         return self._is_ours and self._committer.read_only_reason is None
-
-    @property
-    def is_repairing(self) -> bool:
-        return bool(self._in_repair)
 
     def changed(self, topic: str) -> None:
         """Have the next note say where the queues of a topic begin and end."""
@@ -359,48 +354,3 @@ class QueueSaver:
         """Run something on the save thread, which waits for the disk; raises what it raises."""
         assert self._thread is not None, "started"
         return await self._thread.run(work)
-
-    # ------------------------------------------------------------------ repairing
-
-    def repair(self, queue: ConsumeQueue, queue_offset: int) -> str:
-        """Have a queue that is damaged at an offset repaired from the log, by ``queue_repair``; says what is done."""
-        if self._committer.read_only_reason is not None:
-            return f"it is not repaired: {self._committer.read_only_reason}"
-        if queue not in self._in_repair:
-            self._in_repair.add(queue)
-            self._start(self._repair(queue, queue_offset))
-        return "it is repaired from the log, ask again"
-
-    def is_in_repair(self, queue: ConsumeQueue) -> bool:
-        return queue in self._in_repair
-
-    async def _repair(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        try:
-            thread = self._thread
-            if thread is None or queue_offset >= queue.saved:  # None: found by a start that failed before it came to us
-                return
-            following = queue.first_unsaved()
-            damage = Damage(
-                queue,
-                queue_offset,
-                queue.min_offset,
-                queue.saved,
-                following if following >= 0 else self._committer.durable_offset,
-                max(self._log.min_offset, self.deleted.before.get(queue.topic, 0)),
-            )
-            repair = Repair(self._log, self.queues.files, self._levels, damage)
-            while not await thread.run(repair.step):
-                pass
-            async with self.lock:
-                # The files of a topic that was deleted meanwhile are gone, or those of a new one of its name.
-                is_there = self.queues.find(queue.topic, queue.queue_id) is queue
-                if self._committer.read_only_reason is not None or not is_there:
-                    return
-                await thread.run(repair.write)
-                self.queues.files.forget(queue.topic)
-                self.repaired_queues += 1
-                self.lost_messages += repair.lost
-        except Exception as error:
-            self.failed(error)
-        finally:
-            self._in_repair.discard(queue)
