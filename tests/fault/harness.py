@@ -10,18 +10,16 @@ import random
 import subprocess
 import sys
 import time
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
-from rocketcore.protocol.schema import Header
 from rocketcore.transport.client import RemotingClient
 from tests.fault.ledger import Found, Key, Ledger, Verdict, make_body
 from tests.fault.log_scan import log_files, scan_log
-from tests.fault.requests import by_id_header, places, read_queue, send_header
+from tests.fault.requests import Ask, asker, by_id_header, places, read_queue, send_header
 from tests.fault.simulated_disk import LOG_FILES, cut_power
 from tests.fixtures.stores import records
 
@@ -229,7 +227,7 @@ class FaultRun:
     async def _pull(self, verdict: Verdict) -> list[Found]:
         found = []
         async with RemotingClient() as client:
-            ask = partial(self._ask, client)
+            ask = self._asker(client)
             for queue_id in range(QUEUES):
                 messages = await read_queue(ask, TOPIC, queue_id, verdict, self._read_offsets[queue_id])
                 if messages:
@@ -240,16 +238,17 @@ class FaultRun:
     async def _find_by_id(self, keys: list[Key], verdict: Verdict) -> None:
         """Find messages by their ids where they were acknowledged."""
         async with RemotingClient() as client:
+            ask = self._asker(client)
             for key in keys:
-                answer = await self._ask(client, RequestCode.QUERY_MESSAGE, by_id_header(TOPIC, self._ids[key]))
+                answer = await ask(RequestCode.QUERY_MESSAGE, by_id_header(TOPIC, self._ids[key]))
                 answered = records(answer.body) if answer.code == ResponseCode.SUCCESS else []
                 if [one["physical_offset"] for one in answered] != [self._position(key)]:
                     what = f"{key} at {self._position(key)}: {answer.code} {answer.remark}, {len(answered)} found"
                     verdict.blame("unfound", what)
                 self.found_by_id += 1
 
-    async def _ask(self, client: RemotingClient, code: int, header: Header) -> RemotingCommand:
-        return await client.invoke(f"127.0.0.1:{self._port}", RemotingCommand.request(code, header), READ_SECONDS)
+    def _asker(self, client: RemotingClient) -> Ask:
+        return asker(client, f"127.0.0.1:{self._port}", READ_SECONDS)
 
 
 def _place(message: Found) -> tuple[int, int, int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
+from typing import Protocol
 
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.command import RemotingCommand
@@ -15,6 +16,7 @@ from rocketcore.protocol.headers.message import (
     SendMessageResponseHeader,
 )
 from rocketcore.protocol.schema import Header
+from rocketcore.transport.client import RemotingClient
 from tests.fault.ledger import Found, Place, Verdict
 from tests.fixtures.stores import record_spans, records
 
@@ -23,8 +25,20 @@ NOTHING_THERE = (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST, Resp
 
 UNREADABLE_ROUNDS = 20
 
-Ask = Callable[[int, Header], Awaitable[RemotingCommand]]
-"""Sends a request of a code and returns the answer."""
+
+class Ask(Protocol):
+    """Sends a request of a code, and perhaps a body, and returns the answer."""
+
+    def __call__(self, code: int, header: Header, body: bytes = b"") -> Awaitable[RemotingCommand]: ...
+
+
+def asker(client: RemotingClient, address: str, seconds: float) -> Ask:
+    """Return what asks the broker at an address, and waits so long for each answer."""
+
+    async def ask(code: int, header: Header, body: bytes = b"") -> RemotingCommand:
+        return await client.invoke(address, RemotingCommand.request(code, header, body), seconds)
+
+    return ask
 
 
 def send_header(

@@ -7,18 +7,15 @@ import os
 import resource
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 import rocketcore as rmq
 from rocketcore.codes import RequestCode, ResponseCode
-from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.schema import Header
 from rocketcore.transport.client import RemotingClient
 from tests.fault.ledger import Verdict
-from tests.fault.requests import places, read_queue, send_header
+from tests.fault.requests import asker, places, read_queue, send_header
 from tests.fixtures.processes import Processes, RocketProcess
 
 TOPICS = int(os.environ.get("ROCKETCORE_FAULT_TOPICS", "20"))
@@ -50,19 +47,16 @@ def start(processes: Processes, namesrv: str, store: Path) -> RocketProcess:
     return broker
 
 
-async def ask(client: RemotingClient, address: str, code: int, header: Header, body: bytes = b"") -> RemotingCommand:
-    return await client.invoke(address, RemotingCommand.request(code, header, body), SECONDS)
-
-
 async def fill(address: str, body: bytes) -> None:
     """Send a message to every queue."""
     slots = asyncio.Semaphore(IN_FLIGHT)
     async with RemotingClient() as client:
+        ask = asker(client, address, SECONDS)
 
         async def send(topic: str, queue_id: int) -> None:
             async with slots:
                 header = send_header(topic, queue_id, "WAIT\x01true\x02", int(time.time() * 1000))
-                answer = await ask(client, address, RequestCode.SEND_MESSAGE_V2, header, body)
+                answer = await ask(RequestCode.SEND_MESSAGE_V2, header, body)
                 assert answer.code == ResponseCode.SUCCESS, answer.remark
                 assert [place[0] for place in places(answer)] == [queue_id]
 
@@ -76,8 +70,9 @@ async def bodies(address: str) -> list[list[bytes]]:
     """Return what is in each queue."""
     verdict = Verdict()
     async with RemotingClient() as client:
+        ask = asker(client, address, SECONDS)
         found = [
-            [one.body for one in await read_queue(partial(ask, client, address), topic, queue_id, verdict)]
+            [one.body for one in await read_queue(ask, topic, queue_id, verdict)]
             for topic in topics()
             for queue_id in range(QUEUES)
         ]

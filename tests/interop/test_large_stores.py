@@ -17,12 +17,11 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore.codes import RequestCode, ResponseCode
-from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import QueryMessageRequestHeader
 from rocketcore.transport.client import RemotingClient
 from tests.fault.ledger import Verdict
 from tests.fault.log_scan import log_files
-from tests.fault.requests import by_id_header, read_queue
+from tests.fault.requests import asker, by_id_header, read_queue
 from tests.fault.simulated_disk import LOG_FILES
 from tests.fixtures.apache import require_java
 from tests.fixtures.processes import Processes, RocketProcess
@@ -124,10 +123,7 @@ class LargeStore:
 
     async def _check(self, address: str, left: dict[int, tuple[int, int, int, str]]) -> None:
         async with RemotingClient() as client:
-
-            async def ask(code: int, header: object) -> RemotingCommand:
-                return await client.invoke(address, RemotingCommand.request(code, header), SECONDS)  # type: ignore[arg-type]
-
+            ask = asker(client, address, SECONDS)
             verdict = Verdict()
             found = {
                 (one.queue_id, one.queue_offset, one.physical_offset)

@@ -16,12 +16,10 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore.client.future import SendFuture
-from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.schema import Header
 from rocketcore.transport.client import RemotingClient
 from tests.fault.ledger import Verdict
 from tests.fault.log_scan import log_files
-from tests.fault.requests import read_queue
+from tests.fault.requests import asker, read_queue
 from tests.fixtures.processes import Processes, RocketProcess
 
 SECONDS = float(os.environ.get("ROCKETCORE_SOAK_SECONDS", "10"))
@@ -130,10 +128,7 @@ def resident_bytes(pid: int) -> int:
 async def read_all(address: str) -> set[tuple[int, int, int]]:
     verdict = Verdict()
     async with RemotingClient() as client:
-
-        async def ask(code: int, header: Header) -> RemotingCommand:
-            return await client.invoke(address, RemotingCommand.request(code, header), 30.0)
-
+        ask = asker(client, address, 30.0)
         found = [
             (one.queue_id, one.queue_offset, one.physical_offset)
             for queue_id in range(QUEUES)
