@@ -78,7 +78,7 @@ cpdef enum:
     HEADER_COLUMNS
 
 
-# By so much a message may be older than the first of its file, which counts it as of the same second.
+# By so much a message may be older than one before it in its file.
 cdef enum:
     JITTER_MILLIS = 1000
 
@@ -100,8 +100,9 @@ cdef struct Scan:
     int64_t* rows
     Py_ssize_t capacity
     int64_t done_before  # entries of the first record that an earlier call found
+    bint in_order  # records that are older than those before them are for another file
     int64_t earliest
-    bint is_first  # of a file: it says what is too old for it
+    bint is_first  # the file has no entry yet
     # Results
     Py_ssize_t count
     int64_t position
@@ -175,8 +176,9 @@ cdef void scan_loop(void* task) noexcept nogil:
     cdef int64_t record[STORED_COLUMNS]
     cdef int64_t at = scan.start, end = scan.end, topic_length = -1, done = 0
     cdef uint32_t topic_hash = 0
-    cdef bint sealed = False
+    cdef bint sealed = False, has_room
     cdef int outcome
+    cdef int64_t* before
     cdef Keys keys
     keys.row = scan.rows
     keys.end = scan.rows + scan.capacity * KEY_COLUMNS
@@ -188,11 +190,7 @@ cdef void scan_loop(void* task) noexcept nogil:
         if not read_own(data, at, end, scan.base_offset, record, False, &sealed):
             outcome = END_OF_LOG
             break
-        if scan.is_first:
-            scan.earliest = record[STORE_TIMESTAMP] - JITTER_MILLIS
-            scan.is_first = False
-        elif record[STORE_TIMESTAMP] < scan.earliest:
-            break
+        before = keys.row
         if record[SYS_FLAG] & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
             if record[TOPIC_LENGTH] != topic_length or memcmp(data + record[TOPIC_START], topic, topic_length) != 0:
                 topic = data + record[TOPIC_START]
@@ -201,7 +199,16 @@ cdef void scan_loop(void* task) noexcept nogil:
             keys.offset = record[PHYSICAL_OFFSET]
             keys.timestamp = record[STORE_TIMESTAMP]
             keys.number = 0
-            if not add_keys(&keys, data + record[PROPERTIES_START], record[PROPERTIES_LENGTH], topic_hash):
+            has_room = add_keys(&keys, data + record[PROPERTIES_START], record[PROPERTIES_LENGTH], topic_hash)
+            if keys.row != before:
+                if scan.in_order:
+                    if not scan.is_first and keys.timestamp < scan.earliest:
+                        keys.row = before
+                        done = keys.first
+                        break
+                    scan.earliest = max(scan.earliest, keys.timestamp - JITTER_MILLIS)
+                    scan.is_first = False
+            if not has_room:
                 done = keys.number
                 break
         keys.first = 0
@@ -227,7 +234,7 @@ cdef void scan_readable(Scan* scan) noexcept nogil:
 
 def scan_keys(
     data, Py_ssize_t start, Py_ssize_t end, int64_t base_offset, rows, Py_ssize_t limit, int64_t done=0,
-    begin_timestamp=None
+    newest_timestamp=None
 ):
     """Find the entries that the records of ``data[start:end]``, a piece of a log segment, ask for.
 
@@ -236,11 +243,11 @@ def scan_keys(
     rows         int64[k, 3], filled from row 0: KEY_HASH KEY_OFFSET KEY_TIMESTAMP
     limit        rows to fill at most
     done         entries of the first record to leave out, as an earlier call returned it
-    begin_timestamp  of the file that they are for, -1: it has none yet; None: nothing is too old
+    newest_timestamp  of the file that they are for, -1: it has none yet; None: nothing is too old
     returns      (count, position, done, status): rows filled, the begin of the first record that is not done, how many
                  of its entries are among the rows of this call and those before it, and why the scan stopped there:
                  a status of ``commit_log.walk``. FULL: the next record has an entry for which there is no row, or is
-                 older than the file begins, so that no entry there can tell its time: with no row it needs another
+                 older than those before it, so that the file would not tell its time: without a row it needs another
     RocketMQ     store/index/IndexService.java (buildIndex)
 
     Records are not compared with their checksums: they were when they came. Those of transactions that were rolled back
@@ -257,11 +264,12 @@ def scan_keys(
             raise ValueError(f"{limit} of {table.shape[0]} rows, {done} entries done")
         task = Scan(
             <const uint8_t*>source.buf, start, end, base_offset, <int64_t*>table.buf, limit, done,
-            INT64_MIN, False, 0, start, 0, FULL,
+            newest_timestamp is not None, INT64_MIN, False, 0, start, 0, FULL,
         )
-        if begin_timestamp is not None:
-            task.is_first = begin_timestamp < 0
-            task.earliest = <int64_t>begin_timestamp - JITTER_MILLIS
+        if newest_timestamp is not None:
+            task.is_first = newest_timestamp < 0
+            if not task.is_first:
+                task.earliest = <int64_t>newest_timestamp - JITTER_MILLIS
         with nogil:
             scan_readable(&task)
     finally:

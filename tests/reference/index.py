@@ -41,20 +41,20 @@ def keys(record: Stored) -> list[str]:
 
 
 def scan(
-    data: bytes, start: int, end: int, base_offset: int, limit: int, done: int, begin_timestamp: int | None = None
+    data: bytes, start: int, end: int, base_offset: int, limit: int, done: int, newest: int | None = None
 ) -> tuple[list[Row], int, int, int]:
     """The rows of a run of records, where it stops, how many entries of the record there are done, and why.
 
-    begin_timestamp  of their file, -1 for an empty one: a record that is more than a second older is for another
+    newest  time of their file, -1 for an empty one: a record with keys that is more than a second older is for another
     """
     rows: list[Row] = []
     log = walk(data, start, end, base_offset, len(data), check_crc=False)
     for record in log.records:
-        if begin_timestamp == -1:
-            begin_timestamp = record.store_timestamp
-        if begin_timestamp is not None and record.store_timestamp < begin_timestamp - 1000:
-            return rows, record.position, 0, 3
         wanted = keys(record)
+        if newest is not None and limit > len(rows) and len(wanted) > done:
+            if newest >= 0 and record.store_timestamp < newest - 1000:
+                return rows, record.position, done, 3
+            newest = max(newest, record.store_timestamp)
         for number, key in enumerate(wanted):
             if number < done:
                 continue

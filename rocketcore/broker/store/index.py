@@ -285,6 +285,7 @@ class MessageIndex:
         if status == END_OF_DATA and not count and segment.start + at == begin and begin + RUN_BYTES < stop:
             count, at, done, status = self._scan(segment, begin, stop, limit)  # a record that is longer than a run
         if status == FULL and not count:
+            files.add(rows, 0, segment.start + at, done)
             files.begin_next()  # for messages of a clock that was set back
             return files.position
         files.add(rows, count, segment.start + at, done)
@@ -300,7 +301,7 @@ class MessageIndex:
         start = segment.start
         return scan_keys(
             segment.view(), begin - start, stop - start, start, self._rows.view, limit, self.files.done,
-            self.files.begin_timestamp,
+            self.files.newest_timestamp,
         )  # fmt: skip
 
     def _wait_for_page(self, segment: Segment, position: int, end: int) -> None:

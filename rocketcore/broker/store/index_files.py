@@ -288,10 +288,10 @@ class IndexFiles:
         return self.files[-1].room
 
     @property
-    def begin_timestamp(self) -> int:
-        """Store time that the newest file counts from, -1 where it is empty."""
+    def newest_timestamp(self) -> int:
+        """Store time of the last entry of the newest file, -1 where it is empty."""
         header = self.files[-1].header
-        return header[BEGIN_TIMESTAMP] if header[ENTRIES] > 1 else -1
+        return header[END_TIMESTAMP] if header[ENTRIES] > 1 else -1
 
     def begin_next(self) -> None:
         """Begin another file; raises OSError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -507,5 +508,41 @@ def test_a_clock_that_trembles_begins_no_file(tmp_path: Path) -> None:
                 await put(store, **keyed("k"))
                 assert len(await bodies(store, "k")) == number + 1
         assert len(files(tmp_path)) == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("first", [{}, {"properties": b"", "sys_flag": 12}], ids=["no keys", "rolled back"])
+def test_a_message_of_the_future_that_is_found_by_nothing_holds_up_none(tmp_path: Path, first: dict[str, Any]) -> None:
+    now, year = 1_700_000_000_000, 365 * 86_400_000
+
+    async def run() -> None:
+        clock = ManualClock(now + year)
+        async with running_store(tmp_path, clock=clock) as store:
+            await put(store, b"of the future", **first)
+        shutil.rmtree(tmp_path / "index")
+        clock.set_wall(now)
+        async with running_store(tmp_path, clock=clock) as store:
+            await put(store, b"1", **keyed("k"))
+            await put(store, b"2")
+            await put(store, b"3", **keyed("k"))
+            assert await bodies(store, "k") == [b"1", b"3"]
+        assert len(files(tmp_path)) == 1
+
+    asyncio.run(run())
+
+
+def test_messages_of_a_clock_that_was_ahead_within_a_file_are_found_by_their_time(tmp_path: Path) -> None:
+    now, hour = 1_700_000_000_000, 3_600_000
+
+    async def run() -> None:
+        for millis in (now, now + 5 * hour, now + hour):
+            async with running_store(tmp_path, clock=ManualClock(millis)) as store:
+                await put(store, str(millis).encode(), **keyed("k"))
+        async with running_store(tmp_path, clock=ManualClock(now + 2 * hour)) as store:
+            for millis in (now, now + 5 * hour):
+                assert await bodies(store, "k", begin=millis - 1, end=millis + 1) == [str(millis).encode()]
+            assert len(await bodies(store, "k", begin=now + hour - 1, end=now + hour + 100_000)) == 1
+        assert len(files(tmp_path)) == 2
 
     asyncio.run(run())
