@@ -11,7 +11,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, borrow_room, borrow_rows, give_back
+from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, borrow_room, borrow_rows, give_back, outside
 from rocketcore._fast.commit_log cimport COLUMNS as ROW_COLUMNS
 from rocketcore._fast.commit_log cimport PHYSICAL_OFFSET as ROW_PHYSICAL_OFFSET
 from rocketcore._fast.commit_log cimport QUEUE_ID as ROW_QUEUE_ID
@@ -368,11 +368,13 @@ cdef inline bint grow(Followed* queue) noexcept nogil:
 cdef struct Collect:
     Queues* queues
     const uint8_t* data
+    Py_ssize_t length
     const int64_t* rows
     Py_ssize_t count
-    # Results: rows taken, and whether there was memory
+    # Results: rows taken, whether there was memory, and whether the topic of the next one is not within the data
     Py_ssize_t done
     bint enough
+    bint outside
 
 
 cdef void collect_loop(void* task) noexcept nogil:
@@ -384,6 +386,9 @@ cdef void collect_loop(void* task) noexcept nogil:
     cdef Followed* queue
     cdef Py_ssize_t index
     while collect.done < collect.count:
+        if outside(row[ROW_TOPIC_START], row[ROW_TOPIC_LENGTH], collect.length):
+            collect.outside = True
+            return
         topic = collect.data + row[ROW_TOPIC_START]
         index = find_queue(
             queues, topic, row[ROW_TOPIC_LENGTH], row[ROW_QUEUE_ID],
@@ -503,7 +508,6 @@ cdef class UnitCollector:
         """
         cdef Borrowed held
         cdef Collect task
-        cdef Py_ssize_t i
         cdef const int64_t* row
         held.count = 0
         try:
@@ -512,20 +516,17 @@ cdef class UnitCollector:
             if first < 0 or last < first or last > table.shape[0]:
                 raise ValueError(f"rows {first} to {last} of {table.shape[0]}")
             row = <const int64_t*>table.buf + first * ROW_COLUMNS
-            task = Collect(&self.queues, <const uint8_t*>source.buf, row, last - first, 0, True)
-            for i in range(first, last):
-                if (
-                    row[ROW_TOPIC_START] < 0 or row[ROW_TOPIC_LENGTH] < 0 or row[ROW_TOPIC_START] > source.len
-                    or row[ROW_TOPIC_LENGTH] > source.len - row[ROW_TOPIC_START]
-                ):
-                    raise ValueError(f"the topic of row {i} is not within the data")
-                row += ROW_COLUMNS
+            task = Collect(
+                &self.queues, <const uint8_t*>source.buf, source.len, row, last - first, 0, True, False,
+            )
             with nogil:
                 guarded(collect_loop, &task, task.data, source.len)
         finally:
             give_back(&held)
         if not task.enough:
             raise MemoryError
+        if task.outside:
+            raise ValueError(f"the topic of row {first + task.done} is not within the data")
         return first + task.done
 
     def take(self, Py_ssize_t number):
