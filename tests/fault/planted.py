@@ -52,6 +52,7 @@ def _dispatch_early(commit: Callable[..., None]) -> Callable[..., None]:
         commit(self)
         if self._in_flight is not None and self._in_flight is not before:
             self._dispatcher.dispatch(self._in_flight.group)
+            self._in_flight.group.runs.clear()  # once is enough
 
     return planted
 

@@ -18,6 +18,7 @@ What the log cannot tell is in two of them: where it began, and up to where it w
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import zlib
@@ -26,7 +27,7 @@ from pathlib import Path
 from struct import Struct
 
 from rocketcore.broker.store.queue_bounds import QueueBounds
-from rocketcore.broker.store.segment_file import FileSystem, sync_checked, sync_names, write_checked
+from rocketcore.broker.store.segment_file import FileSystem, is_passing, sync_checked, sync_names, write_checked
 from rocketcore.broker.store.small_file import replace_durably
 
 __all__ = ["Checkpoint", "Notes", "RunMark", "note_begin"]
@@ -63,12 +64,18 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path, files: FileSystem) -> Checkpoint:
-        """Read the file; all zero where it is missing, too short or not readable."""
+        """Read the file; all zero where it is missing, too short or damaged.
+
+        raises  OSError where it may be read the next time: files that were deleted would count as lost
+        """
         try:
             data = files.read_file(path)
         except FileNotFoundError:
             return cls()
         except OSError as error:
+            if is_passing(error):
+                error.filename = str(path)
+                raise
             logger.error("checkpoint not readable path=%s reason=%s", path, error)
             return cls()
         if len(data) < _FIELDS.size:
@@ -198,6 +205,15 @@ class RunMark:
         if place is resting:
             files.rename(resting, path)
         sync_names(path.parent, files)
+
+    @staticmethod
+    def last_alive(path: Path, files: FileSystem) -> int:
+        """Return when the last run ended, or what is known of a later time: milliseconds; 0 where nothing is."""
+        seen = [0.0]
+        for each in (path, _resting(path), path.with_name("checkpoint")):
+            with contextlib.suppress(OSError):
+                seen.append(files.changed(each))
+        return round(max(seen) * 1000)
 
     @staticmethod
     def put_off(path: Path, files: FileSystem) -> None:

@@ -8,9 +8,9 @@ any       whatever their age while the disk is used from ``diskSpaceCleanForcibl
           ``cleanFileForciblyEnable`` is off. From ``diskSpaceWarningLevelRatio`` on sends are refused, too
 
 What a delayed message or an unsynced byte needs stays, whatever the disk says. A clock that is set does not make files
-old: for an hour after a jump none is deleted for its age, nor after a start more than an hour behind the last message,
-as the clock may have been set meanwhile. A file that says it was written in the future is as old as the next that does
-not.
+old: for an hour after a jump none is deleted for its age, nor after a start that comes more than an hour after the
+store's last sign of life, as the clock may have been set meanwhile. A file that says it was written in the future is as
+old as the next that does not.
 
 Readers copy what they read in one step of the loop, and the index is told before, so a map that is closed has no
 reader. A thread that reads ahead of them has a descriptor of its own.
@@ -97,11 +97,16 @@ class Cleaner:
         self._offset = self._clock_offset()
         self._settled_at = float("-inf")
 
-    def begin_at(self, store_timestamp: int) -> None:
-        """Begin behind a message of that time, 0 where there is none."""
-        now = self._clock.time_millis()
-        if store_timestamp and now - store_timestamp > _SETTLING_SECONDS * 1000:
+    def begin_at(self, last_millis: int) -> None:
+        """Begin where the store was there at that time for the last time, as far as is known; 0: it is new."""
+        behind = self._clock.time_millis() / 1000 - last_millis / 1000
+        if last_millis and behind > _SETTLING_SECONDS:
             self._settled_at = self._clock.monotonic() + _SETTLING_SECONDS
+            logger.warning(
+                "no file is deleted for its age for an hour: the store was there %.0f s ago for the last time, and the "
+                "clock may have been set since",
+                behind,
+            )
 
     def ask(self) -> None:
         """Have expired files deleted at any hour, for some looks."""
@@ -125,7 +130,9 @@ class Cleaner:
         config = self._config
         folder, percent = self._fullest()
         self._warn(folder, percent)
-        self._manual_looks, asked = max(self._manual_looks - 1, 0), self._manual_looks > 0
+        asked = self._manual_looks > 0
+        if self._clock_is_settled():
+            self._manual_looks = max(self._manual_looks - 1, 0)
         hour = time.localtime(self._clock.time_millis() / 1000).tm_hour
         return _Need(
             expired=asked or hour in self._hours or percent >= config.disk_max_used_space_ratio,
@@ -237,6 +244,7 @@ class Cleaner:
     async def remove_units(self) -> None:
         """Remove the files of queues that only lead to where the log is no more."""
         try:
+            await self._begin.search_again()
             count = await self._begin.remove_old_units()
         except OSError as error:
             logger.error("old consume queue files not deleted reason=%s", error)

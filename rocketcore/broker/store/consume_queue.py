@@ -15,7 +15,7 @@ import errno
 import logging
 import os
 from array import array
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -430,11 +430,13 @@ class QueueFiles:
         """Return the names of the topics that have a folder; raises OSError."""
         return self._files.names(self.root)
 
-    def remove_topic(self, topic: str) -> None:
-        """Remove the files of all queues of a topic."""
+    def remove_topic(self, topic: str, kept: Collection[str] = ()) -> None:
+        """Remove the files of all queues of a topic, but for those ``kept``, by the names of their folders."""
         folder = self.root / topic
-        self._unsynced = {path for path in self._unsynced if not path.is_relative_to(folder)}
-        self._files.remove_tree(folder)
+        gone = [folder / name for name in self._files.names(folder) if name not in kept] if kept else [folder]
+        self._unsynced = {path for path in self._unsynced if not any(path.is_relative_to(each) for each in gone)}
+        for each in gone:
+            self._files.remove_tree(each)
 
     def remove_all(self) -> None:
         """Remove every queue, to build them from the log again."""

@@ -127,7 +127,7 @@ class QueueFeed:
             if judge is not None and judge.refuses_place(queue, row):
                 return False
             if queue_offset < queue.max_offset:
-                return False
+                raise RuntimeError(f"offset {queue_offset} of {topic}/{row[QUEUE_ID]} was given twice")
         if queue_offset != queue.max_offset:
             queue.blank_to(queue_offset, queue_offset)
         if topic == SCHEDULE_TOPIC:
@@ -211,7 +211,8 @@ class Dispatcher:
         while status == FULL and at < run.end:
             count, at, status, _ = walk(self._buffer, at, run.end, base, rows.view, False)
             self._feed.feed(self._buffer, rows, count, self._read)
-        assert at == run.end or status == FILLER, "all that was put are records"
+        if at != run.end and status != FILLER:
+            raise RuntimeError(f"what was put is no record at {base + at}")
 
     def _read(self, start: int, length: int) -> bytes:
         return bytes(self._buffer[start : start + length])

@@ -54,6 +54,7 @@ class LogBegin:
         self._checkpoint_path = checkpoint_path
         self._files = files
         self._shortened: dict[tuple[str, int], None] = {}  # queues that begin later than their files, perhaps
+        self._unsearched: set[tuple[str, int]] = set()  # queues whose begin could not be looked for
         self._tried: set[tuple[str, int, int]] = set()  # damaged units whose repair was begun
 
     def run_crashed(self) -> None:
@@ -70,7 +71,7 @@ class LogBegin:
         raises   OSError
         """
         saver = self._saver
-        if not saver.may_note:
+        if not saver.may_note or not await self._ends_are_known(begin):
             return []
         found: list[_Found] = []
         deleted, spans = dict(saver.deleted.before), self._queues.spans()
@@ -92,6 +93,28 @@ class LogBegin:
             for each in found:
                 self._follow(each, begin)
             return self._log.begin_at(begin)
+
+    async def search_again(self) -> None:
+        """Search queues once more whose files could not be read when the log was cut; raises OSError."""
+        if not self._unsearched:
+            return
+        async with self._saver.lock:
+            names, self._unsearched = self._unsearched, set()
+            queues = [queue for name in names if (queue := self._queues.find(*name)) is not None]
+            deleted = self._saver.deleted.before
+            spans = [
+                (Span(queue.topic, queue.queue_id, queue.min_offset, queue.saved), deleted.get(queue.topic, 0))
+                for queue in queues
+                if queue.begins_later
+            ]
+            for each in await self._saver.run(partial(self._search, spans, self._log.min_offset)):
+                self._follow(each, self._log.min_offset)
+
+    async def _ends_are_known(self, begin: int) -> bool:
+        """Have noted where the queues end of which the log before ``begin`` is to go: it could not tell any more."""
+        if self._saver.known_until < begin:
+            await self._saver.save_now()
+        return self._saver.known_until >= begin
 
     async def _catch_up(self, found: list[_Found], begin: int) -> None:
         """Search on where all units that were in the files lead to before ``begin``, and more have come there since."""
@@ -121,8 +144,9 @@ class LogBegin:
         queue = self._is_same(found)
         if queue is None:
             return
-        if damaged is not None:
-            queue.begins_later = True
+        queue.begins_later = damaged is not None
+        if queue.begins_later:
+            self._unsearched.add((span.topic, span.queue_id))
         elif first > span.low or first >= span.high:  # none of those in the files: some in memory, perhaps
             queue.begin_at(first, begin)
             self._shortened[span.topic, span.queue_id] = None
@@ -161,9 +185,11 @@ class LogBegin:
         raises  OSError; the queues that are left have their turn the next time
         """
         count = 0
-        while self._shortened and self._saver.noted_begin == self._log.min_offset:
+        while self._shortened:
             done: dict[tuple[str, int], int] = {}
             async with self._saver.lock:
+                if self._saver.noted_begin != self._log.min_offset:
+                    break
                 begins = {name: self._queues.min_offset(*name) for name in islice(self._shortened, PIECE)}
                 try:
                     await self._saver.run(partial(self._remove, begins, done))

@@ -144,11 +144,14 @@ class MessageStore:
             mended = self._log.load(outdate, begin=notes.log_begin)
             believed = not (mended or rebuild)
             self.recovery = recover(self.config, self._log, self._queues, notes, self._files, believed=believed)
+            if not self.recovery.rebuilt:
+                self._queue_saver.adopted(notes.bounds)
             self._log.open_at(self.recovery.end_offset)
             if not clean:
                 self._log.make_sure(notes.bounds.confirm_offset, self.recovery.end_offset)
             self._queue_saver.log_ends_at(self.recovery.end_offset)
             self._log.run_begins(sealed=self.config.enabled_append_prop_crc)
+            last_alive = RunMark.last_alive(self._run_mark, self._files)
             RunMark(self._log.sealed_from).write(self._run_mark, self._files)
         except BaseException:
             self._close_files()
@@ -157,7 +160,7 @@ class MessageStore:
         if not clean:
             self._log_begin.run_crashed()
         self._committer.begin_at(self.recovery.end_offset, self.recovery.store_timestamp)
-        self._cleaner.begin_at(self.recovery.store_timestamp)
+        self._cleaner.begin_at(max(self.recovery.store_timestamp, last_alive))
         self.index.load(notes)
         logger.info("store loaded path=%s clean=%s %s", self.config.root, clean, self.recovery)
         return self.recovery
@@ -192,6 +195,8 @@ class MessageStore:
                 await self.reads.stop()
                 await self._committer.drain()
                 await self.index.stop()
+                if self.read_only_reason is None:
+                    await self._log_begin.search_again()  # a start could not tell its old units from damaged ones
                 saved = await self._queue_saver.save_all()
                 if saved:
                     # A start of Apache's takes the first unit of a file that leads to nothing for a message.

@@ -17,7 +17,6 @@ bounds: the log behind its offset is read at the start, and gives the queues wha
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import zlib
@@ -28,7 +27,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
 
-from rocketcore.broker.store.segment_file import FileSystem, sync_checked, write_checked
+from rocketcore.broker.store.segment_file import FileSystem, is_passing, sync_checked, write_checked
 from rocketcore.broker.store.small_file import replace_durably
 
 __all__ = ["BoundsEnd", "QueueBounds", "Rows", "pack_rows", "unpack_rows"]
@@ -113,7 +112,7 @@ class QueueBounds:
         except ValueError as error:
             reason = str(error)
         except OSError as error:
-            if error.errno != errno.EIO:
+            if is_passing(error):
                 error.filename = str(path)
                 raise
             reason = str(error)

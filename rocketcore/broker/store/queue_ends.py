@@ -16,7 +16,7 @@ from rocketcore._fast.consume_queue import unit
 from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, is_blank
 from rocketcore.broker.store.queue_bounds import QueueBounds, pack_rows, unpack_rows
-from rocketcore.broker.store.segment_file import FileSystem, is_log_name, written_ranges
+from rocketcore.broker.store.segment_file import FileSystem, is_log_name, is_passing, written_ranges
 
 __all__ = ["remember_ends"]
 
@@ -29,7 +29,8 @@ logger = logging.getLogger(__name__)
 def remember_ends(bounds: QueueBounds, root: Path, log_begin: int, files: FileSystem) -> None:
     """Have bounds say where queues end whose files lead to before ``log_begin``, where they end later than noted.
 
-    root  the folder ``consumequeue``
+    root    the folder ``consumequeue``
+    raises  OSError where a file may be read the next time
     """
     for topic in _names(root, files):
         found = _ends(root / topic, log_begin, bounds.deleted_before.get(topic, 0), files)
@@ -47,7 +48,7 @@ def _ends(folder: Path, log_begin: int, deleted_before: int, files: FileSystem) 
             try:
                 end = _end(folder / name, log_begin, deleted_before, files)
             except OSError as error:
-                logger.error("end of a queue not read path=%s reason=%s", folder / name, error)
+                _name_unless_passing(error, folder / name)
                 continue
             if end:
                 ends[int(name)] = end
@@ -88,5 +89,13 @@ def _names(folder: Path, files: FileSystem) -> list[str]:
     try:
         return files.names(folder)
     except OSError as error:
-        logger.error("ends of queues not read path=%s reason=%s", folder, error)
+        _name_unless_passing(error, folder)
         return []
+
+
+def _name_unless_passing(error: OSError, path: Path) -> None:
+    """Name what the disk does not give; raise what it may give the next time: then nothing is removed yet."""
+    if is_passing(error):
+        error.filename = error.filename or str(path)
+        raise error
+    logger.error("ends of queues not read path=%s reason=%s", path, error)

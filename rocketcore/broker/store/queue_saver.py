@@ -24,7 +24,7 @@ from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import Units
 from rocketcore.broker.store.deleted_topics import DeletedTopics
 from rocketcore.broker.store.flush import DiskThread
-from rocketcore.broker.store.queue_bounds import BoundsEnd, QueueBounds, Rows
+from rocketcore.broker.store.queue_bounds import BoundsEnd, QueueBounds, Rows, unpack_rows
 from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.segment_file import FileSystem, LostWrite, is_full
 from rocketcore.errors import StoreError
@@ -109,7 +109,7 @@ class QueueSaver:
     ) -> None:
         self.queues = queues
         self.deleted = DeletedTopics(config.root, files)
-        self.noted_offset = self.noted_begin = -1
+        self.noted_offset = self.noted_begin = self._adopted_until = -1
         self.index_until: Callable[[], int] = lambda: 0
         self._noted_index = 0
         self.deletions = self.noted_deletions = 0
@@ -130,6 +130,7 @@ class QueueSaver:
         self._noted: dict[str, Rows] = {}  # of each topic in ``queuebounds``, which ends there; None: to be replaced
         self._note_end: BoundsEnd | None = None
         self._unnoted: set[str] = set()  # topics that may have changed since
+        self._has_moved = False  # the begin of a queue, and nothing else, perhaps
 
     # ------------------------------------------------------------------ life
 
@@ -142,6 +143,10 @@ class QueueSaver:
         notes.bounds.deleted_before = dict(self.deleted.before)
         return notes
 
+    def adopted(self, bounds: QueueBounds) -> None:
+        """Note that a start took over the queues as a note has them, which stands."""
+        self._adopted_until = bounds.confirm_offset
+
     def log_ends_at(self, end_offset: int) -> None:
         """Make sure, before anything is put there, that no deletion is noted for what comes behind the log's end."""
         if self.deleted.cut_at(end_offset):
@@ -153,6 +158,17 @@ class QueueSaver:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._thread = DiskThread("rocket-store-queues", loop)
         self._thorough_at = self._clock.monotonic()
+
+    @property
+    def known_until(self) -> int:
+        """Physical offset: where the queues end that follow from the log before it is noted on disk."""
+        return max(self._adopted_until, self.noted_offset)
+
+    async def save_now(self) -> None:
+        """Save what there is, and note it; what goes wrong is dealt with."""
+        async with self.lock:
+            if self._committer.read_only_reason is None:
+                await self._save(thorough=True)
 
     async def save_all(self) -> bool:
         """Save everything, for good, before the end; whether all of it is on disk."""
@@ -217,11 +233,11 @@ class QueueSaver:
         confirm_offset = self._committer.durable_offset
         begins_later = self._log.min_offset != self.noted_begin
         news = confirm_offset != self.noted_offset or begins_later or self.has_deletions_to_note
-        news = news or self.index_until() != self._noted_index
+        news = news or self.index_until() != self._noted_index or self._has_moved
         if not thorough or not news:
             return _Save(self, unsaved)
         self.deleted.forget_before(self._log.min_offset)
-        topics, self._unnoted = self._unnoted, set()
+        topics, self._unnoted, self._has_moved = self._unnoted, set(), False
         rows, after = self._rows_to_note(topics)
         bounds = QueueBounds(
             begin_offset=self._log.min_offset,
@@ -279,6 +295,7 @@ class QueueSaver:
     def not_noted(self, topics: Set[str]) -> None:
         """Remember what a failed save did not note; where the note ends now is not known."""
         self._unnoted |= topics
+        self._has_moved = True
         self._note_end = None
 
     def failed(self, error: Exception) -> None:
@@ -310,28 +327,28 @@ class QueueSaver:
     def note_deletions(self, topic: str) -> asyncio.Future[None]:
         """Make deletions durable, then remove the files of ``topic``; see ``MessageStore.delete_topic``."""
         noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.do(self._note_deletions(topic, noted))
+        self.do(self._note_deletions(topic, noted, self.deletions))
         return noted
 
-    async def _note_deletions(self, topic: str, noted: asyncio.Future[None]) -> None:
+    async def _note_deletions(self, topic: str, noted: asyncio.Future[None], number: int) -> None:
+        """Note the first ``number`` deletions; others may come meanwhile."""
         async with self.lock:
             error = None
-            if self.has_deletions_to_note and self._committer.read_only_reason is None:
+            if self.noted_deletions < number and self._committer.read_only_reason is None:
                 error = await self._save(thorough=True)
-            if self.has_deletions_to_note:
+            if self.noted_deletions < number:
                 reason = error or self._committer.read_only_reason
                 if not noted.done():
                     noted.set_exception(StoreError(f"the deletion of topic {topic} is not durable: {reason}"))
                 return
             if not noted.done():
                 noted.set_result(None)
-            if self.queues.rows(topic):
-                # Its files are those of the new topic by now, which wrote over the old ones.
-                return
-            # Noted before the files go: a crash in between must not bring the topic back.
+            # Noted before the files go: a crash in between must not bring the topic back. Those of queues that a new
+            # topic of the name has are its own by now.
+            kept = {str(queue_id) for queue_id in unpack_rows(self.queues.rows(topic))}
             assert self._thread is not None, "started"
             try:
-                await self._thread.run(lambda: self.queues.files.remove_topic(topic))
+                await self._thread.run(lambda: self.queues.files.remove_topic(topic, kept))
             except OSError as failure:
                 logger.error("files of a deleted topic not removed topic=%s reason=%s", topic, failure)
 
@@ -349,6 +366,7 @@ class QueueSaver:
     def changed(self, topic: str) -> None:
         """Have the next note say where the queues of a topic begin and end."""
         self._unnoted.add(topic)
+        self._has_moved = True
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run something on the save thread, which waits for the disk; raises what it raises."""

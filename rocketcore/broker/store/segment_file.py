@@ -40,6 +40,7 @@ __all__ = [
     "find_files",
     "is_full",
     "is_log_name",
+    "is_passing",
     "list_files",
     "lost_write",
     "segment_name",
@@ -79,6 +80,11 @@ def lost_write(error: OSError, path: Path | str) -> LostWrite:
 def is_full(error: OSError) -> bool:
     """Whether there is no room on the disk."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_passing(error: OSError) -> bool:
+    """Whether what could not be read may be the next time: the disk is not what refuses it."""
+    return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
 
 
 class FileSystem:
@@ -249,6 +255,10 @@ class FileSystem:
     def modified(self, path: Path) -> float:
         """Return when a file was last written, in seconds since the epoch."""
         return path.stat().st_mtime
+
+    def changed(self, path: Path) -> float:
+        """Return when a file was last written or renamed, in seconds since the epoch."""
+        return path.stat().st_ctime
 
     def size(self, path: Path) -> int:
         return path.stat().st_size

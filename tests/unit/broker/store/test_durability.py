@@ -16,6 +16,7 @@ from rocketcore.broker.store.queue_bounds import QueueBounds
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.errors import StoreError
 from rocketcore.service import ManualClock
+from tests.fixtures.retention import life
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
     FailingFiles,
@@ -387,5 +388,47 @@ def test_a_deletion_is_forgotten_with_the_part_of_the_log_that_it_concerns(tmp_p
         bounds = QueueBounds.read(tmp_path / "queuebounds", FileSystem())
         assert bounds is not None
         assert list(bounds.deleted_before) == ["New"]
+
+    asyncio.run(run())
+
+
+def test_deletions_at_once_are_each_told_and_leave_no_folder(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            for topic in "AB":
+                await put(store, topic=topic)
+            saver = store._queue_saver
+            async with saver.lock:
+                await saver._save(thorough=True)
+            first = store.delete_topic("A")
+            while not saver.lock.locked():  # noqa: ASYNC110  # taken by a task of the store
+                await asyncio.sleep(0)
+            second = store.delete_topic("B")
+            await asyncio.gather(first, second)
+            await saver.save_now()
+            assert list((tmp_path / "consumequeue").iterdir()) == []
+
+    asyncio.run(run())
+
+
+def test_a_topic_made_anew_at_once_has_none_of_the_old_queues(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            for _ in range(7):
+                await put(one.store, topic="D", queue_id=1)
+            await one.save()
+            deleted = one.store.delete_topic("D")
+            await put(one.store, topic="D", queue_id=0)
+            await deleted
+            await one.store._queue_saver.save_now()
+            assert [path.name for path in (tmp_path / "consumequeue" / "D").iterdir()] == ["0"]
+            await one.fill(3)
+            one.age(0, 1)
+            await one.look()
+            await one.save()
+        (tmp_path / "queuebounds").unlink()
+        async with life(tmp_path) as one:
+            assert one.store.max_offset("D", 1) == 0
+            assert (await put(one.store, topic="D", queue_id=1)).queue_offset == 0
 
     asyncio.run(run())

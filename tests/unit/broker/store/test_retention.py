@@ -195,6 +195,40 @@ def test_a_clock_that_is_ahead_at_a_start_makes_no_file_old(tmp_path: Path) -> N
     asyncio.run(run())
 
 
+def test_a_request_outlives_the_hour_in_which_no_file_is_old(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            await one.fill(3)
+        later = ManualClock(time.time_ns() // 1_000_000 + 80 * HOUR * 1000)
+        async with life(tmp_path, clock=later, delete_when=f"{(time.localtime().tm_hour + 12) % 24:02}") as one:
+            one.store._cleaner.ask()
+            for _ in range(2 * MANUAL_LOOKS):
+                await one.look()
+            assert one.files()[0] == 0
+            one.clock.advance(HOUR + 1)
+            await one.look()
+            assert one.files()[0] == 3
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(run())
+    assert "no file is deleted for its age for an hour" in caplog.text
+
+
+def test_a_store_that_rested_for_a_while_with_nothing_sent_has_a_clock_that_is_believed(tmp_path: Path) -> None:
+    """What counts is when it was there for the last time, not its last message."""
+
+    async def run() -> None:
+        hours_ago = ManualClock(time.time_ns() // 1_000_000 - 80 * HOUR * 1000)
+        async with life(tmp_path, clock=hours_ago) as one:
+            await one.fill(3)
+        async with life(tmp_path) as one:
+            one.age(0)
+            await one.look()
+            assert one.files()[0] == 1
+
+    asyncio.run(run())
+
+
 def test_a_file_written_in_the_future_is_as_old_as_the_next(tmp_path: Path) -> None:
     async def run() -> None:
         async with life(tmp_path) as one:

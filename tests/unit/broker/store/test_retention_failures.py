@@ -174,7 +174,10 @@ def test_a_topic_made_anew_does_not_go_on_where_the_deleted_one_ended(tmp_path: 
     asyncio.run(run())
 
 
-def test_units_of_what_is_gone_are_passed_over_where_the_begin_could_not_be_looked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stopped", [True, False])
+def test_units_of_what_is_gone_are_passed_over_where_the_begin_could_not_be_looked_for(
+    tmp_path: Path, stopped: bool
+) -> None:
     class NoDescriptors(Disk):
         fails = False
 
@@ -196,13 +199,25 @@ def test_units_of_what_is_gone_are_passed_over_where_the_begin_could_not_be_look
             found = one.store.get("T", 0, 0, 32)
             assert (found.status, found.next_begin_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 32)
             assert numbers(one.store) == list(range(2 * PER_SEGMENT, one.number))
+            await one.save()
+            if stopped:
+                return
+            await one.look()
+            assert one.store.min_offset("T", 0) == 2 * PER_SEGMENT
             await one.fill(1)
             one.age(2)
             await one.look()
             assert one.store.min_offset("T", 0) == 3 * PER_SEGMENT
             assert (one.store.repaired_queues, one.store.damaged_records) == (0, 0)
 
+    async def start_again() -> None:
+        async with life(tmp_path) as one:
+            assert one.store.min_offset("T", 0) == (2 if stopped else 3) * PER_SEGMENT
+            assert numbers(one.store)[0] == one.store.min_offset("T", 0)
+            assert (one.store.repaired_queues, one.store.damaged_records) == (0, 0)
+
     asyncio.run(run())
+    asyncio.run(start_again())
 
 
 def test_a_file_that_cannot_be_removed_is_tried_again_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -384,5 +399,77 @@ def test_a_start_that_has_no_room_for_its_mark_names_it(tmp_path: Path) -> None:
         with pytest.raises(OSError, match=str(tmp_path / "abort")):
             async with life(tmp_path, Full()):
                 pass
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("end", ["kill", "power cut"])
+def test_no_file_goes_before_it_is_noted_where_its_queues_end(tmp_path: Path, end: str) -> None:
+    """A fast broker on a full disk turns its log over between two notes: the log does not tell their ends any more."""
+
+    async def run() -> None:
+        async with life(tmp_path / "store", flush_consume_queue_thorough_interval=10_000_000) as one:
+            for number in range(3):
+                await put(one.store, b"%06d" % number, topic="B")
+            await one.save()
+            if end == "power cut":
+                crash_copy(tmp_path / "store" / "consumequeue", tmp_path / "queues")
+            for number in range(3, 7):
+                await put(one.store, b"%06d" % number, topic="B")
+            await one.fill(2)
+            one.disk.percent = 86
+            await one.look()
+            assert one.files()[0] == 2
+            assert one.store.max_offset("B", 0) == 7
+            crash_copy(tmp_path / "store", tmp_path / "copy")
+        async with life(tmp_path / "copy") as one:
+            assert one.store.max_offset("B", 0) == 7
+            assert (await put(one.store, topic="B")).queue_offset == 7
+
+    asyncio.run(run())
+
+
+def test_files_of_queues_stay_until_their_begin_is_noted_whoever_cut_the_log_meanwhile(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            await one.fill(6)
+            await one.save()
+            one.age(0)
+            await one.look()
+            await one.save()
+            one.age(1, 2)
+            begin = one.store._log_begin
+            await asyncio.gather(one.store._cleaner._retire(any_age=False), begin.remove_old_units())
+            assert one.store._queue_saver.noted_begin < one.store.min_physical_offset
+            crash_copy(tmp_path, tmp_path / "copy")
+        async with running_store(tmp_path / "copy") as store:
+            assert not store.recovery.rebuilt
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "queuebounds", "consumequeue/Q/0/00000000000000000000"])
+def test_a_start_that_lacks_a_descriptor_removes_and_rebuilds_nothing(tmp_path: Path, name: str) -> None:
+    class Lacking(Disk):
+        def open(self, path: Path, flags: int = 2) -> int:
+            if path == tmp_path / name:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().open(path, flags)
+
+    async def run() -> None:
+        async with life(tmp_path) as one:
+            for number in range(7):
+                await put(one.store, b"%06d" % number, topic="Q")
+            await one.fill(2)
+            one.age(0)
+            await one.look()
+        if name.startswith("consumequeue"):
+            (tmp_path / "queuebounds").unlink()
+        with pytest.raises(OSError, match="Too many open files"):
+            async with life(tmp_path, Lacking()):
+                pass
+        async with life(tmp_path) as one:
+            assert one.store.recovery.damaged == []
+            assert one.store.max_offset("Q", 0) == 7
 
     asyncio.run(run())
