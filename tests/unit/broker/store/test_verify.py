@@ -623,6 +623,19 @@ class LosingFiles(ReadOnlyFiles):
         return mapped
 
 
+@pytest.mark.parametrize("name", ["queuebounds", "checkpoint"])
+def test_a_note_that_may_not_be_read_is_named_and_the_rest_looked_at(root: Path, name: str) -> None:
+    class Forbidden(ReadOnlyFiles):
+        def read_file(self, path: Path) -> bytes:
+            if path.name == name:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return super().read_file(path)
+
+    report = verify(store_config(root), files=Forbidden())
+    assert [(each.kind, each.path.name) for each in report.damaged] == [("note", name)]
+    assert report.served == COUNT
+
+
 def test_a_page_that_the_disk_does_not_give(root: Path) -> None:
     report = verify(store_config(root), files=LosingFiles())
     assert {each.kind for each in report.damaged} == {"log"}
