@@ -15,7 +15,7 @@ PACKAGE = ROOT / "rocketcore"
 BASE = {"codes", "errors", "addresses", "naming", "ids", "table", "printable"}
 BASE |= {"message_queue", "message", "filter", "service"}
 KERNELS = BASE | {"_fast", "protocol"}
-SERVERS = KERNELS | {"transport", "config_file"}
+SERVERS = KERNELS | {"transport", "config_file", "filter_sql"}
 ALLOWED: dict[str, set[str]] = {
     "codes": set(),
     "errors": {"codes", "printable"},
@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "table": set(),
     "message": {"codes", "errors", "message_queue", "naming"},
     "filter": {"codes", "errors", "message"},
+    "filter_sql": {"errors", "_fast"},
     "printable": set(),
     "service": {"codes", "errors", "message"},
     "config_file": {"codes", "errors", "naming"},
