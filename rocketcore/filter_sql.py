@@ -24,7 +24,7 @@ __all__ = ["SqlFilter", "compile_sql"]
 
 _NESTED: Final = 64
 """Parentheses and signs within each other. Each takes six calls and up to three values of the machine's stack."""
-_ROWS: Final = 1 << 16
+_ROWS: Final = 1 << 14
 """BETWEEN evaluates its left side twice, so that expressions exist whose programs have 2⁶⁴ rows."""
 
 _SHOWN: Final = 40

@@ -16,6 +16,7 @@ LIVE_PROPERTIES = frozenset(
         "autoCreateTopicEnable",
         "brokerPermission",
         "defaultTopicQueueNums",
+        "enablePropertyFilter",
         "litePullMessageEnable",
         "longPollingEnable",
         "notifyConsumerIdsChangedEnable",
@@ -60,6 +61,7 @@ class BrokerConfig(ConnectionSettings):
         100_000, "pulls held at most; more are refused as busy", unit="count", least=1
     )
     lite_pull_message_enable: bool = setting(True, "serve lite pull consumers")
+    enable_property_filter: bool = setting(False, "select messages by SQL92 expressions on their properties")
     notify_consumer_ids_changed_enable: bool = setting(True, "tell a group's clients when one comes or goes")
     channel_expired_timeout: int = setting(
         120_000, "a client without heartbeat for so long is forgotten", unit="ms", least=1

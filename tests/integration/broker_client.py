@@ -151,6 +151,7 @@ class BrokerClient:
         client_id: str = "client-1",
         model: MessageModel = MessageModel.CLUSTERING,
         expression: str = "*",
+        kind: str = "TAG",
         sub_version: int = 1,
     ) -> RemotingCommand:
         consumer = ConsumerData(
@@ -158,7 +159,7 @@ class BrokerClient:
             ConsumeType.CONSUME_PASSIVELY,
             model,
             subscription_data_set=[
-                SubscriptionData.build(topic, expression, sub_version=sub_version) for topic in topics
+                SubscriptionData.build(topic, expression, kind, sub_version=sub_version) for topic in topics
             ],
         )
         return await self.ask(RequestCode.HEART_BEAT, body=HeartbeatData(client_id, [], [consumer]).encode())

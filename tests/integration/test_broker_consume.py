@@ -22,7 +22,7 @@ from rocketcore.protocol.bodies.client import (
     UnlockBatchRequestBody,
 )
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
-from rocketcore.protocol.bodies.heartbeat import CheckClientRequestBody, MessageModel, SubscriptionData
+from rocketcore.protocol.bodies.heartbeat import MessageModel
 from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import (
@@ -320,17 +320,6 @@ def test_a_queue_is_locked_by_one_client(tmp_path: Path) -> None:
         body = UnlockBatchRequestBody("g", "one", mq_set=queues)
         assert (await client.ask(RequestCode.UNLOCK_BATCH_MQ, body=body.encode())).code == 0
         assert await lock("two") == queues
-
-    play(tmp_path, scenario)
-
-
-@pytest.mark.parametrize(
-    ("kind", "code"), [("TAG", 0), ("SQL92", 1), ("OTHER", ResponseCode.SUBSCRIPTION_PARSE_FAILED)]
-)
-def test_which_filters_are_served(tmp_path: Path, kind: str, code: int) -> None:
-    async def scenario(client: BrokerClient) -> None:
-        body = CheckClientRequestBody("c", "g", SubscriptionData("T", "a", expression_type=kind))
-        assert (await client.ask(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())).code == code
 
     play(tmp_path, scenario)
 

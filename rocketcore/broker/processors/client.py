@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from rocketcore.broker.context import BrokerContext
 from rocketcore.codes import RETRY_TOPIC_PREFIX, LanguageCode, RequestCode, ResponseCode
-from rocketcore.errors import BrokerError
+from rocketcore.errors import BrokerError, ConfigError
+from rocketcore.filter import SQL92, TAG
+from rocketcore.filter_sql import compile_sql
 from rocketcore.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import HeartbeatResponseHeader, UnregisterClientRequestHeader
@@ -86,12 +88,18 @@ class ClientProcessor:
         """Say whether a subscription's filter can be served; tags always can."""
         subscription = CheckClientRequestBody.decode(request.body).subscription_data if request.body else None
         kind = None if subscription is None else subscription.expression_type
-        if kind == "SQL92":
+        if subscription is None or kind in (None, "", TAG):
+            return RemotingCommand.response(request)
+        if not self._context.config.enable_property_filter:
             raise BrokerError.of(
-                ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92"
+                ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
             )
-        if kind not in (None, "", "TAG"):
+        if kind != SQL92:
             raise BrokerError.of(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"unknown expression type {kind}")
+        try:
+            compile_sql(subscription.sub_string)
+        except ConfigError as error:
+            raise BrokerError.of(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
         return RemotingCommand.response(request)
 
 

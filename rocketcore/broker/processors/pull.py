@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -13,8 +13,9 @@ from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.services.long_poll import HeldPull, LongPoll
 from rocketcore.broker.store import Cold, GetResult, GetStatus
 from rocketcore.codes import CURRENT_VERSION, OVERLOAD, Permission, PullSysFlag, RequestCode, ResponseCode
-from rocketcore.errors import BrokerError, ConfigError
-from rocketcore.filter import parse_tags
+from rocketcore.errors import BrokerError, ConfigError, RocketError
+from rocketcore.filter import SQL92, TAG, parse_tags
+from rocketcore.filter_sql import compile_sql
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.protocol.bodies.heartbeat import MessageModel
 from rocketcore.protocol.command import RemotingCommand
@@ -50,23 +51,35 @@ _CODES = {
 """The two statuses of a queue that does not exist or is empty are answered by the offset that was asked for."""
 
 
-class _Tags(NamedTuple):
-    """The tag codes of a subscription: as a set for arrivals, sorted for the store."""
+class _Filter(NamedTuple):
+    """What a subscription lets through: tag codes, as a set for arrivals and sorted for the store, or by properties."""
 
-    codes: frozenset[int]
-    sorted_codes: array[int]
+    codes: frozenset[int] | None
+    sorted_codes: array[int] | None
+    matches: Callable[[bytes], bool] | None
 
 
 @lru_cache(maxsize=4096)
-def _parse(expression: str) -> _Tags | None:
-    """None for a subscription to everything; raises BrokerError (23) for what names no tag at all."""
+def _parse(expression: str) -> _Filter:
+    """Return the filter of a tag expression; raises BrokerError (23) for what names no tag at all."""
     try:
         parsed = parse_tags(expression)
     except ConfigError as error:
-        raise BrokerError.of(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
-        ) from error
-    return None if parsed.takes_all else _Tags(frozenset(parsed.codes), array("q", parsed.codes))
+        raise _unreadable(str(error)) from error
+    return _ALL if parsed.takes_all else _Filter(frozenset(parsed.codes), array("q", parsed.codes), None)
+
+
+@lru_cache(maxsize=64)
+def _compile(expression: str) -> _Filter:
+    """Return the filter of an SQL92 expression; raises ConfigError where it does not compile."""
+    return _Filter(None, None, compile_sql(expression).matches)
+
+
+_ALL = _Filter(None, None, None)
+
+
+def _unreadable(reason: str) -> BrokerError:
+    return BrokerError.of(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {reason}")
 
 
 class _Forbidden(Exception):
@@ -127,7 +140,7 @@ class PullProcessor:
     ) -> RemotingCommand | None:
         try:
             group = self._check(channel, request, header)
-            tags = self._tags(header, group)
+            wanted = self._filter(header, group)
         except _Forbidden as refused:
             response = RemotingCommand.response(request, ResponseCode.NO_PERMISSION, refused.remark)
             response.add_ext_field("forbiddenType", str(refused.kind))
@@ -142,11 +155,11 @@ class PullProcessor:
             self._reply(channel, request, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", target, minimum, maximum)
             return None
         try:
-            found = self._get(header, tags, channel)
+            found = self._get(header, wanted, channel)
         except Cold as cold:
-            self._answer_later(channel, request, header, tags, cold, may_suspend=may_suspend)
+            self._answer_later(channel, request, header, wanted, cold, may_suspend=may_suspend)
         else:
-            self._answer(channel, request, header, tags, may_suspend, found)
+            self._answer(channel, request, header, wanted, may_suspend, found)
         return None
 
     def _check(
@@ -180,17 +193,28 @@ class PullProcessor:
             )
         return group
 
-    def _tags(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> _Tags | None:
+    def _filter(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> _Filter:
         """The filter that came with the pull, or else with the group's heartbeats."""
-        if header.sys_flag & _HAS_SUBSCRIPTION:
+        came_with_pull = bool(header.sys_flag & _HAS_SUBSCRIPTION)
+        if came_with_pull:
             kind, expression = header.expression_type, header.subscription or ""
         else:
             kind, expression = self._registered_subscription(header, group)
-        if kind not in (None, "", "TAG"):
+        if kind in (None, "", TAG):
+            return _parse(expression)
+        if kind != SQL92 or not self._context.config.enable_property_filter:
             raise BrokerError.of(
                 ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
             )
-        return _parse(expression)
+        try:
+            return _compile(expression)
+        except ConfigError as error:
+            if came_with_pull:
+                raise _unreadable(str(error)) from error
+            raise BrokerError.of(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                f"The broker's consumer filter data is not exist!Your expression may be wrong! {error}",
+            ) from error
 
     def _registered_subscription(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
@@ -220,7 +244,7 @@ class PullProcessor:
         channel: Channel,
         request: RemotingCommand,
         header: PullMessageRequestHeader,
-        tags: _Tags | None,
+        wanted: _Filter,
         cold: Cold,
         *,
         may_suspend: bool,
@@ -230,19 +254,21 @@ class PullProcessor:
         self._context.store.reads.later(
             channel,
             cold,
-            partial(self._get, header, tags),
-            partial(self._answer, channel, request, header, tags, may_suspend),
+            partial(self._get, header, wanted),
+            partial(self._answer, channel, request, header, wanted, may_suspend),
             partial(self._failed, channel, request),
         )
 
-    def _get(self, header: PullMessageRequestHeader, tags: _Tags | None, owner: Channel | None = None) -> GetResult:
-        wide = self._takes_wide(header)
+    def _get(self, header: PullMessageRequestHeader, wanted: _Filter, owner: Channel | None = None) -> GetResult:
+        # Messages are looked at one by one for their properties: too slow for the many of a wide answer.
+        wide = wanted.matches is None and self._takes_wide(header)
         found = self._context.store.get(
             header.topic,
             header.queue_id,
             header.queue_offset,
             header.max_msg_nums,
-            None if tags is None else tags.sorted_codes,
+            wanted.sorted_codes,
+            wanted.matches,
             max_bytes=header.max_msg_bytes,
             wide=wide,
             owner=owner,
@@ -256,7 +282,7 @@ class PullProcessor:
         channel: Channel,
         request: RemotingCommand,
         header: PullMessageRequestHeader,
-        tags: _Tags | None,
+        wanted: _Filter,
         may_suspend: bool,
         found: GetResult,
     ) -> None:
@@ -266,7 +292,7 @@ class PullProcessor:
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
         if code == ResponseCode.PULL_NOT_FOUND and may_suspend and header.sys_flag & _SUSPEND:
-            self._hold(channel, request, header, tags)
+            self._hold(channel, request, header, wanted)
             return
         context.offsets.note_pull(header.consumer_group, header.topic, header.queue_id, found.next_begin_offset)
         context.stats.count_get(header.consumer_group, header.topic, found.count, len(found.body))
@@ -294,7 +320,7 @@ class PullProcessor:
         self._wide_bytes = 0
 
     def _hold(
-        self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader, tags: _Tags | None
+        self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader, wanted: _Filter
     ) -> None:
         config = self._context.config
         millis = header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
@@ -303,12 +329,30 @@ class PullProcessor:
                 channel,
                 request,
                 header,
-                None if tags is None else tags.codes,
+                wanted.codes,
                 self._context.clock.monotonic() + max(0, millis) / 1000,
+                None if wanted.matches is None else partial(self._search, header, wanted),
             )
         )
         if not held:
             raise BrokerError.of(ResponseCode.SYSTEM_BUSY, f"{OVERLOAD}: too many held pulls")
+
+    def _search(self, header: PullMessageRequestHeader, wanted: _Filter, queue_offset: int) -> int | None:
+        """Look for the first message from ``queue_offset`` on that a held pull is for.
+
+        returns  where to look next; None where the pull has to be executed: for what it finds, or to say what is wrong
+        """
+        try:
+            found = self._context.store.get(
+                header.topic, header.queue_id, queue_offset, 1, wanted.sorted_codes, wanted.matches, owner=self
+            )
+        except (RocketError, OSError, Cold):
+            return None
+        if found.status is GetStatus.OFFSET_OVERFLOW_ONE:
+            return queue_offset
+        if found.status is GetStatus.NO_MATCHED_MESSAGE and found.next_begin_offset == found.max_offset:
+            return found.next_begin_offset
+        return None
 
     def _reply(
         self,

@@ -1,7 +1,9 @@
 """Pulls that found nothing and wait for a message (Java: ``PullRequestHoldService``, 5.5.0).
 
-A held pull ends when a message that its tags let through becomes readable, when its time is over, or, every few
-seconds, when messages came that its tags do not let through: the answer then moves the client past them.
+A held pull ends when a message that its filter lets through becomes readable, when its time is over, or, every few
+seconds, when messages came that its filter does not let through: the answer then moves the client past them.
+
+Tags are told with each message. For a filter by properties the new messages of a turn are read together at its end.
 
 A tick looks at the pulls whose second has come and at the queues that got messages which some pull did not want, not at
 all that are held.
@@ -29,6 +31,10 @@ _TICKS_PER_SCAN = 5
 class HeldPull:
     """A pull that waits: who asked for what, which tag codes it wants (None: all), until when (monotonic).
 
+    search    for a filter by properties: looks at the messages from a queue offset on, and returns the offset to look
+              from next, or None where the pull has to be executed
+    searched  queue offset up to which nothing is for the pull
+
     Of the request only the head is kept, not the bytes that it came with.
     """
 
@@ -37,6 +43,8 @@ class HeldPull:
     header: PullMessageRequestHeader
     tag_codes: frozenset[int] | None
     deadline: float
+    search: Callable[[int], int | None] | None = None
+    searched: int = 0
 
 
 class LongPoll:
@@ -65,6 +73,7 @@ class LongPoll:
         self._passed_by: set[tuple[str, int]] = set()
         self._by_channel: dict[Channel, set[HeldPull]] = {}
         self._ready: list[HeldPull] = []
+        self._to_search: dict[HeldPull, None] = {}
         self._ticks = 0
         self._task = PeriodicTask("broker-long-poll", self.tick, TICK_SECONDS)
 
@@ -102,11 +111,17 @@ class LongPoll:
         held = self._held.get((topic, queue_id))
         if held is None:
             return
-        matching = [
-            pull
-            for pull in held
-            if pull.header.queue_offset < max_offset and (pull.tag_codes is None or tags_code in pull.tag_codes)
-        ]
+        matching = []
+        for pull in held:
+            if pull.header.queue_offset >= max_offset or (
+                pull.tag_codes is not None and tags_code not in pull.tag_codes
+            ):
+                continue
+            if pull.search is None:
+                matching.append(pull)
+            else:
+                self._run_soon()
+                self._to_search[pull] = None
         if len(matching) < len(held):
             self._passed_by.add((topic, queue_id))
         if matching:
@@ -133,8 +148,15 @@ class LongPoll:
         """Take pulls out and execute them at the end of this turn, when all messages of one dispatch are readable."""
         if not pulls:
             return
-        if not self._ready:
+        self._run_soon()
+        self._take_out(pulls)
+        self._ready += pulls
+
+    def _run_soon(self) -> None:
+        if not self._ready and not self._to_search:
             asyncio.get_running_loop().call_soon(self._run_ready)
+
+    def _take_out(self, pulls: list[HeldPull]) -> None:
         for pull in pulls:
             self._forget(pull)
             mine = self._by_channel.get(pull.channel)
@@ -142,12 +164,27 @@ class LongPoll:
                 mine.discard(pull)
                 if not mine:
                     del self._by_channel[pull.channel]
-        self._ready += pulls
 
     def _run_ready(self) -> None:
         ready, self._ready = self._ready, []
-        for pull in ready:
+        to_search, self._to_search = self._to_search, {}
+        found = [pull for pull in to_search if self._is_held(pull) and self._finds(pull)]
+        self._take_out(found)
+        for pull in ready + found:
             self._resume(pull)
+
+    def _is_held(self, pull: HeldPull) -> bool:
+        return pull in self._held.get((pull.header.topic, pull.header.queue_id), ())
+
+    @staticmethod
+    def _finds(pull: HeldPull) -> bool:
+        """Whether a pull by properties has to be executed."""
+        assert pull.search is not None
+        offset = pull.search(max(pull.searched, pull.header.queue_offset))
+        if offset is None:
+            return True
+        pull.searched = offset
+        return False
 
     def _forget(self, pull: HeldPull) -> None:
         key = (pull.header.topic, pull.header.queue_id)

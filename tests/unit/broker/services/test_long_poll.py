@@ -208,3 +208,68 @@ def test_stopping_answers_everyone() -> None:
         assert len(scene.polls) == 0
 
     asyncio.run(run())
+
+
+# Filters by properties
+
+
+class Search:
+    """Answers as it is told: the offset to look from next, or None to have the pull executed."""
+
+    def __init__(self, *answers: int | None) -> None:
+        self.answers = list(answers)
+        self.asked: list[int] = []
+
+    def __call__(self, offset: int) -> int | None:
+        self.asked.append(offset)
+        return self.answers.pop(0)
+
+
+def test_a_pull_by_properties_is_woken_by_what_its_search_finds() -> None:
+    async def run() -> None:
+        scene, search = Scene(), Search(13, None)
+        pull = scene.hold()
+        pull.search = search
+        for newest in (11, 12, 13):
+            scene.polls.message_arrived("T", 0, newest, 0)
+        await asyncio.sleep(0)
+        assert (search.asked, scene.resumed, len(scene.polls)) == ([10], [], 1)
+        scene.polls.message_arrived("T", 0, 14, 0)
+        await asyncio.sleep(0)
+        assert (search.asked, scene.resumed, len(scene.polls)) == ([10, 13], [pull], 0)
+
+    asyncio.run(run())
+
+
+def test_no_search_for_a_pull_that_ended_in_the_same_turn() -> None:
+    async def run() -> None:
+        scene, search = Scene(), Search()
+        gone, over = scene.hold(seconds=1), scene.hold(seconds=1)
+        other = cast(Channel, FakeChannel())
+        gone.search = over.search = search
+        elsewhere = HeldPull(other, RemotingCommand(11), pull_header(0, 10), None, 100.0, search)
+        scene.polls.hold(elsewhere)
+        scene.polls.message_arrived("T", 0, 11, 0)
+        scene.clock.advance(2)
+        scene.polls.tick()
+        scene.polls.channel_closed(other)
+        await asyncio.sleep(0)
+        assert (search.asked, scene.resumed, len(scene.polls)) == ([], [gone, over], 0)
+
+    asyncio.run(run())
+
+
+def test_a_pull_by_properties_is_moved_past_what_it_does_not_want() -> None:
+    async def run() -> None:
+        scene = Scene()
+        pull = scene.hold(seconds=100)
+        pull.search = Search(11)
+        scene.polls.message_arrived("T", 0, 11, 0)
+        scene.newest = 11
+        await asyncio.sleep(0)
+        for _ in range(5):
+            scene.polls.tick()
+        await asyncio.sleep(0)
+        assert scene.resumed == [pull]
+
+    asyncio.run(run())
