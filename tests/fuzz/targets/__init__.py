@@ -18,6 +18,7 @@ NAMES: Final = (
     "batch",
     "commit_log",
     "consume_queue",
+    "sql_filter",
     "commands",
     "fastjson",
     "bodies",
