@@ -14,15 +14,11 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint8_t, uint32_t, uint6
 from libc.string cimport memcmp, memcpy
 
 from rocketcore._fast.buffers cimport (
-    NOGIL_BYTES,
     Borrowed,
     borrow_bytes,
-    borrow_rows,
-    borrow_values,
     give_back,
     outside,
 )
-from rocketcore._fast.commit_log cimport COLUMNS, PROPERTIES_LENGTH, PROPERTIES_START
 from rocketcore._fast.record cimport rc_next_property, rc_property, rc_property_reader, rc_read_properties
 from rocketcore._fast.text cimport is_true, rc_java_utf8
 
@@ -442,43 +438,6 @@ cdef class SqlFilter:
             raise MemoryError
         return outcome == TRUE
 
-    def scan(self, data, rows, Py_ssize_t first, Py_ssize_t count, out):
-        """Find the messages that match among rows of ``commit_log.walk``.
-
-        data     the bytes that were walked, not kept
-        rows     int64[k, COLUMNS]; rows ``first`` to ``first + count`` are looked at
-        out      int64[m], m at least ``count``: gets the indices of the rows that match, from its first element on
-        returns  how many match; the GIL is given away for a long range
-        raises   ValueError for rows that are not there or whose properties lie outside of the data
-        """
-        cdef Borrowed held
-        cdef const uint8_t* start
-        cdef const int64_t* row
-        cdef int64_t* found
-        cdef int64_t done = 0, size
-        cdef int outcome
-        held.count = 0
-        try:
-            source = borrow_bytes(&held, data)
-            table = borrow_rows(&held, rows, COLUMNS, False)
-            target = borrow_values(&held, out)
-            if first < 0 or count < 0 or first > table.shape[0] - count or count > target.shape[0]:
-                raise ValueError(f"{count} rows from {first} are not in {table.shape[0]} or not in {target.shape[0]}")
-            start, size = <const uint8_t*>source.buf, source.len
-            row, found = <const int64_t*>table.buf, <int64_t*>target.buf
-            if size < NOGIL_BYTES:
-                outcome = self.scan_rows(start, size, row, first, count, found, &done)
-            else:
-                with nogil:
-                    outcome = self.scan_rows(start, size, row, first, count, found, &done)
-        finally:
-            give_back(&held)
-        if outcome == NO_MEMORY:
-            raise MemoryError
-        if outcome != TRUE:
-            raise ValueError("the properties of a row are not in the data")
-        return done
-
     cdef int match(self, const uint8_t* at, int64_t length) noexcept nogil:
         """Return the Outcome for one property string."""
         cdef Text values[NAMES]
@@ -499,32 +458,6 @@ cdef class SqlFilter:
                         values[i].length = found.value_length
                         break
         return run(self.program, self.program_end, self.pool, values)
-
-    cdef int scan_rows(
-        self,
-        const uint8_t* data,
-        int64_t size,
-        const int64_t* rows,
-        int64_t first,
-        int64_t count,
-        int64_t* out,
-        int64_t* done,
-    ) noexcept nogil:
-        """Returns TRUE; FALSE where a row's properties are not in the data."""
-        cdef const int64_t* row = rows + first * COLUMNS
-        cdef int64_t i
-        cdef int outcome
-        for i in range(first, first + count):
-            if outside(row[PROPERTIES_START], row[PROPERTIES_LENGTH], size):
-                return FALSE
-            outcome = self.match(data + row[PROPERTIES_START], row[PROPERTIES_LENGTH])
-            if outcome == NO_MEMORY:
-                return NO_MEMORY
-            if outcome == TRUE:
-                out[done[0]] = i
-                done[0] += 1
-            row += COLUMNS
-        return TRUE
 
 
 cdef int check_program(program, Py_ssize_t pool_size, Py_ssize_t names) except -1:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketcore._fast.commit_log import COLUMNS, PROPERTIES_LENGTH, PROPERTIES_START
 from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore.errors import ConfigError
 from rocketcore.filter_sql import SqlFilter, compile_sql
-from rocketcore.table import Table
 from tests.reference import sql_filter as reference
 
 NAMES = st.sampled_from(["a", "b", "c", "ab", "$x_1"])
@@ -146,18 +142,3 @@ def test_numbers_in_text(number: str, other: str) -> None:
     properties = {"a": number, "b": other}
     for condition in ("a > b", "a <= b", "a = 1.5", "a >= 1", "a < 2147483648", "1.5 > a", "a BETWEEN 1 AND b"):
         check(compile_sql(condition), reference.compile_sql(condition), encode_properties(properties))
-
-
-@given(sets=st.lists(PROPERTIES, max_size=20), data=st.data())
-def test_scan_finds_what_matches(sets: list[dict[str, str]], data: st.DataObject) -> None:
-    ours = compile_sql("a > 0 OR b = 'x' OR c IS NULL")
-    texts = [encode_properties(properties) for properties in sets]
-    table = Table(len(texts) + 1, COLUMNS)
-    for index, text in enumerate(texts):
-        table.flat[index * COLUMNS + PROPERTIES_START] = sum(map(len, texts[:index]))
-        table.flat[index * COLUMNS + PROPERTIES_LENGTH] = len(text)
-    first = data.draw(st.integers(0, len(texts)))
-    count = data.draw(st.integers(0, len(texts) - first))
-    out = array("q", bytes(8 * count))
-    found = ours.scan(b"".join(texts), table.view, first, count, out)
-    assert list(out[:found]) == [i for i in range(first, first + count) if ours.matches(texts[i])]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import unicodedata
 from array import array
 
 import pytest
 
-from rocketcore._fast.commit_log import COLUMNS, PROPERTIES_LENGTH, PROPERTIES_START
 from rocketcore._fast.sql_filter import (
     CONTAINS,
     EQUAL,
@@ -26,7 +24,6 @@ from rocketcore._fast.sql_filter import (
     SqlFilter,
 )
 from rocketcore.filter_sql import compile_sql
-from rocketcore.table import Table
 
 TRUE = (PUSH_BOOLEAN, 1, 0)
 
@@ -137,30 +134,3 @@ def test_doubles_round_once(text: str) -> None:
     spelled = "Infinity" if expected == float("inf") else repr(expected)
     assert pair.evaluate(f"a\x01{text}\x02b\x01{spelled}\x02".encode()) is True
     assert ours.evaluate(f"a\x01{text}\x02b\x01{text}\x02c\x01 1d \x02".encode()) is True
-
-
-def test_scan_says_what_is_wrong_with_its_rows() -> None:
-    ours = filter_of(TRUE)
-    table = Table(2, COLUMNS)
-    out = array("q", bytes(16))
-    for first, count in ((-1, 1), (0, 3), (2, 1), (0, -1), (sys.maxsize, 1)):
-        with pytest.raises(ValueError, match="rows from"):
-            ours.scan(b"", table.view, first, count, out)
-    with pytest.raises(ValueError, match="2 rows from 0"):
-        ours.scan(b"", table.view, 0, 2, out[:1])
-    for start, length in ((0, 1), (-1, 0), (1, 0), (0, -1)):
-        table.flat[PROPERTIES_START], table.flat[PROPERTIES_LENGTH] = start, length
-        with pytest.raises(ValueError, match="not in the data"):
-            ours.scan(b"", table.view, 0, 2, out)
-
-
-def test_scan_of_much_gives_the_lock_away_and_finds_the_same() -> None:
-    text = b"a\x011\x02" + b"x\x01" + b"y" * 40 + b"\x02"
-    rows = 4000
-    table, out = Table(rows, COLUMNS), array("q", bytes(8 * rows))
-    for index in range(rows):
-        table.flat[index * COLUMNS + PROPERTIES_START] = index * len(text)
-        table.flat[index * COLUMNS + PROPERTIES_LENGTH] = len(text)
-    assert compile_sql("a = 1").scan(text * rows, table.view, 0, rows, out) == rows
-    assert list(out) == list(range(rows))
-    assert compile_sql("a = 2").scan(text * rows, table.view, 0, rows, out) == 0
