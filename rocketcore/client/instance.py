@@ -184,8 +184,7 @@ class ClientInstance:
                 logger.info("route kept, no name server knows the topic topic=%s", topic)
                 self._left_out_since.pop(topic, None)
                 return False
-            data = await self._inherited_route(topic, wanted, deadline, error)
-            inherited = True
+            data, inherited = await self._unknown_route(topic, wanted, deadline, error)
         else:
             data = await self._with_those_left_out(topic, data, deadline)
         changed = self.routes.update(topic, data, inherited=inherited)
@@ -212,19 +211,26 @@ class ClientInstance:
         except TransportError as error:
             raise type(error)(f"route of topic {topic!r}: {error}") from error
 
-    async def _inherited_route(
+    async def _unknown_route(
         self, topic: str, queue_nums: int, deadline: Deadline, unknown: TopicNotExist
-    ) -> TopicRouteData:
-        """Return where a topic that no name server knows may be created, with so many queues a broker; 0: nowhere."""
+    ) -> tuple[TopicRouteData, bool]:
+        """Return where a topic that no name server knows may be created, with so many queues a broker; 0: nowhere.
+
+        returns  a route, and whether it is that of the default topic
+        """
         reason = f"no name server knows topic {topic!r}"
         if queue_nums:
             try:
-                return inherit_route(await self._ask_route(AUTO_CREATE_TOPIC, deadline.remaining()), queue_nums)
+                return inherit_route(await self._ask_route(AUTO_CREATE_TOPIC, deadline.remaining()), queue_nums), True
             except TopicNotExist:
                 reason += ", and no broker creates topics"
-        if await self._any_broker_registered(deadline):
+        if not await self._any_broker_registered(deadline):
+            raise NoBrokerRegistered(f"{reason}: no broker is registered") from unknown
+        try:
+            # A broker may have registered with the topic after it was asked for.
+            return await self._ask_route(topic, deadline.remaining()), False
+        except TopicNotExist:
             raise RouteNotFound(reason) from unknown
-        raise NoBrokerRegistered(f"{reason}: no broker is registered") from unknown
 
     async def _any_broker_registered(self, deadline: Deadline) -> bool:
         for address in self._name_servers.addresses:

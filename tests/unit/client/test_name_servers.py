@@ -145,6 +145,21 @@ def test_a_name_server_that_answers_rubbish_is_passed_over() -> None:
         run_sync(instance.refresh_topic("T"))
 
 
+def test_a_broker_that_registers_between_two_questions_brings_its_topics() -> None:
+    """The route was asked for before it came, and whether there are brokers after that."""
+
+    class Late(Network):
+        async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+            if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+                self.name_servers[address] = FULL
+            return await super().invoke(address, command, timeout)
+
+    network = Late(n1={})
+    assert run_sync(client(network).route("T", timeout=3.0)).publish
+    with pytest.raises(RouteNotFound, match="no name server knows topic 'X'"):
+        run_sync(client(network).route("X", timeout=3.0))
+
+
 def test_a_machine_that_is_down_is_not_asked_for_a_second_opinion_again() -> None:
     """A blocking client calls it a ConnectError; what tells is that the time is gone."""
     network = Network(n1={}, n2={})
