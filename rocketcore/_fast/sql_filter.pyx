@@ -410,22 +410,16 @@ cdef class SqlFilter:
 
         raises  ValueError where a text does not convert to what it is compared with
         """
-        cdef Borrowed held
-        cdef int outcome
-        held.count = 0
-        try:
-            source = borrow_bytes(&held, properties)
-            outcome = self.match(<const uint8_t*>source.buf, source.len)
-        finally:
-            give_back(&held)
-        if outcome == NO_MEMORY:
-            raise MemoryError
+        cdef int outcome = self.outcome_of(properties)
         if outcome == NOT_CONVERTIBLE:
             raise ValueError("a value does not convert to the type that it is compared with")
         return None if outcome == UNKNOWN else outcome == TRUE
 
     def matches(self, properties):
         """Whether a message with this property string matches: the expression is true, and there is no error."""
+        return self.outcome_of(properties) == TRUE
+
+    cdef int outcome_of(self, object properties) except -1:
         cdef Borrowed held
         cdef int outcome
         held.count = 0
@@ -436,7 +430,7 @@ cdef class SqlFilter:
             give_back(&held)
         if outcome == NO_MEMORY:
             raise MemoryError
-        return outcome == TRUE
+        return outcome
 
     cdef int match(self, const uint8_t* at, int64_t length) noexcept nogil:
         """Return the Outcome for one property string."""
