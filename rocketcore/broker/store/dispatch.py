@@ -37,7 +37,7 @@ from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.table import Table
 
-__all__ = ["Arrival", "Dispatcher", "QueueFeed", "delivery_time"]
+__all__ = ["Arrival", "Dispatcher", "QueueFeed", "delayed_tags_code", "delivery_time"]
 
 ROWS = 1024
 
@@ -50,6 +50,12 @@ logger = logging.getLogger(__name__)
 def delivery_time(store_timestamp: int, delay_level: int, levels: tuple[int, ...]) -> int:
     """Return the tags code of a message in SCHEDULE_TOPIC_XXXX: when it is due, in milliseconds since the epoch."""
     return store_timestamp + (levels[min(delay_level, len(levels)) - 1] if delay_level > 0 else 1000)
+
+
+def delayed_tags_code(row: array[int], levels: tuple[int, ...]) -> int:
+    """Return the tags code of a row of SCHEDULE_TOPIC_XXXX: when it is due, where it has a level."""
+    level = row[DELAY_LEVEL]
+    return delivery_time(row[STORE_TIMESTAMP], level, levels) if level > 0 else row[TAGS_CODE]
 
 
 class Judge(Protocol):
@@ -141,11 +147,8 @@ class QueueFeed:
         return True
 
     def _delayed_unit(self, row: array[int]) -> bytearray:
-        tags_code = row[TAGS_CODE]
-        if row[DELAY_LEVEL] > 0:
-            tags_code = delivery_time(row[STORE_TIMESTAMP], row[DELAY_LEVEL], self._levels)
         made = bytearray(UNIT_SIZE)
-        put_unit(made, 0, row[PHYSICAL_OFFSET], row[SIZE], tags_code)
+        put_unit(made, 0, row[PHYSICAL_OFFSET], row[SIZE], delayed_tags_code(row, self._levels))
         return made
 
     def settle(self) -> list[tuple[ConsumeQueue, bytes | bytearray]]:

@@ -17,14 +17,12 @@ from typing import NamedTuple
 from rocketcore._fast import commit_log as kernel
 from rocketcore._fast.commit_log import (
     COLUMNS,
-    DELAY_LEVEL,
     FILLER,
     FULL,
     PHYSICAL_OFFSET,
     QUEUE_ID,
     QUEUE_OFFSET,
     SIZE,
-    STORE_TIMESTAMP,
     SYS_FLAG,
     TAGS_CODE,
     TOPIC_LENGTH,
@@ -34,7 +32,7 @@ from rocketcore._fast.consume_queue import is_queued, put_blank, put_unit, unit
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles, Units
-from rocketcore.broker.store.dispatch import delivery_time
+from rocketcore.broker.store.dispatch import delayed_tags_code
 from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
 from rocketcore.broker.store.segment_file import Segment
 from rocketcore.codes import SCHEDULE_TOPIC
@@ -210,11 +208,10 @@ class Repair:
             return False  # the page was there a moment ago
 
     def _put(self, units: bytearray, at: int, index: int) -> None:
-        row = self._rows.view
-        tags_code = row[index, TAGS_CODE]
-        if row[index, DELAY_LEVEL] > 0 and self._damage.queue.topic == SCHEDULE_TOPIC:
-            tags_code = delivery_time(row[index, STORE_TIMESTAMP], row[index, DELAY_LEVEL], self._levels)
-        put_unit(units, at, row[index, PHYSICAL_OFFSET], row[index, SIZE], tags_code)
+        row = self._rows.row(index)
+        is_delayed = self._damage.queue.topic == SCHEDULE_TOPIC
+        tags_code = delayed_tags_code(row, self._levels) if is_delayed else row[TAGS_CODE]
+        put_unit(units, at, row[PHYSICAL_OFFSET], row[SIZE], tags_code)
 
     def _skip_damage(self, segment: Segment, at: int, limit: int) -> int:
         """Name bytes of the log that are no record, and return where the next record begins, or the limit."""
