@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -100,3 +102,9 @@ def test_a_long_chain() -> None:
     expression = " OR ".join(f"a = {i}" for i in range(2000))
     assert compile_sql(expression).matches(b"a\x011999\x02")
     assert not compile_sql(expression).matches(b"a\x012000\x02")
+
+
+def test_a_broker_starts_without_it() -> None:
+    """Its tables take longer to make than a fiftieth of a start; most brokers are asked for tags alone."""
+    code = "import sys, rocketcore.broker.broker; sys.exit('rocketcore.filter_sql' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

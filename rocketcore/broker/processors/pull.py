@@ -15,7 +15,6 @@ from rocketcore.broker.store import Cold, GetResult, GetStatus
 from rocketcore.codes import CURRENT_VERSION, OVERLOAD, Permission, PullSysFlag, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError, RocketError
 from rocketcore.filter import SQL92, TAG, parse_tags
-from rocketcore.filter_sql import compile_sql
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.protocol.bodies.heartbeat import MessageModel
 from rocketcore.protocol.command import RemotingCommand
@@ -72,6 +71,8 @@ def _parse(expression: str) -> _Filter:
 @lru_cache(maxsize=64)
 def _compile(expression: str) -> _Filter:
     """Return the filter of an SQL92 expression; raises ConfigError where it does not compile."""
+    from rocketcore.filter_sql import compile_sql  # most brokers start for tags alone
+
     return _Filter(None, None, compile_sql(expression).matches)
 
 
