@@ -15,6 +15,7 @@ from pathlib import Path
 from rocketcore.addresses import host_field, join
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.context import BrokerContext
+from rocketcore.broker.gate import Gate
 from rocketcore.broker.hosts import advertised_ip
 from rocketcore.broker.outer_api import OuterApi
 from rocketcore.broker.processors.acknowledge import Acknowledger
@@ -106,7 +107,8 @@ class Broker:
         context = self._context
         levels = store_config.delay_levels
         self._acknowledger = Acknowledger(self._store, config.region_id, lambda: context.config.trace_on)
-        self._send = SendProcessor(context, self._acknowledger, len(levels), store_config.max_message_size)
+        self._gate = Gate(self._store, context.stats, self._topics)
+        self._send = SendProcessor(context, self._acknowledger, self._gate)
         self._pull = PullProcessor(context)
         self._delay = DelayService(
             self._store,
@@ -247,7 +249,7 @@ class Broker:
         processors = (
             self._send,
             self._pull,
-            SendBackProcessor(context, len(self._store_config.delay_levels)),
+            SendBackProcessor(context, self._gate),
             ClientProcessor(context),
             ConsumerProcessor(context),
             AdminProcessor(context, self._store_config, runtime_info, self._live, delay_offsets=self._delay.encode),

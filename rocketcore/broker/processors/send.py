@@ -19,7 +19,6 @@ from rocketcore._fast.sends import (
     ASKS_KEY,
     ASKS_NO_WAIT,
     ASKS_POP_CHECKPOINT,
-    ASKS_TIMER,
     ASKS_TRANSACTION,
     RESULT_COLUMNS,
     RESULT_POSITION,
@@ -36,16 +35,15 @@ from rocketcore._fast.sends import (
     SEND_STATUS,
     SEND_TOPIC_LENGTH,
     SEND_TOPIC_START,
-    asked_by,
     examine,
     scan_send,
 )
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.context import FAQ, BrokerContext
+from rocketcore.broker.gate import Gate, drop_asking
 from rocketcore.broker.hosts import born_host
 from rocketcore.broker.processors.acknowledge import Acknowledger, SendReply
-from rocketcore.broker.processors.send_back import make_dead_letter, retry_limit
-from rocketcore.broker.services.delay import schedule
+from rocketcore.broker.processors.send_back import retry_limit
 from rocketcore.broker.state.topic_config import check_topic_name
 from rocketcore.broker.store import PutResult, PutStatus, StoredMessage
 from rocketcore.codes import (
@@ -77,13 +75,6 @@ SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 Reply = RemotingCommand | None
 
 _NO_DELAY = "-1"
-_PUT_CODES = {
-    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
-    PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
-}
-
 _ONEWAY = int(RemotingFlag.ONEWAY)
 _ROWS = 1024
 _SCRATCH_BYTES = 512 * 1024
@@ -99,13 +90,10 @@ class _Target(NamedTuple):
 class SendProcessor:
     """Checks, stores and acknowledges messages."""
 
-    def __init__(
-        self, context: BrokerContext, acknowledger: Acknowledger, delay_levels: int, max_body_bytes: int
-    ) -> None:
+    def __init__(self, context: BrokerContext, acknowledger: Acknowledger, gate: Gate) -> None:
         self._context = context
         self._acknowledger = acknowledger
-        self._delay_levels = delay_levels
-        self._max_body_bytes = max_body_bytes
+        self._gate = gate
         self._targets: dict[bytes, _Target] = {}
         # Tables of the hot path, as flat arrays for Python and as rows of columns for the kernels.
         sends, results = Table(_ROWS, SEND_COLUMNS), Table(_ROWS, RESULT_COLUMNS)
@@ -318,7 +306,7 @@ class SendProcessor:
             )
         if asks & ASKS_INNER_BATCH:
             # Consumers count the elements of such a message as messages of the queue, which has none of them.
-            raise BrokerError.of(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
+            raise self._gate.illegal()
         message = StoredMessage(
             topic=header.topic,
             queue_id=queue_id,
@@ -336,9 +324,7 @@ class SendProcessor:
         else:
             result = self._put_single(request, header, message, properties, asks)
         if result.status is not PutStatus.PUT_OK:
-            self._context.stats.totals.put_failures += 1
-            raise self._put_error(result)
-        self._context.stats.count_put(message.topic, result.count or 1, result.size)
+            raise self._gate.refusal(result)
         unique = properties.get(UNIQ_KEY)
         reply = (
             request.opaque,
@@ -382,11 +368,11 @@ class SendProcessor:
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {message.topic}"
             )
         if delay_level(properties.get(DELAY, "")):
-            raise BrokerError.of(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
+            raise self._gate.illegal()
         if not message.body:
             # Apache's code: there it is the exception that a missing body raises.
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"the batch for topic {message.topic} holds no message")
-        return self._context.store.put_batch(message, first_id_only=first_id_only)
+        return self._gate.count(message.topic, self._context.store.put_batch(message, first_id_only=first_id_only))
 
     def _put_single(
         self,
@@ -397,25 +383,15 @@ class SendProcessor:
         asks: int,
     ) -> PutResult:
         if not request.body:
-            raise BrokerError.of(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
+            raise self._gate.illegal()
         if message.topic.startswith(RETRY_TOPIC_PREFIX):
             self._check_retry(request, header, message, properties)
-        level = delay_level(properties.get(DELAY, ""))
-        if asks & ASKS_TIMER and not level:
-            raise BrokerError.of(
-                ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
-            )
-        # A level goes before a timer, and a checkpoint is for the broker alone to make.
-        dropped = asks & (ASKS_TIMER | ASKS_POP_CHECKPOINT)
-        for name in [name for name in properties if asked_by(name) & dropped]:
-            del properties[name]
+        # A checkpoint is for the broker alone to make.
+        drop_asking(properties, ASKS_POP_CHECKPOINT)
         if asks & ASKS_KEY:
             properties[UNIQ_KEY] = new_uniq_key()
         properties.update(_broker_properties(self._context.config))
-        message.properties = encode_properties(properties)
-        if level > 0:
-            message = schedule(message, properties, level, self._delay_levels)
-        return self._context.store.put(message)
+        return self._gate.put(message, properties)
 
     def _check_retry(
         self, request: RemotingCommand, header: SendHeader, message: StoredMessage, properties: dict[str, str]
@@ -429,20 +405,8 @@ class SendProcessor:
             )
         if message.reconsume_times <= retry_limit(group, header, request) and not self._context.locks.is_locked(name):
             return
-        make_dead_letter(self._context, message, name)
+        self._gate.make_dead_letter(message, name)
         properties[DELAY] = _NO_DELAY
-
-    def _put_error(self, result: PutResult) -> BrokerError:
-        code = _PUT_CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
-        if code == ResponseCode.MESSAGE_ILLEGAL:
-            return BrokerError.of(code, self._illegal())
-        return BrokerError.of(code, result.reason or result.status.value)
-
-    def _illegal(self) -> str:
-        return (
-            "the message is illegal, maybe msg body or properties length not matched. "
-            f"msg body length limit {self._max_body_bytes}B, msg properties length limit 32KB."
-        )
 
 
 def _broker_properties(config: BrokerConfig) -> dict[str, str]:

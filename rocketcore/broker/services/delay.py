@@ -28,7 +28,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from rocketcore._fast.properties import decode_properties, encode_properties
+from rocketcore._fast.properties import decode_properties
+from rocketcore._fast.record import delay_level
 from rocketcore.broker.record import RecordReader, StoredRecord
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.store import Cold, MessageStore, PutResult, PutStatus, StoredMessage
@@ -60,11 +61,11 @@ _LOG_BYTES_PER_SAVE = 64 << 20
 """Positions that stand still are saved again when the log has grown by this much: a start reads what came since."""
 
 
-def schedule(message: StoredMessage, properties: Mapping[str, str], level: int, level_count: int) -> StoredMessage:
-    """Return the message as it waits for its time: in the queue of its level, its real place in its properties."""
-    level = min(level, level_count)
-    marked = {**properties, DELAY: str(level), REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
-    return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=encode_properties(marked))
+def schedule(message: StoredMessage, properties: dict[str, str], level_count: int) -> StoredMessage:
+    """Return the message for the queue of its level, where it waits; its real place enters its properties."""
+    level = min(delay_level(properties[DELAY]), level_count)
+    properties |= {DELAY: str(level), REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
+    return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1)
 
 
 class _Undeliverable(Exception):

@@ -49,9 +49,10 @@ class Scene:
         self.delay.load()
 
     def store_delayed(self, body: bytes, level: int, *, topic: str = "T", queue_id: int = 2) -> None:
-        properties = {"TAGS": "a"}
-        message = StoredMessage(topic=topic, queue_id=queue_id, body=body, properties=encode_properties(properties))
-        self.put(schedule(message, properties, level, len(self.levels)))
+        properties = {"TAGS": "a", "DELAY": str(level)}
+        message = schedule(StoredMessage(topic=topic, queue_id=queue_id, body=body), properties, len(self.levels))
+        message.properties = encode_properties(properties)
+        self.put(message)
 
     def put(self, message: StoredMessage) -> None:
         """Store a message in the queue of a level and announce it."""
@@ -88,10 +89,10 @@ def scene(tmp_path: Path) -> Scene:
 
 def test_scheduling_remembers_the_real_place() -> None:
     message = StoredMessage(topic="T", queue_id=2, body=b"x")
-    put = schedule(message, {"TAGS": "a", "DELAY": "99"}, 99, len(LEVELS))
+    properties = {"TAGS": "a", "DELAY": "99"}
+    put = schedule(message, properties, len(LEVELS))
     assert (put.topic, put.queue_id) == ("SCHEDULE_TOPIC_XXXX", 2)
-    expected = {"TAGS": "a", "DELAY": "3", "REAL_TOPIC": "T", "REAL_QID": "2"}
-    assert decode_properties(put.properties) == expected
+    assert properties == {"TAGS": "a", "DELAY": "3", "REAL_TOPIC": "T", "REAL_QID": "2"}
 
 
 def test_a_message_comes_when_its_time_is_over_and_not_before(scene: Scene) -> None:

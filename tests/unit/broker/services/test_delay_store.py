@@ -26,7 +26,10 @@ V6 = bytes(range(16)) + (10911).to_bytes(4, "big")
 async def store_delayed(store: MessageStore, count: int, *, born_host: bytes = bytes(8)) -> None:
     for number in range(count):
         message = StoredMessage(topic="T", queue_id=0, body=b"%d" % number + bytes(500), born_host=born_host)
-        result = store.put(schedule(message, {"TAGS": "a"}, 1, len(LEVELS)))
+        properties = {"TAGS": "a", "DELAY": "1"}
+        message = schedule(message, properties, len(LEVELS))
+        message.properties = encode_properties(properties)
+        result = store.put(message)
     await stored(store, result)
 
 

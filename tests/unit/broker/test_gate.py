@@ -1,0 +1,94 @@
+"""The gate: what becomes of a message that asks for another place or time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from rocketcore._fast.properties import decode_properties
+from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.gate import Gate
+from rocketcore.broker.record import RecordReader
+from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.broker.state.topic_config import TopicConfigs
+from rocketcore.broker.stats import BrokerStats
+from rocketcore.broker.store import MessageStore, PutStatus, StoredMessage
+from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.errors import BrokerError
+from rocketcore.service import ManualClock
+from tests.fixtures.stores import running_store
+
+
+class Scene:
+    def __init__(self, store: MessageStore, folder: Path) -> None:
+        clock = ManualClock()
+        self.store = store
+        self.stats = BrokerStats(clock)
+        self.topics = TopicConfigs(BrokerConfig(), JsonFile(folder / "topics.json"), lambda topics: None, clock=clock)
+        self.gate = Gate(store, self.stats, self.topics)
+
+    async def put(self, properties: dict[str, str], body: bytes = b"x") -> PutStatus:
+        message = StoredMessage(topic="T", queue_id=2, body=body)
+        return await self.gate.stored(self.gate.put(message, properties))
+
+    def stored(self, topic: str, queue_id: int) -> dict[str, str]:
+        """The properties of the first message of a queue."""
+        [record] = RecordReader(1).read(self.store.get(topic, queue_id, 0, 1).body)
+        return decode_properties(record.message.properties)
+
+
+def run(folder: Path, check: Callable[[Scene], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with running_store(folder / "store") as store:
+            await check(Scene(store, folder))
+
+    asyncio.run(main())
+
+
+def test_one_that_asks_for_nothing_goes_where_it_says(tmp_path: Path) -> None:
+    async def check(scene: Scene) -> None:
+        assert await scene.put({"TAGS": "a", "DELAY": "0"}) is PutStatus.PUT_OK
+        assert scene.stored("T", 2) == {"TAGS": "a", "DELAY": "0"}
+        assert scene.stats.totals.put_messages == 1
+
+    run(tmp_path, check)
+
+
+def test_a_level_goes_before_a_time_and_takes_its_place(tmp_path: Path) -> None:
+    async def check(scene: Scene) -> None:
+        await scene.put({"DELAY": "3", "TIMER_DELAY_SEC": "5", "TIMER_DELIVER_MS": "1", "TAGS": "a"})
+        assert scene.stored(SCHEDULE_TOPIC, 2) == {"DELAY": "3", "TAGS": "a", "REAL_TOPIC": "T", "REAL_QID": "2"}
+
+    run(tmp_path, check)
+
+
+def test_a_time_is_refused(tmp_path: Path) -> None:
+    async def check(scene: Scene) -> None:
+        with pytest.raises(BrokerError, match="timerWheelEnable is false"):
+            await scene.put({"TIMER_DELAY_MS": "5"})
+        assert scene.store.max_physical_offset == 0
+
+    run(tmp_path, check)
+
+
+def test_what_the_store_does_not_take_is_counted_and_refused(tmp_path: Path) -> None:
+    async def check(scene: Scene) -> None:
+        result = scene.gate.put(StoredMessage(topic="T", queue_id=0, body=bytes(5 << 20)), {})
+        assert result.status is PutStatus.MESSAGE_ILLEGAL
+        assert "msg body length limit 4194304B" in str(scene.gate.refusal(result))
+        assert (scene.stats.totals.put_messages, scene.stats.totals.put_failures) == (0, 1)
+
+    run(tmp_path, check)
+
+
+def test_a_dead_letter_has_a_topic(tmp_path: Path) -> None:
+    async def check(scene: Scene) -> None:
+        message = StoredMessage(topic="T", queue_id=2, body=b"x")
+        scene.gate.make_dead_letter(message, "g")
+        assert (message.topic, message.queue_id) == ("%DLQ%g", 0)
+        assert scene.topics.find("%DLQ%g") is not None
+
+    run(tmp_path, check)
