@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rocketcore.addresses import host_field, join
@@ -119,6 +119,7 @@ class Broker:
             clock=clock,
         )
         self._store.keep_from(self._delay.needed_from)
+        self._listeners: dict[str, Callable[[int, int], None]] = {SCHEDULE_TOPIC: self._delay.message_arrived}
         self._server = RemotingServer(
             config.bind_address,
             config.listen_port,
@@ -271,8 +272,9 @@ class Broker:
 
     def _message_arrived(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
         self._pull.long_poll.message_arrived(topic, queue_id, max_offset, tags_code)
-        if topic == SCHEDULE_TOPIC:
-            self._delay.message_arrived(queue_id, max_offset)
+        listener = self._listeners.get(topic)
+        if listener is not None:
+            listener(queue_id, max_offset)
 
     def _is_gone(self, topic: str, physical_offset: int) -> bool:
         """Whether a topic is deleted, with what was stored for it at a place in the log."""

@@ -63,7 +63,6 @@ class Cleaner:
     """Loop thread only.
 
     on_full      is told why sends must be refused while the disk is too full; an empty text when it is not any more
-    needed_from  physical offset from which on the log is needed, whatever its age; None: nothing of it
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class Cleaner:
         on_full: Callable[[str], None],
     ) -> None:
         self.deleted_bytes = 0
-        self.needed_from: Callable[[], int | None] = lambda: None
+        self._needed_from: list[Callable[[], int | None]] = []
         self._config = config
         self._log = log
         self._saver = saver
@@ -107,6 +106,10 @@ class Cleaner:
                 "clock may have been set since",
                 behind,
             )
+
+    def keep_from(self, needed_from: Callable[[], int | None]) -> None:
+        """Have one more function say from which physical offset on the log is needed; None: nothing of it."""
+        self._needed_from.append(needed_from)
 
     def ask(self) -> None:
         """Have expired files deleted at any hour, for some looks."""
@@ -163,11 +166,11 @@ class Cleaner:
     async def _doomed(self, *, any_age: bool) -> list[Segment]:
         """Return the files to delete now, oldest first."""
         try:
-            needed = await self._reads.read(self, self.needed_from)
+            needed = [await self._reads.read(self, needed_from) for needed_from in self._needed_from]
         except (OSError, RocketError) as error:
-            logger.error("old files not deleted, what delayed messages need is not known reason=%s", error)
+            logger.error("old files not deleted, what waiting messages need is not known reason=%s", error)
             return []
-        end = self._log.synced if needed is None else min(needed, self._log.synced)
+        end = min([self._log.synced, *(place for place in needed if place is not None)])
         deletable = [each for each in self._log.segments[:-1] if each.end <= end]
         if not any_age:
             deletable = deletable[: self._expired(deletable)]

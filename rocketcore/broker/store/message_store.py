@@ -255,8 +255,11 @@ class MessageStore:
         return self._queue_saver.note_deletions(topic)
 
     def keep_from(self, needed_from: Callable[[], int | None]) -> None:
-        """Have a function say from which physical offset on the log is needed, whatever its age; None: not at all."""
-        self._cleaner.needed_from = needed_from
+        """Have one more function say from which physical offset on the log is needed, whatever its age; None: nothing.
+
+        It may raise Cold, to be asked again, and OSError, after which no file is deleted for now.
+        """
+        self._cleaner.keep_from(needed_from)
 
     def delete_expired(self) -> None:
         """Have expired files of the log, and what leads there, deleted at any hour, soon and for some minutes."""
