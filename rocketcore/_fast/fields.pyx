@@ -10,12 +10,13 @@ Usual here is a header whose declared fields come once each, and whose numbers p
 RocketMQ  remoting/protocol/RemotingCommand.java ``decodeCommandCustomHeader`` 5.5.0
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy
 
 from rocketcore._fast.buffers cimport Borrowed, borrow_rows, give_back
-from rocketcore._fast.command cimport Text, next_binary_entry, next_json_entry, rc_get_decimal, text_str
+from rocketcore._fast.command cimport Text, is_text, next_binary_entry, next_json_entry, rc_get_decimal, text_str
 from rocketcore._fast.frame cimport (
     BINARY,
     BODY_LENGTH,
@@ -328,3 +329,80 @@ def read_fields(Received command not None, FieldTable table not None):
             return None
         values[<str>table._attributes[index]] = value
     return values if seen & table._required == table._required else None
+
+
+def set_apart(bytes data not None, rows, heads, Py_ssize_t index, bytes first not None, bytes second not None):
+    """Return a request without two numbers that change from one to the next, and what changes with each.
+
+    What is decided of one request holds for every other with the same rest: its code and version, and its ext fields
+    but for the values of ``first`` and ``second``, byte for byte.
+
+    rows, heads  what ``read_frames`` filled from ``data``; not kept
+    returns      (rest, first number, second number, opaque, serialize type); None for a request that has to be looked
+                 at as a whole: it is one-way or unusual, has a body, or lacks one of the numbers or has it twice
+    raises       IndexError for a row that is not there, ValueError for one that is not of this data
+    """
+    cdef Borrowed held
+    cdef const int64_t* row
+    cdef const int64_t* head
+    cdef Py_ssize_t length = len(data)
+    held.count = 0
+    try:
+        frames = borrow_rows(&held, rows, FRAME_COLUMNS, False)
+        table = borrow_rows(&held, heads, HEAD_COLUMNS, False)
+        if index < 0 or index >= frames.shape[0] or index >= table.shape[0]:
+            raise IndexError(f"row {index}, but the tables have {frames.shape[0]} and {table.shape[0]}")
+        row = <const int64_t*>frames.buf + index * FRAME_COLUMNS
+        head = <const int64_t*>table.buf + index * HEAD_COLUMNS
+        if not row_in(row, length) or (head[EXT_END] != 0 and not ext_in(row, head)):
+            raise ValueError(f"row {index} is not within the {length} bytes of data")
+        if head[STATUS] != 0 or head[FLAG] != 0 or head[EXT_END] == 0 or row[BODY_LENGTH] != 0:
+            return None
+        return rest_of(data, row, head, first, second)
+    finally:
+        give_back(&held)
+
+
+cdef object rest_of(const uint8_t* data, const int64_t* row, const int64_t* head, bytes first, bytes second):
+    cdef const uint8_t* start = data + head[EXT_START]
+    cdef const uint8_t* end = data + head[EXT_END]
+    cdef const uint8_t* header_end = data + row[HEADER_START] + row[HEADER_LENGTH]
+    cdef const uint8_t* at = start
+    cdef const uint8_t* cuts[4]
+    cdef int64_t numbers[2]
+    cdef int32_t kept[2]
+    cdef Text key, text
+    cdef bint binary = row[SERIALIZE_TYPE] == BINARY
+    cdef int which, cut, found = 0
+    cdef bytes rest
+    cdef uint8_t* out
+    while at < end:
+        if binary:
+            if next_binary_entry(&at, header_end, &key, &text) != OK:
+                return None
+        elif next_json_entry(&at, end, &key, &text) != 1 or key.escaped:
+            return None
+        if is_text(&key, <const char*>first, len(first)):
+            which = 0
+        elif is_text(&key, <const char*>second, len(second)):
+            which = 1
+        else:
+            continue
+        if found >> which & 1 or not rc_get_decimal(text.start, text.end, INT64_MIN, INT64_MAX, &numbers[which]):
+            return None
+        cut = 2 if found else 0  # cuts lie in the order in which the fields came
+        cuts[cut], cuts[cut + 1] = text.start - (4 if binary else 0), text.end  # with the length word before it
+        found |= 1 << which
+    if found != 3:
+        return None
+    kept[0], kept[1] = <int32_t>head[CODE], <int32_t>head[VERSION]
+    rest = PyBytes_FromStringAndSize(NULL, sizeof(kept) + (end - start) - (cuts[1] - cuts[0]) - (cuts[3] - cuts[2]))
+    out = <uint8_t*>PyBytes_AS_STRING(rest)
+    memcpy(out, kept, sizeof(kept))
+    out += sizeof(kept)
+    memcpy(out, start, cuts[0] - start)
+    out += cuts[0] - start
+    memcpy(out, cuts[1], cuts[2] - cuts[1])
+    out += cuts[2] - cuts[1]
+    memcpy(out, cuts[3], end - cuts[3])
+    return rest, numbers[0], numbers[1], head[OPAQUE], row[SERIALIZE_TYPE]

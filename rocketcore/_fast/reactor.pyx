@@ -462,13 +462,36 @@ cdef class StreamTransport:
 
     def writelines(self, list_of_data):
         """Send pieces without joining them."""
+        cdef iovec pieces[GATHER_MAX]
+        cdef Py_ssize_t sent = 0, length
+        cdef int count = 0
+        cdef bint waits = self._queued != 0
         if self._lost or self._closing:
             return
-        waiting = self._queued != 0
+        if not waits and type(list_of_data) is list and len(<list>list_of_data) <= GATHER_MAX:
+            # As nearly always: all of it is bytes, and the socket takes it.
+            for data in <list>list_of_data:
+                if type(data) is not bytes:
+                    break
+                pieces[count].iov_base = PyBytes_AS_STRING(data)
+                pieces[count].iov_len = PyBytes_GET_SIZE(data)
+                count += 1
+            else:
+                sent = send_gathered(self._fd, pieces, count)
+                if sent < 0:
+                    if not would_block():
+                        self._lose(last_error())
+                        return
+                    sent = 0
+                waits = True  # what is left, until there is room
         for data in list_of_data:
-            if len(data):
-                self._enqueue(data, 0)
-        if not waiting:
+            length = len(data)
+            if sent >= length:
+                sent -= length
+            else:
+                self._enqueue(data, sent)
+                sent = 0
+        if not waits:
             self._send_queued()
         if self._queued:
             self._queue_grew()

@@ -283,11 +283,13 @@ class Broker:
     def _topics_changed(self, topics: Iterable[TopicConfig]) -> None:
         self._context.writer.save(self._topics.file, self._topics.encode)
         self._send.topics_changed()
+        self._pull.settings_changed()
         if self._outer is not None:
             self._outer.topics_changed(topics)
 
     def _groups_changed(self) -> None:
         self._context.writer.save(self._groups.file, self._groups.encode)
+        self._pull.settings_changed()
 
     def _group_changed(self, group: ConsumerGroup) -> None:
         self._context.notify_group(group)

@@ -22,7 +22,6 @@ from rocketcore.codes import (
     Permission,
 )
 from rocketcore.errors import NoBrokerRegistered, RouteNotFound, TopicNotExist
-from rocketcore.naming import is_system_topic
 from rocketcore.printable import printable
 
 if TYPE_CHECKING:
@@ -75,6 +74,8 @@ def _listed(admin: Admin, only: str) -> list[str]:
 
 def topic_kind(topic: str, own: set[str]) -> str:
     """Return normal, system, retry or dlq; ``own`` are the names of clusters and brokers, which name topics too."""
+    from rocketcore.naming import is_system_topic
+
     if topic.startswith(RETRY_TOPIC_PREFIX):
         return "retry"
     if topic.startswith(DLQ_TOPIC_PREFIX):

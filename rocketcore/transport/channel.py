@@ -217,14 +217,18 @@ class Channel(asyncio.Protocol):
                     route is not None
                     and route.run is not None
                     and end == size
+                    and chunk.count <= route.run_most
                     and not endpoint.going_away
                     and not (is_long and route.excess(size, size))
                 ):
                     # All that the read brought is one run, as nearly always on a hot path: no row is looked at here.
                     reply = self._run(route.run, chunk, 0, chunk.count)
-                    if type(reply) is bytes and reply and not outbound.pieces and not self.closed:
+                    if reply and not outbound.pieces and not self.closed:
                         outbound.last_written = self.last_read
-                        self._transport.write(reply)
+                        if type(reply) is bytes:
+                            self._transport.write(reply)
+                        else:
+                            self._transport.writelines(reply)
                     elif reply:
                         self.write(reply)
                     return
@@ -258,8 +262,9 @@ class Channel(asyncio.Protocol):
             route = endpoint.routes.get(code)
             run = None if route is None or endpoint.going_away else route.run
             if route is not None and run is not None:
+                most = min(count, index + route.run_most)
                 while (
-                    last < count
+                    last < most
                     and heads[last, _CODE] == code
                     and not heads[last, _STATUS]
                     and not heads[last, _FLAG] & _RESPONSE

@@ -53,6 +53,7 @@ class Route(NamedTuple):
     header_limit  bytes of a request's header, at most
     body_limit    bytes of its body, at most
     run           serves requests that came together, from their heads; the unusual ones are ``handler``'s
+    run_most      so many of them at a time: whether the peer takes its answers is looked at between
     """
 
     code: int
@@ -62,6 +63,7 @@ class Route(NamedTuple):
     header_limit: int = _USUAL_LIMIT
     body_limit: int = _USUAL_LIMIT
     run: RunHandler | None = None
+    run_most: int = 1 << 30
 
     def serve(self, channel: Any, request: RemotingCommand) -> Any:
         """Return what the handler returns; raises what it raises, and DecodeError for a header that cannot be read."""

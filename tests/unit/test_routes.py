@@ -39,6 +39,10 @@ def test_who_answers_what() -> None:
     assert set(client_routes()) == {39, 40, 220, 221, 307, 309}
 
 
-def test_only_sends_are_served_as_runs() -> None:
+def test_only_sends_and_pulls_are_served_as_runs() -> None:
     routes = nameserver_routes() | broker_routes()
-    assert {code for code, route in routes.items() if route.run is not None} == {RequestCode.SEND_MESSAGE_V2}
+    assert {code for code, route in routes.items() if route.run is not None} == {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.LITE_PULL_MESSAGE,
+    }

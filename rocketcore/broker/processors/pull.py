@@ -1,4 +1,10 @@
-"""Pulls: 11 and 361, held while there is nothing to answer (Java: ``PullMessageProcessor``, 5.5.0)."""
+"""Pulls: 11 and 361, held while there is nothing to answer (Java: ``PullMessageProcessor``, 5.5.0).
+
+A consumer asks the same question of a queue again and again, from another offset each time. What was decided of it, who
+may pull what and through which filter, is remembered as long as nothing changes that it rests on; then the question is
+known by its bytes (``_fast/fields.pyx``, ``set_apart``), and only the messages are looked for. All but an answer with
+messages is left to the way that takes any pull, and decides.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +15,18 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from rocketcore._fast.command import encode_pull_response_header
+from rocketcore._fast.fields import set_apart
 from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.services.long_poll import HeldPull, LongPoll
+from rocketcore.broker.state.client_table import ConsumerGroup
 from rocketcore.broker.store import Cold, GetResult, GetStatus
 from rocketcore.codes import CURRENT_VERSION, OVERLOAD, Permission, PullSysFlag, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError, RocketError
 from rocketcore.filter import SQL92, TAG, parse_tags
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
-from rocketcore.protocol.bodies.heartbeat import MessageModel
+from rocketcore.protocol.bodies.heartbeat import MessageModel, SubscriptionData
 from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.frame import Chunk
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.transport import exchange
 from rocketcore.transport.channel import Channel
@@ -33,6 +42,11 @@ _LITE_PULL = int(RequestCode.LITE_PULL_MESSAGE)
 _SUCCESS = int(ResponseCode.SUCCESS)
 _FOUND = GetStatus.FOUND
 _MASTER = 0
+_RUN_MOST = 4
+"""Pulls whose answers, of a quarter MiB each, leave together."""
+_DECIDED_MAX = 16_384
+_QUESTION_MAX = 1024
+"""Bytes of a question that is remembered; one with thousands of tags is decided each time."""
 _WIDE_BYTES = 4 << 20
 """Wide answers of one turn of the loop; the pulls after them get the ordinary window, so that others do not wait for
 milliseconds. A connection that does not read its answers is held up by the server."""
@@ -83,6 +97,16 @@ def _unreadable(reason: str) -> BrokerError:
     return BrokerError.of(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {reason}")
 
 
+class _Decided(NamedTuple):
+    """What is decided of the pulls that ask as this one, and the subscription that it rests on, where it was not asked
+    with one."""
+
+    header: PullMessageRequestHeader
+    wanted: _Filter
+    connected: ConsumerGroup | None
+    subscription: SubscriptionData | None
+
+
 class _Forbidden(Exception):
     """A pull that is not allowed; ``kind`` tells a 5.x client which rule forbids it."""
 
@@ -101,6 +125,8 @@ class PullProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._wide_bytes = 0  # answered in this turn of the loop
+        self._decided: dict[bytes, _Decided] = {}
+        self._decided_for = context.config
         self.long_poll = LongPoll(
             self._resume,
             context.store.max_offset,
@@ -109,10 +135,109 @@ class PullProcessor:
         )
 
     def routes(self) -> Iterable[Route]:
-        return (
-            Route(RequestCode.PULL_MESSAGE, self.pull, PullMessageRequestHeader, Right.SUB, _HEADER_LIMIT),
-            Route(RequestCode.LITE_PULL_MESSAGE, self.pull, PullMessageRequestHeader, Right.SUB, _HEADER_LIMIT),
+        header, right = PullMessageRequestHeader, Right.SUB
+        return tuple(
+            Route(code, self.pull, header, right, _HEADER_LIMIT, run=self.pull_chunk, run_most=_RUN_MOST)
+            for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
         )
+
+    def settings_changed(self) -> None:
+        """Decide anew of every pull."""
+        self._decided.clear()
+
+    def pull_chunk(self, channel: Channel, chunk: Chunk, first: int, last: int) -> list[bytes] | None:
+        """Answer a run of pulls as far as they are known and find messages; the others by ``pull``."""
+        context = self._context
+        if self._decided_for is not context.config:
+            self._decided.clear()
+            self._decided_for = context.config
+        pieces: list[bytes] = []
+        for index in range(first, last):
+            asked = set_apart(chunk.data, chunk.rows, chunk.heads, index, b"queueOffset", b"commitOffset")
+            decided = None
+            if asked is not None and not context.offsets.resets:
+                decided = self._decided.get(asked[0])
+                if decided is None:
+                    decided = self._decide(channel, chunk.command(index), asked[0])
+            answer = None
+            if decided is not None and asked is not None and self._still_holds(decided):
+                answer = self._answer_decided(channel, decided, asked)
+            if answer is not None:
+                pieces += answer
+                continue
+            if pieces:
+                channel.write(pieces)
+                pieces = []
+            channel.serve(chunk.command(index))
+        return pieces
+
+    def _decide(self, channel: Channel, request: RemotingCommand, question: bytes) -> _Decided | None:
+        """Remember what is decided of a pull, where it holds for others; None where ``pull`` has to say why not."""
+        if len(question) > _QUESTION_MAX:
+            return None
+        try:
+            header = request.header(PullMessageRequestHeader)
+            group = self._check(channel, request, header)
+            wanted = self._filter(header, group)
+        except (RocketError, _Forbidden):
+            return None
+        connected = subscription = None
+        if not header.sys_flag & _HAS_SUBSCRIPTION:
+            connected = self._context.consumers.find(header.consumer_group)
+            subscription = None if connected is None else connected.subscriptions.get(header.topic)
+            if not group.consume_broadcast_enable:
+                return None
+        if wanted.matches is not None or header.rc_pull:
+            return None
+        if len(self._decided) >= _DECIDED_MAX:
+            self._decided.clear()
+        decided = self._decided[question] = _Decided(header, wanted, connected, subscription)
+        return decided
+
+    def _still_holds(self, decided: _Decided) -> bool:
+        """Whether the subscription that a pull goes by is the one that it was decided with."""
+        header, _, connected, subscription = decided
+        return connected is None or (
+            self._context.consumers.find(header.consumer_group) is connected
+            and connected.subscriptions.get(header.topic) is subscription
+        )
+
+    def _answer_decided(
+        self, channel: Channel, decided: _Decided, asked: tuple[bytes, int, int, int, int]
+    ) -> list[bytes] | None:
+        """Return the answer to a pull that finds messages at once; None for any other, of which nothing was done."""
+        header, wanted, _, _ = decided
+        _, queue_offset, commit_offset, opaque, serialize_type = asked
+        context = self._context
+        try:
+            found = context.store.get(
+                header.topic,
+                header.queue_id,
+                queue_offset,
+                header.max_msg_nums,
+                wanted.sorted_codes,
+                None,
+                max_bytes=header.max_msg_bytes,
+                owner=channel,
+            )
+        except (RocketError, OSError, Cold):
+            return None
+        if found.status is not _FOUND:
+            return None
+        if header.sys_flag & _COMMIT_OFFSET:
+            context.offsets.commit(header.consumer_group, header.topic, header.queue_id, commit_offset)
+        self._count(header, found)
+        head = encode_pull_response_header(
+            _SUCCESS, opaque, CURRENT_VERSION, "FOUND", _MASTER,
+            found.next_begin_offset, found.min_offset, found.max_offset, len(found.body), serialize_type,
+        )  # fmt: skip
+        return [head, found.body]
+
+    def _count(self, header: PullMessageRequestHeader, found: GetResult) -> None:
+        """Note what a group was handed."""
+        context = self._context
+        context.offsets.note_pull(header.consumer_group, header.topic, header.queue_id, found.next_begin_offset)
+        context.stats.count_get(header.consumer_group, header.topic, found.count, len(found.body))
 
     def pull(
         self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader
@@ -288,15 +413,13 @@ class PullProcessor:
         found: GetResult,
     ) -> None:
         """Answer with what was read, or hold the pull until there is something, in the same step of the loop."""
-        context = self._context
         code = _SUCCESS if found.status is _FOUND else _CODES.get(found.status)
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
         if code == ResponseCode.PULL_NOT_FOUND and may_suspend and header.sys_flag & _SUSPEND:
             self._hold(channel, request, header, wanted)
             return
-        context.offsets.note_pull(header.consumer_group, header.topic, header.queue_id, found.next_begin_offset)
-        context.stats.count_get(header.consumer_group, header.topic, found.count, len(found.body))
+        self._count(header, found)
         self._reply(
             channel,
             request,

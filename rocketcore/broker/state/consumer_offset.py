@@ -80,6 +80,11 @@ class ConsumerOffsets:
         self._resets.setdefault(key, {})[queue_id] = queue_offset
         self._dirty = True
 
+    @property
+    def resets(self) -> bool:
+        """Whether any queue has a reset that waits for its next pull."""
+        return bool(self._resets)
+
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return and forget the pending reset of a queue, if there is one."""
         if not self._resets:
