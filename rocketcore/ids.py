@@ -14,16 +14,18 @@ import ipaddress
 import itertools
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
 
-from rocketcore.addresses import outward_ip
+from rocketcore.addresses import host_text, outward_ip
 
-__all__ = ["UniqKeys", "client_id", "new_uniq_key", "uniq_key_of"]
+__all__ = ["UniqKeys", "client_id", "is_offset_id", "new_uniq_key", "place_of", "uniq_key_of"]
 
 _BACKWARDS_LIMIT_MILLIS = 1_000_000
+_OFFSET_ID = re.compile(r"(?:[0-9A-F]{8}|[0-9A-F]{32})[0-9A-F]{24}")
 _HEX = tuple(f"{byte:02X}" for byte in range(256))
 
 
@@ -31,6 +33,19 @@ def client_id(instance_name: str = "", unit_name: str = "") -> str:
     """Return a client id: unique in the network without ``instance_name``, stable with it."""
     name = instance_name or f"{os.getpid()}#{time.monotonic_ns()}"
     return "@".join(filter(None, (outward_ip(), name, unit_name)))
+
+
+def is_offset_id(message_id: str) -> bool:
+    """Whether an id has the form of an ``offset_msg_id``, which says where the message lies."""
+    return _OFFSET_ID.fullmatch(message_id.upper()) is not None
+
+
+def place_of(message_id: str) -> tuple[str, int] | None:
+    """Return the broker's address and the place in its log that an ``offset_msg_id`` is made of, None for other ids."""
+    if not is_offset_id(message_id):
+        return None
+    packed = bytes.fromhex(message_id)
+    return host_text(packed[:-8]), int.from_bytes(packed[-8:], "big", signed=True)
 
 
 def uniq_key_of(address: bytes, pid: int, process_number: int, millis: int, counter: int) -> str:

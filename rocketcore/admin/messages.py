@@ -6,16 +6,15 @@ again here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rocketcore.addresses import host_text
 from rocketcore.admin.cluster import ClusterAdmin
 from rocketcore.client import api
 from rocketcore.codes import MASTER_ID, TOOLS_GROUP, PullSysFlag, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError, QueryNotFound, RocketError, RouteNotFound
+from rocketcore.ids import is_offset_id, place_of
 from rocketcore.message import KEY_SEPARATOR, KeyKind, MessageQueue
 from rocketcore.naming import check_topic
 from rocketcore.protocol.headers.message import PullMessageRequestHeader, QueryMessageRequestHeader
@@ -28,11 +27,10 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.route import TopicRouteData
     from rocketcore.transport.client import Remoting
 
-__all__ = ["MessageAdmin", "is_offset_id"]
+__all__ = ["MessageAdmin"]
 
 _END_OF_TIME = (1 << 63) - 1
 _ID_ANSWERS = 32
-_OFFSET_ID = re.compile(r"(?:[0-9A-F]{8}|[0-9A-F]{32})[0-9A-F]{24}")
 
 
 class MessageAdmin(ClusterAdmin):
@@ -102,7 +100,7 @@ class MessageAdmin(ClusterAdmin):
         if not message_id or KEY_SEPARATOR in message_id:
             raise ConfigError(f"{message_id!r} is no id of a message")
         deadline = self._deadline()
-        place = _place(message_id)
+        place = place_of(message_id)
         questions: dict[str, Question[list[ReceivedMessage]]] = {}
         if topic is None:
             registered = {
@@ -205,19 +203,6 @@ def _query(
         return list({message.physical_offset: message for message in own}.values())
 
     return ask
-
-
-def is_offset_id(message_id: str) -> bool:
-    """Whether an id has the form of an ``offset_msg_id``, which says where the message lies."""
-    return _OFFSET_ID.fullmatch(message_id.upper()) is not None
-
-
-def _place(message_id: str) -> tuple[str, int] | None:
-    """Return the broker's address and the place in its log that an ``offset_msg_id`` is made of, None for other ids."""
-    if not is_offset_id(message_id):
-        return None
-    packed = bytes.fromhex(message_id)
-    return host_text(packed[:-8]), int.from_bytes(packed[-8:], "big", signed=True)
 
 
 def _at_place(physical_offset: int, message_id: str, topic: str | None, broker: str) -> Question[list[ReceivedMessage]]:

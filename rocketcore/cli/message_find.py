@@ -7,13 +7,13 @@ from typing import Final
 
 import click
 
-from rocketcore.admin.messages import is_offset_id
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.messages import message_object
 from rocketcore.cli.options import command
 from rocketcore.cli.render import Column, show_object, show_rows, timestamp
 from rocketcore.cli.times import TIME
+from rocketcore.ids import is_offset_id
 from rocketcore.message import MessageQueue
 
 __all__ = ["find", "get"]
