@@ -62,10 +62,13 @@ _LOG_BYTES_PER_SAVE = 64 << 20
 
 
 def schedule(message: StoredMessage, properties: dict[str, str], level_count: int) -> StoredMessage:
-    """Return the message for the queue of its level, where it waits; its real place enters its properties."""
+    """Return the message for the queue of its level, where it waits; its real place enters its properties.
+
+    By a prepared transaction offset, which the commit of a half message brings, it would look like a delivery.
+    """
     level = min(delay_level(properties[DELAY]), level_count)
     properties |= {DELAY: str(level), REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
-    return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1)
+    return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1, prepared_transaction_offset=0)
 
 
 class _Undeliverable(Exception):

@@ -65,6 +65,19 @@ def test_a_level_goes_before_a_time_and_takes_its_place(tmp_path: Path) -> None:
     run(tmp_path, check)
 
 
+def test_a_committed_message_that_waits_is_not_taken_for_a_delivery(tmp_path: Path) -> None:
+    """A delivery is known by its level and its prepared transaction offset; a commit brings both."""
+
+    async def check(scene: Scene) -> None:
+        message = StoredMessage(topic="T", queue_id=2, body=b"x", prepared_transaction_offset=4711)
+        result = scene.gate.put(message, {"DELAY": "3"})
+        assert await scene.gate.stored(result) is PutStatus.PUT_OK
+        assert scene.stored(SCHEDULE_TOPIC, 2)["REAL_TOPIC"] == "T"
+        assert scene.store.deliveries(0) == set()
+
+    run(tmp_path, check)
+
+
 def test_a_time_is_refused(tmp_path: Path) -> None:
     async def check(scene: Scene) -> None:
         with pytest.raises(BrokerError, match="timerWheelEnable is false"):
