@@ -27,8 +27,11 @@ from rocketcore.broker.processors.pull import PullProcessor
 from rocketcore.broker.processors.query import QueryProcessor
 from rocketcore.broker.processors.send import SendProcessor
 from rocketcore.broker.processors.send_back import SendBackProcessor
+from rocketcore.broker.processors.transaction import TransactionProcessor
 from rocketcore.broker.runtime_info import RuntimeInfo
 from rocketcore.broker.services.delay import DelayService
+from rocketcore.broker.services.transaction import TransactionService
+from rocketcore.broker.services.transaction_check import TransactionCheck
 from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable, ProducerTable
 from rocketcore.broker.state.consumer_offset import ConsumerOffsets
 from rocketcore.broker.state.json_file import JsonFile, StateWriter
@@ -108,7 +111,9 @@ class Broker:
         levels = store_config.delay_levels
         self._acknowledger = Acknowledger(self._store, config.region_id, lambda: context.config.trace_on)
         self._gate = Gate(self._store, context.stats, self._topics)
-        self._send = SendProcessor(context, self._acknowledger, self._gate)
+        self._transactions = TransactionService(context, self._gate, self._is_gone)
+        self._check = TransactionCheck(context, self._gate, self._transactions, self._is_gone)
+        self._send = SendProcessor(context, self._acknowledger, self._gate, self._transactions.prepare)
         self._pull = PullProcessor(context)
         self._delay = DelayService(
             self._store,
@@ -119,6 +124,7 @@ class Broker:
             clock=clock,
         )
         self._store.keep_from(self._delay.needed_from)
+        self._store.keep_from(self._transactions.needed_from)
         self._listeners: dict[str, Callable[[int, int], None]] = {SCHEDULE_TOPIC: self._delay.message_arrived}
         self._server = RemotingServer(
             config.bind_address,
@@ -185,6 +191,7 @@ class Broker:
         self._groups.load()
         context.offsets.load()
         self._delay.load()
+        self._load_transactions()
         self._restore_topics()
         await self._store.start()
         stack.push_async_callback(self._save_state)
@@ -208,6 +215,10 @@ class Broker:
         stack.push_async_callback(self._outer.stop)
         await self._outer.start()
         logger.info("broker started name=%s address=%s", context.config.broker_name, context.address)
+
+    def _load_transactions(self) -> None:
+        if self._transactions.load():
+            self._save_offsets()
 
     async def _load_store(self) -> None:
         """Recover on a thread. A start that is cancelled waits for its end: it cannot be stopped, and has the lock."""
@@ -251,6 +262,7 @@ class Broker:
             self._send,
             self._pull,
             SendBackProcessor(context, self._gate),
+            TransactionProcessor(context, self._gate, self._transactions),
             ClientProcessor(context),
             ConsumerProcessor(context),
             AdminProcessor(context, self._store_config, runtime_info, self._live, delay_offsets=self._delay.encode),
@@ -265,6 +277,8 @@ class Broker:
         config = self._context.config
         yield PeriodicTask("broker-save-offsets", self._save_offsets, config.flush_consumer_offset_interval / 1000)
         yield PeriodicTask("broker-save-delays", self._save_delays, config.flush_delay_offset_interval / 1000)
+        check_seconds = config.transaction_check_interval / 1000
+        yield PeriodicTask("broker-check-transactions", self._check.round, check_seconds, initial_delay=0.0)
         yield PeriodicTask("broker-expire", self._expire, _EXPIRE_SECONDS)
         yield PeriodicTask("broker-stats", self._context.stats.snapshot, SNAPSHOT_SECONDS)
 
@@ -311,6 +325,7 @@ class Broker:
 
     def _save_offsets(self) -> None:
         offsets = self._context.offsets
+        self._transactions.settle()
         if offsets.take_changes():
             self._context.writer.save(offsets.file, offsets.encode)
 

@@ -73,6 +73,14 @@ class BrokerConfig(ConnectionSettings):
     start_accept_send_request_time_stamp: int = setting(
         0, "sends before this time are refused", unit="ms", least=0, most=(1 << 63) - 1
     )
+    reject_transaction_message: bool = setting(False, "refuse messages that are part of a transaction")
+    transaction_time_out: int = setting(
+        6_000, "age at which a producer is asked how a transaction ended", unit="ms", least=1
+    )
+    transaction_check_interval: int = setting(30_000, "pause between two rounds of questions", unit="ms", least=1)
+    transaction_check_max: int = setting(
+        15, "questions about one message before it is set aside in TRANS_CHECK_MAX_TIME_TOPIC", unit="count", least=1
+    )
     max_pending_connection_bytes: int = setting(
         16 * 1024 * 1024,
         "stored but not yet acknowledged bytes of one connection above which its sends are refused",

@@ -9,7 +9,7 @@ level  DELAY, a number above 0: it waits in the queue of its level
 time   TIMER_…: refused, as by a broker whose ``timerWheelEnable`` is false
 
 The services that bring a message to where it was meant for put it past the gate: its properties still say what it asked
-for, and it must not wait again.
+for, and it must not wait again. A message that is part of a transaction comes here when it is committed.
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ class BrokerClient:
         max_reconsume_times: int | None = None,
         batch: bool | None = None,
         rc_first_id: int | None = None,
+        born_timestamp: int = 1_700_000_000_000,
         code: int = RequestCode.SEND_MESSAGE_V2,
     ) -> RemotingCommand:
         self._sent += 1
@@ -74,7 +75,7 @@ class BrokerClient:
             default_topic_queue_nums=4,
             queue_id=queue_id,
             sys_flag=sys_flag,
-            born_timestamp=1_700_000_000_000,
+            born_timestamp=born_timestamp,
             flag=7,
             properties=encode_properties({"UNIQ_KEY": unique(self._sent), **(properties or {})}).decode(),
             reconsume_times=reconsume_times,

@@ -8,7 +8,7 @@ that the messages are durable.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from rocketcore._fast.message_id import offset_msg_id
@@ -53,6 +53,7 @@ from rocketcore.codes import (
     SEND_FORBIDDEN_TOPICS,
     TIMER_TOPIC,
     TOPIC_MAX_LENGTH,
+    TRANSACTION_MASK,
     MessageSysFlag,
     Permission,
     RemotingFlag,
@@ -62,7 +63,7 @@ from rocketcore.codes import (
 )
 from rocketcore.errors import BrokerError
 from rocketcore.ids import new_uniq_key
-from rocketcore.message import CLUSTER, DELAY, MSG_REGION, TRACE_ON, UNIQ_KEY
+from rocketcore.message import CLUSTER, DELAY, MSG_REGION, TRACE_ON, TRANSACTION_PREPARED, UNIQ_KEY
 from rocketcore.protocol.bodies.topic import TopicConfig, TopicFilterType
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import Chunk
@@ -88,12 +89,22 @@ class _Target(NamedTuple):
 
 
 class SendProcessor:
-    """Checks, stores and acknowledges messages."""
+    """Checks, stores and acknowledges messages.
 
-    def __init__(self, context: BrokerContext, acknowledger: Acknowledger, gate: Gate) -> None:
+    prepare  puts a message that is part of a transaction
+    """
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        acknowledger: Acknowledger,
+        gate: Gate,
+        prepare: Callable[[StoredMessage, dict[str, str]], PutResult],
+    ) -> None:
         self._context = context
         self._acknowledger = acknowledger
         self._gate = gate
+        self._prepare = prepare
         self._targets: dict[bytes, _Target] = {}
         # Tables of the hot path, as flat arrays for Python and as rows of columns for the kernels.
         sends, results = Table(_ROWS, SEND_COLUMNS), Table(_ROWS, RESULT_COLUMNS)
@@ -299,11 +310,6 @@ class SendProcessor:
         # Half of a surrogate pair, which JSON can carry and UTF-8 cannot, becomes "?" as in Java.
         text = (header.properties or "").encode(errors="replace")
         asks = examine(text, sys_flag, self._extra_properties())
-        if asks & ASKS_TRANSACTION:
-            raise BrokerError.of(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._context.address}] sending transaction message is forbidden",
-            )
         if asks & ASKS_INNER_BATCH:
             # Consumers count the elements of such a message as messages of the queue, which has none of them.
             raise self._gate.illegal()
@@ -367,7 +373,7 @@ class SendProcessor:
             raise BrokerError.of(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {message.topic}"
             )
-        if delay_level(properties.get(DELAY, "")):
+        if delay_level(properties.get(DELAY, "")) or message.sys_flag & TRANSACTION_MASK:
             raise self._gate.illegal()
         if not message.body:
             # Apache's code: there it is the exception that a missing body raises.
@@ -391,7 +397,21 @@ class SendProcessor:
         if asks & ASKS_KEY:
             properties[UNIQ_KEY] = new_uniq_key()
         properties.update(_broker_properties(self._context.config))
+        if asks & ASKS_TRANSACTION and not _is_retry(message, properties):
+            self._check_transaction(properties)
+            return self._prepare(message, properties)
         return self._gate.put(message, properties)
+
+    def _check_transaction(self, properties: dict[str, str]) -> None:
+        """Refuse a part of a transaction where there are none, or one that only says so in its flags: nobody would
+        ever see it."""
+        context = self._context
+        if context.config.reject_transaction_message:
+            raise BrokerError.of(
+                ResponseCode.NO_PERMISSION, f"the broker[{context.address}] sending transaction message is forbidden"
+            )
+        if TRANSACTION_PREPARED not in properties:
+            raise self._gate.illegal()
 
     def _check_retry(
         self, request: RemotingCommand, header: SendHeader, message: StoredMessage, properties: dict[str, str]
@@ -407,6 +427,11 @@ class SendProcessor:
             return
         self._gate.make_dead_letter(message, name)
         properties[DELAY] = _NO_DELAY
+
+
+def _is_retry(message: StoredMessage, properties: dict[str, str]) -> bool:
+    """Whether a consumer sends a message again, which may be one that was committed and still says what it was."""
+    return message.reconsume_times > 0 and delay_level(properties.get(DELAY, "")) > 0
 
 
 def _broker_properties(config: BrokerConfig) -> dict[str, str]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.topic_config import check_queue_count
-from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, TOOLS_GROUP, Permission
+from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, TOOLS_GROUP, TRANS_GROUP, Permission
 from rocketcore.errors import InvalidParameter
 from rocketcore.naming import is_legal, is_legal_group
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -26,7 +26,7 @@ _INITIAL_GROUPS = (
     "CID_ONSAPI_PULL",
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
+    TRANS_GROUP,
 )
 
 

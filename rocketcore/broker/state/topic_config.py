@@ -18,6 +18,8 @@ from rocketcore.codes import (
     REPLY_TOPIC_SUFFIX,
     RETRY_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
     Permission,
 )
 from rocketcore.errors import BrokerError, BrokerSystemError, InvalidParameter
@@ -119,6 +121,8 @@ class TopicConfigs:
         yield _topic(config.broker_name, 1, inherit | (_READ_WRITE if config.broker_topic_enable else 0))
         yield _topic("OFFSET_MOVED_EVENT", 1)
         yield _topic(SCHEDULE_TOPIC, _SCHEDULE_QUEUES)
+        yield _topic(TRANS_HALF_TOPIC, 1)
+        yield _topic(TRANS_OP_HALF_TOPIC, 1)
         if config.trace_topic_enable:
             yield _topic(config.msg_trace_topic_name, 1)
         yield _topic(config.broker_cluster_name + REPLY_TOPIC_SUFFIX, 1)

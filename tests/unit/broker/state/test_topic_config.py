@@ -50,6 +50,8 @@ def test_the_topics_of_every_broker(loaded: Loaded) -> None:
         "broker-a": (1, 7),
         "OFFSET_MOVED_EVENT": (1, 6),
         "SCHEDULE_TOPIC_XXXX": (18, 6),
+        "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
         "C_REPLY_TOPIC": (1, 6),
     }
     assert loaded.announced == []
