@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 from rocketcore.codes import (
     MAX_MESSAGE_BYTES,
+    REPLY_TOPIC_SUFFIX,
     RESERVED_PROPERTIES,
 )
 from rocketcore.errors import ConfigError, MessageIllegal
@@ -43,6 +45,13 @@ TRACE_ON: Final = "TRACE_ON"
 UNIQ_KEY: Final = "UNIQ_KEY"
 CLUSTER: Final = "CLUSTER"
 SHARDING_KEY: Final = "__SHARDINGKEY"
+CORRELATION_ID: Final = "CORRELATION_ID"
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+REQUEST_TTL: Final = "TTL"
+MESSAGE_TYPE: Final = "MSG_TYPE"
+REPLY_TYPE: Final = "reply"
+PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+ARRIVE_TIME: Final = "ARRIVE_TIME"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 
@@ -300,6 +309,15 @@ class SendResult:
         return self.status is SendStatus.SEND_OK
 
 
+class ReplyFuture(Future[SendResult]):
+    """What becomes of a reply: ``await`` it on a loop, or call ``result()`` on a thread."""
+
+    def __await__(self) -> Generator[Any, None, SendResult]:
+        import asyncio  # who awaits has it
+
+        return asyncio.wrap_future(self).__await__()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ReceivedMessage:
     """A message that a consumer got (Java: ``MessageExt``).
@@ -327,6 +345,7 @@ class ReceivedMessage:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     _take_result: Callable[[ReceivedMessage, ConsumeResult, float | None], Any] | None = field(default=None, repr=False)
+    _take_reply: Callable[[Message], ReplyFuture] | None = field(default=None, repr=False)
 
     @property
     def tag(self) -> str | None:
@@ -371,6 +390,46 @@ class ReceivedMessage:
         """
         return _Processing(self)
 
+    def reply(
+        self,
+        body: bytes | bytearray | memoryview | str,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> ReplyFuture:
+        """Answer this message, whose sender waits for a reply (``Producer.request``); returns at once.
+
+        returns  a future of the reply's SendResult: ``await`` it, or wait by ``result()``; a failure is a warning too
+        raises   MessageIllegal where nobody waits for a reply; Overloaded, ClientClosed
+        """
+        if self._take_reply is None:
+            raise ConfigError("this message was not handed out by a consumer: send its reply_message() with a producer")
+        return self._take_reply(self.reply_message(body, tag=tag, keys=keys, properties=properties))
+
+    def reply_message(
+        self,
+        body: bytes | bytearray | memoryview | str,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Message:
+        """Return the message that answers this one, to be sent with any producer (Java: ``createReplyMessage``).
+
+        raises  MessageIllegal where the message is no request, or no broker has stored it
+        """
+        asked = self.properties
+        for name in (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT):
+            if not asked.get(name):
+                raise MessageIllegal(f"message {self.msg_id} is no request: it has no property {name}")
+        reply = Message(asked[CLUSTER] + REPLY_TOPIC_SUFFIX, body, tag=tag, keys=keys, properties=properties)
+        for name in (CORRELATION_ID, REPLY_TO_CLIENT, REQUEST_TTL):
+            if name in asked:
+                reply.properties[name] = asked[name]
+        reply.properties[MESSAGE_TYPE] = REPLY_TYPE
+        return reply
+
     def _result_taker(self) -> Callable[[ReceivedMessage, ConsumeResult, float | None], Any]:
         if self._take_result is None:
             raise ConfigError(
@@ -382,7 +441,7 @@ class ReceivedMessage:
         """Pickle, or copy, all but the consumer: the copy is no one's to acknowledge."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         values["properties"] = dict(self.properties)
-        del values["_take_result"]
+        del values["_take_result"], values["_take_reply"]
         return _unpickled, (values,)
 
     def __repr__(self) -> str:
@@ -395,15 +454,17 @@ class ReceivedMessage:
 def hand_out(
     messages: Iterable[ReceivedMessage],
     take_result: Callable[[ReceivedMessage, ConsumeResult, float | None], Any],
+    take_reply: Callable[[Message], ReplyFuture],
     offset_delta: int = 0,
 ) -> None:
     """Tie messages that nobody has seen yet to the consumer that pulled them.
 
-    take_result   gets what ``ack()`` and ``retry()`` say
+    take_result   gets what ``ack()`` and ``retry()`` say; take_reply what ``reply()`` makes
     offset_delta  of the queue of a static topic: what its broker's offsets lack
     """
     for message in messages:
         object.__setattr__(message, "_take_result", take_result)
+        object.__setattr__(message, "_take_reply", take_reply)
         if offset_delta:
             object.__setattr__(message, "offset", message.offset + offset_delta)
 

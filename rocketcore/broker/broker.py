@@ -25,6 +25,7 @@ from rocketcore.broker.processors.client import ClientProcessor
 from rocketcore.broker.processors.consumer import ConsumerProcessor
 from rocketcore.broker.processors.pull import PullProcessor
 from rocketcore.broker.processors.query import QueryProcessor
+from rocketcore.broker.processors.reply import ReplyProcessor
 from rocketcore.broker.processors.send import SendProcessor
 from rocketcore.broker.processors.send_back import SendBackProcessor
 from rocketcore.broker.processors.transaction import TransactionProcessor
@@ -263,6 +264,7 @@ class Broker:
             self._pull,
             SendBackProcessor(context, self._gate),
             TransactionProcessor(context, self._gate, self._transactions),
+            ReplyProcessor(context, self._send, self._acknowledger, self._gate),
             ClientProcessor(context),
             ConsumerProcessor(context),
             AdminProcessor(context, self._store_config, runtime_info, self._live, delay_offsets=self._delay.encode),

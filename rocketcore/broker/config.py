@@ -22,6 +22,7 @@ LIVE_PROPERTIES = frozenset(
         "notifyConsumerIdsChangedEnable",
         "shortPollingTimeMills",
         "startAcceptSendRequestTimeStamp",
+        "storeReplyMessageEnable",
         "traceOn",
     }
 )
@@ -61,6 +62,7 @@ class BrokerConfig(ConnectionSettings):
         100_000, "pulls held at most; more are refused as busy", unit="count", least=1
     )
     lite_pull_message_enable: bool = setting(True, "serve lite pull consumers")
+    store_reply_message_enable: bool = setting(True, "store replies that are sent on to who asked, too")
     enable_property_filter: bool = setting(False, "select messages by SQL92 expressions on their properties")
     notify_consumer_ids_changed_enable: bool = setting(True, "tell a group's clients when one comes or goes")
     channel_expired_timeout: int = setting(

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Iterable
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from rocketcore.client.allocate import find_strategy
 from rocketcore.client.config import ConsumerConfig, StartFrom
@@ -42,12 +43,15 @@ from rocketcore.errors import (
     RocketError,
     TransportError,
 )
-from rocketcore.message import MessageQueue
+from rocketcore.message import Message, MessageQueue, ReplyFuture
 from rocketcore.protocol.bodies.heartbeat import (
     SubscriptionData,
 )
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, PeriodicTask
 from rocketcore.transport.client import RemotingClient
+
+if TYPE_CHECKING:
+    from rocketcore.client.replies import Replies
 
 __all__ = ["GroupConsumer"]
 
@@ -73,6 +77,8 @@ class GroupConsumer(Subscriber):
         self._next_try: asyncio.TimerHandle | None = None
         self._ended = asyncio.Event()
         self._store_first = False
+        self._replies: Replies | None = None
+        self._reply_lock = threading.Lock()  # guards that there is one; messages are for any thread
         self._shared: set[str] = set()
         """Topics whose share of queues this member has had."""
 
@@ -101,6 +107,7 @@ class GroupConsumer(Subscriber):
         if self._started:
             return
         config = self.config
+        self._loop = asyncio.get_running_loop()
         self._remoting = RemotingClient(**config.remoting)
         # Broadcast offsets are kept by client id, which therefore has to be the same after a restart.
         name = BROADCAST_INSTANCE_NAME if config.broadcast else ""
@@ -226,9 +233,21 @@ class GroupConsumer(Subscriber):
                 await task.stop()
             await self._stop_all_pulling()
             await self._finish()
+            if self._replies is not None:
+                await self._replies.finish(self.config.close_timeout)
             await self.persist_offsets()
             await self._release(list(self._readers))
             await self.instance.unregister()
+
+    def take_reply(self, reply: Message) -> ReplyFuture:
+        if self._closed and self._replies is None:
+            raise ClientClosed("the consumer is closed")
+        with self._reply_lock:
+            if self._replies is None:
+                from rocketcore.client.replies import Replies  # few consumers reply
+
+                self._replies = Replies(self.config, self.instance, self.clock, self._loop)
+        return self._replies.send(reply)
 
     async def _stop_all_pulling(self) -> None:
         await self._stop_pulling(list(self._readers.values()))

@@ -15,8 +15,10 @@ from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.ids import new_uniq_key
 from rocketcore.message import (
     DELAY,
+    MESSAGE_TYPE,
     NAME_SEPARATOR,
     PROPERTY_SEPARATOR,
+    REPLY_TYPE,
     TIMER_DELAY_MS,
     TIMER_DELIVER_MS,
     Message,
@@ -29,6 +31,7 @@ __all__ = [
     "Outgoing",
     "batch_list",
     "can_be_batched",
+    "is_reply",
     "make_message",
     "outgoing_batch",
     "outgoing_message",
@@ -36,7 +39,8 @@ __all__ = [
     "property_text_of_copy",
 ]
 
-_UNBATCHABLE: Final = frozenset((DELAY, TIMER_DELAY_MS, TIMER_DELIVER_MS))
+_UNBATCHABLE: Final = frozenset((DELAY, MESSAGE_TYPE, TIMER_DELAY_MS, TIMER_DELIVER_MS))
+_REPLY: Final = f"{PROPERTY_SEPARATOR}{MESSAGE_TYPE}{NAME_SEPARATOR}{REPLY_TYPE}{PROPERTY_SEPARATOR}"
 
 
 class MessageOptions(TypedDict, total=False):
@@ -130,6 +134,14 @@ def _check_length(topic: str, text: str) -> None:
         )
 
 
+def is_reply(properties: str) -> bool:
+    """Say whether a message with this property string is a reply, for which there is a request code of its own.
+
+    Other properties come before the one that says it, see ``ReceivedMessage.reply_message``.
+    """
+    return _REPLY in properties
+
+
 def property_text_of_copy(message: Message, msg_id: str) -> str:
     """Return the property string of a message whose id somebody else gave; refuses the ids that ``arrow_in`` does."""
     if NAME_SEPARATOR in msg_id or PROPERTY_SEPARATOR in msg_id:
@@ -140,7 +152,7 @@ def property_text_of_copy(message: Message, msg_id: str) -> str:
 
 
 def can_be_batched(message: Message) -> bool:
-    """Say whether a message may be part of a batch: it is not delayed."""
+    """Say whether a message may be part of a batch: it is not delayed, and no reply."""
     return not message.properties or _UNBATCHABLE.isdisjoint(message.properties)
 
 
@@ -163,5 +175,7 @@ def batch_list(messages: Iterable[Message]) -> list[Message]:
         if message.topic != first.topic or message.message_group != first.message_group:
             raise MessageIllegal("the messages of a batch have one topic, and one message_group if any")
         if message.topic.startswith(RETRY_TOPIC_PREFIX) or not can_be_batched(message):
-            raise MessageIllegal(f"message to {message.topic!r}: a delayed message or a retry is no part of a batch")
+            raise MessageIllegal(
+                f"message to {message.topic!r}: a delayed message, a reply or a retry is no part of a batch"
+            )
     return batch

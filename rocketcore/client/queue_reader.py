@@ -178,7 +178,7 @@ class QueueReader:
         if subscription is not None and subscription.expression_type == TAG and subscription.tags_set:
             tags = subscription.tags_set
             messages = [message for message in messages if message.tag in tags]
-        hand_out(messages, self._consumer.take_result, result.offset_delta)
+        hand_out(messages, self._consumer.take_result, self._consumer.take_reply, result.offset_delta)
         return messages, next_offset
 
     def _unreadable(self, message: ReceivedMessage, error: DecodeError) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "THREADS",
     "Lock",
     "Runtime",
+    "Signal",
     "ThreadRuntime",
 ]
 
@@ -34,6 +35,16 @@ class Lock(Protocol):
 
     def release(self) -> None:
         """Let the next one have it."""
+
+
+class Signal(Protocol):
+    """Something that will have happened; who waits for it is woken then."""
+
+    def set(self) -> None:
+        """Say that it has happened."""
+
+    async def wait(self, timeout: float) -> bool:
+        """Wait for it; False where it did not happen within ``timeout`` seconds."""
 
 
 class _LoopLock:
@@ -53,6 +64,21 @@ class _LoopLock:
         self._lock.release()
 
 
+class _LoopSignal:
+    """For the tasks of one loop."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self.set = self._event.set
+
+    async def wait(self, timeout: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._event.wait()
+        except TimeoutError:
+            return False
+
+
 class Runtime:
     """How to exclude others, where to compute for long, and how to wait: on an event loop.
 
@@ -64,6 +90,10 @@ class Runtime:
     def lock(self) -> Lock:
         """Return a new lock."""
         return _LoopLock()
+
+    def signal(self) -> Signal:
+        """Return a new signal."""
+        return _LoopSignal()
 
     async def offload(self, function: Callable[..., T], *arguments: object) -> T:
         """Compute something that takes milliseconds."""
@@ -95,6 +125,17 @@ class _ThreadLock:
         self._lock.release()
 
 
+class _ThreadSignal:
+    """Between threads."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.set = self._event.set
+
+    async def wait(self, timeout: float) -> bool:
+        return self._event.wait(timeout)
+
+
 class ThreadRuntime(Runtime):
     """Coroutines that never wait, each on the thread that called."""
 
@@ -102,6 +143,9 @@ class ThreadRuntime(Runtime):
 
     def lock(self) -> Lock:
         return _ThreadLock()
+
+    def signal(self) -> Signal:
+        return _ThreadSignal()
 
     async def offload(self, function: Callable[..., T], *arguments: object) -> T:
         return function(*arguments)

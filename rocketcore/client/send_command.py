@@ -13,7 +13,7 @@ from collections.abc import Callable
 from json.encoder import encode_basestring
 from typing import Final
 
-from rocketcore.client.outgoing import Outgoing
+from rocketcore.client.outgoing import Outgoing, is_reply
 from rocketcore.codes import (
     AUTO_CREATE_TOPIC,
     CURRENT_VERSION,
@@ -35,6 +35,7 @@ _TAIL: Final = (
 _ONEWAY: Final = int(RemotingFlag.ONEWAY)
 _SINGLE: Final = int(RequestCode.SEND_MESSAGE_V2)
 _BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 _PYTHON: Final = int(LanguageCode.PYTHON)
 _JSON: Final = int(SerializeType.JSON)
 
@@ -69,14 +70,14 @@ class SendTarget:
             f'"extFields":{{"a":{_quote(group)},"b":{_quote(queue.topic)},"c":"{AUTO_CREATE_TOPIC}",'
             f'"d":"{default_queue_nums}","e":"{queue.queue_id}","f":"'
         )
-        self._head = f'{{"code":{_SINGLE},{head}'.encode()
-        self._batch_head = f'{{"code":{_BATCH},{head}'.encode()
+        self._heads = {code: f'{{"code":{code},{head}'.encode() for code in (_SINGLE, _BATCH, _REPLY)}
         self._middle = f'","n":{_quote(queue.broker)}}},"flag":'.encode()
         self._first_id_middle = f'","n":{_quote(queue.broker)},"rcFirstId":"1"}},"flag":'.encode()
 
     def request(self, outgoing: Outgoing, born_timestamp: int, *, oneway: bool = False) -> RemotingCommand:
         """Return the request that stores a message, or a batch, in this queue."""
         body, properties, msg_id, sys_flag, flag, batch = outgoing
+        code = _BATCH if batch else _REPLY if is_reply(properties) else _SINGLE
         if self._signed:
             header = SendMessageRequestHeaderV2(
                 producer_group=self.group,
@@ -94,19 +95,18 @@ class SendTarget:
                 broker_name=self.queue.broker,
                 rc_first_id=1 if batch and not msg_id else None,
             )
-            code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
             request = RemotingCommand.request(code, header, oneway=oneway)
             request.body = body
             return request
         text = f'{sys_flag}","g":"{born_timestamp}","h":"{flag}","i":{_quote(properties)},"j":"0","k":"false","m":"'
         start = b"%b%b%b%b%d" % (
-            self._batch_head if batch else self._head,
+            self._heads[code],
             text.encode(),
             b"true" if batch else b"false",
             self._middle if msg_id or not batch else self._first_id_middle,
             _ONEWAY if oneway else 0,
         )
-        return _SendRequest(start, body, batch, oneway)
+        return _SendRequest(code, start, body, oneway)
 
 
 class _SendRequest(RemotingCommand):
@@ -114,9 +114,9 @@ class _SendRequest(RemotingCommand):
 
     __slots__ = ("_start",)
 
-    def __init__(self, start: bytes, body: bytes | memoryview, batch: bool, oneway: bool) -> None:
+    def __init__(self, code: int, start: bytes, body: bytes | memoryview, oneway: bool) -> None:
         self._start = start
-        self.code = _BATCH if batch else _SINGLE
+        self.code = code
         self.language = _PYTHON
         self.version = CURRENT_VERSION
         self.opaque = next_opaque()

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import copy
 import logging
+import threading
 from collections.abc import Iterable, Sequence
-from typing import Final, Unpack, overload
+from typing import TYPE_CHECKING, Final, Unpack, overload
 
 from rocketcore._fast.batch import encode_batch
 from rocketcore.client.api import SEND_STATUSES
@@ -34,11 +35,14 @@ from rocketcore.client.send_command import SendTarget
 from rocketcore.codes import ResponseCode
 from rocketcore.errors import ClientClosed, ConfigError, DecodeError, MessageIllegal, RocketError
 from rocketcore.ids import new_uniq_key
-from rocketcore.message import INT32_MAX, INT32_MIN, Message, MessageQueue, SendResult, SendStatus
+from rocketcore.message import INT32_MAX, INT32_MIN, Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.compression import CompressionType, compress
 from rocketcore.service import SYSTEM_CLOCK, Clock
-from rocketcore.transport.client import Remoting
+from rocketcore.transport.client import Remoting, ServedRemoting
+
+if TYPE_CHECKING:
+    from rocketcore.client.requests import Requests
 
 __all__ = ["Sender"]
 
@@ -65,6 +69,8 @@ class Sender:
         self._compression = CompressionType[config.compression.upper()]
         self._checked_topics: set[str] = set()
         self._closed = False
+        self._asked: Requests | None = None
+        self._request_lock = threading.Lock()
         instance.register_producer(config.group)
 
     def beside(self, remoting: Remoting, runtime: Runtime) -> Sender:
@@ -117,6 +123,58 @@ class Sender:
         if len(outgoing.body) >= self.config.compress_over_bytes:
             outgoing = await self.compressed(outgoing)
         return await self._send(message.topic, message.message_group, queue, outgoing, timeout)
+
+    @overload
+    async def request(
+        self, topic: Message, *, queue: MessageQueue | None = None, timeout: float | None = None
+    ) -> ReceivedMessage: ...
+
+    @overload
+    async def request(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> ReceivedMessage: ...
+
+    async def request(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> ReceivedMessage:
+        """Send a message and wait for the reply of who consumes it (Java: ``request``).
+
+        The arguments are those of ``send``; a consumer replies by ``message.reply(…)``.
+
+        timeout  seconds for the whole call, the reply included; default: the producer's
+        raises   as ``send``; RequestTimeout where the message is stored and no reply comes in time
+        """
+        message = make_message("request", topic, body, options)
+        self.check(message)
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+        timeout = self._timeout(timeout)
+        await self.publisher(message.topic, timeout)
+        return await self._requests().ask(
+            message, lambda asked, left: self.send(asked, queue=queue, timeout=left), timeout
+        )
+
+    def _requests(self) -> Requests:
+        with self._request_lock:
+            if self._asked is None:
+                from rocketcore.client.requests import Requests  # most producers only send
+
+                remoting = self._remoting
+                assert isinstance(remoting, ServedRemoting), "the connections of a producer serve what brokers ask"
+                self._asked = Requests(self.instance, remoting, self._runtime, self._clock)
+            return self._asked
 
     @overload
     async def send_oneway(self, topic: Message, *, queue: MessageQueue | None = None) -> None: ...
@@ -197,10 +255,7 @@ class Sender:
         if self._closed:
             raise ClientClosed("the producer is closed")
         monotonic = self._clock.monotonic
-        if timeout is None:
-            timeout = self.config.timeout
-        elif not isinstance(timeout, (int, float)) or not timeout > 0:
-            raise ConfigError(f"timeout is seconds above 0, got {timeout!r}")
+        timeout = self._timeout(timeout)
         end = monotonic() + timeout
         attempts: Attempts | None = None
         result: SendResult | None = None
@@ -227,6 +282,14 @@ class Sender:
         if result is not None:
             return result
         raise attempts.error(timeout)
+
+    def _timeout(self, timeout: float | None) -> float:
+        """Return the seconds that a call may take."""
+        if timeout is None:
+            return self.config.timeout
+        if not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise ConfigError(f"timeout is seconds above 0, got {timeout!r}")
+        return timeout
 
     async def another_follows(
         self, attempts: Attempts, target: SendTarget, error: RocketError | None, end: float, *, fixed: bool

@@ -27,7 +27,7 @@ from rocketcore.errors import (
     TransportError,
 )
 from rocketcore.filter import SQL92, TAG
-from rocketcore.message import MessageQueue, ReceivedMessage
+from rocketcore.message import Message, MessageQueue, ReceivedMessage, ReplyFuture
 from rocketcore.naming import check_topic
 from rocketcore.protocol.bodies.client import CMResult, ProcessQueueInfo
 from rocketcore.protocol.bodies.heartbeat import (
@@ -175,6 +175,10 @@ class Subscriber:
     def take_result(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
         """Take what became of a message; messages of a pull consumer have no result of their own."""
         raise ConfigError("messages of a PullConsumer are not acknowledged one by one: call commit()")
+
+    def take_reply(self, reply: Message) -> ReplyFuture:
+        """Send a reply to a message that was handed out."""
+        raise NotImplementedError
 
     def arrived(self, process_queue: ProcessQueue) -> None:
         """Called when a queue has messages that no one works on, and after each pull."""

@@ -167,6 +167,7 @@ class Producer:
         return workings.logic
 
     send = blocking(Sender.send)
+    request = blocking(Sender.request)
     send_oneway = blocking(Sender.send_oneway)
     send_batch = blocking(Sender.send_batch)
 

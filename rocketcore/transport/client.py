@@ -28,7 +28,7 @@ from rocketcore.transport.tls.transport import connect_tls
 if TYPE_CHECKING:
     from rocketcore._fast.reactor import Reactor
 
-__all__ = ["PipeliningRemoting", "Remoting", "RemotingClient", "Signer", "split_address"]
+__all__ = ["PipeliningRemoting", "Remoting", "RemotingClient", "ServedRemoting", "Signer", "split_address"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +47,17 @@ class Remoting(Protocol):
 
     def close_channel(self, address: str) -> None:
         """Close the connection to an address, if there is one."""
+
+
+@runtime_checkable
+class ServedRemoting(Remoting, Protocol):
+    """A transport that serves what servers ask of us."""
+
+    def add_routes(self, rows: Iterable[Route]) -> None:
+        """Serve requests that servers send to us."""
+
+    def expecting(self) -> contextlib.AbstractContextManager[None]:
+        """Look for requests of servers at once while the context lasts."""
 
 
 @runtime_checkable
@@ -87,6 +98,10 @@ class RemotingClient(BaseClient):
     def add_routes(self, rows: Iterable[Route]) -> None:
         """Serve requests that servers send to us; what has no row is answered with code 3."""
         self._endpoint.routes.add(rows)
+
+    def expecting(self) -> contextlib.AbstractContextManager[None]:
+        """Do nothing: a loop hears of a server's request when it comes."""
+        return contextlib.nullcontext()
 
     def address_of(self, channel: Channel) -> str | None:
         """Return the address that a connection was made to, None for one that is not ours any more."""

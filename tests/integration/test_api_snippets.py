@@ -174,6 +174,33 @@ def test_4_throughput(shop: str) -> None:
     assert total == 100_501
 
 
+def test_5_request_and_reply(shop: str) -> None:
+    with rmq.Admin(shop) as admin:
+        admin.create_topic("quotes", queues=4)
+    names: dict[str, Any] = {"rmq": rmq}
+    exec(
+        compile(
+            source(
+                """
+        consumer = rmq.PushConsumer("127.0.0.1:9876", group="prices", start_from="first")
+
+        @consumer.subscribe("quotes")
+        def on_quote(message: rmq.ReceivedMessage) -> None:
+            message.reply(f"{message.text()}: 42.00")
+
+        with consumer, rmq.Producer("127.0.0.1:9876", group="shop") as producer:
+            answer = producer.request("quotes", b"AAPL", timeout=10.0)
+        """,
+                shop,
+            ),
+            "example",
+            "exec",
+        ),
+        names,
+    )
+    assert names["answer"].text() == "AAPL: 42.00"
+
+
 def test_11_pull_seek_commit(shop: str) -> None:
     archived: list[rmq.ReceivedMessage] = []
     with rmq.Producer(shop, group="shop") as producer:

@@ -32,8 +32,8 @@ PAGE = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(?:python)?\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 EXAMPLES = (
     "make setup", "make demo", "A week of earthquakes", "rocket up", "rocket topic create", "for message in consumer:",
-    "producer.send_nowait(", "@consumer.subscribe(", "rmq.PullConsumer(", "rmq.LocalCluster(", "rmq.read_arrow(",
-    "spark.read.", "spark.readStream.format(\"rocketmq\")", "by_hand = ",
+    "producer.send_nowait(", "producer.request(", "def on_order(", "rmq.PullConsumer(", "rmq.LocalCluster(",
+    "rmq.read_arrow(", "spark.read.", "spark.readStream.format(\"rocketmq\")", "by_hand = ",
 )  # fmt: skip
 """What only this one of the blocks has, in the order of the page and of the tests below."""
 
@@ -52,7 +52,7 @@ def commands(part: str) -> list[list[str]]:
 def shop() -> Iterator[str]:
     with LocalCluster() as running:
         with rmq.Admin(running.namesrv) as admin:
-            for topic in ("orders", "order-events", "metrics"):
+            for topic in ("orders", "order-events", "metrics", "quotes"):
                 admin.create_topic(topic, queues=4)
         with rmq.Producer(running.namesrv, group="shop") as producer:
             producer.send("orders", b'{"id": 1}', tag="created", keys="order-1")
@@ -115,9 +115,14 @@ def test_send(shop: str) -> None:
         assert sorted(bounds.max_offset for bounds in admin.topic_stats("order-events").values()) == [0, 0, 0, 3]
 
 
+def test_request(shop: str) -> None:
+    names: dict[str, Any] = {"rmq": rmq}
+    run(example("producer.request("), shop, **names)
+
+
 def test_handlers(shop: str) -> None:
     names: dict[str, Any] = {"rmq": rmq}
-    code = compile(example("@consumer.subscribe(").replace("127.0.0.1:9876", shop), "example", "exec")
+    code = compile(example("def on_order(").replace("127.0.0.1:9876", shop), "example", "exec")
     runner = threading.Thread(target=exec, args=(code, names))
     runner.start()
     with rmq.Admin(shop) as admin:

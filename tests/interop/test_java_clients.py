@@ -12,7 +12,7 @@ import pytest
 import rocketcore as rmq
 from rocketcore import LocalCluster
 from tests.fixtures.topics import new_group, new_topic
-from tests.peers import JavaDriver
+from tests.peers import DriverError, JavaDriver
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
@@ -144,6 +144,38 @@ def test_java_pull_consumer(driver: JavaDriver, cluster: LocalCluster, topic: st
         received += result.get("messages") or result.get("msgFoundList") or []
     assert bodies(received) == sorted(b"pull %d" % i for i in range(8))
     driver.call("pull.shutdown", handle=handle)
+
+
+def test_java_asks_and_we_answer(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
+    with rmq.PushConsumer(cluster.namesrv, group=new_group(), start_from="first") as consumer:
+
+        @consumer.subscribe(topic)
+        def answer(message: rmq.ReceivedMessage) -> None:
+            message.reply(b"re: " + message.body, tag="answer").result(20.0)
+
+        handle = driver.call("producer.start", group=new_group())["handle"]
+        for body in (b"small", b"x" * 9000):
+            reply = driver.call("producer.request", handle=handle, topic=topic, body=body, timeoutMillis=30_000)
+            assert base64.b64decode(reply["body"]) == b"re: " + body
+        driver.call("producer.shutdown", handle=handle)
+
+
+def test_java_answers_java_and_us(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
+    responder = driver.call("responder.start", group=new_group(), topic=topic, prefix="re: ", options=FROM_FIRST)
+    with rmq.Producer(cluster.namesrv, group=new_group()) as producer:
+        assert producer.request(topic, b"ours", timeout=30.0).body == b"re: ours"
+    handle = driver.call("producer.start", group=new_group())["handle"]
+    reply = driver.call("producer.request", handle=handle, topic=topic, text="Java's", timeoutMillis=30_000)
+    assert base64.b64decode(reply["body"]) == b"re: Java's"
+    driver.call("producer.shutdown", handle=handle)
+    driver.call("responder.shutdown", handle=responder["handle"])
+
+
+def test_nobody_answers_java(driver: JavaDriver, topic: str) -> None:
+    handle = driver.call("producer.start", group=new_group())["handle"]
+    with pytest.raises(DriverError, match="wait reply message timeout"):
+        driver.call("producer.request", handle=handle, topic=topic, text="?", timeoutMillis=2000)
+    driver.call("producer.shutdown", handle=handle)
 
 
 def drain(cluster: LocalCluster, topic: str, count: int) -> list[rmq.ReceivedMessage]:

@@ -1,8 +1,10 @@
-"""Our clients on the NameServer and broker of Apache RocketMQ 5.5.0."""
+"""Our clients on the NameServer and broker of Apache RocketMQ 5.5.0, and beside Java's."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 import rocketcore as rmq
 from rocketcore import aio
 from tests.fixtures.topics import new_group, new_topic
-from tests.peers import ApacheCluster
+from tests.peers import ApacheCluster, JavaDriver
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
@@ -132,3 +134,30 @@ def test_two_consumers_share_the_queues(apache: ApacheCluster, topic: str) -> No
     asyncio.run(run())
     assert all(seen.values())
     assert set().union(*seen.values()) >= sent
+
+
+@pytest.mark.parametrize("asks", ["we", "java"])
+def test_requests_on_apaches_brokers(
+    apache_line: ApacheCluster, java: Callable[[str, str], JavaDriver], asks: str
+) -> None:
+    """We ask and Java answers, Java asks and we answer, and both ends ours."""
+    namesrv, group = apache_line.namesrv, new_group()
+    topic = new_topic(namesrv)
+    driver = java(apache_line.version, namesrv)
+    if asks == "we":
+        responder = driver.call("responder.start", group=group, topic=topic, prefix="re: ")["handle"]
+        with rmq.Producer(namesrv, group=new_group()) as producer:
+            replies = [producer.request(topic, f"{i}", timeout=30.0).text() for i in range(3)]
+            assert producer.request(topic, "x" * 9000, timeout=30.0).text() == "re: " + "x" * 9000
+        assert replies == [f"re: {i}" for i in range(3)]
+        driver.call("responder.shutdown", handle=responder)
+        return
+    with rmq.PushConsumer(namesrv, group=group, start_from="first") as consumer:
+        consumer.subscribe(topic, handler=lambda message: message.reply(b"re: " + message.body).result(20.0) and None)
+        handle = driver.call("producer.start", group=new_group())["handle"]
+        for i in range(3):
+            reply = driver.call("producer.request", handle=handle, topic=topic, text=f"{i}", timeoutMillis=30_000)
+            assert base64.b64decode(reply["body"]) == f"re: {i}".encode()
+        driver.call("producer.shutdown", handle=handle)
+        with rmq.Producer(namesrv, group=new_group()) as producer:
+            assert producer.request(topic, b"ours", timeout=30.0).body == b"re: ours"

@@ -1,4 +1,4 @@
-"""Who answers which request: the rows of a name server, of a broker and of a consumer, as they are when these run."""
+"""Who answers which request: the rows of a name server, of a broker and of clients, as they are when these run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Any
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.store import StoreConfig
+from rocketcore.client.requests import Requests
+from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import serve_broker_requests
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
+from rocketcore.service import SYSTEM_CLOCK
 from rocketcore.transport.routes import Route, Routes
 
 __all__ = ["Rows", "broker_routes", "client_routes", "example", "nameserver_routes"]
@@ -45,8 +48,9 @@ def broker_routes() -> dict[int, Route]:
 @cache
 def client_routes() -> dict[int, Route]:
     rows: Any = Rows(Routes())
-    consumer: Any = None
-    serve_broker_requests(rows, consumer)
+    nobody: Any = None
+    serve_broker_requests(rows, nobody)
+    Requests(nobody, rows, ASYNCIO, SYSTEM_CLOCK)
     return rows.table  # type: ignore[no-any-return]
 
 

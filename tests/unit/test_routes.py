@@ -36,7 +36,7 @@ def test_a_server_says_what_each_request_needs() -> None:
 def test_who_answers_what() -> None:
     assert set(nameserver_routes()) == {*range(100, 107), 205, 206, 216, 217, 219, 224, 304, *range(311, 314),
                                         318, 319, 322, 327, 901, 904}  # fmt: skip
-    assert set(client_routes()) == {39, 40, 220, 221, 307, 309}
+    assert set(client_routes()) == {39, 40, 220, 221, 307, 309, 326}
 
 
 def test_only_sends_and_pulls_are_served_as_runs() -> None:

@@ -13,6 +13,7 @@ from rocketcore._fast.command import encode_send_response
 from rocketcore.broker.store import MessageStore, PutStatus
 from rocketcore.codes import CURRENT_VERSION, RemotingFlag, ResponseCode
 from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.schema import Header
 from rocketcore.transport.channel import Channel
 
 _STORED_CODES = {
@@ -66,7 +67,13 @@ class Acknowledger:
 
     def refusal(self, request: RemotingCommand, code: int, remark: str) -> RemotingCommand:
         """The answer to a send that stored nothing."""
-        response = RemotingCommand.response(request, code, remark)
+        return self.answer(request, code, remark)
+
+    def answer(
+        self, request: RemotingCommand, code: int, remark: str | None, header: Header | None = None
+    ) -> RemotingCommand:
+        """The answer to one send, marked as those of all sends are."""
+        response = RemotingCommand.response(request, code, remark, header)
         self._mark(response)
         return response
 

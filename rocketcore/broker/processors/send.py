@@ -241,13 +241,7 @@ class SendProcessor:
     def send(self, channel: Channel, request: RemotingCommand, header: SendHeader) -> Reply | Awaitable[Reply]:
         """Handle one send; None means that the answer follows when the message is durable."""
         try:
-            self._check_broker(channel, header.topic)
-            check_topic_name(header.topic)
-            if _is_forbidden(header.topic):
-                raise BrokerError.of(
-                    ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden."
-                )
-            topic = self._context.topics.find(header.topic)
+            topic = self.find_topic(channel, header)
             if topic is None:
                 return self._send_to_new_topic(channel, request, header)
             return self._send(channel, request, header, topic)
@@ -255,13 +249,28 @@ class SendProcessor:
             return self._acknowledger.refusal(request, error.code, error.remark)
 
     async def _send_to_new_topic(self, channel: Channel, request: RemotingCommand, header: SendHeader) -> Reply:
-        """Create the topic and wait until it is on disk, so that a crash cannot leave its messages without it."""
         try:
-            topic = self._create_topic(header)
-            await self._context.writer.flushed()
+            topic = await self.create_topic(header)
             return self._send(channel, request, header, topic)
         except BrokerError as error:
             return self._acknowledger.refusal(request, error.code, error.remark)
+
+    def find_topic(self, channel: Channel, header: SendHeader) -> TopicConfig | None:
+        """Return the topic of a send, None where it is yet to be created; raises BrokerError where nothing is taken."""
+        self._check_broker(channel, header.topic)
+        check_topic_name(header.topic)
+        if _is_forbidden(header.topic):
+            raise BrokerError.of(ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden.")
+        return self._context.topics.find(header.topic)
+
+    async def create_topic(self, header: SendHeader) -> TopicConfig:
+        """Create the topic of a send; wait until it is on disk, so that a crash cannot leave messages without it.
+
+        raises  BrokerError where none may be created
+        """
+        topic = self._create_topic(header)
+        await self._context.writer.flushed()
+        return topic
 
     def _refusal(self, channel: Channel) -> BrokerError | None:
         """Why nothing is taken from a connection at the moment, whatever its topic."""
@@ -303,7 +312,7 @@ class SendProcessor:
         return created
 
     def _send(self, channel: Channel, request: RemotingCommand, header: SendHeader, topic: TopicConfig) -> Reply:
-        queue_id = self._queue_id(channel, header, topic)
+        queue_id = self.queue_id(channel, header, topic)
         sys_flag = header.sys_flag
         if topic.topic_filter_type is TopicFilterType.MULTI_TAG:
             sys_flag |= MessageSysFlag.MULTI_TAGS
@@ -345,7 +354,8 @@ class SendProcessor:
         self._acknowledge(channel, result.end_offset, result.size, waiting, at_once)
         return None
 
-    def _queue_id(self, channel: Channel, header: SendHeader, topic: TopicConfig) -> int:
+    def queue_id(self, channel: Channel, header: SendHeader, topic: TopicConfig) -> int:
+        """Return the queue of a send, any where it names none; raises BrokerError for one that the topic has not."""
         any_queue = header.queue_id < 0
         if header.queue_id >= _queue_count(topic) or (any_queue and topic.write_queue_nums <= 0):
             perm = "".join(

@@ -174,6 +174,13 @@ class ProducerTable(_GroupTable[ClientGroup]):
 
     def __init__(self, *, expire_after: float = 120.0, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(ClientGroup, lambda group: None, expire_after=expire_after, clock=clock)
+        self._places: dict[str, dict[tuple[str, Channel], None]] = {}
+        """Client id → the groups and connections that it is known in, the newest last."""
+
+    def channel_of(self, client_id: str) -> Channel | None:
+        """Return the connection of a client, the newest where it has several; None for one that is not connected."""
+        places = self._places.get(client_id)
+        return None if places is None else next(reversed(places))[1]
 
     def find(self, group: str) -> list[ClientChannel]:
         """The connected clients of a group."""
@@ -184,7 +191,24 @@ class ProducerTable(_GroupTable[ClientGroup]):
         self, channel: Channel, client_id: str, language: LanguageCode | None, version: int, group: str
     ) -> None:
         """Take in one group of a heartbeat."""
+        known = self._groups.get(group)
+        before = None if known is None else known.clients.get(channel)
+        if before is not None and before.client_id != client_id:
+            self._leave(before.client_id, group, channel)
         self._heard(channel, client_id, language, version, group)
+        self._places.setdefault(client_id, {})[group, channel] = None
+
+    def _remove(self, group: ClientGroup, channels: Iterable[Channel]) -> None:
+        channels = list(channels)
+        for channel in channels:
+            self._leave(group.clients[channel].client_id, group.name, channel)
+        super()._remove(group, channels)
+
+    def _leave(self, client_id: str, group: str, channel: Channel) -> None:
+        places = self._places[client_id]
+        del places[group, channel]
+        if not places:
+            del self._places[client_id]
 
 
 def _adopt(current: dict[str, SubscriptionData], offered: Iterable[SubscriptionData]) -> bool:

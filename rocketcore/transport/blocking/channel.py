@@ -336,6 +336,16 @@ class BlockingChannel:
             if lead:
                 self._resign()
 
+    def watch(self, poller: select.poll) -> bool:
+        """Have a poller tell of what comes; False where a thread reads, or the connection is closed."""
+        with self._mutex:
+            if self._reading or self._error is not None:
+                return False
+            with contextlib.suppress(OSError, ValueError):
+                poller.register(self._socket, select.POLLIN)
+                return True
+        return False
+
     # Writing
 
     def _write(self, frame: bytes | list[bytes | memoryview], deadline: float, code: int, timeout: float) -> None:

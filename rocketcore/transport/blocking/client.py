@@ -13,10 +13,11 @@ import contextlib
 import inspect
 import logging
 import os
+import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 from rocketcore.codes import ResponseCode
@@ -51,6 +52,8 @@ T = TypeVar("T")
 
 _SERVE_INTERVAL: Final = 0.1
 """Seconds between two looks at connections that nobody is reading."""
+_WATCH_MILLIS: Final = 10
+"""How long connections that nobody is reading are watched at a time, while a server's request is expected."""
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -94,6 +97,7 @@ class BlockingRemotingClient(BaseClient):
         self._retired: list[BlockingChannel] = []
         self._requests: deque[tuple[BlockingChannel, RemotingCommand]] = deque()
         self._server: PeriodicThread | None = None
+        self._expected = 0
         # Last: other threads of a child take it for the sign that the rest is theirs.
         self._pid = os.getpid()
 
@@ -175,6 +179,21 @@ class BlockingRemotingClient(BaseClient):
         if self._routes:
             self._start_server()
         return channel
+
+    @contextlib.contextmanager
+    def expecting(self) -> Iterator[None]:
+        """While the context lasts, serve a server's request when it comes and not when the thread looks next."""
+        with self._lock:
+            self._expected += 1
+        self._start_server()
+        server = self._server
+        if server is not None:
+            server.wake()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._expected -= 1
 
     def close_channel(self, address: str) -> None:
         """Close the connection to an address, if there is one; its outstanding requests fail."""
@@ -298,12 +317,19 @@ class BlockingRemotingClient(BaseClient):
                 self._server = PeriodicThread(f"{self.name}-requests", self._serve_round, _SERVE_INTERVAL)
                 self._server.start()
 
-    def _serve_round(self) -> None:
-        for channel in self._open_channels():
+    def _serve_round(self) -> float | None:
+        channels = self._open_channels()
+        if self._expected:
+            poller = select.poll()
+            watched = [channel for channel in channels if channel.watch(poller)]
+            # What others read meanwhile wakes nobody here, so the wait is short.
+            poller.poll(_WATCH_MILLIS if watched else 1)
+        for channel in channels:
             channel.look()
         while self._requests:
             channel, command = self._requests.popleft()
             self._serve(channel, command)
+        return 0.0 if self._expected else None
 
     def _serve(self, channel: BlockingChannel, command: RemotingCommand) -> None:
         route = self._routes.get(command.code)
@@ -347,3 +373,9 @@ class BlockingChannelAdapter:
 
     def close_channel(self, address: str) -> None:
         self.client.close_channel(address)
+
+    def add_routes(self, rows: Iterable[Route]) -> None:
+        self.client.add_routes(rows)
+
+    def expecting(self) -> contextlib.AbstractContextManager[None]:
+        return self.client.expecting()

@@ -70,7 +70,9 @@ def test_both_worlds_have_the_same_methods() -> None:
         assert public(getattr(rocketcore, name)) - {"forked", "config", "gaps"} <= public(getattr(aio, name)), name
 
 
-@pytest.mark.parametrize("name", ["send", "send_oneway", "send_batch", "send_nowait", "send_arrow", "flush", "close"])
+@pytest.mark.parametrize(
+    "name", ["send", "request", "send_oneway", "send_batch", "send_nowait", "send_arrow", "flush", "close"]
+)
 def test_both_producers_take_the_same_arguments(name: str) -> None:
     of_threads, of_loops = getattr(rocketcore.Producer, name), getattr(aio.Producer, name)
     assert inspect.signature(of_threads).parameters == inspect.signature(of_loops).parameters

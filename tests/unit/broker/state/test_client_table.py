@@ -121,3 +121,20 @@ def test_producers_come_and_go() -> None:
     assert producers.expire() == [third]
     assert producers.find("p") == []
     assert producers.groups() == []
+
+
+def test_a_producer_is_found_by_its_client_id() -> None:
+    producers = ProducerTable()
+    old, new = channel(), channel()
+    producers.register(old, "c1", LanguageCode.JAVA, 479, "g1")
+    producers.register(old, "c1", LanguageCode.JAVA, 479, "g2")
+    producers.register(new, "c1", LanguageCode.JAVA, 479, "g1")
+    assert producers.channel_of("c1") is new
+    producers.channel_closed(new)
+    assert producers.channel_of("c1") is old
+    producers.unregister(old, "c1", "g1")
+    assert producers.channel_of("c1") is old
+    producers.register(old, "c2", LanguageCode.JAVA, 479, "g2")
+    assert (producers.channel_of("c1"), producers.channel_of("c2")) == (None, old)
+    producers.channel_closed(old)
+    assert producers.channel_of("c2") is None
