@@ -25,7 +25,9 @@ from rocketcore.broker.processors.client import ClientProcessor
 from rocketcore.broker.processors.consumer import ConsumerProcessor
 from rocketcore.broker.processors.pull import PullProcessor
 from rocketcore.broker.processors.query import QueryProcessor
+from rocketcore.broker.processors.relay import RelayProcessor
 from rocketcore.broker.processors.reply import ReplyProcessor
+from rocketcore.broker.processors.reset import ResetProcessor
 from rocketcore.broker.processors.send import SendProcessor
 from rocketcore.broker.processors.send_back import SendBackProcessor
 from rocketcore.broker.processors.transaction import TransactionProcessor
@@ -267,6 +269,8 @@ class Broker:
             ReplyProcessor(context, self._send, self._acknowledger, self._gate),
             ClientProcessor(context),
             ConsumerProcessor(context),
+            ResetProcessor(context),
+            RelayProcessor(context),
             AdminProcessor(context, self._store_config, runtime_info, self._live, delay_offsets=self._delay.encode),
             CleaningProcessor(context),
             QueryProcessor(context, self._store_config.default_query_max_num),

@@ -24,6 +24,7 @@ LIVE_PROPERTIES = frozenset(
         "startAcceptSendRequestTimeStamp",
         "storeReplyMessageEnable",
         "traceOn",
+        "useServerSideResetOffset",
     }
 )
 """What request 25 may change while the broker runs: never a path, an address or a secret."""
@@ -60,6 +61,9 @@ class BrokerConfig(ConnectionSettings):
     short_polling_time_mills: int = setting(1_000, "how long it is held otherwise", unit="ms", least=1, most=60_000)
     pull_thread_pool_queue_capacity: int = setting(
         100_000, "pulls held at most; more are refused as busy", unit="count", least=1
+    )
+    use_server_side_reset_offset: bool = setting(
+        True, "set a group's offsets here where they are reset; false: tell its clients, as 4.9"
     )
     lite_pull_message_enable: bool = setting(True, "serve lite pull consumers")
     store_reply_message_enable: bool = setting(True, "store replies that are sent on to who asked, too")

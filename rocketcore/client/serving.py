@@ -6,6 +6,7 @@ RocketMQ 5.5.0: ``ClientRemotingProcessor``.
 from __future__ import annotations
 
 import logging
+import threading
 
 from rocketcore.client.subscriber import Subscriber
 from rocketcore.codes import CURRENT_VERSION, FRAME_MAX_BYTES, RequestCode, ResponseCode, Version
@@ -112,7 +113,10 @@ class _Served:
     ) -> RemotingCommand:
         if header.consumer_group != self._consumer.group:
             return self._unknown_group(request, header.consumer_group)
-        return RemotingCommand.response(request, body=_running_info(self._consumer).encode())
+        info = _running_info(self._consumer)
+        if header.jstack_enable:
+            info.jstack = _stacks()
+        return RemotingCommand.response(request, body=info.encode())
 
     async def consume_directly(
         self, channel: Channel, request: RemotingCommand, header: ConsumeMessageDirectlyResultRequestHeader
@@ -161,6 +165,19 @@ def _reset_table(request: RemotingCommand) -> dict[MessageQueue, int]:
     except DecodeError:
         entries = ResetOffsetBodyForC.decode(request.body).offset_table
         return {MessageQueue(entry.topic, entry.broker_name, entry.queue_id): entry.offset for entry in entries}
+
+
+def _stacks() -> str:
+    """Return what all threads of this process are doing, as ``jstack`` shows it."""
+    import sys
+    import traceback
+
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    stacks = [
+        f"{names.get(ident, 'unknown')} TID: {ident}\n" + "".join(traceback.format_stack(frame))
+        for ident, frame in sys._current_frames().items()
+    ]
+    return "\n\n".join(stacks)
 
 
 def _running_info(consumer: Subscriber) -> ConsumerRunningInfo:

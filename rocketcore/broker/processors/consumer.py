@@ -1,4 +1,4 @@
-"""Group members, consumer offsets, queue locks: 38, 14, 15, 41, 42, 43, 29 to 32, 222, 314.
+"""Group members, consumer offsets, queue locks: 38, 14, 15, 41, 42, 43, 29 to 32, 314.
 
 Java: ``ConsumerManageProcessor`` and the offset part of ``AdminBrokerProcessor`` (5.5.0).
 """
@@ -10,12 +10,10 @@ from collections.abc import Iterable
 from rocketcore.broker.context import BrokerContext
 from rocketcore.codes import BoundaryType, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError
-from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies.client import (
     GetConsumerListByGroupResponseBody,
     LockBatchRequestBody,
     LockBatchResponseBody,
-    ResetOffsetBody,
     UnlockBatchRequestBody,
 )
 from rocketcore.protocol.command import RemotingCommand
@@ -30,7 +28,6 @@ from rocketcore.protocol.headers.consumer import (
     GetMinOffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
-    ResetOffsetRequestHeader,
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -63,7 +60,6 @@ class ConsumerProcessor:
                 GetEarliestMsgStoretimeRequestHeader,
                 Right.GET,
             ),
-            Route(code.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offset, ResetOffsetRequestHeader, Right.UPDATE),
             Route(code.CLONE_GROUP_OFFSET, self.clone_offsets, CloneGroupOffsetRequestHeader, Right.UPDATE),
         )
 
@@ -147,42 +143,6 @@ class ConsumerProcessor:
         store = self._context.store
         found = await store.reads.read(channel, store.earliest_time, header.topic, header.queue_id)
         return RemotingCommand.response(request, header=GetEarliestMsgStoretimeResponseHeader(timestamp=found))
-
-    async def reset_offset(
-        self, channel: Channel, request: RemotingCommand, header: ResetOffsetRequestHeader
-    ) -> RemotingCommand:
-        """Move a group to a time or an offset on the broker's side; its next pull of a queue learns of it."""
-        context = self._context
-        topic = context.topics.find(header.topic)
-        if topic is None:
-            raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
-        if not context.groups.exists(header.group):
-            raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
-        queue_ids = [header.queue_id] if header.queue_id >= 0 else range(topic.read_queue_nums)
-        targets = {queue_id: await self._reset_target(channel, header, queue_id) for queue_id in queue_ids}
-        for queue_id, target in targets.items():
-            context.offsets.reset(header.group, header.topic, queue_id, target)
-        body = ResetOffsetBody(
-            offset_table={
-                MessageQueue(header.topic, context.config.broker_name, queue_id): target
-                for queue_id, target in targets.items()
-            }
-        )
-        return RemotingCommand.response(request, body=body.encode())
-
-    async def _reset_target(self, channel: Channel, header: ResetOffsetRequestHeader, queue_id: int) -> int:
-        store = self._context.store
-        minimum, maximum = store.min_offset(header.topic, queue_id), store.max_offset(header.topic, queue_id)
-        if header.queue_id >= 0 and header.offset is not None and header.offset != -1:
-            if not minimum <= header.offset <= maximum + 1:
-                raise BrokerError.of(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"Target offset {header.offset} not in consume queue range [{minimum}-{maximum}]",
-                )
-            return header.offset
-        if header.timestamp < 0:
-            return maximum
-        return await store.reads.read(channel, store.offset_by_time, header.topic, queue_id, header.timestamp)
 
     def clone_offsets(
         self, channel: Channel, request: RemotingCommand, header: CloneGroupOffsetRequestHeader

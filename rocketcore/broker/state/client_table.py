@@ -40,6 +40,10 @@ class ClientGroup:
     name: str
     clients: dict[Channel, ClientChannel] = field(default_factory=dict)
 
+    def find_client(self, client_id: str) -> ClientChannel | None:
+        """Return a client by its id, None where it is not connected."""
+        return next((client for client in self.clients.values() if client.client_id == client_id), None)
+
 
 @dataclass(slots=True)
 class ConsumerGroup(ClientGroup):
