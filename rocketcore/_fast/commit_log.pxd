@@ -14,8 +14,22 @@ from rocketcore._fast.record cimport (
 from rocketcore._fast.record cimport PHYSICAL_OFFSET as RECORD_PHYSICAL_OFFSET
 from rocketcore._fast.record cimport PROPERTIES_LENGTH as RECORD_PROPERTIES_LENGTH
 from rocketcore._fast.record cimport PROPERTIES_START as RECORD_PROPERTIES_START
+from rocketcore._fast.record cimport QUEUE_ID as RECORD_QUEUE_ID
+from rocketcore._fast.record cimport QUEUE_OFFSET as RECORD_QUEUE_OFFSET
 from rocketcore._fast.record cimport TOTAL_SIZE as RECORD_TOTAL_SIZE
 from rocketcore._fast.status cimport OK
+
+cdef extern from *:
+    """
+    /* Has bytes on their way to the cache; one that is not mapped is left out. */
+    static inline void rc_prefetch(const uint8_t* at, int64_t size) {
+        const uint8_t* end = at + (size < 4096 ? size : 4096);
+        for (; at < end; at += 64)
+            __builtin_prefetch(at, 0, 3);
+    }
+    """
+    void rc_prefetch(const uint8_t* at, int64_t size) nogil
+
 
 # Why a walk stopped.
 cpdef enum:
@@ -69,3 +83,18 @@ cdef inline bint read_own(
     if not check_crc:
         return record[RECORD_PROPERTIES_START] + record[RECORD_PROPERTIES_LENGTH] == at + record[RECORD_TOTAL_SIZE]
     return check_record(data, record, sealed) == OK
+
+
+cdef inline bint read_queued(
+    const uint8_t* data, int64_t at, int64_t size, int64_t physical_offset, int32_t queue_id, int64_t queue_offset,
+    int64_t* record, bint* sealed,
+) noexcept nogil:
+    """Whether the record at ``at`` is undamaged and the one that a unit of a queue leads to; fills ``record``."""
+    return (
+        read_record(data, at, at + size, record) == OK
+        and record[RECORD_TOTAL_SIZE] == size
+        and record[RECORD_QUEUE_ID] == queue_id
+        and record[RECORD_QUEUE_OFFSET] == queue_offset
+        and record[RECORD_PHYSICAL_OFFSET] == physical_offset
+        and check_record(data, record, sealed) == OK
+    )

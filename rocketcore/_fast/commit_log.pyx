@@ -7,7 +7,7 @@ RocketMQ  store/CommitLog.java (checkMessageAndReturnSize, recoverAbnormally), 5
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcpy
 
 from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, borrow_rows, check_range, give_back
@@ -18,7 +18,6 @@ from rocketcore._fast.record cimport (
     MAGIC_FILLER,
     MAGIC_V1,
     MAGIC_V2,
-    check_record,
     hash_of_tags,
     is_checksum,
     level_of,
@@ -31,9 +30,7 @@ from rocketcore._fast.record cimport (
     rc_put_32,
     rc_read_properties,
     read_fields,
-    read_record,
 )
-from rocketcore._fast.record cimport PHYSICAL_OFFSET as RECORD_PHYSICAL_OFFSET
 from rocketcore._fast.record cimport PREPARED_OFFSET as RECORD_PREPARED_OFFSET
 from rocketcore._fast.record cimport PROPERTIES_LENGTH as RECORD_PROPERTIES_LENGTH
 from rocketcore._fast.record cimport PROPERTIES_START as RECORD_PROPERTIES_START
@@ -377,18 +374,6 @@ cdef struct Gather:
     Py_ssize_t sound
 
 
-cdef extern from *:
-    """
-    /* Has bytes on their way to the cache; one that is not mapped is left out. */
-    static inline void rc_prefetch(const uint8_t* at, int64_t size) {
-        const uint8_t* end = at + (size < 4096 ? size : 4096);
-        for (; at < end; at += 64)
-            __builtin_prefetch(at, 0, 3);
-    }
-    """
-    void rc_prefetch(const uint8_t* at, int64_t size) nogil
-
-
 cdef void gather_loop(void* task) noexcept nogil:
     """Copy record by record and check each copy, while it is in the cache, up to the first one that is not sound.
 
@@ -409,13 +394,9 @@ cdef void gather_loop(void* task) noexcept nogil:
             following = units + AHEAD * UNIT_COLUMNS
             rc_prefetch(gather.log + (following[UNIT_PHYSICAL_OFFSET] - gather.log_start), following[UNIT_SIZE])
         memcpy(out + at, gather.log + (units[UNIT_PHYSICAL_OFFSET] - gather.log_start), size)
-        if (
-            read_record(out, at, at + size, record) != OK
-            or record[RECORD_TOTAL_SIZE] != size
-            or record[RECORD_QUEUE_ID] != gather.queue_id
-            or <uint64_t>record[RECORD_QUEUE_OFFSET] - <uint64_t>gather.queue_offset != <uint64_t>units[UNIT_INDEX]
-            or record[RECORD_PHYSICAL_OFFSET] != units[UNIT_PHYSICAL_OFFSET]
-            or check_record(out, record, &sealed) != OK
+        if not read_queued(
+            out, at, size, units[UNIT_PHYSICAL_OFFSET], gather.queue_id, gather.queue_offset + units[UNIT_INDEX],
+            record, &sealed,
         ):
             break
         at += size

@@ -80,13 +80,6 @@ cdef enum Type:
     DOUBLE
     TEXT
 
-cdef enum Outcome:
-    FALSE
-    TRUE
-    UNKNOWN
-    NOT_CONVERTIBLE
-    NO_MEMORY
-
 
 cdef struct Value:
     Type type
@@ -380,15 +373,6 @@ cdef class SqlFilter:
     names    int64[2 * k]: position and length, in the pool, of the name of each property that the program reads
     raises   ValueError for a program that could leave its stack, its pool or its rows
     """
-
-    cdef bytes kept_program
-    cdef bytes kept_pool
-    cdef bytes kept_names
-    cdef const int64_t* program
-    cdef const int64_t* program_end
-    cdef const uint8_t* pool
-    cdef const int64_t* names
-    cdef int64_t count
 
     def __cinit__(self, program, bytes pool not None, names):
         self.kept_program = bytes(memoryview(program).cast("B"))

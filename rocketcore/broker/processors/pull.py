@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketcore._fast.command import encode_pull_response_header
 from rocketcore._fast.fields import set_apart
@@ -31,6 +31,9 @@ from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.transport import exchange
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
+
+if TYPE_CHECKING:
+    from rocketcore._fast.sql_filter import SqlFilter
 
 _SUSPEND = int(PullSysFlag.SUSPEND)
 _COMMIT_OFFSET = int(PullSysFlag.COMMIT_OFFSET)
@@ -69,7 +72,7 @@ class _Filter(NamedTuple):
 
     codes: frozenset[int] | None
     sorted_codes: array[int] | None
-    matches: Callable[[bytes], bool] | None
+    properties: SqlFilter | None
 
 
 @lru_cache(maxsize=4096)
@@ -87,7 +90,7 @@ def _compile(expression: str) -> _Filter:
     """Return the filter of an SQL92 expression; raises ConfigError where it does not compile."""
     from rocketcore.filter_sql import compile_sql  # most brokers start for tags alone
 
-    return _Filter(None, None, compile_sql(expression).matches)
+    return _Filter(None, None, compile_sql(expression))
 
 
 _ALL = _Filter(None, None, None)
@@ -387,14 +390,14 @@ class PullProcessor:
 
     def _get(self, header: PullMessageRequestHeader, wanted: _Filter, owner: Channel | None = None) -> GetResult:
         # Messages are looked at one by one for their properties: too slow for the many of a wide answer.
-        wide = wanted.matches is None and self._takes_wide(header)
+        wide = wanted.properties is None and self._takes_wide(header)
         found = self._context.store.get(
             header.topic,
             header.queue_id,
             header.queue_offset,
             header.max_msg_nums,
             wanted.sorted_codes,
-            wanted.matches,
+            wanted.properties,
             max_bytes=header.max_msg_bytes,
             wide=wide,
             owner=owner,
@@ -455,7 +458,7 @@ class PullProcessor:
                 header,
                 wanted.codes,
                 self._context.clock.monotonic() + max(0, millis) / 1000,
-                None if wanted.matches is None else partial(self._search, header, wanted),
+                None if wanted.properties is None else partial(self._search, header, wanted),
             )
         )
         if not held:
@@ -468,7 +471,7 @@ class PullProcessor:
         """
         try:
             found = self._context.store.get(
-                header.topic, header.queue_id, queue_offset, 1, wanted.sorted_codes, wanted.matches, owner=self
+                header.topic, header.queue_id, queue_offset, 1, wanted.sorted_codes, wanted.properties, owner=self
             )
         except (RocketError, OSError, Cold):
             return None

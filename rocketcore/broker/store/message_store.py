@@ -54,6 +54,8 @@ from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from rocketcore._fast.sql_filter import SqlFilter
+
 __all__ = ["Arrival", "MessageStore"]
 
 logger = logging.getLogger(__name__)
@@ -282,7 +284,7 @@ class MessageStore:
         queue_offset: int,
         max_count: int,
         tag_codes: Buffer | None = None,
-        message_filter: Callable[[bytes], bool] | None = None,
+        message_filter: SqlFilter | None = None,
         max_bytes: int | None = None,
         *,
         wide: bool = False,
@@ -291,7 +293,7 @@ class MessageStore:
         """Return messages from ``queue_offset`` on, within the limits of a pull (broker.md §14).
 
         tag_codes       sorted int64 array of the tags wanted; None for all
-        message_filter  gets the encoded properties of each message that passed the tags
+        message_filter  asked about the properties of each message, in place of tags
         max_bytes       of the messages together, where it is above 0; the first is returned whatever its size
         wide            within maxPullCount and maxPullBytes, not the four maxTransfer settings
         owner           makes it a read of this owner, as ``ColdReads.now`` does, which costs more

@@ -42,6 +42,9 @@ RECENT_BYTES = 64 << 20
 SPAN_BYTES = 1 << 20
 """Records within so much of the log are asked about, and read, as one range with what lies between them."""
 
+IN_MEMORY_BYTES = 8 << 20
+"""What one look at the chunks that are known goes through."""
+
 _UNITS_BYTES = 64 << 10
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -125,6 +128,21 @@ class Pages:
             needed = self._absent(segment, begin, min(begin + size, segment.size))
             if needed is not None:
                 raise Cold((needed,))
+
+    def in_memory(self, segment: Segment, position: int) -> tuple[int, int]:
+        """Return the bytes of a segment around one that are known to be in memory; an empty range where it is not."""
+        if not self.asks:
+            return 0, segment.size
+        recent = max(self.recent_from - segment.start, 0)
+        if position >= recent:
+            return recent, segment.size
+        begin = end = position - position % CHUNK_BYTES
+        if self._failed or self._failed_before:
+            return begin, end  # somewhere in it a page may fail
+        known = (self._known, self._known_before)
+        while end < min(recent, begin + IN_MEMORY_BYTES) and any(segment.start + end in chunks for chunks in known):
+            end += CHUNK_BYTES
+        return begin, segment.size if end >= recent else min(end, segment.size)
 
     def want_seal(self, physical_offset: int) -> None:
         """Raise Cold where the begin of a segment is not in memory, which tells whether its records have checksums."""

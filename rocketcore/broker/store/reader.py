@@ -12,14 +12,13 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import insort
-from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from rocketcore._fast.consume_queue import OUT_COLUMNS, PHYSICAL_OFFSET, scan_units, unit
 from rocketcore._fast.record import tags_code as hash_of_tags
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE, StoreConfig
-from rocketcore.broker.store.consume_queue import ConsumeQueue, is_blank
+from rocketcore.broker.store.consume_queue import ConsumeQueue
 from rocketcore.broker.store.pages import Cold, Pages
 from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.records import Records
@@ -30,6 +29,8 @@ from rocketcore.table import Table
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from rocketcore._fast.sql_filter import SqlFilter
 
 __all__ = ["Reader"]
 
@@ -71,7 +72,7 @@ class Reader:
         queue_offset: int,
         max_count: int,
         tag_codes: Buffer | None,
-        message_filter: Callable[[bytes], bool] | None,
+        message_filter: SqlFilter | None,
         max_bytes: int | None,
         visible_end: int,
         *,
@@ -90,9 +91,12 @@ class Reader:
             scan_limit = max(self._config.max_filter_message_size // UNIT_SIZE, min(max_count, MAX_RECORDS))
         units = self._records.sound_units(queue, queue_offset, scan_limit)
         if message_filter is not None:
-            body, count, examined = self._filtered(
-                units, queue, queue_offset, tag_codes, message_filter, count_limit, bytes_limit
-            )
+            from rocketcore.broker.store.property_reader import select  # most brokers start for tags alone
+
+            body, count, examined = select(
+                message_filter, units, queue, queue_offset, count_limit, bytes_limit,
+                self._log, self._pages, self._records,
+            )  # fmt: skip
             found = count > 0
         else:
             disk_before = max(0, visible_end - self._cached_bytes)
@@ -219,40 +223,6 @@ class Reader:
             if record is not None:
                 sound.append(record)
         return b"".join(sound), len(sound), examined
-
-    def _filtered(
-        self,
-        units: bytes | bytearray,
-        queue: ConsumeQueue,
-        queue_offset: int,
-        tag_codes: Buffer | None,
-        message_filter: Callable[[bytes], bool],
-        count_limit: int,
-        bytes_limit: int,
-    ) -> tuple[bytes, int, int]:
-        """Select by properties, unit by unit: (body, messages, units examined)."""
-        codes = None if tag_codes is None else set(memoryview(tag_codes).cast("B").cast("q"))
-        records: list[bytes] = []
-        length = 0
-        for index in range(len(units) // UNIT_SIZE):
-            physical_offset, size, tags_code = unit(units, index)
-            if records and (len(records) >= count_limit or length + size > bytes_limit):
-                return b"".join(records), len(records), index
-            gone = queue.is_gone(physical_offset, size, self._log.min_offset)
-            if gone or is_blank(physical_offset, size) or (codes is not None and tags_code not in codes):
-                continue
-            try:
-                record = self._records.checked(queue, queue_offset + index, physical_offset, size)
-            except (OSError, StoreCorrupted, Cold):
-                if not index:
-                    raise
-                return b"".join(records), len(records), index
-            if record is None:
-                continue
-            if message_filter(self._records.properties(record)):
-                records.append(record)
-                length += size
-        return b"".join(records), len(records), len(units) // UNIT_SIZE
 
 
 def _out_of_bounds(queue_offset: int, low: int, high: int) -> GetResult:

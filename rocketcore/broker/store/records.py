@@ -129,10 +129,16 @@ class Records:
         count, position = scan_stored(record, 0, len(record), self.table.view, whole=True, sealed=sealed)
         return bool(count) and position == len(record)
 
+    @property
+    def properties_range(self) -> tuple[int, int]:
+        """Begin and length of the properties of the record that was just checked."""
+        row = self.table.flat
+        return row[PROPERTIES_START], row[PROPERTIES_LENGTH]
+
     def properties(self, record: bytes) -> bytes:
         """Return the properties of the record that was just checked."""
-        start = int(self.table.view[0, PROPERTIES_START])
-        return record[start : start + int(self.table.view[0, PROPERTIES_LENGTH])]
+        start, length = self.properties_range
+        return record[start : start + length]
 
     def _record_damaged(self, physical_offset: int, reason: str) -> None:
         self._damaged_records += 1

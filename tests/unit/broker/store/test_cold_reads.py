@@ -25,6 +25,7 @@ from rocketcore.broker.store.unreadable import READS
 from rocketcore.broker.store.unreadable import SECONDS as DAMAGED_AFTER
 from rocketcore.codes import BoundaryType, ResponseCode
 from rocketcore.errors import BrokerError, StoreError
+from rocketcore.filter_sql import compile_sql
 from rocketcore.service import ManualClock
 from tests.fixtures.cold_disk import PAGE, ColdDisk, forget_all, stop_looks
 from tests.fixtures.stores import UNITS_PER_FILE, message, put, records, running_store, store_config
@@ -206,7 +207,7 @@ def test_filters_wait_too(tmp_path: Path, by_properties: bool) -> None:
         while offset < COUNT:
             one.forget_all()
             if by_properties:
-                get = partial(one.store.get, "F", 0, offset, 4, message_filter=lambda text: b"TAGS\x01b" in text)
+                get = partial(one.store.get, "F", 0, offset, 4, message_filter=compile_sql("TAGS = 'b'"))
             else:
                 get = partial(one.store.get, "F", 0, offset, 4, array("q", [tags_code(b"TAGS\x01b\x02")]))
             answer = await one.reads.read("a", get)

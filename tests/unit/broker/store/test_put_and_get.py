@@ -17,6 +17,7 @@ from rocketcore._fast import record as record_kernel
 from rocketcore._fast import sends as sends_kernel
 from rocketcore.broker.store import FlushDiskType, GetStatus, MessageStore, PutStatus, StoredMessage
 from rocketcore.codes import SCHEDULE_TOPIC, BoundaryType
+from rocketcore.filter_sql import compile_sql
 from rocketcore.service import ManualClock
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
@@ -244,10 +245,10 @@ def test_filters_by_tag_and_by_properties(tmp_path: Path) -> None:
             result = store.get("T", 0, 0, 32, codes)
             assert [int(one["body"]) for one in records(result.body)] == list(range(0, 30, 3))
             assert result.next_begin_offset == 30
-            result = store.get("T", 0, 0, 32, codes, lambda properties: b"n\x019\x02" in properties)
+            result = store.get("T", 0, 0, 32, None, compile_sql("TAGS = 'TagA' AND n = 9"))
             assert [int(one["body"]) for one in records(result.body)] == [9]
             assert result.next_begin_offset == 30
-            result = store.get("T", 0, 0, 4, None, lambda properties: b"TagB" in properties)
+            result = store.get("T", 0, 0, 4, None, compile_sql("TAGS = 'TagB'"))
             assert [int(one["body"]) for one in records(result.body)] == [1, 2, 4, 5]
             assert result.next_begin_offset == 6
             result = store.get("T", 0, 4, 32, array("q", [1, 2]))
