@@ -190,7 +190,7 @@ class PullProcessor:
             subscription = None if connected is None else connected.subscriptions.get(header.topic)
             if not group.consume_broadcast_enable:
                 return None
-        if wanted.matches is not None or header.rc_pull:
+        if wanted.properties is not None or header.rc_pull:
             return None
         if len(self._decided) >= _DECIDED_MAX:
             self._decided.clear()
