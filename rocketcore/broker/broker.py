@@ -23,6 +23,8 @@ from rocketcore.broker.processors.admin import AdminProcessor
 from rocketcore.broker.processors.cleaning import CleaningProcessor
 from rocketcore.broker.processors.client import ClientProcessor
 from rocketcore.broker.processors.consumer import ConsumerProcessor
+from rocketcore.broker.processors.pop import PopProcessor
+from rocketcore.broker.processors.pop_ack import PopAckProcessor
 from rocketcore.broker.processors.pull import PullProcessor
 from rocketcore.broker.processors.query import QueryProcessor
 from rocketcore.broker.processors.relay import RelayProcessor
@@ -33,18 +35,21 @@ from rocketcore.broker.processors.send_back import SendBackProcessor
 from rocketcore.broker.processors.transaction import TransactionProcessor
 from rocketcore.broker.runtime_info import RuntimeInfo
 from rocketcore.broker.services.delay import DelayService
+from rocketcore.broker.services.pop import PopService
+from rocketcore.broker.services.pop_journal import PopJournal
 from rocketcore.broker.services.transaction import TransactionService
 from rocketcore.broker.services.transaction_check import TransactionCheck
 from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable, ProducerTable
 from rocketcore.broker.state.consumer_offset import ConsumerOffsets
 from rocketcore.broker.state.json_file import JsonFile, StateWriter
 from rocketcore.broker.state.live_settings import LiveSettings
+from rocketcore.broker.state.pop_state import PopState
 from rocketcore.broker.state.queue_locks import QueueLocks
 from rocketcore.broker.state.subscription_group import SubscriptionGroups
 from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.broker.stats import SNAPSHOT_SECONDS, BrokerStats
 from rocketcore.broker.store import MessageStore, StoreConfig
-from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.codes import REVIVE_TOPIC_PREFIX, SCHEDULE_TOPIC
 from rocketcore.errors import ConfigError
 from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
@@ -128,6 +133,17 @@ class Broker:
         )
         self._store.keep_from(self._delay.needed_from)
         self._store.keep_from(self._transactions.needed_from)
+        pop_state = PopState(clock)
+        journal = PopJournal(
+            self._store,
+            pop_state,
+            REVIVE_TOPIC_PREFIX + config.broker_cluster_name,
+            JsonFile(folder / "popState.json"),
+            context.writer,
+            clock=clock,
+        )
+        self._pop = PopService(context, self._gate, journal, pop_state)
+        self._store.keep_from(self._pop.needed_from)
         self._listeners: dict[str, Callable[[int, int], None]] = {SCHEDULE_TOPIC: self._delay.message_arrived}
         self._server = RemotingServer(
             config.bind_address,
@@ -195,8 +211,10 @@ class Broker:
         context.offsets.load()
         self._delay.load()
         self._load_transactions()
+        self._pop.load()
         self._restore_topics()
         await self._store.start()
+        self._pop.journal.start()
         stack.push_async_callback(self._save_state)
 
         self._register_handlers()
@@ -209,6 +227,8 @@ class Broker:
         for task in self._periodic_tasks():
             task.start()
             stack.push_async_callback(task.stop)
+        self._pop.start()
+        stack.push_async_callback(self._pop.stop)
         self._delay.start()
         stack.push_async_callback(self._delay.stop)
         self._pull.long_poll.start()
@@ -264,6 +284,8 @@ class Broker:
         processors = (
             self._send,
             self._pull,
+            PopProcessor(context, self._pop),
+            PopAckProcessor(context, self._pop),
             SendBackProcessor(context, self._gate),
             TransactionProcessor(context, self._gate, self._transactions),
             ReplyProcessor(context, self._send, self._acknowledger, self._gate),
@@ -343,6 +365,7 @@ class Broker:
         """Write what is only in memory; called when no request can change it any more."""
         self._save_offsets()
         self._save_delays()
+        await self._pop.journal.save()
 
     async def _drain(self) -> None:
         """Wait until what is stored is durable, so that its senders get their answers before the connections close."""

@@ -68,6 +68,9 @@ class BrokerConfig(ConnectionSettings):
     lite_pull_message_enable: bool = setting(True, "serve lite pull consumers")
     store_reply_message_enable: bool = setting(True, "store replies that are sent on to who asked, too")
     enable_property_filter: bool = setting(False, "select messages by SQL92 expressions on their properties")
+    enable_retry_topic_v2: bool = setting(
+        False, "what is popped and not acknowledged comes again by %RETRY%group+topic, not %RETRY%group_topic"
+    )
     notify_consumer_ids_changed_enable: bool = setting(True, "tell a group's clients when one comes or goes")
     channel_expired_timeout: int = setting(
         120_000, "a client without heartbeat for so long is forgotten", unit="ms", least=1

@@ -9,20 +9,20 @@ messages is left to the way that takes any pull, and decides.
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections.abc import Iterable
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 from rocketcore._fast.command import encode_pull_response_header
 from rocketcore._fast.fields import set_apart
 from rocketcore.broker.context import FAQ, BrokerContext
+from rocketcore.broker.selection import Selection, select_by_sql, select_by_tags, unreadable
 from rocketcore.broker.services.long_poll import HeldPull, LongPoll
 from rocketcore.broker.state.client_table import ConsumerGroup
 from rocketcore.broker.store import Cold, GetResult, GetStatus
 from rocketcore.codes import CURRENT_VERSION, OVERLOAD, Permission, PullSysFlag, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError, RocketError
-from rocketcore.filter import SQL92, TAG, parse_tags
+from rocketcore.filter import SQL92, TAG
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.protocol.bodies.heartbeat import MessageModel, SubscriptionData
 from rocketcore.protocol.command import RemotingCommand
@@ -31,9 +31,6 @@ from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.transport import exchange
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
-
-if TYPE_CHECKING:
-    from rocketcore._fast.sql_filter import SqlFilter
 
 _SUSPEND = int(PullSysFlag.SUSPEND)
 _COMMIT_OFFSET = int(PullSysFlag.COMMIT_OFFSET)
@@ -67,45 +64,12 @@ _CODES = {
 """The two statuses of a queue that does not exist or is empty are answered by the offset that was asked for."""
 
 
-class _Filter(NamedTuple):
-    """What a subscription lets through: tag codes, as a set for arrivals and sorted for the store, or by properties."""
-
-    codes: frozenset[int] | None
-    sorted_codes: array[int] | None
-    properties: SqlFilter | None
-
-
-@lru_cache(maxsize=4096)
-def _parse(expression: str) -> _Filter:
-    """Return the filter of a tag expression; raises BrokerError (23) for what names no tag at all."""
-    try:
-        parsed = parse_tags(expression)
-    except ConfigError as error:
-        raise _unreadable(str(error)) from error
-    return _ALL if parsed.takes_all else _Filter(frozenset(parsed.codes), array("q", parsed.codes), None)
-
-
-@lru_cache(maxsize=64)
-def _compile(expression: str) -> _Filter:
-    """Return the filter of an SQL92 expression; raises ConfigError where it does not compile."""
-    from rocketcore.filter_sql import compile_sql  # most brokers start for tags alone
-
-    return _Filter(None, None, compile_sql(expression))
-
-
-_ALL = _Filter(None, None, None)
-
-
-def _unreadable(reason: str) -> BrokerError:
-    return BrokerError.of(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {reason}")
-
-
 class _Decided(NamedTuple):
     """What is decided of the pulls that ask as this one, and the subscription that it rests on, where it was not asked
     with one."""
 
     header: PullMessageRequestHeader
-    wanted: _Filter
+    wanted: Selection
     connected: ConsumerGroup | None
     subscription: SubscriptionData | None
 
@@ -322,7 +286,7 @@ class PullProcessor:
             )
         return group
 
-    def _filter(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> _Filter:
+    def _filter(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> Selection:
         """The filter that came with the pull, or else with the group's heartbeats."""
         came_with_pull = bool(header.sys_flag & _HAS_SUBSCRIPTION)
         if came_with_pull:
@@ -330,16 +294,16 @@ class PullProcessor:
         else:
             kind, expression = self._registered_subscription(header, group)
         if kind in (None, "", TAG):
-            return _parse(expression)
+            return select_by_tags(expression)
         if kind != SQL92 or not self._context.config.enable_property_filter:
             raise BrokerError.of(
                 ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
             )
         try:
-            return _compile(expression)
+            return select_by_sql(expression)
         except ConfigError as error:
             if came_with_pull:
-                raise _unreadable(str(error)) from error
+                raise unreadable(str(error)) from error
             raise BrokerError.of(
                 ResponseCode.FILTER_DATA_NOT_EXIST,
                 f"The broker's consumer filter data is not exist!Your expression may be wrong! {error}",
@@ -373,7 +337,7 @@ class PullProcessor:
         channel: Channel,
         request: RemotingCommand,
         header: PullMessageRequestHeader,
-        wanted: _Filter,
+        wanted: Selection,
         cold: Cold,
         *,
         may_suspend: bool,
@@ -388,7 +352,7 @@ class PullProcessor:
             partial(self._failed, channel, request),
         )
 
-    def _get(self, header: PullMessageRequestHeader, wanted: _Filter, owner: Channel | None = None) -> GetResult:
+    def _get(self, header: PullMessageRequestHeader, wanted: Selection, owner: Channel | None = None) -> GetResult:
         # Messages are looked at one by one for their properties: too slow for the many of a wide answer.
         wide = wanted.properties is None and self._takes_wide(header)
         found = self._context.store.get(
@@ -411,7 +375,7 @@ class PullProcessor:
         channel: Channel,
         request: RemotingCommand,
         header: PullMessageRequestHeader,
-        wanted: _Filter,
+        wanted: Selection,
         may_suspend: bool,
         found: GetResult,
     ) -> None:
@@ -447,7 +411,7 @@ class PullProcessor:
         self._wide_bytes = 0
 
     def _hold(
-        self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader, wanted: _Filter
+        self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader, wanted: Selection
     ) -> None:
         config = self._context.config
         millis = header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
@@ -464,7 +428,7 @@ class PullProcessor:
         if not held:
             raise BrokerError.of(ResponseCode.SYSTEM_BUSY, f"{OVERLOAD}: too many held pulls")
 
-    def _search(self, header: PullMessageRequestHeader, wanted: _Filter, queue_offset: int) -> int | None:
+    def _search(self, header: PullMessageRequestHeader, wanted: Selection, queue_offset: int) -> int | None:
         """Look for the first message from ``queue_offset`` on that a held pull is for.
 
         returns  where to look next; None where the pull has to be executed: for what it finds, or to say what is wrong

@@ -50,6 +50,7 @@ from rocketcore.codes import (
     FRAME_MAX_BYTES,
     OVERLOAD,
     RETRY_TOPIC_PREFIX,
+    REVIVE_TOPIC_PREFIX,
     SEND_FORBIDDEN_TOPICS,
     TIMER_TOPIC,
     TOPIC_MAX_LENGTH,
@@ -459,7 +460,7 @@ def _first_id_only(header: SendHeader) -> bool:
 
 def _is_forbidden(topic_name: str) -> bool:
     """Whether a topic takes messages from the broker alone."""
-    return topic_name in SEND_FORBIDDEN_TOPICS or topic_name == TIMER_TOPIC
+    return topic_name in SEND_FORBIDDEN_TOPICS or topic_name.startswith((TIMER_TOPIC, REVIVE_TOPIC_PREFIX))
 
 
 def _queue_count(topic: TopicConfig) -> int:

@@ -32,6 +32,10 @@ class ConsumerOffsets:
         self._commits = 0
         self._dirty = False
         self.data_version = DataVersion()
+        self.on_reset: Callable[[str, str, int, int], None] = lambda group, topic, queue_id, queue_offset: None
+        """Hears of each reset."""
+        self.on_remove: Callable[[str, str], None] = lambda topic, group: None
+        """Hears of each topic, or else group, that is forgotten; the other is empty."""
 
     def load(self) -> None:
         """Read the file; what is missing or malformed counts as never committed."""
@@ -79,6 +83,7 @@ class ConsumerOffsets:
         self._offsets.setdefault(key, {})[queue_id] = queue_offset
         self._resets.setdefault(key, {})[queue_id] = queue_offset
         self._dirty = True
+        self.on_reset(group, topic, queue_id, queue_offset)
 
     @property
     def resets(self) -> bool:
@@ -109,10 +114,12 @@ class ConsumerOffsets:
     def remove_topic(self, topic: str) -> None:
         """Forget every group's offsets in a topic that was deleted."""
         self._remove(lambda name, _: name == topic)
+        self.on_remove(topic, "")
 
     def remove_group(self, group: str) -> None:
         """Forget a group's offsets in every topic."""
         self._remove(lambda _, owner: owner == group)
+        self.on_remove("", group)
 
     def clone(self, source: str, destination: str, topic: str | None = None) -> None:
         """Copy a group's offsets to another group, in one topic or in all."""

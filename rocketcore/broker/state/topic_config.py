@@ -17,6 +17,7 @@ from rocketcore.codes import (
     DLQ_TOPIC_PREFIX,
     REPLY_TOPIC_SUFFIX,
     RETRY_TOPIC_PREFIX,
+    REVIVE_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
@@ -38,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 _READ_WRITE = int(Permission.READ | Permission.WRITE)
 _SCHEDULE_QUEUES = 18
+_REVIVE_QUEUES = 8
 _REGISTRATION = (
     b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":%b,"mappingDataVersion":%b,'
     b'"topicConfigTable":%b,"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}}'
@@ -123,6 +125,7 @@ class TopicConfigs:
         yield _topic(SCHEDULE_TOPIC, _SCHEDULE_QUEUES)
         yield _topic(TRANS_HALF_TOPIC, 1)
         yield _topic(TRANS_OP_HALF_TOPIC, 1)
+        yield _topic(REVIVE_TOPIC_PREFIX + config.broker_cluster_name, _REVIVE_QUEUES)
         if config.trace_topic_enable:
             yield _topic(config.msg_trace_topic_name, 1)
         yield _topic(config.broker_cluster_name + REPLY_TOPIC_SUFFIX, 1)

@@ -349,6 +349,12 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset that the next message of a queue gets, behind those that are not visible yet."""
+        queues = self._queues.topic(topic)
+        queues.reserve(queue_id + 1)
+        return int(queues.next_offsets[queue_id])
+
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the first offset of a queue, 0 for an unknown one."""
         queue = self._queues.find(topic, queue_id)

@@ -52,6 +52,7 @@ def test_the_topics_of_every_broker(loaded: Loaded) -> None:
         "SCHEDULE_TOPIC_XXXX": (18, 6),
         "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
         "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
+        "rmq_sys_REVIVE_LOG_C": (8, 6),
         "C_REPLY_TOPIC": (1, 6),
     }
     assert loaded.announced == []

@@ -1,0 +1,241 @@
+"""POP: 200050 (Java: ``PopMessageProcessor``, 5.5.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rocketcore._fast.properties import decode_properties, encode_properties
+from rocketcore._fast.record import encode_stored
+from rocketcore.broker.context import FAQ, BrokerContext
+from rocketcore.broker.record import RecordReader
+from rocketcore.broker.selection import SELECT_ALL, Selection, select_by_sql, select_by_tags, unreadable
+from rocketcore.broker.services.pop import LONGEST_MILLIS, PopService, Taken
+from rocketcore.codes import Permission, RequestCode, ResponseCode
+from rocketcore.errors import BrokerError, ConfigError, RocketError
+from rocketcore.filter import SQL92, TAG
+from rocketcore.protocol.bodies.topic import TopicConfig
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from rocketcore.protocol.pop_info import NORMAL, POP_CK, Handle
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.routes import Right, Route
+
+_MAX_MESSAGES = 32
+_MAX_BYTES = 1 << 20
+"""Bytes of an answer after which no further queue is read."""
+_RETRY_FIRST = 0.2
+"""Share of the POPs that look at what comes again before anything else (``popFromRetryProbability``)."""
+_LATE_MILLIS = 500
+NO_NUMBERS = PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=0)
+"""What a refusal carries."""
+REVIVE_QUEUE = 0
+"""All that is popped is noted in one queue."""
+
+
+class PopProcessor:
+    """Answers POPs."""
+
+    def __init__(self, context: BrokerContext, pop: PopService) -> None:
+        self._context = context
+        self._pop = pop
+        self._reader = RecordReader(_MAX_MESSAGES)
+
+    def routes(self) -> Iterable[Route]:
+        return (Route(RequestCode.POP_MESSAGE, self.pop, PopMessageRequestHeader, Right.SUB, 512 << 10),)
+
+    async def pop(
+        self, channel: Channel, request: RemotingCommand, header: PopMessageRequestHeader
+    ) -> RemotingCommand | None:
+        try:
+            topic = self._check(channel, header)
+            wanted = self._selection(header)
+        except BrokerError as refused:
+            return RemotingCommand.response(request, refused.code, refused.remark, NO_NUMBERS)
+        return await self._execute(channel, request, header, topic, wanted)
+
+    async def _execute(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        header: PopMessageRequestHeader,
+        topic: TopicConfig,
+        wanted: Selection,
+    ) -> RemotingCommand:
+        pop_time = self._context.clock.time_millis()
+        taken = await self._take(channel, header, topic, wanted, pop_time)
+        answer = PopMessageResponseHeader(
+            pop_time=pop_time,
+            invisible_time=header.invisible_time,
+            revive_qid=REVIVE_QUEUE,
+            rest_num=self._rest(header, topic),
+            start_offset_info=";".join(f"{each.marker} {each.queue_id} {each.start}" for each in taken),
+            msg_offset_info=";".join(
+                f"{each.marker} {each.queue_id} {','.join(map(str, each.offsets))}" for each in taken
+            ),
+        )
+        if not taken:
+            return RemotingCommand.response(request, ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE", answer)
+        try:
+            await self._pop.stored(max(each.end_offset for each in taken))
+        except BrokerError as error:
+            return RemotingCommand.response(request, error.code, error.remark, NO_NUMBERS)
+        body = b"".join(self._body(each, header, pop_time) for each in taken)
+        return RemotingCommand.response(request, 0, "FOUND", answer, body)
+
+    # ------------------------------------------------------------------ reading
+
+    async def _take(
+        self,
+        channel: Channel,
+        header: PopMessageRequestHeader,
+        topic: TopicConfig,
+        wanted: Selection,
+        pop_time: int,
+    ) -> list[Taken]:
+        taken: list[Taken] = []
+        count, size = header.max_msg_nums, 0
+        for name, queue_id, selection in self._places(header, topic, wanted):
+            try:
+                found = await self._pop.take(
+                    channel,
+                    (name, header.consumer_group, queue_id),
+                    count,
+                    _MAX_BYTES - size,
+                    selection,
+                    pop_time,
+                    header.invisible_time,
+                    header.init_mode,
+                )
+            except (RocketError, OSError):
+                if not taken:
+                    raise
+                break  # what was handed out is answered; the next POP hears of it
+            if found is None:
+                continue
+            taken.append(found)
+            count -= len(found.offsets)
+            size += len(found.body)
+            if count <= 0 or size >= _MAX_BYTES:
+                break
+        return taken
+
+    def _places(
+        self, header: PopMessageRequestHeader, topic: TopicConfig, wanted: Selection
+    ) -> Iterable[tuple[str, int, Selection]]:
+        """The queues that a POP looks at, in this order: topic, queue id, what it takes there."""
+        rng = self._context.rng
+        again = [(name, 0, SELECT_ALL) for name in self._pop.retry_topics(header.topic, header.consumer_group)]
+        own = [(header.topic, queue_id, wanted) for queue_id in self._queue_ids(header.queue_id, topic)]
+        return [*again, *own] if rng.random() < _RETRY_FIRST else [*own, *again]
+
+    def _queue_ids(self, queue_id: int, topic: TopicConfig) -> Sequence[int]:
+        if queue_id >= 0:
+            return (queue_id,)
+        count = topic.read_queue_nums
+        first = self._context.rng.randrange(count) if count else 0
+        return [*range(first, count), *range(first)]
+
+    def _rest(self, header: PopMessageRequestHeader, topic: TopicConfig) -> int:
+        group = header.consumer_group
+        own = sum(self._pop.rest(header.topic, group, each) for each in self._queue_ids(header.queue_id, topic))
+        return own + sum(self._pop.rest(name, group, 0) for name in self._pop.retry_topics(header.topic, group))
+
+    def _body(self, taken: Taken, header: PopMessageRequestHeader, pop_time: int) -> bytes:
+        """Return what is answered: what comes again has its first topic, and its handle as a property."""
+        if taken.marker == NORMAL or taken.topic == header.topic:
+            return taken.body
+        broker = self._context.config.broker_name
+        records = []
+        for record in self._reader.read(taken.body):
+            message = record.message
+            properties = decode_properties(message.properties)
+            properties[POP_CK] = Handle(
+                taken.start,
+                pop_time,
+                header.invisible_time,
+                REVIVE_QUEUE,
+                taken.marker,
+                broker,
+                taken.queue_id,
+                record.queue_offset,
+            ).encode()
+            records.append(
+                encode_stored(
+                    topic=header.topic.encode(),
+                    queue_id=message.queue_id,
+                    flag=message.flag,
+                    queue_offset=record.queue_offset,
+                    physical_offset=record.physical_offset,
+                    sys_flag=message.sys_flag,
+                    born_timestamp=message.born_timestamp,
+                    born_host=message.born_host,
+                    store_timestamp=record.store_timestamp,
+                    store_host=record.store_host,
+                    reconsume_times=message.reconsume_times,
+                    prepared_offset=0,
+                    body=message.body,
+                    properties=encode_properties(properties),
+                )
+            )
+        return b"".join(records)
+
+    # ------------------------------------------------------------------ checks
+
+    def _check(self, channel: Channel, header: PopMessageRequestHeader) -> TopicConfig:
+        context = self._context
+        code = ResponseCode
+        if context.clock.time_millis() - header.born_time - header.poll_time > _LATE_MILLIS:
+            raise BrokerError.of(code.POLLING_TIMEOUT, f"the broker[{context.address}] pop message is timeout too much")
+        if not context.is_readable:
+            raise BrokerError.of(code.NO_PERMISSION, f"the broker[{context.address}] pop message is forbidden")
+        if header.max_msg_nums > _MAX_MESSAGES:
+            raise BrokerError.of(
+                code.INVALID_PARAMETER,
+                f"the broker[{context.address}] pop message's num is greater than {_MAX_MESSAGES}",
+            )
+        if not 0 <= header.invisible_time <= LONGEST_MILLIS:
+            raise BrokerError.of(
+                code.INVALID_PARAMETER,
+                f"invisibleTime[{header.invisible_time}] is illegal, 0 to {LONGEST_MILLIS} are possible",
+            )
+        topic = check_place(context, channel, header.topic, header.queue_id)
+        group = context.groups.find(header.consumer_group)
+        if group is None:
+            raise BrokerError.of(
+                code.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            raise BrokerError.of(code.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}")
+        return topic
+
+    def _selection(self, header: PopMessageRequestHeader) -> Selection:
+        kind, expression = header.exp_type, header.exp
+        if not expression:
+            return SELECT_ALL
+        if kind in (None, "", TAG):
+            return select_by_tags(expression)
+        if kind != SQL92 or not self._context.config.enable_property_filter:
+            raise BrokerError.of(
+                ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
+            )
+        try:
+            return select_by_sql(expression)
+        except ConfigError as error:
+            raise unreadable(str(error)) from error
+
+
+def check_place(context: BrokerContext, channel: Channel, name: str, queue_id: int) -> TopicConfig:
+    """Return a topic that may be read and has the queue; raises BrokerError."""
+    topic = context.topics.find(name)
+    if topic is None:
+        raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {FAQ}")
+    if not topic.perm & Permission.READ:
+        raise BrokerError.of(ResponseCode.NO_PERMISSION, f"the topic[{name}] reading message is forbidden")
+    if queue_id >= topic.read_queue_nums:
+        raise BrokerError.of(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId[{queue_id}] is illegal, topic:[{name}] topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+            f"consumer:[{channel.remote_address}]",
+        )
+    return topic

@@ -1,0 +1,50 @@
+"""What a subscription lets through, as the store is asked for it: tag codes, or a test of properties."""
+
+from __future__ import annotations
+
+from array import array
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocketcore.codes import ResponseCode
+from rocketcore.errors import BrokerError, ConfigError
+from rocketcore.filter import parse_tags
+
+if TYPE_CHECKING:
+    from rocketcore._fast.sql_filter import SqlFilter
+
+__all__ = ["SELECT_ALL", "Selection", "select_by_sql", "select_by_tags", "unreadable"]
+
+
+class Selection(NamedTuple):
+    """Tag codes, as a set for arrivals and sorted for the store, or an expression on properties."""
+
+    codes: frozenset[int] | None
+    sorted_codes: array[int] | None
+    properties: SqlFilter | None
+
+
+SELECT_ALL = Selection(None, None, None)
+
+
+@lru_cache(maxsize=4096)
+def select_by_tags(expression: str) -> Selection:
+    """Return what a tag expression selects; raises BrokerError (23) for what names no tag at all."""
+    try:
+        parsed = parse_tags(expression)
+    except ConfigError as error:
+        raise unreadable(str(error)) from error
+    return SELECT_ALL if parsed.takes_all else Selection(frozenset(parsed.codes), array("q", parsed.codes), None)
+
+
+@lru_cache(maxsize=64)
+def select_by_sql(expression: str) -> Selection:
+    """Return what an SQL92 expression selects; raises ConfigError where it does not compile."""
+    from rocketcore.filter_sql import compile_sql  # most brokers start for tags alone
+
+    return Selection(None, None, compile_sql(expression))
+
+
+def unreadable(reason: str) -> BrokerError:
+    """The answer to who brings an expression that cannot be read."""
+    return BrokerError.of(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {reason}")

@@ -1,0 +1,299 @@
+"""Handing messages of a queue out to a group until they are acknowledged, and again where they are not.
+
+Where a group goes on in a queue is the larger of what it popped and of its committed offset, so that a group whose
+members pulled before, or pull beside, goes on behind them. A reset (222) goes back.
+
+What is not acknowledged when its time is over goes to the group's retry topic of its topic, with one reconsumption
+more; that topic is popped with it. Of an ordered POP it stays where it is, and the queue gives nothing else until it is
+done.
+
+Bounds  ``PER_QUEUE`` messages of a group in a queue, ``CAPACITY`` in all, are handed out and not acknowledged. What a
+        group holds keeps its files from retention, at most ``LONGEST_MILLIS`` for each time that it is handed out.
+
+Java: ``PopMessageProcessor``, ``PopReviveService`` (5.5.0).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from rocketcore._fast.properties import decode_properties, encode_properties
+from rocketcore.broker.context import BrokerContext
+from rocketcore.broker.gate import Gate
+from rocketcore.broker.record import RecordReader
+from rocketcore.broker.selection import Selection
+from rocketcore.broker.services.pop_journal import PopJournal
+from rocketcore.broker.state.pop_state import Checkpoint, Entry, PopState, QueueKey
+from rocketcore.broker.store import GetResult, GetStatus, PutResult, PutStatus, StoredMessage
+from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
+from rocketcore.codes import RETRY_TOPIC_PREFIX, ResponseCode
+from rocketcore.errors import BrokerError, RocketError
+from rocketcore.message import FIRST_POP_TIME, ORIGIN_GROUP
+from rocketcore.protocol.pop_info import NORMAL, RETRY_V1, RETRY_V2, marker_of, pop_retry_topic
+from rocketcore.service import PeriodicTask
+from rocketcore.transport.channel import Channel
+
+__all__ = ["CAPACITY", "LONGEST_MILLIS", "PER_QUEUE", "PopService", "Taken"]
+
+logger = logging.getLogger(__name__)
+
+PER_QUEUE = 10_000
+CAPACITY = 500_000
+LONGEST_MILLIS = 24 * 60 * 60 * 1000
+REVIVE_SECONDS = 0.1
+SAVE_SECONDS = 60.0
+ERROR_SECONDS = 10.0
+"""What could not be put or read is tried again after this time."""
+
+_MOST_READS = 16
+"""Reads of a queue for one POP, where a filter lets nothing through."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What one POP got of one queue; ``end_offset`` is what the store has to have before it is answered."""
+
+    topic: str
+    queue_id: int
+    start: int
+    offsets: list[int]
+    body: bytes
+    end_offset: int
+    counts: list[int] | None = None
+
+    @property
+    def marker(self) -> str:
+        return marker_of(self.topic)
+
+
+class PopService:
+    """Loop thread only; ``load`` follows the store's."""
+
+    def __init__(self, context: BrokerContext, gate: Gate, journal: PopJournal, state: PopState) -> None:
+        self.journal = journal
+        self.state = state
+        self.revived = 0
+        """Messages that came again since the start."""
+        self._context = context
+        self._gate = gate
+        self._reader = RecordReader(1)
+        self._revive_task = PeriodicTask("broker-pop-revive", self.revive_due, REVIVE_SECONDS)
+        self._save_task = PeriodicTask("broker-pop-save", journal.save, SAVE_SECONDS)
+
+    def load(self) -> None:
+        """Read what was handed out; offsets then say so too, for tools."""
+        self.journal.load()
+        for (topic, group, queue_id), queue in self.state.queues.items():
+            committed = self._context.offsets.find(group, topic, queue_id)
+            if not queue.ordered and queue.next > (-1 if committed is None else committed):
+                self._context.offsets.commit(group, topic, queue_id, queue.next)
+        self._context.offsets.on_reset, self._context.offsets.on_remove = self._reset, self._drop
+
+    def start(self) -> None:
+        self._revive_task.start()
+        self._save_task.start()
+
+    async def stop(self) -> None:
+        await self._revive_task.stop()
+        await self._save_task.stop()
+
+    def needed_from(self) -> int | None:
+        """Return the physical offset of the first message, or record of the journal, that is still needed."""
+        store = self._context.store
+        found = self.journal.needed_from()
+        for (topic, _, queue_id), offset in self.state.first_in_flight():
+            place = store.place(topic, queue_id, max(offset, store.min_offset(topic, queue_id)))
+            if place is not None:
+                found = place if found is None else min(found, place)
+        return found
+
+    # ------------------------------------------------------------------ positions
+
+    def position(self, topic: str, group: str, queue_id: int, init_mode: int = 0) -> int:
+        """Return where the group goes on in a queue.
+
+        init_mode  where a new group begins: 0 at the first message, 1 behind the last but one, unless the queue still
+                   has its first message
+        """
+        queue = self.state.find(topic, group, queue_id)
+        committed = self._context.offsets.find(group, topic, queue_id)
+        found = max(-1 if queue is None else queue.next, -1 if committed is None else committed)
+        if found >= 0:
+            return found
+        store = self._context.store
+        first = store.min_offset(topic, queue_id)
+        if init_mode == 0 or first <= 0 or topic.startswith(RETRY_TOPIC_PREFIX):
+            return first
+        return max(store.max_offset(topic, queue_id) - 1, 0)
+
+    def rest(self, topic: str, group: str, queue_id: int) -> int:
+        """How many messages of a queue the group has not got yet."""
+        return max(0, self._context.store.max_offset(topic, queue_id) - self.position(topic, group, queue_id))
+
+    def retry_topics(self, topic: str, group: str) -> list[str]:
+        """The topics by which what the group did not acknowledge comes again, as far as they are there."""
+        names = [pop_retry_topic(topic, group, marker) for marker in (RETRY_V2, RETRY_V1)]
+        return [name for name in names if self._context.topics.find(name) is not None]
+
+    def room(self, topic: str, group: str, queue_id: int) -> int:
+        """How many messages of a queue may be handed out to the group now."""
+        queue = self.state.find(topic, group, queue_id)
+        return min(PER_QUEUE - (0 if queue is None else len(queue.in_flight)), CAPACITY - self.state.in_flight)
+
+    # ------------------------------------------------------------------ taking
+
+    async def take(
+        self,
+        owner: Channel,
+        key: QueueKey,
+        count: int,
+        max_bytes: int,
+        wanted: Selection,
+        pop_time: int,
+        invisible: int,
+        init_mode: int,
+    ) -> Taken | None:
+        """Hand out at most ``count`` messages of a queue; None where there is nothing now.
+
+        raises  BrokerError where the store takes no record of it; what a read raises
+        """
+        topic, group, queue_id = key
+        store = self._context.store
+        self._context.offsets.take_reset(group, topic, queue_id)  # the position says so already
+        for _ in range(_MOST_READS):
+            offset = self.position(topic, group, queue_id, init_mode)
+            most = min(count, self.room(topic, group, queue_id))
+            if most <= 0 or offset == store.max_offset(topic, queue_id):
+                return None
+            found = await store.reads.read(
+                owner,
+                partial(store.get, topic, queue_id, offset, most, wanted.sorted_codes, wanted.properties, max_bytes),
+            )
+            if self.position(topic, group, queue_id, init_mode) != offset:
+                continue  # another POP went on while this one waited for the disk
+            if found.status is GetStatus.FOUND:
+                return self._hand_out(key, offset, found, pop_time, invisible)
+            if found.next_begin_offset == offset:
+                return None
+            self._move(key, found.next_begin_offset)
+        return None
+
+    def _hand_out(self, key: QueueKey, start: int, found: GetResult, pop_time: int, invisible: int) -> Taken:
+        offsets = queue_offsets(found.body)
+        topic, group, queue_id = key
+        result = self.put(["pop", *key, start, offsets, found.next_begin_offset, pop_time, invisible])
+        self._context.offsets.commit(group, topic, queue_id, found.next_begin_offset)
+        self._context.stats.count_get(group, topic, found.count, len(found.body))
+        return Taken(topic, queue_id, start, offsets, found.body, result.end_offset)
+
+    def _move(self, key: QueueKey, offset: int) -> None:
+        """Pass over what is not for the group, or not there; after a crash it is passed over once more."""
+        topic, group, queue_id = key
+        self.state.apply(["next", *key, offset])
+        self._context.offsets.commit(group, topic, queue_id, offset)
+
+    # ------------------------------------------------------------------ changes
+
+    async def acknowledge(self, topic: str, group: str, queue_id: int, offsets: Iterable[int], pop_time: int) -> None:
+        """Note what is done of a POP, and return when that is stored.
+
+        What is not handed out, or by another POP, is passed over; one that is acknowledged while the note of the same
+        is on its way to the disk waits for that, too.
+        """
+        done = [offset for offset in offsets if self.state.delivery(topic, group, queue_id, offset, pop_time)]
+        if done:
+            await self.stored(self.put(["ack", topic, group, queue_id, done]).end_offset)
+        elif self.journal.end_offset > self._context.store.durable_offset:
+            await self.stored(self.journal.end_offset)
+
+    def put(self, *entries: Entry) -> PutResult:
+        """Put entries into the journal and apply them; raises BrokerError where the store does not take them."""
+        result = self.journal.put(*entries)
+        if result.status is not PutStatus.PUT_OK:
+            raise self._gate.refusal(result)
+        return result
+
+    async def stored(self, end_offset: int) -> None:
+        """Wait until what was put counts as stored; raises BrokerError where it does not, or not yet."""
+        status = await self._gate.stored(PutResult(PutStatus.PUT_OK, end_offset=end_offset))
+        if status is not PutStatus.PUT_OK:
+            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, status.value)
+
+    def _reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """An admin moved a group: what it popped before stays handed out, the next POP goes on from there."""
+        key = (topic, group, queue_id)
+        if key in self.state.queues:
+            self.put(["next", *key, offset])
+
+    def _drop(self, topic: str, group: str) -> None:
+        """Forget a topic, or a group, that was deleted."""
+        if any((not topic or key[0] == topic) and (not group or key[1] == group) for key in self.state.queues):
+            self.put(["drop", topic, group])
+
+    # ------------------------------------------------------------------ revive
+
+    async def revive_due(self) -> None:
+        """Have come again what was not acknowledged in time."""
+        while (checkpoint := self.state.take_due()) is not None:
+            if checkpoint.counts is not None:
+                continue  # an ordered POP finds it where it is
+            try:
+                for offset in sorted(checkpoint.left):
+                    await self._revive(checkpoint, offset)
+                    await asyncio.sleep(0)  # thousands may be due together, and others want the loop
+            except (RocketError, OSError) as error:
+                self.state.postpone(checkpoint, ERROR_SECONDS)
+                logger.error(
+                    "popped messages not put again topic=%s group=%s queue_id=%d reason=%s", *checkpoint.key, error
+                )
+
+    async def _revive(self, checkpoint: Checkpoint, offset: int) -> None:
+        topic, _, queue_id = checkpoint.key
+        store = self._context.store
+        found = await store.reads.read(self, partial(store.get, topic, queue_id, offset, 1))
+        if offset not in checkpoint.left:
+            return  # acknowledged meanwhile
+        if found.status is not GetStatus.FOUND or queue_offsets(found.body) != [offset]:
+            logger.error("popped message is gone topic=%s group=%s queue_id=%d offset=%d", *checkpoint.key, offset)
+            self.put(["ack", *checkpoint.key, [offset]])
+            return
+        message = self._retry_of(found.body, checkpoint)
+        place = message.topic, message.queue_id
+        entry: Entry = ["revive", *checkpoint.key, offset, *place, store.next_offset(*place)]
+        self.put(entry)
+        result = self._gate.count(message.topic, store.put(message))
+        if result.status is not PutStatus.PUT_OK:
+            again = self._context.clock.time_millis() - checkpoint.pop_time + int(ERROR_SECONDS * 1000)
+            self.put(["hide", *checkpoint.key, offset, checkpoint.pop_time, again])
+            raise self._gate.refusal(result)
+        self.revived += 1
+
+    def _retry_of(self, body: bytes, checkpoint: Checkpoint) -> StoredMessage:
+        """Return a message as it is put into the retry topic, which is made where it is missing."""
+        topic, group, _ = checkpoint.key
+        message = next(self._reader.read(body)).message
+        properties = decode_properties(message.properties)
+        properties.setdefault(FIRST_POP_TIME, str(checkpoint.pop_time))
+        properties[ORIGIN_GROUP] = group
+        message.properties = encode_properties(properties)
+        message.reconsume_times += 1
+        if marker_of(topic) == NORMAL:
+            marker = RETRY_V2 if self._context.config.enable_retry_topic_v2 else RETRY_V1
+            message.topic = pop_retry_topic(topic, group, marker)
+        message.queue_id = 0
+        self._context.topics.ensure(message.topic, 1)
+        return message
+
+
+def queue_offsets(body: bytes) -> list[int]:
+    """Return the queue offsets of records that lie back to back."""
+    offsets = []
+    at = 0
+    while (head := RecordHead.read(body[at : at + HEAD_BYTES])) is not None:
+        offsets.append(head.queue_offset)
+        at += head.size
+    return offsets

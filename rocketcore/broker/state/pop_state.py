@@ -1,0 +1,186 @@
+"""What groups popped and have not acknowledged, by queue: values only, changed by entries of a journal.
+
+entry     a list, kind first, as the journal of ``services/pop_journal.py`` keeps it:
+
+          pop     topic group queue_id  start [offset…] next pop_time invisible    messages were handed out
+          order   topic group queue_id  [offset…] [count…] next pop_time invisible attempt_id   the same, in order
+          ack     topic group queue_id  [offset…]                        they are done
+          hide    topic group queue_id  offset pop_time invisible        one is invisible for another while
+          revive  topic group queue_id  offset retry_topic retry_queue retry_offset    one goes to the retry topic
+          next    topic group queue_id  next                             the group goes on from here
+          drop    topic|"" group|""                                      a topic or a group was deleted
+
+A change is made in the table and in the journal by the same entry, so that a start which reads the journal has the
+table that was. Times are milliseconds of the wall clock, as clients are told; when an entry is applied, its deadline is
+worked out for the monotonic clock.
+
+Java: ``PopCheckPoint``, ``PopBufferMergeService``, ``ConsumerOrderInfoManager`` (5.5.0).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from rocketcore.service import SYSTEM_CLOCK, Clock
+
+__all__ = ["Checkpoint", "Entry", "PopQueue", "PopState", "QueueKey"]
+
+QueueKey: TypeAlias = tuple[str, str, int]
+"""Topic, group, queue id."""
+Entry: TypeAlias = list[Any]
+
+
+@dataclass(slots=True, eq=False)
+class Checkpoint:
+    """One POP of one queue: what it handed out and is not acknowledged.
+
+    due     monotonic time from which on what is left comes again
+    counts  of an ordered POP: offset → how often it was handed out before; None for others
+    """
+
+    key: QueueKey
+    start: int
+    pop_time: int
+    invisible: int
+    due: float
+    left: set[int]
+    counts: dict[int, int] | None = None
+    attempt_id: str = ""
+
+    def __lt__(self, other: Checkpoint) -> bool:
+        return self.due < other.due
+
+
+@dataclass(slots=True)
+class PopQueue:
+    """One group in one queue.
+
+    next       queue offset behind the last message that was handed out, -1: none was
+    in_flight  queue offset → the POP that handed it out
+    """
+
+    next: int = -1
+    in_flight: dict[int, Checkpoint] = field(default_factory=dict)
+    ordered: bool = False
+
+
+class PopState:
+    """The table; event loop only."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.queues: dict[QueueKey, PopQueue] = {}
+        self.in_flight = 0
+        """Messages handed out and not acknowledged, of all groups."""
+        self._clock = clock
+        self._due: list[Checkpoint] = []
+
+    def find(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
+        return self.queues.get((topic, group, queue_id))
+
+    def delivery(self, topic: str, group: str, queue_id: int, offset: int, pop_time: int) -> Checkpoint | None:
+        """Return the POP that handed a message out at a time, where that is its last one and it is not acknowledged."""
+        queue = self.queues.get((topic, group, queue_id))
+        found = None if queue is None else queue.in_flight.get(offset)
+        return found if found is not None and found.pop_time == pop_time else None
+
+    def take_due(self) -> Checkpoint | None:
+        """Return, once, a POP whose time is over and that left something; None where there is none now."""
+        now = self._clock.monotonic()
+        while self._due and (self._due[0].due <= now or not self._due[0].left):
+            checkpoint = heapq.heappop(self._due)
+            if checkpoint.left:
+                return checkpoint
+        return None
+
+    def postpone(self, checkpoint: Checkpoint, seconds: float) -> None:
+        """Have what a POP left come again later."""
+        checkpoint.due = self._clock.monotonic() + seconds
+        heapq.heappush(self._due, checkpoint)
+
+    def first_in_flight(self) -> Iterator[tuple[QueueKey, int]]:
+        """Return each queue with its first message that is not acknowledged."""
+        return ((key, min(queue.in_flight)) for key, queue in self.queues.items() if queue.in_flight)
+
+    # ------------------------------------------------------------------ entries
+
+    def apply(self, entry: Entry) -> None:
+        """Make the change that an entry tells."""
+        kind, *rest = entry
+        if kind == "drop":
+            self._drop(*rest)
+            return
+        topic, group, queue_id, *values = rest
+        key = (topic, group, queue_id)
+        queue = self.queues.get(key)
+        if queue is None:
+            queue = self.queues[key] = PopQueue()
+        if kind == "pop":
+            start, offsets, queue.next, pop_time, invisible = values
+            queue.ordered = False
+            self._hand_out(queue, self._checkpoint(key, start, pop_time, invisible, offsets))
+        elif kind == "order":
+            offsets, counts, queue.next, pop_time, invisible, attempt_id = values
+            queue.ordered = True
+            checkpoint = self._checkpoint(key, offsets[0], pop_time, invisible, offsets)
+            checkpoint.counts, checkpoint.attempt_id = dict(zip(offsets, counts, strict=True)), attempt_id
+            self._hand_out(queue, checkpoint)
+        elif kind == "ack":
+            for offset in values[0]:
+                self._forget(queue, offset)
+        elif kind == "hide":
+            offset, pop_time, invisible = values
+            self._hide(key, queue, offset, pop_time, invisible)
+        elif kind == "revive":
+            self._forget(queue, values[0])
+        elif kind == "next":
+            queue.next = values[0]
+
+    def _checkpoint(self, key: QueueKey, start: int, pop_time: int, invisible: int, offsets: list[int]) -> Checkpoint:
+        # A wall clock that went back between two starts makes nobody wait for longer than was asked for.
+        seconds = min(pop_time + invisible - self._clock.time_millis(), invisible) / 1000
+        return Checkpoint(key, start, pop_time, invisible, self._clock.monotonic() + seconds, set(offsets))
+
+    def _hand_out(self, queue: PopQueue, checkpoint: Checkpoint) -> None:
+        for offset in checkpoint.left:
+            self._forget(queue, offset)  # a group that went back gets it once more
+            queue.in_flight[offset] = checkpoint
+        self.in_flight += len(checkpoint.left)
+        heapq.heappush(self._due, checkpoint)
+
+    def _hide(self, key: QueueKey, queue: PopQueue, offset: int, pop_time: int, invisible: int) -> None:
+        before = queue.in_flight.get(offset)
+        checkpoint = self._checkpoint(key, offset, pop_time, invisible, [offset])
+        if before is not None and before.counts is not None:
+            checkpoint.counts = {offset: before.counts[offset]}
+        self._hand_out(queue, checkpoint)
+
+    def _forget(self, queue: PopQueue, offset: int) -> None:
+        checkpoint = queue.in_flight.pop(offset, None)
+        if checkpoint is not None:
+            checkpoint.left.discard(offset)
+            self.in_flight -= 1
+
+    def _drop(self, topic: str, group: str) -> None:
+        for key in [key for key in self.queues if (not topic or key[0] == topic) and (not group or key[1] == group)]:
+            queue = self.queues.pop(key)
+            for offset in list(queue.in_flight):
+                self._forget(queue, offset)
+
+    # ------------------------------------------------------------------ the whole table
+
+    def entries(self) -> Iterator[Entry]:
+        """Return entries that make this table out of an empty one."""
+        for key, queue in self.queues.items():
+            for checkpoint in dict.fromkeys(queue.in_flight.values()):
+                left = sorted(checkpoint.left)
+                times = queue.next, checkpoint.pop_time, checkpoint.invisible
+                if checkpoint.counts is None:
+                    yield ["pop", *key, checkpoint.start, left, *times]
+                else:
+                    counts = [checkpoint.counts[offset] for offset in left]
+                    yield ["order", *key, left, counts, *times, checkpoint.attempt_id]
+            if not queue.in_flight:
+                yield ["next", *key, queue.next]

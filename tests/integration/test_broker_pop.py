@@ -1,0 +1,141 @@
+"""POP over the wire: what is handed out, acknowledged, and comes again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from rocketcore.broker.broker import Broker
+from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.processors.pop import NO_NUMBERS
+from rocketcore.codes import ResponseCode
+from rocketcore.protocol.headers.pop import PopMessageResponseHeader
+from rocketcore.service import ManualClock
+from rocketcore.transport.client import RemotingClient
+from tests.integration.broker_client import BrokerClient, running_broker, store_config
+from tests.integration.pop_client import GROUP, ack, ask_pop, pop
+
+
+@asynccontextmanager
+async def clocked_broker(folder: Path, clock: ManualClock, **settings: Any) -> AsyncIterator[BrokerClient]:
+    """A broker whose clock the test turns; nothing comes again before ``revive``."""
+    config = BrokerConfig(broker_name="broker-a", listen_port=0, **settings)
+    async with Broker(config, store_config(folder), clock=clock) as broker, RemotingClient() as client:
+        yield BrokerClient(broker, client)
+
+
+async def revive(client: BrokerClient) -> None:
+    """Have come again what is due now, and wait until it can be popped."""
+    broker = client.broker
+    await broker._pop.revive_due()
+    await broker._pop.stored(broker._store.max_physical_offset)
+
+
+def test_a_message_is_handed_out_once_and_comes_again_where_it_is_not_acknowledged(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            for number in range(4):
+                await client.send("T", b"%d" % number, queue_id=number % 2)
+            popped = await pop(client, "T", clock=clock)
+            assert sorted(message.body for message in popped) == [b"0", b"1", b"2", b"3"]
+            assert await pop(client, "T", clock=clock) == []
+
+            for message in popped[:3]:
+                assert (await ack(client, message)).code == 0
+            left = popped[3]
+            clock.advance(59)
+            await revive(client)
+            assert await pop(client, "T", clock=clock) == []
+            clock.advance(2)
+            await revive(client)
+            (again,) = await pop(client, "T", clock=clock)
+            assert (again.body, again.topic, again.reconsume_times) == (left.body, "T", 1)
+            assert again.properties["1ST_POP_TIME"] == str(left.handle.pop_time)
+            assert again.properties["ORIGIN_GROUP"] == GROUP
+            assert again.properties["UNIQ_KEY"] == left.properties["UNIQ_KEY"]
+            assert again.handle.marker == "1"
+
+            assert (await ack(client, left)).code == 0  # too late: it changes nothing
+            clock.advance(61)
+            await revive(client)
+            (third,) = await pop(client, "T", clock=clock)
+            assert (third.body, third.reconsume_times) == (left.body, 2)
+            assert (await ack(client, third)).code == 0
+            assert (await ack(client, third)).code == 0
+            clock.advance(61)
+            await revive(client)
+            assert await pop(client, "T", clock=clock) == []
+
+    asyncio.run(main())
+
+
+def test_what_was_handed_out_and_acknowledged_outlives_a_restart(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            for number in range(6):
+                await client.send("T", b"%d" % number)
+            popped = await pop(client, "T", clock=clock, max_msg_nums=4)
+            assert (await ack(client, popped[1])).code == 0
+        clock.advance(10)
+        async with clocked_broker(tmp_path, clock) as client:
+            assert (await ack(client, popped[2])).code == 0
+            assert [message.body for message in await pop(client, "T", clock=clock)] == [b"4", b"5"]
+            clock.advance(51)
+            await revive(client)
+            again = await pop(client, "T", clock=clock)
+            assert [message.body for message in again] == [b"0", b"3"]
+
+    asyncio.run(main())
+
+
+def test_two_groups_get_all_and_a_tag_is_obeyed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            for number in range(4):
+                await client.send("T", b"%d" % number, properties={"TAGS": "ab"[number % 2]})
+            some = await pop(client, "T", exp="b", exp_type="TAG")
+            assert [message.body for message in some] == [b"1", b"3"]
+            assert await pop(client, "T", exp="b", exp_type="TAG") == []
+            others = await pop(client, "T", consumer_group="others")
+            assert len(others) == 4
+
+    asyncio.run(main())
+
+
+def test_refusals_carry_the_four_numbers(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            await client.send("T")
+            expected = (
+                ({"max_msg_nums": 33}, ResponseCode.INVALID_PARAMETER),
+                ({"queue_id": 99}, ResponseCode.INVALID_PARAMETER),
+                ({"invisible_time": -1}, ResponseCode.INVALID_PARAMETER),
+                ({"born_time": 1}, ResponseCode.POLLING_TIMEOUT),
+                ({"exp": "||", "exp_type": "TAG"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+            )
+            for fields, code in expected:
+                answer = await ask_pop(client, "T", **fields)
+                assert (answer.code, answer.header(PopMessageResponseHeader)) == (code, NO_NUMBERS)
+            assert (await ask_pop(client, "None")).code == ResponseCode.TOPIC_NOT_EXIST
+            assert len(await pop(client, "T")) == 1
+            empty = await ask_pop(client, "T")
+            header = empty.header(PopMessageResponseHeader)
+            assert (empty.code, empty.remark) == (210, "NO_MESSAGE_IN_QUEUE")
+            assert header.pop_time > 0
+            assert (header.invisible_time, header.start_offset_info, header.msg_offset_info) == (60_000, "", "")
+
+    asyncio.run(main())
+
+
+def test_no_client_sends_to_the_journal(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            answer = await client.send("rmq_sys_REVIVE_LOG_DefaultCluster")
+            assert answer.code != 0
+
+    asyncio.run(main())
