@@ -143,6 +143,7 @@ class Broker:
             clock=clock,
         )
         self._pop = PopService(context, self._gate, journal, pop_state)
+        self._pop_processor = PopProcessor(context, self._pop)
         self._store.keep_from(self._pop.needed_from)
         self._listeners: dict[str, Callable[[int, int], None]] = {SCHEDULE_TOPIC: self._delay.message_arrived}
         self._server = RemotingServer(
@@ -233,6 +234,8 @@ class Broker:
         stack.push_async_callback(self._delay.stop)
         self._pull.long_poll.start()
         stack.push_async_callback(self._pull.long_poll.stop)
+        self._pop_processor.poll.start()
+        stack.push_async_callback(self._pop_processor.poll.stop)
         stack.push_async_callback(self._client.close)
         self._outer = OuterApi(self._client, lambda: context.config, context.address, self._topics)
         stack.push_async_callback(self._outer.stop)
@@ -284,7 +287,7 @@ class Broker:
         processors = (
             self._send,
             self._pull,
-            PopProcessor(context, self._pop),
+            self._pop_processor,
             PopAckProcessor(context, self._pop),
             SendBackProcessor(context, self._gate),
             TransactionProcessor(context, self._gate, self._transactions),
@@ -314,6 +317,7 @@ class Broker:
 
     def _message_arrived(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
         self._pull.long_poll.message_arrived(topic, queue_id, max_offset, tags_code)
+        self._pop_processor.poll.message_arrived(topic, queue_id, tags_code)
         listener = self._listeners.get(topic)
         if listener is not None:
             listener(queue_id, max_offset)
@@ -338,6 +342,7 @@ class Broker:
 
     def _channel_closed(self, channel: Channel) -> None:
         self._pull.long_poll.channel_closed(channel)
+        self._pop_processor.poll.channel_closed(channel)
         self._store.reads.forget(channel)
         self._context.consumers.channel_closed(channel)
         self._context.producers.channel_closed(channel)

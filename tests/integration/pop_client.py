@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,7 @@ from rocketcore.protocol.headers.pop import (
 )
 from rocketcore.protocol.pop_info import Handle, marker_of, parse_message_offsets, parse_start_offsets
 from rocketcore.service import SYSTEM_CLOCK, Clock
-from tests.integration.broker_client import BrokerClient
+from tests.integration.broker_client import TIMEOUT, BrokerClient
 
 GROUP = "poppers"
 
@@ -89,3 +91,10 @@ async def ack(client: BrokerClient, message: Popped, group: str = GROUP) -> Remo
         offset=handle.queue_offset,
     )
     return await client.ask(RequestCode.ACK_MESSAGE, header)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what nothing tells of."""
+    async with asyncio.timeout(TIMEOUT):
+        while not condition():  # noqa: ASYNC110  # the broker has no event for it
+            await asyncio.sleep(0.002)

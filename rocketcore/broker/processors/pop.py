@@ -1,8 +1,12 @@
-"""POP: 200050 (Java: ``PopMessageProcessor``, 5.5.0)."""
+"""POP and what goes with it: 200050, 200054, 200055.
+
+Java: ``PopMessageProcessor``, ``NotificationProcessor``, ``PollingInfoProcessor`` (5.5.0).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore._fast.record import encode_stored
@@ -10,12 +14,20 @@ from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.record import RecordReader
 from rocketcore.broker.selection import SELECT_ALL, Selection, select_by_sql, select_by_tags, unreadable
 from rocketcore.broker.services.pop import LONGEST_MILLIS, PopService, Taken
+from rocketcore.broker.services.pop_poll import HeldPop, PopPoll
 from rocketcore.codes import Permission, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError, RocketError
 from rocketcore.filter import SQL92, TAG
 from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from rocketcore.protocol.headers.pop import (
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
 from rocketcore.protocol.pop_info import NORMAL, POP_CK, Handle
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
@@ -26,6 +38,8 @@ _MAX_BYTES = 1 << 20
 _RETRY_FIRST = 0.2
 """Share of the POPs that look at what comes again before anything else (``popFromRetryProbability``)."""
 _LATE_MILLIS = 500
+_HEADER_LIMIT = 512 << 10
+"""A filter by some thousand tags is a field of the header."""
 NO_NUMBERS = PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=0)
 """What a refusal carries."""
 REVIVE_QUEUE = 0
@@ -33,15 +47,21 @@ REVIVE_QUEUE = 0
 
 
 class PopProcessor:
-    """Answers POPs."""
+    """Answers POPs; one that finds nothing is held until a message comes or its time is over."""
 
     def __init__(self, context: BrokerContext, pop: PopService) -> None:
+        self.poll = PopPoll(clock=context.clock)
         self._context = context
         self._pop = pop
         self._reader = RecordReader(_MAX_MESSAGES)
 
     def routes(self) -> Iterable[Route]:
-        return (Route(RequestCode.POP_MESSAGE, self.pop, PopMessageRequestHeader, Right.SUB, 512 << 10),)
+        code, right = RequestCode, Right.SUB
+        return (
+            Route(code.POP_MESSAGE, self.pop, PopMessageRequestHeader, right, _HEADER_LIMIT),
+            Route(code.NOTIFICATION, self.notify, NotificationRequestHeader, right, _HEADER_LIMIT),
+            Route(code.POLLING_INFO, self.polling_info, PollingInfoRequestHeader, right),
+        )
 
     async def pop(
         self, channel: Channel, request: RemotingCommand, header: PopMessageRequestHeader
@@ -51,7 +71,14 @@ class PopProcessor:
             wanted = self._selection(header)
         except BrokerError as refused:
             return RemotingCommand.response(request, refused.code, refused.remark, NO_NUMBERS)
-        return await self._execute(channel, request, header, topic, wanted)
+        deadline = self._deadline(header.born_time, header.poll_time)
+        return await self._execute(channel, request, header, topic, wanted, deadline)
+
+    def _deadline(self, born_millis: int, poll_millis: int) -> float:
+        """When a request that may wait is to be answered, by the monotonic clock."""
+        clock = self._context.clock
+        left = min(poll_millis, born_millis + poll_millis - clock.time_millis())
+        return clock.monotonic() + max(0, left) / 1000
 
     async def _execute(
         self,
@@ -60,9 +87,22 @@ class PopProcessor:
         header: PopMessageRequestHeader,
         topic: TopicConfig,
         wanted: Selection,
-    ) -> RemotingCommand:
-        pop_time = self._context.clock.time_millis()
-        taken = await self._take(channel, header, topic, wanted, pop_time)
+        deadline: float,
+    ) -> RemotingCommand | None:
+        context = self._context
+        clock, store = context.clock, context.store
+        while True:
+            pop_time, seen = clock.time_millis(), store.durable_offset
+            taken = await self._take(channel, header, topic, wanted, pop_time)
+            if taken or store.durable_offset == seen:
+                break  # else a message may have come where it had looked, while it waited for the disk
+        code, remark = ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE"
+        if not taken and clock.monotonic() < deadline:
+            again = partial(self._execute, channel, request, header, topic, wanted, deadline)
+            key = (header.topic, header.consumer_group)
+            if self.poll.hold(HeldPop(channel, request, key, header.queue_id, wanted.codes, deadline, again)):
+                return None
+            code, remark = ResponseCode.POLLING_FULL, "POLLING_FULL"
         answer = PopMessageResponseHeader(
             pop_time=pop_time,
             invisible_time=header.invisible_time,
@@ -74,13 +114,53 @@ class PopProcessor:
             ),
         )
         if not taken:
-            return RemotingCommand.response(request, ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE", answer)
+            return RemotingCommand.response(request, code, remark, answer)
         try:
             await self._pop.stored(max(each.end_offset for each in taken))
         except BrokerError as error:
             return RemotingCommand.response(request, error.code, error.remark, NO_NUMBERS)
         body = b"".join(self._body(each, header, pop_time) for each in taken)
         return RemotingCommand.response(request, 0, "FOUND", answer, body)
+
+    # ------------------------------------------------------------------ whether there is something
+
+    async def notify(
+        self, channel: Channel, request: RemotingCommand, header: NotificationRequestHeader
+    ) -> RemotingCommand | None:
+        """Say whether a POP would find something, at once or when it does."""
+        topic = check_place(self._context, channel, header.topic, header.queue_id)
+        self._check_group(header.consumer_group)
+        codes = self._selection(header).codes
+        deadline = self._deadline(header.born_time, header.poll_time)
+        return await self._notify(channel, request, header, topic, codes, deadline)
+
+    async def _notify(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        header: NotificationRequestHeader,
+        topic: TopicConfig,
+        codes: frozenset[int] | None,
+        deadline: float,
+    ) -> RemotingCommand | None:
+        has_message, is_full = self._rest(header, topic) > 0, False
+        if not has_message and self._context.clock.monotonic() < deadline:
+            again = partial(self._notify, channel, request, header, topic, codes, deadline)
+            key = (header.topic, header.consumer_group)
+            if self.poll.hold(HeldPop(channel, request, key, header.queue_id, codes, deadline, again)):
+                return None
+            is_full = True
+        answer = NotificationResponseHeader(has_msg=has_message, polling_full=is_full)
+        return RemotingCommand.response(request, header=answer)
+
+    def polling_info(
+        self, channel: Channel, request: RemotingCommand, header: PollingInfoRequestHeader
+    ) -> RemotingCommand:
+        """Say how many wait for a group, a topic and a queue."""
+        check_place(self._context, channel, header.topic, header.queue_id)
+        self._check_group(header.consumer_group)
+        number = self.poll.waiting((header.topic, header.consumer_group), header.queue_id)
+        return RemotingCommand.response(request, header=PollingInfoResponseHeader(polling_num=number))
 
     # ------------------------------------------------------------------ reading
 
@@ -135,7 +215,7 @@ class PopProcessor:
         first = self._context.rng.randrange(count) if count else 0
         return [*range(first, count), *range(first)]
 
-    def _rest(self, header: PopMessageRequestHeader, topic: TopicConfig) -> int:
+    def _rest(self, header: PopMessageRequestHeader | NotificationRequestHeader, topic: TopicConfig) -> int:
         group = header.consumer_group
         own = sum(self._pop.rest(header.topic, group, each) for each in self._queue_ids(header.queue_id, topic))
         return own + sum(self._pop.rest(name, group, 0) for name in self._pop.retry_topics(header.topic, group))
@@ -199,17 +279,19 @@ class PopProcessor:
                 f"invisibleTime[{header.invisible_time}] is illegal, 0 to {LONGEST_MILLIS} are possible",
             )
         topic = check_place(context, channel, header.topic, header.queue_id)
-        group = context.groups.find(header.consumer_group)
-        if group is None:
-            raise BrokerError.of(
-                code.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{header.consumer_group}] does not exist, {FAQ}",
-            )
-        if not group.consume_enable:
-            raise BrokerError.of(code.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}")
+        self._check_group(header.consumer_group)
         return topic
 
-    def _selection(self, header: PopMessageRequestHeader) -> Selection:
+    def _check_group(self, name: str) -> None:
+        group = self._context.groups.find(name)
+        if group is None:
+            raise BrokerError.of(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist, {FAQ}"
+            )
+        if not group.consume_enable:
+            raise BrokerError.of(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
+
+    def _selection(self, header: PopMessageRequestHeader | NotificationRequestHeader) -> Selection:
         kind, expression = header.exp_type, header.exp
         if not expression:
             return SELECT_ALL

@@ -1,0 +1,146 @@
+"""Requests that are answered later: by key, by connection and by deadline; what ends one is for who holds it.
+
+A held request ends when it is woken, when its time is over, or with its connection. A tick looks at those whose second
+has come, not at all that are held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import Generic, Protocol, TypeVar
+
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
+from rocketcore.transport.channel import Channel
+
+__all__ = ["PER_CONNECTION", "TICK_SECONDS", "HeldRequests"]
+
+TICK_SECONDS = 1.0
+PER_CONNECTION = 1024
+"""Requests that one connection may hold. A client holds one for each queue that it reads."""
+
+
+class _Held(Hashable, Protocol):
+    """Who asked for what, what it waits for, until when (monotonic). Of the request only the head is kept."""
+
+    channel: Channel
+    request: RemotingCommand
+    deadline: float
+
+    @property
+    def key(self) -> tuple[str, Hashable]: ...
+
+
+HeldT = TypeVar("HeldT", bound=_Held)
+
+
+class HeldRequests(Generic[HeldT]):
+    """Loop thread only. ``resume`` takes a request up again; it is called on the event loop.
+
+    capacity  requests held at most, ``PER_CONNECTION`` of them by one connection, ``per_key`` of them for one key
+    """
+
+    def __init__(
+        self,
+        name: str,
+        resume: Callable[[HeldT], None],
+        *,
+        capacity: int = 100_000,
+        per_key: int = 100_000,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._capacity = capacity
+        self._per_key = per_key
+        self._count = 0
+        self._resume = resume
+        self._clock = clock
+        self._held: dict[tuple[str, Hashable], dict[HeldT, None]] = {}
+        # By the second of their deadline: each ends at a tick of that second or the next.
+        self._due: dict[int, dict[HeldT, None]] = {}
+        self._by_channel: dict[Channel, set[HeldT]] = {}
+        self._ready: list[HeldT] = []
+        self._runs_soon = False
+        self._task = PeriodicTask(name, self.tick, TICK_SECONDS)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def start(self) -> None:
+        self._task.start()
+
+    async def stop(self) -> None:
+        """Stop the timer and answer every held request, so that no client waits for a broker that is gone."""
+        await self._task.stop()
+        self._wake([each for held in list(self._held.values()) for each in held])
+        self._run_ready()
+
+    def hold(self, held: HeldT) -> bool:
+        """Keep a request; False, and not kept, where too many are held already: in all, by its connection, for its key.
+
+        Call it in the turn of the loop that executed the request, so that no arrival falls between.
+        """
+        key = held.key
+        mine = self._by_channel.setdefault(held.channel, set())
+        others = self._held.setdefault(key, {})
+        if self._count >= self._capacity or len(mine) >= PER_CONNECTION or len(others) >= self._per_key:
+            if not mine:
+                del self._by_channel[held.channel]
+            if not others:
+                del self._held[key]
+            return False
+        held.request.drop()
+        self._count += 1
+        mine.add(held)
+        others[held] = None
+        self._due.setdefault(int(held.deadline), {})[held] = None
+        return True
+
+    def tick(self) -> None:
+        """End what is over time."""
+        now = self._clock.monotonic()
+        over = [each for second in sorted(self._due) if second <= now for each in self._due[second]]
+        self._wake([each for each in over if each.deadline <= now])
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Drop the requests of a connection that is gone."""
+        for held in self._by_channel.pop(channel, ()):
+            self._forget(held)
+
+    def _wake(self, woken: list[HeldT]) -> None:
+        """Take requests out and resume them at the end of this turn, when all messages of one dispatch are readable."""
+        if not woken:
+            return
+        self._run_soon()
+        self._take_out(woken)
+        self._ready += woken
+
+    def _run_soon(self) -> None:
+        if not self._runs_soon:
+            self._runs_soon = True
+            asyncio.get_running_loop().call_soon(self._run_ready)
+
+    def _run_ready(self) -> None:
+        self._runs_soon = False
+        ready, self._ready = self._ready, []
+        for held in ready:
+            self._resume(held)
+
+    def _take_out(self, woken: list[HeldT]) -> None:
+        for held in woken:
+            self._forget(held)
+            mine = self._by_channel.get(held.channel)
+            if mine is not None:
+                mine.discard(held)
+                if not mine:
+                    del self._by_channel[held.channel]
+
+    def _forget(self, held: HeldT) -> None:
+        key = held.key
+        others, due = self._held[key], self._due[int(held.deadline)]
+        del others[held], due[held]
+        self._count -= 1
+        if not others:
+            del self._held[key]
+        if not due:
+            del self._due[int(held.deadline)]

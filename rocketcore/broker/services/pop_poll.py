@@ -1,0 +1,114 @@
+"""POPs that found nothing and wait for a message, and who asked to be told of one (Java: ``PopLongPollingService``).
+
+A message wakes one of those of a group that it is for, the one that has waited longest: only one can have it. One that
+finds nothing after all, since another was faster, waits on. The topics by which messages come again wake as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from rocketcore.broker.services.held import HeldRequests
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
+from rocketcore.service import SYSTEM_CLOCK, Clock
+from rocketcore.transport import exchange
+from rocketcore.transport.channel import Channel
+
+__all__ = ["CAPACITY", "PER_GROUP", "HeldPop", "PopPoll"]
+
+CAPACITY = 100_000
+PER_GROUP = 1024
+"""Of one group for one topic (Java: ``popPollingSize``, which counts by queue)."""
+
+
+@dataclass(slots=True, eq=False)
+class HeldPop:
+    """Who waits for a message of a topic for a group, in which queue (below 0: any), with which tags (None: all).
+
+    again  looks again and returns the answer, None where it is held once more
+    """
+
+    channel: Channel
+    request: RemotingCommand
+    key: tuple[str, str]
+    queue_id: int
+    tag_codes: frozenset[int] | None
+    deadline: float
+    again: Callable[[], Coroutine[Any, Any, RemotingCommand | None]]
+
+
+class PopPoll(HeldRequests[HeldPop]):
+    """Held by topic and group. What is woken looks again in a task of its own; the last time at its deadline."""
+
+    def __init__(self, *, capacity: int = CAPACITY, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__("broker-pop-poll", self._look_again, capacity=capacity, per_key=PER_GROUP, clock=clock)
+        self._stopped = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listening: dict[str, dict[tuple[str, str], None]] = {}
+        """Stored topic → what waits for its messages."""
+
+    async def stop(self) -> None:
+        self._stopped = True
+        await super().stop()
+        await asyncio.gather(*self._tasks)
+
+    def hold(self, held: HeldPop) -> bool:
+        if self._stopped or not super().hold(held):
+            return False
+        for topic in _topics(held.key):
+            self._listening.setdefault(topic, {})[held.key] = None
+        return True
+
+    def _look_again(self, held: HeldPop) -> None:
+        if not held.channel.closed:
+            task = asyncio.create_task(self._answer(held), name="broker-pop")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    async def _answer(held: HeldPop) -> None:
+        channel, request = held.channel, held.request
+        try:
+            response = await held.again()
+        except Exception as error:
+            response = exchange.failure(request, error, "broker", channel.remote_address)
+        if response is not None and not channel.closed and not request.is_oneway:
+            channel.send(response)
+
+    def waiting(self, key: tuple[str, str], queue_id: int) -> int:
+        """How many wait with this queue id."""
+        return sum(1 for held in self._held.get(key, ()) if held.queue_id == queue_id)
+
+    def message_arrived(self, topic: str, queue_id: int, tags_code: int | None) -> None:
+        """Wake one of each group that a new message is for; called once per readable message.
+
+        tags_code  None: whatever its tags are
+        """
+        for key in list(self._listening.get(topic, ())):
+            comes_again = topic != key[0]
+            for held in self._held[key]:
+                if comes_again or (
+                    (held.queue_id < 0 or held.queue_id == queue_id)
+                    and (held.tag_codes is None or tags_code is None or tags_code in held.tag_codes)
+                ):
+                    self._wake([held])
+                    break
+
+    def _forget(self, held: HeldPop) -> None:
+        super()._forget(held)
+        if held.key not in self._held:
+            for topic in _topics(held.key):
+                keys = self._listening[topic]
+                del keys[held.key]
+                if not keys:
+                    del self._listening[topic]
+
+
+def _topics(key: tuple[str, str]) -> tuple[str, str, str]:
+    """The stored topics whose messages are for a topic and a group."""
+    topic, group = key
+    return topic, pop_retry_topic(topic, group, RETRY_V1), pop_retry_topic(topic, group, RETRY_V2)

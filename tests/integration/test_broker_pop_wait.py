@@ -1,0 +1,147 @@
+"""POPs that wait for a message, and who asks to be told of one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from rocketcore.codes import RequestCode
+from rocketcore.protocol.headers.pop import (
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+)
+from rocketcore.service import SYSTEM_CLOCK, ManualClock
+from rocketcore.transport.client import RemotingClient
+from tests.integration.broker_client import BrokerClient, running_broker
+from tests.integration.pop_client import GROUP, ack, ask_pop, pop, until
+from tests.integration.test_broker_pop import clocked_broker, revive
+
+
+def waiting(client: BrokerClient) -> int:
+    return len(client.broker._pop_processor.poll)
+
+
+async def notify(client: BrokerClient, topic: str, poll_time: int, born_time: int | None = None) -> bool:
+    born = SYSTEM_CLOCK.time_millis() if born_time is None else born_time
+    header = NotificationRequestHeader(
+        consumer_group=GROUP, topic=topic, queue_id=-1, poll_time=poll_time, born_time=born
+    )
+    answer = await client.ask(RequestCode.NOTIFICATION, header)
+    assert answer.code == 0
+    return answer.header(NotificationResponseHeader).has_msg
+
+
+async def polling(client: BrokerClient, topic: str, queue_id: int) -> int:
+    header = PollingInfoRequestHeader(consumer_group=GROUP, topic=topic, queue_id=queue_id)
+    return (await client.ask(RequestCode.POLLING_INFO, header)).header(PollingInfoResponseHeader).polling_num
+
+
+def test_each_message_wakes_one_of_those_that_wait(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            await client.send("T", b"first")
+            assert len(await pop(client, "T")) == 1
+            pops = [asyncio.create_task(pop(client, "T", poll_time=8_000)) for _ in range(3)]
+            await until(lambda: waiting(client) == 3)
+            await client.send("T", b"1")
+            done, left = await asyncio.wait(pops, return_when=asyncio.FIRST_COMPLETED)
+            assert [[message.body for message in task.result()] for task in done] == [[b"1"]]
+            assert (waiting(client), await polling(client, "T", -1), await polling(client, "T", 0)) == (2, 2, 0)
+            await client.send("T", b"2", queue_id=1)
+            await client.send("T", b"3", queue_id=2)
+            bodies = [message.body for each in await asyncio.gather(*left) for message in each]
+            assert sorted(bodies) == [b"2", b"3"]
+
+    asyncio.run(main())
+
+
+def test_a_message_of_another_tag_wakes_nobody(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            await client.send("T", b"first")
+            assert len(await pop(client, "T")) == 1
+            wants = asyncio.create_task(pop(client, "T", poll_time=8_000, exp="b", exp_type="TAG"))
+            await until(lambda: waiting(client) == 1)
+            await client.send("T", b"1", properties={"TAGS": "a"})
+            assert not wants.done()
+            await client.send("T", b"2", properties={"TAGS": "b"})
+            assert [message.body for message in await wants] == [b"2"]
+
+    asyncio.run(main())
+
+
+def test_a_pop_that_waits_in_vain_is_told_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            await client.send("T")
+            assert len(await pop(client, "T", clock=clock)) == 1
+            held = asyncio.create_task(ask_pop(client, "T", clock=clock, poll_time=5_000))
+            told = asyncio.create_task(notify(client, "T", 5_000, clock.time_millis()))
+            await until(lambda: waiting(client) == 2)
+            poll = client.broker._pop_processor.poll
+            clock.advance(4.9)
+            poll.tick()
+            await asyncio.sleep(0)
+            assert waiting(client) == 2
+            clock.advance(0.2)
+            poll.tick()
+            answer = await held
+            assert (answer.code, answer.remark) == (210, "NO_MESSAGE_IN_QUEUE")
+            assert not await told
+
+    asyncio.run(main())
+
+
+def test_what_comes_again_wakes_a_pop_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            await client.send("T", b"1")
+            assert len(await pop(client, "T", clock=clock, invisible_time=10_000)) == 1
+            clock.advance(11)
+            held = asyncio.create_task(pop(client, "T", clock=clock, poll_time=8_000))
+            await until(lambda: waiting(client) == 1)
+            await revive(client)
+            (again,) = await held
+            assert (again.body, again.reconsume_times) == (b"1", 1)
+            assert (await ack(client, again)).code == 0
+
+    asyncio.run(main())
+
+
+def test_a_notification_tells_whether_there_is_something(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            await client.send("T")
+            assert await notify(client, "T", 0)
+            assert len(await pop(client, "T")) == 1
+            assert not await notify(client, "T", 0)
+            told = asyncio.create_task(notify(client, "T", 8_000))
+            await until(lambda: waiting(client) == 1)
+            await client.send("T")
+            assert await told
+            assert len(await pop(client, "T")) == 1
+
+    asyncio.run(main())
+
+
+def test_too_many_that_wait_are_told_so_and_those_of_a_closed_connection_are_forgotten(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            client.broker._pop_processor.poll._per_key = 2
+            await client.send("T")
+            assert len(await pop(client, "T")) == 1
+            async with RemotingClient() as leaving:
+                other = BrokerClient(client.broker, leaving)
+                held = [asyncio.create_task(ask_pop(other, "T", poll_time=8_000)) for _ in range(2)]
+                await until(lambda: waiting(client) == 2)
+                answer = await ask_pop(client, "T", poll_time=8_000)
+                assert (answer.code, answer.remark) == (209, "POLLING_FULL")
+            await until(lambda: waiting(client) == 0)
+            await asyncio.gather(*held, return_exceptions=True)
+            assert client.broker._pop_processor.poll._listening == {}
+
+    asyncio.run(main())
