@@ -11,12 +11,13 @@ from typing import Any
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.processors.pop import NO_NUMBERS
-from rocketcore.codes import ResponseCode
-from rocketcore.protocol.headers.pop import PopMessageResponseHeader
+from rocketcore.broker.record import RecordReader
+from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.protocol.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader
 from rocketcore.service import ManualClock
 from rocketcore.transport.client import RemotingClient
 from tests.integration.broker_client import BrokerClient, running_broker, store_config
-from tests.integration.pop_client import GROUP, ack, ask_pop, pop
+from tests.integration.pop_client import GROUP, ack, ack_batch, ask_hide, ask_pop, hide, pop
 
 
 @asynccontextmanager
@@ -89,6 +90,83 @@ def test_what_was_handed_out_and_acknowledged_outlives_a_restart(tmp_path: Path)
             await revive(client)
             again = await pop(client, "T", clock=clock)
             assert [message.body for message in again] == [b"0", b"3"]
+
+    asyncio.run(main())
+
+
+def test_a_batch_acknowledges_several_pops(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            for number in range(8):
+                await client.send("T", b"%d" % number, queue_id=number % 2)
+            first = await pop(client, "T", clock=clock, max_msg_nums=3)
+            second = await pop(client, "T", clock=clock)
+            left = {first[1].body, second[0].body}
+            done = [message for message in first + second if message.body not in left]
+            assert (await ack_batch(client, done)).code == 0
+            assert (await ack_batch(client, done)).code == 0
+            assert (await client.ask(RequestCode.BATCH_ACK_MESSAGE)).code == ResponseCode.NO_MESSAGE
+            assert (await ack_batch(client, [])).code == ResponseCode.NO_MESSAGE
+            clock.advance(61)
+            await revive(client)
+            again = await pop(client, "T", clock=clock)
+            assert {message.body for message in again} == left
+            assert (await ack_batch(client, again)).code == 0
+            clock.advance(61)
+            await revive(client)
+            assert await pop(client, "T", clock=clock) == []
+
+    asyncio.run(main())
+
+
+def test_a_message_stays_invisible_for_as_long_as_is_asked_for_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            for number in range(3):
+                await client.send("T", b"%d" % number)
+            longer, shorter, waits = await pop(client, "T", clock=clock)
+            changed = await hide(client, longer, 100_000)
+            assert (await ack(client, longer)).code == 0  # its handle is an old one: this changes nothing
+            assert (await ask_hide(client, longer, 1000)).code == ResponseCode.NO_MESSAGE
+            assert (await ask_hide(client, longer, -1)).code == ResponseCode.INVALID_PARAMETER
+            await hide(client, shorter, 5_000)
+            await hide(client, waits, 5_000, suspend=True)
+            clock.advance(6)
+            await revive(client)
+            again = await pop(client, "T", clock=clock)
+            assert [(message.body, message.reconsume_times) for message in again] == [(b"1", 1), (b"2", 0)]
+            assert (await ack_batch(client, again)).code == 0
+            clock.advance(60)
+            await revive(client)
+            assert await pop(client, "T", clock=clock) == []
+        clock.advance(33)
+        async with clocked_broker(tmp_path, clock) as client:
+            await revive(client)
+            assert await pop(client, "T", clock=clock) == []
+            changed = await hide(client, changed, 10_000)
+            clock.advance(11)
+            await revive(client)
+            (again_longer,) = await pop(client, "T", clock=clock)
+            assert (again_longer.body, again_longer.reconsume_times) == (b"0", 1)
+            assert (await ask_hide(client, changed, 1000)).code == ResponseCode.NO_MESSAGE
+
+    asyncio.run(main())
+
+
+def test_who_peeks_takes_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            header = PeekMessageRequestHeader(topic="T", queue_id=-1, max_msg_nums=3, consumer_group=GROUP)
+            for number in range(4):
+                await client.send("T", b"%d" % number, queue_id=number % 2)
+            for _ in range(2):
+                answer = await client.ask(RequestCode.PEEK_MESSAGE, header)
+                assert (answer.code, len(list(RecordReader(9).read(answer.body)))) == (0, 3)
+                assert answer.header(PopMessageResponseHeader).rest_num == 4
+            assert len(await pop(client, "T")) == 4
+            assert (await client.ask(RequestCode.PEEK_MESSAGE, header)).code == ResponseCode.PULL_NOT_FOUND
 
     asyncio.run(main())
 

@@ -1,12 +1,13 @@
-"""POP and what goes with it: 200050, 200054, 200055.
+"""POP and what goes with it: 200050, 200052, 200054, 200055.
 
-Java: ``PopMessageProcessor``, ``NotificationProcessor``, ``PollingInfoProcessor`` (5.5.0).
+Java: ``PopMessageProcessor``, ``PeekMessageProcessor``, ``NotificationProcessor``, ``PollingInfoProcessor`` (5.5.0).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore._fast.record import encode_stored
@@ -23,6 +24,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.pop import (
     NotificationRequestHeader,
     NotificationResponseHeader,
+    PeekMessageRequestHeader,
     PollingInfoRequestHeader,
     PollingInfoResponseHeader,
     PopMessageRequestHeader,
@@ -31,6 +33,8 @@ from rocketcore.protocol.headers.pop import (
 from rocketcore.protocol.pop_info import NORMAL, POP_CK, Handle
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
+
+_Place: TypeAlias = PopMessageRequestHeader | PeekMessageRequestHeader | NotificationRequestHeader
 
 _MAX_MESSAGES = 32
 _MAX_BYTES = 1 << 20
@@ -59,6 +63,7 @@ class PopProcessor:
         code, right = RequestCode, Right.SUB
         return (
             Route(code.POP_MESSAGE, self.pop, PopMessageRequestHeader, right, _HEADER_LIMIT),
+            Route(code.PEEK_MESSAGE, self.peek, PeekMessageRequestHeader, right),
             Route(code.NOTIFICATION, self.notify, NotificationRequestHeader, right, _HEADER_LIMIT),
             Route(code.POLLING_INFO, self.polling_info, PollingInfoRequestHeader, right),
         )
@@ -123,6 +128,31 @@ class PopProcessor:
         return RemotingCommand.response(request, 0, "FOUND", answer, body)
 
     # ------------------------------------------------------------------ whether there is something
+
+    async def peek(
+        self, channel: Channel, request: RemotingCommand, header: PeekMessageRequestHeader
+    ) -> RemotingCommand:
+        """Show what a POP would find, as it is stored, and hand nothing out."""
+        topic = check_place(self._context, channel, header.topic, header.queue_id)
+        self._check_count(header.max_msg_nums)
+        self._check_group(header.consumer_group)
+        store, group = self._context.store, header.consumer_group
+        bodies: list[bytes] = []
+        count, size = header.max_msg_nums, 0
+        for name, queue_id, _ in self._places(header, topic, SELECT_ALL):
+            if count <= 0 or size >= _MAX_BYTES:
+                break
+            offset = self._pop.position(name, group, queue_id)
+            found = await store.reads.read(
+                channel, partial(store.get, name, queue_id, offset, count, max_bytes=_MAX_BYTES - size)
+            )
+            bodies.append(found.body)
+            count, size = count - found.count, size + len(found.body)
+        answer = PopMessageResponseHeader(
+            pop_time=0, invisible_time=0, revive_qid=0, rest_num=self._rest(header, topic)
+        )
+        code, remark = (0, "FOUND") if size else (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
+        return RemotingCommand.response(request, code, remark, answer, b"".join(bodies))
 
     async def notify(
         self, channel: Channel, request: RemotingCommand, header: NotificationRequestHeader
@@ -199,9 +229,7 @@ class PopProcessor:
                 break
         return taken
 
-    def _places(
-        self, header: PopMessageRequestHeader, topic: TopicConfig, wanted: Selection
-    ) -> Iterable[tuple[str, int, Selection]]:
+    def _places(self, header: _Place, topic: TopicConfig, wanted: Selection) -> Iterable[tuple[str, int, Selection]]:
         """The queues that a POP looks at, in this order: topic, queue id, what it takes there."""
         rng = self._context.rng
         again = [(name, 0, SELECT_ALL) for name in self._pop.retry_topics(header.topic, header.consumer_group)]
@@ -215,7 +243,7 @@ class PopProcessor:
         first = self._context.rng.randrange(count) if count else 0
         return [*range(first, count), *range(first)]
 
-    def _rest(self, header: PopMessageRequestHeader | NotificationRequestHeader, topic: TopicConfig) -> int:
+    def _rest(self, header: _Place, topic: TopicConfig) -> int:
         group = header.consumer_group
         own = sum(self._pop.rest(header.topic, group, each) for each in self._queue_ids(header.queue_id, topic))
         return own + sum(self._pop.rest(name, group, 0) for name in self._pop.retry_topics(header.topic, group))
@@ -268,19 +296,18 @@ class PopProcessor:
             raise BrokerError.of(code.POLLING_TIMEOUT, f"the broker[{context.address}] pop message is timeout too much")
         if not context.is_readable:
             raise BrokerError.of(code.NO_PERMISSION, f"the broker[{context.address}] pop message is forbidden")
-        if header.max_msg_nums > _MAX_MESSAGES:
-            raise BrokerError.of(
-                code.INVALID_PARAMETER,
-                f"the broker[{context.address}] pop message's num is greater than {_MAX_MESSAGES}",
-            )
-        if not 0 <= header.invisible_time <= LONGEST_MILLIS:
-            raise BrokerError.of(
-                code.INVALID_PARAMETER,
-                f"invisibleTime[{header.invisible_time}] is illegal, 0 to {LONGEST_MILLIS} are possible",
-            )
+        self._check_count(header.max_msg_nums)
+        check_invisible_time(header.invisible_time)
         topic = check_place(context, channel, header.topic, header.queue_id)
         self._check_group(header.consumer_group)
         return topic
+
+    def _check_count(self, count: int) -> None:
+        if count > _MAX_MESSAGES:
+            raise BrokerError.of(
+                ResponseCode.INVALID_PARAMETER,
+                f"the broker[{self._context.address}] pop message's num is greater than {_MAX_MESSAGES}",
+            )
 
     def _check_group(self, name: str) -> None:
         group = self._context.groups.find(name)
@@ -305,6 +332,14 @@ class PopProcessor:
             return select_by_sql(expression)
         except ConfigError as error:
             raise unreadable(str(error)) from error
+
+
+def check_invisible_time(millis: int) -> None:
+    """Raise BrokerError for a time that nobody may keep a message for."""
+    if not 0 <= millis <= LONGEST_MILLIS:
+        raise BrokerError.of(
+            ResponseCode.INVALID_PARAMETER, f"invisibleTime[{millis}] is illegal, 0 to {LONGEST_MILLIS} are possible"
+        )
 
 
 def check_place(context: BrokerContext, channel: Channel, name: str, queue_id: int) -> TopicConfig:

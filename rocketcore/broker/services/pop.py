@@ -198,17 +198,36 @@ class PopService:
 
     # ------------------------------------------------------------------ changes
 
-    async def acknowledge(self, topic: str, group: str, queue_id: int, offsets: Iterable[int], pop_time: int) -> None:
-        """Note what is done of a POP, and return when that is stored.
+    async def acknowledge(self, *acks: tuple[QueueKey, Iterable[int], int]) -> None:
+        """Note what is done of POPs, by queue, offsets and POP time, and return when that is stored.
 
         What is not handed out, or by another POP, is passed over; one that is acknowledged while the note of the same
         is on its way to the disk waits for that, too.
         """
-        done = [offset for offset in offsets if self.state.delivery(topic, group, queue_id, offset, pop_time)]
-        if done:
-            await self.stored(self.put(["ack", topic, group, queue_id, done]).end_offset)
-        elif self.journal.end_offset > self._context.store.durable_offset:
+        entries: list[Entry] = []
+        for key, offsets, pop_time in acks:
+            if done := [offset for offset in offsets if self.state.delivery(*key, offset, pop_time)]:
+                entries.append(["ack", *key, done])
+        if entries:
+            self.put(*entries)
+        if self.journal.end_offset > self._context.store.durable_offset:
             await self.stored(self.journal.end_offset)
+
+    async def hide(self, key: QueueKey, offset: int, pop_time: int, invisible: int, *, suspended: bool) -> int:
+        """Have a message stay invisible for another while from now on; return the time of now, its new POP time.
+
+        raises  BrokerError where it is not handed out, or by another POP
+        """
+        if self.state.delivery(*key, offset, pop_time) is None:
+            raise BrokerError.of(
+                ResponseCode.NO_MESSAGE,
+                f"message is acknowledged or came again: topic={key[0]} group={key[1]} queue_id={key[2]} "
+                f"offset={offset} popTime={pop_time}",
+            )
+        # Its handle has to be another one than the last, whatever the clock says.
+        now = max(self._context.clock.time_millis(), pop_time + 1)
+        await self.stored(self.put(["hide", *key, offset, now, invisible, suspended]).end_offset)
+        return now
 
     def put(self, *entries: Entry) -> PutResult:
         """Put entries into the journal and apply them; raises BrokerError where the store does not take them."""
@@ -268,7 +287,7 @@ class PopService:
         result = self._gate.count(message.topic, store.put(message))
         if result.status is not PutStatus.PUT_OK:
             again = self._context.clock.time_millis() - checkpoint.pop_time + int(ERROR_SECONDS * 1000)
-            self.put(["hide", *checkpoint.key, offset, checkpoint.pop_time, again])
+            self.put(["hide", *checkpoint.key, offset, checkpoint.pop_time, again, checkpoint.suspended])
             raise self._gate.refusal(result)
         self.revived += 1
 
@@ -280,7 +299,7 @@ class PopService:
         properties.setdefault(FIRST_POP_TIME, str(checkpoint.pop_time))
         properties[ORIGIN_GROUP] = group
         message.properties = encode_properties(properties)
-        message.reconsume_times += 1
+        message.reconsume_times += not checkpoint.suspended
         if marker_of(topic) == NORMAL:
             marker = RETRY_V2 if self._context.config.enable_retry_topic_v2 else RETRY_V1
             message.topic = pop_retry_topic(topic, group, marker)

@@ -119,7 +119,7 @@ class PopJournal:
                 queue = self._state.find(*entry[1:4])
                 before = None if queue is None else queue.in_flight.get(entry[4])
                 if before is not None:
-                    revived = entry, ["hide", *entry[1:5], before.pop_time, before.invisible]
+                    revived = entry, ["hide", *entry[1:5], before.pop_time, before.invisible, before.suspended]
             self._state.apply(entry)
         return revived
 

@@ -5,7 +5,7 @@ entry     a list, kind first, as the journal of ``services/pop_journal.py`` keep
           pop     topic group queue_id  start [offset…] next pop_time invisible    messages were handed out
           order   topic group queue_id  [offset…] [count…] next pop_time invisible attempt_id   the same, in order
           ack     topic group queue_id  [offset…]                        they are done
-          hide    topic group queue_id  offset pop_time invisible        one is invisible for another while
+          hide    topic group queue_id  offset pop_time invisible suspended    one is invisible for another while
           revive  topic group queue_id  offset retry_topic retry_queue retry_offset    one goes to the retry topic
           next    topic group queue_id  next                             the group goes on from here
           drop    topic|"" group|""                                      a topic or a group was deleted
@@ -37,8 +37,9 @@ Entry: TypeAlias = list[Any]
 class Checkpoint:
     """One POP of one queue: what it handed out and is not acknowledged.
 
-    due     monotonic time from which on what is left comes again
-    counts  of an ordered POP: offset → how often it was handed out before; None for others
+    due        monotonic time from which on what is left comes again
+    suspended  what comes again was not tried: it has no reconsumption more
+    counts     of an ordered POP: offset → how often it was handed out before; None for others
     """
 
     key: QueueKey
@@ -49,6 +50,7 @@ class Checkpoint:
     left: set[int]
     counts: dict[int, int] | None = None
     attempt_id: str = ""
+    suspended: bool = False
 
     def __lt__(self, other: Checkpoint) -> bool:
         return self.due < other.due
@@ -131,8 +133,7 @@ class PopState:
             for offset in values[0]:
                 self._forget(queue, offset)
         elif kind == "hide":
-            offset, pop_time, invisible = values
-            self._hide(key, queue, offset, pop_time, invisible)
+            self._hide(key, queue, *values)
         elif kind == "revive":
             self._forget(queue, values[0])
         elif kind == "next":
@@ -150,9 +151,12 @@ class PopState:
         self.in_flight += len(checkpoint.left)
         heapq.heappush(self._due, checkpoint)
 
-    def _hide(self, key: QueueKey, queue: PopQueue, offset: int, pop_time: int, invisible: int) -> None:
+    def _hide(
+        self, key: QueueKey, queue: PopQueue, offset: int, pop_time: int, invisible: int, suspended: bool
+    ) -> None:
         before = queue.in_flight.get(offset)
         checkpoint = self._checkpoint(key, offset, pop_time, invisible, [offset])
+        checkpoint.suspended = suspended
         if before is not None and before.counts is not None:
             checkpoint.counts = {offset: before.counts[offset]}
         self._hand_out(queue, checkpoint)
@@ -177,10 +181,12 @@ class PopState:
             for checkpoint in dict.fromkeys(queue.in_flight.values()):
                 left = sorted(checkpoint.left)
                 times = queue.next, checkpoint.pop_time, checkpoint.invisible
-                if checkpoint.counts is None:
+                if checkpoint.suspended:
+                    for offset in left:
+                        yield ["hide", *key, offset, checkpoint.pop_time, checkpoint.invisible, True]
+                elif checkpoint.counts is None:
                     yield ["pop", *key, checkpoint.start, left, *times]
                 else:
                     counts = [checkpoint.counts[offset] for offset in left]
                     yield ["order", *key, left, counts, *times, checkpoint.attempt_id]
-            if not queue.in_flight:
-                yield ["next", *key, queue.next]
+            yield ["next", *key, queue.next]
