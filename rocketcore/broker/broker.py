@@ -20,6 +20,7 @@ from rocketcore.broker.hosts import advertised_ip
 from rocketcore.broker.outer_api import OuterApi
 from rocketcore.broker.processors.acknowledge import Acknowledger
 from rocketcore.broker.processors.admin import AdminProcessor
+from rocketcore.broker.processors.assignment import AssignmentProcessor
 from rocketcore.broker.processors.cleaning import CleaningProcessor
 from rocketcore.broker.processors.client import ClientProcessor
 from rocketcore.broker.processors.consumer import ConsumerProcessor
@@ -45,12 +46,14 @@ from rocketcore.broker.state.json_file import JsonFile, StateWriter
 from rocketcore.broker.state.live_settings import LiveSettings
 from rocketcore.broker.state.pop_state import PopState
 from rocketcore.broker.state.queue_locks import QueueLocks
+from rocketcore.broker.state.request_mode import RequestModes
 from rocketcore.broker.state.subscription_group import SubscriptionGroups
 from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.broker.stats import SNAPSHOT_SECONDS, BrokerStats
 from rocketcore.broker.store import MessageStore, StoreConfig
 from rocketcore.codes import REVIVE_TOPIC_PREFIX, SCHEDULE_TOPIC
 from rocketcore.errors import ConfigError
+from rocketcore.protocol.bodies.route import TopicRouteData
 from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 from rocketcore.transport.channel import Channel
@@ -143,6 +146,7 @@ class Broker:
             clock=clock,
         )
         self._pop = PopService(context, self._gate, journal, pop_state)
+        self._modes = RequestModes(JsonFile(folder / "messageRequestMode.json"))
         self._pop_processor = PopProcessor(context, self._pop)
         self._store.keep_from(self._pop.needed_from)
         self._listeners: dict[str, Callable[[int, int], None]] = {SCHEDULE_TOPIC: self._delay.message_arrived}
@@ -210,6 +214,7 @@ class Broker:
         self._topics.load()
         self._groups.load()
         context.offsets.load()
+        self._modes.load()
         self._delay.load()
         self._load_transactions()
         self._pop.load()
@@ -237,7 +242,7 @@ class Broker:
         self._pop_processor.poll.start()
         stack.push_async_callback(self._pop_processor.poll.stop)
         stack.push_async_callback(self._client.close)
-        self._outer = OuterApi(self._client, lambda: context.config, context.address, self._topics)
+        self._outer = OuterApi(self._client, lambda: context.config, context.address, self._topics, context.clock)
         stack.push_async_callback(self._outer.stop)
         await self._outer.start()
         logger.info("broker started name=%s address=%s", context.config.broker_name, context.address)
@@ -296,6 +301,7 @@ class Broker:
             ConsumerProcessor(context),
             ResetProcessor(context),
             RelayProcessor(context),
+            AssignmentProcessor(context, self._modes, self._route),
             AdminProcessor(context, self._store_config, runtime_info, self._live, delay_offsets=self._delay.encode),
             CleaningProcessor(context),
             QueryProcessor(context, self._store_config.default_query_max_num),
@@ -321,6 +327,9 @@ class Broker:
         listener = self._listeners.get(topic)
         if listener is not None:
             listener(queue_id, max_offset)
+
+    async def _route(self, topic: str) -> TopicRouteData | None:
+        return None if self._outer is None else await self._outer.route(topic)
 
     def _is_gone(self, topic: str, physical_offset: int) -> bool:
         """Whether a topic is deleted, with what was stored for it at a place in the log."""

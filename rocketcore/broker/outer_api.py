@@ -1,4 +1,4 @@
-"""What a broker asks of name servers: to list it, and to forget it (Java: ``BrokerOuterAPI``, 5.5.0).
+"""What a broker asks of name servers: to list it, to forget it, and where a topic is (Java: ``BrokerOuterAPI``, 5.5.0).
 
 One task per name server keeps its registration: at once at start, again every period, and after each change of a
 topic. A name server forgets a broker whose connection closes, and one that starts again knows none. So a connection
@@ -17,18 +17,27 @@ from dataclasses import dataclass, field
 from rocketcore._fast.crc32 import crc32
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.state.topic_config import TopicConfigs
-from rocketcore.codes import RequestCode
+from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import RequestTimeout, RocketError
+from rocketcore.protocol.bodies.route import TopicRouteData
 from rocketcore.protocol.bodies.topic import KVTable, TopicConfig
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers.nameserver import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
-from rocketcore.service import Backoff
+from rocketcore.protocol.headers.nameserver import (
+    GetRouteInfoRequestHeader,
+    RegisterBrokerRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 
 logger = logging.getLogger(__name__)
 
 UNREGISTER_SECONDS = 3.0
+ROUTE_SECONDS = 5.0
+_ROUTE_TIMEOUT = 3.0
+_ROUTES = 1000
+"""Routes that are kept."""
 _START_SECONDS = 1.0
 _RETRY_SECONDS = (0.1, 0.3)
 """First and longest wait before a registration that failed, or did not last, is tried again."""
@@ -64,14 +73,42 @@ class OuterApi:
         config: Callable[[], BrokerConfig],
         address: str,
         topics: TopicConfigs,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
         self._config = config
         self._address = address
         self._topics = topics
+        self._clock = clock
         self._servers: list[_NameServer] = []
+        self._routes: dict[str, tuple[float, TopicRouteData | None]] = {}
         self._adopting = False
         client.on_close(self._connection_lost)
+
+    async def route(self, topic: str) -> TopicRouteData | None:
+        """Return the route of a topic, at most ``ROUTE_SECONDS`` old, from the first name server that answers.
+
+        None where it does not know the topic, where none answers and nothing older is known, or where there is none.
+        """
+        now = self._clock.monotonic()
+        until, found = self._routes.get(topic, (0.0, None))
+        if until > now:
+            return found
+        request = RemotingCommand.request(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        )
+        for address in self._config().name_servers:
+            try:
+                answer = await self._client.invoke(address, request, _ROUTE_TIMEOUT)
+            except RocketError as error:
+                logger.info("route not told topic=%s name_server=%s reason=%s", topic, address, error)
+                continue
+            found = TopicRouteData.decode(answer.body) if answer.code == ResponseCode.SUCCESS else None
+            break
+        while len(self._routes) >= _ROUTES:
+            del self._routes[next(iter(self._routes))]
+        self._routes[topic] = now + ROUTE_SECONDS, found
+        return found
 
     async def start(self) -> None:
         """Begin to keep the registrations, and wait until each name server was asked once or a second passed."""

@@ -18,12 +18,12 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 from rocketcore.addresses import split
-from rocketcore.client.allocate import AllocateStrategy, find_strategy
 from rocketcore.client.selectors import Selector, find_selector
 from rocketcore.codes import MAX_MESSAGE_BYTES
 from rocketcore.config_file import setting
 from rocketcore.errors import ConfigError
 from rocketcore.naming import check_group
+from rocketcore.protocol.allocate import AllocateStrategy, find_strategy
 from rocketcore.protocol.signing import Signer
 from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.tls.settings import TlsOption

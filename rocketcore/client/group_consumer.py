@@ -17,7 +17,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from rocketcore.client.allocate import find_strategy
 from rocketcore.client.config import ConsumerConfig, StartFrom
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.offset_store import (
@@ -44,6 +43,7 @@ from rocketcore.errors import (
     TransportError,
 )
 from rocketcore.message import Message, MessageQueue, ReplyFuture
+from rocketcore.protocol.allocate import find_strategy
 from rocketcore.protocol.bodies.heartbeat import (
     SubscriptionData,
 )

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from rocketcore.client import api
-from rocketcore.client.allocate import AllocateStrategy, sorted_ids, sorted_queues
 from rocketcore.client.instance import ClientInstance
 from rocketcore.errors import ClientError, RocketError
 from rocketcore.message import MessageQueue
+from rocketcore.protocol.allocate import AllocateStrategy, sorted_ids, sorted_queues
 
 __all__ = ["Rebalancer"]
 

@@ -171,6 +171,6 @@ async def running_broker(
     folder: Path, *, namesrv: str = "", store: Mapping[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[BrokerClient]:
     """A broker with small files and a client of it; both end with the block. ``store`` holds settings of the store."""
-    config = BrokerConfig(broker_name="broker-a", listen_port=0, namesrv_addr=namesrv, **settings)
+    config = BrokerConfig(**{"broker_name": "broker-a", "listen_port": 0, "namesrv_addr": namesrv, **settings})
     async with Broker(config, store_config(folder, **store or {})) as broker, RemotingClient() as client:
         yield BrokerClient(broker, client)

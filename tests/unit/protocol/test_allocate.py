@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from rocketcore.client.allocate import (
+from rocketcore.errors import ConfigError
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.allocate import (
     STRATEGIES,
     AllocateStrategy,
     average,
@@ -16,8 +18,6 @@ from rocketcore.client.allocate import (
     sorted_ids,
     sorted_queues,
 )
-from rocketcore.errors import ConfigError
-from rocketcore.message import MessageQueue
 from tests.fixtures.vectors import family, name_of
 
 

@@ -1,7 +1,8 @@
 """Which queues of a topic a member of a consumer group takes: the allocation strategies as pure functions.
 
-Every member of a group computes the same answer from the same two sorted lists, so the lists, their order and the
-arithmetic have to agree with Java's to the last queue. Texts compare as Java compares them: by UTF-16 code unit.
+Every member of a group, and a broker that is asked for it, computes the same answer from the same two sorted lists, so
+the lists, their order and the arithmetic have to agree with Java's to the last queue. Texts compare as Java compares
+them: by UTF-16 code unit.
 
 RocketMQ 5.5.0: ``org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueue…``
 """

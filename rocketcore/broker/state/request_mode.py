@@ -1,0 +1,61 @@
+"""Whether a group pulls or pops a topic, as an admin said (Java: ``MessageRequestModeManager``, 5.5.0).
+
+File  ``config/messageRequestMode.json``: ``{"messageRequestModeMap": {topic: {group: mode}}}``, saved at each change. A
+      mode is the body of the request that said it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.errors import BrokerSystemError
+from rocketcore.protocol import fastjson
+from rocketcore.protocol.bodies.pop import SetMessageRequestModeRequestBody
+
+__all__ = ["CAPACITY", "RequestModes"]
+
+CAPACITY = 100_000
+"""Pairs of topic and group that are kept."""
+
+
+class RequestModes:
+    """Modes by topic and group."""
+
+    def __init__(self, file: JsonFile) -> None:
+        self.file = file
+        self._modes: dict[tuple[str, str], SetMessageRequestModeRequestBody] = {}
+
+    def load(self) -> None:
+        """Read the file; what is missing or malformed was never said."""
+        self._modes = self.file.load(_parse) or {}
+
+    def find(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
+        return self._modes.get((topic, group))
+
+    def set(self, mode: SetMessageRequestModeRequestBody) -> None:
+        """Keep what an admin says; raises BrokerSystemError where there is no room for it."""
+        key = mode.topic, mode.consumer_group
+        if key not in self._modes and len(self._modes) >= CAPACITY:
+            raise BrokerSystemError(
+                BrokerSystemError.response_code, f"{CAPACITY} groups have a request mode, no more are kept"
+            )
+        self._modes[key] = mode
+
+    def encode(self) -> bytes:
+        """The table as the file holds it and as request 402 answers it."""
+        table: dict[str, dict[str, Any]] = {}
+        for (topic, group), mode in self._modes.items():
+            table.setdefault(topic, {})[group] = mode.to_json()
+        return fastjson.dumps({"messageRequestModeMap": table})
+
+
+def _parse(text: dict[str, Any]) -> dict[tuple[str, str], SetMessageRequestModeRequestBody]:
+    table = text.get("messageRequestModeMap")
+    if not isinstance(table, dict):
+        raise ValueError("messageRequestMode.json has no messageRequestModeMap")
+    return {
+        (topic, group): SetMessageRequestModeRequestBody.from_json(mode)
+        for topic, groups in table.items()
+        for group, mode in groups.items()
+    }
