@@ -19,7 +19,13 @@ from rocketcore.protocol.headers.pop import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from rocketcore.protocol.pop_info import Handle, marker_of, parse_message_offsets, parse_start_offsets
+from rocketcore.protocol.pop_info import (
+    Handle,
+    marker_of,
+    parse_message_offsets,
+    parse_order_counts,
+    parse_start_offsets,
+)
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from tests.integration.broker_client import TIMEOUT, BrokerClient
 
@@ -35,6 +41,8 @@ class Popped:
     handle: Handle
     reconsume_times: int
     properties: dict[str, str]
+    count: int | None = None
+    """How often it was handed out before, where it was popped in order."""
 
 
 def pop_header(topic: str, *, clock: Clock = SYSTEM_CLOCK, **fields: Any) -> PopMessageRequestHeader:
@@ -65,6 +73,7 @@ def read_popped(client: BrokerClient, answer: RemotingCommand) -> list[Popped]:
     header = answer.header(PopMessageResponseHeader)
     starts = parse_start_offsets(header.start_offset_info)
     offsets = parse_message_offsets(header.msg_offset_info)
+    counts = parse_order_counts(header.order_count_info)
     broker = client.broker.config.broker_name
     found = []
     for record in RecordReader(100).read(answer.body):
@@ -79,7 +88,10 @@ def read_popped(client: BrokerClient, answer: RemotingCommand) -> list[Popped]:
                 starts[key], header.pop_time, header.invisible_time, header.revive_qid, key[0], broker,
                 message.queue_id, record.queue_offset,
             )  # fmt: skip
-        found.append(Popped(message.topic, bytes(message.body), handle, message.reconsume_times, properties))
+        queue = str(message.queue_id)
+        count = counts.get((handle.marker, f"qo{queue}%{record.queue_offset}"), counts.get((handle.marker, queue)))
+        body = bytes(message.body)
+        found.append(Popped(message.topic, body, handle, message.reconsume_times, properties, count))
     assert len(found) == sum(map(len, offsets.values()))
     return found
 

@@ -15,6 +15,7 @@ from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.record import RecordReader
 from rocketcore.broker.selection import SELECT_ALL, Selection, select_by_sql, select_by_tags, unreadable
 from rocketcore.broker.services.pop import LONGEST_MILLIS, PopService, Taken
+from rocketcore.broker.services.pop_order import OrderedPops, order_count_info
 from rocketcore.broker.services.pop_poll import HeldPop, PopPoll
 from rocketcore.codes import Permission, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError, RocketError
@@ -30,7 +31,7 @@ from rocketcore.protocol.headers.pop import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from rocketcore.protocol.pop_info import NORMAL, POP_CK, Handle
+from rocketcore.protocol.pop_info import NORMAL, ORDERED_REVIVE_QUEUE, POP_CK, Handle
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
 
@@ -57,6 +58,8 @@ class PopProcessor:
         self.poll = PopPoll(clock=context.clock)
         self._context = context
         self._pop = pop
+        self._ordered = OrderedPops(context, pop)
+        pop.on_free = lambda topic, queue_id: self.poll.message_arrived(topic, queue_id, None)
         self._reader = RecordReader(_MAX_MESSAGES)
 
     def routes(self) -> Iterable[Route]:
@@ -111,12 +114,13 @@ class PopProcessor:
         answer = PopMessageResponseHeader(
             pop_time=pop_time,
             invisible_time=header.invisible_time,
-            revive_qid=REVIVE_QUEUE,
+            revive_qid=ORDERED_REVIVE_QUEUE if header.order else REVIVE_QUEUE,
             rest_num=self._rest(header, topic),
             start_offset_info=";".join(f"{each.marker} {each.queue_id} {each.start}" for each in taken),
             msg_offset_info=";".join(
                 f"{each.marker} {each.queue_id} {','.join(map(str, each.offsets))}" for each in taken
             ),
+            order_count_info=order_count_info(taken) if header.order and taken else None,
         )
         if not taken:
             return RemotingCommand.response(request, code, remark, answer)
@@ -206,7 +210,10 @@ class PopProcessor:
         count, size = header.max_msg_nums, 0
         for name, queue_id, selection in self._places(header, topic, wanted):
             try:
-                found = await self._pop.take(
+                take = (
+                    partial(self._ordered.take, attempt_id=header.attempt_id or "") if header.order else self._pop.take
+                )
+                found = await take(
                     channel,
                     (name, header.consumer_group, queue_id),
                     count,
@@ -232,6 +239,8 @@ class PopProcessor:
     def _places(self, header: _Place, topic: TopicConfig, wanted: Selection) -> Iterable[tuple[str, int, Selection]]:
         """The queues that a POP looks at, in this order: topic, queue id, what it takes there."""
         rng = self._context.rng
+        if isinstance(header, PopMessageRequestHeader) and header.order:
+            return [(header.topic, queue_id, wanted) for queue_id in self._queue_ids(header.queue_id, topic)]
         again = [(name, 0, SELECT_ALL) for name in self._pop.retry_topics(header.topic, header.consumer_group)]
         own = [(header.topic, queue_id, wanted) for queue_id in self._queue_ids(header.queue_id, topic)]
         return [*again, *own] if rng.random() < _RETRY_FIRST else [*own, *again]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -76,6 +76,8 @@ class PopService:
     def __init__(self, context: BrokerContext, gate: Gate, journal: PopJournal, state: PopState) -> None:
         self.journal = journal
         self.state = state
+        self.on_free: Callable[[str, int], None] = lambda topic, queue_id: None
+        """Called with topic and queue id when there may be more to take, though no message came."""
         self.revived = 0
         """Messages that came again since the start."""
         self._context = context
@@ -89,8 +91,8 @@ class PopService:
         self.journal.load()
         for (topic, group, queue_id), queue in self.state.queues.items():
             committed = self._context.offsets.find(group, topic, queue_id)
-            if not queue.ordered and queue.next > (-1 if committed is None else committed):
-                self._context.offsets.commit(group, topic, queue_id, queue.next)
+            if queue.done_until > (-1 if committed is None else committed):
+                self._context.offsets.commit(group, topic, queue_id, queue.done_until)
         self._context.offsets.on_reset, self._context.offsets.on_remove = self._reset, self._drop
 
     def start(self) -> None:
@@ -156,9 +158,12 @@ class PopService:
         pop_time: int,
         invisible: int,
         init_mode: int,
+        *,
+        attempt_id: str | None = None,
     ) -> Taken | None:
         """Hand out at most ``count`` messages of a queue; None where there is nothing now.
 
+        attempt_id  not None: in order, for the first time (``pop_order``)
         raises  BrokerError where the store takes no record of it; what a read raises
         """
         topic, group, queue_id = key
@@ -176,19 +181,31 @@ class PopService:
             if self.position(topic, group, queue_id, init_mode) != offset:
                 continue  # another POP went on while this one waited for the disk
             if found.status is GetStatus.FOUND:
-                return self._hand_out(key, offset, found, pop_time, invisible)
+                return self._hand_out(key, offset, found, pop_time, invisible, attempt_id)
             if found.next_begin_offset == offset:
                 return None
             self._move(key, found.next_begin_offset)
         return None
 
-    def _hand_out(self, key: QueueKey, start: int, found: GetResult, pop_time: int, invisible: int) -> Taken:
+    def _hand_out(
+        self, key: QueueKey, start: int, found: GetResult, pop_time: int, invisible: int, attempt_id: str | None
+    ) -> Taken:
         offsets = queue_offsets(found.body)
         topic, group, queue_id = key
-        result = self.put(["pop", *key, start, offsets, found.next_begin_offset, pop_time, invisible])
-        self._context.offsets.commit(group, topic, queue_id, found.next_begin_offset)
+        following, counts = found.next_begin_offset, None
+        if attempt_id is None:
+            result = self.put(["pop", *key, start, offsets, following, pop_time, invisible])
+        else:
+            counts = [0] * len(offsets)
+            result = self.put(["order", *key, offsets, counts, following, pop_time, invisible, attempt_id])
+        self._commit(key)
         self._context.stats.count_get(group, topic, found.count, len(found.body))
-        return Taken(topic, queue_id, start, offsets, found.body, result.end_offset)
+        return Taken(topic, queue_id, start, offsets, found.body, result.end_offset, counts)
+
+    def _commit(self, key: QueueKey) -> None:
+        """Bring the committed offset, which tools look at, to where the group is: in order, to what it has done."""
+        topic, group, queue_id = key
+        self._context.offsets.commit(group, topic, queue_id, self.state.queues[key].done_until)
 
     def _move(self, key: QueueKey, offset: int) -> None:
         """Pass over what is not for the group, or not there; after a crash it is passed over once more."""
@@ -210,8 +227,19 @@ class PopService:
                 entries.append(["ack", *key, done])
         if entries:
             self.put(*entries)
+            self._free(entries)
         if self.journal.end_offset > self._context.store.durable_offset:
             await self.stored(self.journal.end_offset)
+
+    def _free(self, entries: Iterable[Entry]) -> None:
+        """Let queues go on whose POP in order is done with these acknowledgements."""
+        for _, *key, _ in entries:
+            topic, group, queue_id = key
+            queue = self.state.queues[topic, group, queue_id]
+            if queue.ordered:
+                self._commit((topic, group, queue_id))
+                if not queue.in_flight:
+                    self.on_free(topic, queue_id)
 
     async def hide(self, key: QueueKey, offset: int, pop_time: int, invisible: int, *, suspended: bool) -> int:
         """Have a message stay invisible for another while from now on; return the time of now, its new POP time.
@@ -259,7 +287,8 @@ class PopService:
         """Have come again what was not acknowledged in time."""
         while (checkpoint := self.state.take_due()) is not None:
             if checkpoint.counts is not None:
-                continue  # an ordered POP finds it where it is
+                self.on_free(checkpoint.key[0], checkpoint.key[2])  # a POP in order finds it where it is
+                continue
             try:
                 for offset in sorted(checkpoint.left):
                     await self._revive(checkpoint, offset)

@@ -62,11 +62,17 @@ class PopQueue:
 
     next       queue offset behind the last message that was handed out, -1: none was
     in_flight  queue offset → the POP that handed it out
+    ordered    the last POP was one in order
     """
 
     next: int = -1
     in_flight: dict[int, Checkpoint] = field(default_factory=dict)
     ordered: bool = False
+
+    @property
+    def done_until(self) -> int:
+        """Where the group is: behind what was handed out; in order, at the first message that is not acknowledged."""
+        return min(self.in_flight, default=self.next) if self.ordered else self.next
 
 
 class PopState:
@@ -158,7 +164,7 @@ class PopState:
         checkpoint = self._checkpoint(key, offset, pop_time, invisible, [offset])
         checkpoint.suspended = suspended
         if before is not None and before.counts is not None:
-            checkpoint.counts = {offset: before.counts[offset]}
+            checkpoint.counts, checkpoint.attempt_id = {offset: before.counts[offset]}, before.attempt_id
         self._hand_out(queue, checkpoint)
 
     def _forget(self, queue: PopQueue, offset: int) -> None:

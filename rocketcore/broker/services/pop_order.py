@@ -1,0 +1,108 @@
+"""POP in order: a queue gives a group nothing more before all that it handed out is acknowledged.
+
+What is not acknowledged in time is handed out again from where it is, those of it that are not acknowledged, with the
+number of times that each was handed out before. A client that asks again with the attempt id of what it has, since it
+saw no answer, gets the same at once, and that counts as no further time.
+
+Java: ``ConsumerOrderInfoManager``, ``PopMessageProcessor`` (5.5.0).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from rocketcore.broker.context import BrokerContext
+from rocketcore.broker.selection import Selection
+from rocketcore.broker.services.pop import PopService, Taken, queue_offsets
+from rocketcore.broker.state.pop_state import Checkpoint, QueueKey
+from rocketcore.broker.store import GetStatus
+from rocketcore.protocol.pop_info import NORMAL
+from rocketcore.transport.channel import Channel
+
+__all__ = ["OrderedPops", "order_count_info"]
+
+
+class OrderedPops:
+    """Loop thread only."""
+
+    def __init__(self, context: BrokerContext, pop: PopService) -> None:
+        self._context = context
+        self._pop = pop
+
+    async def take(
+        self,
+        owner: Channel,
+        key: QueueKey,
+        count: int,
+        max_bytes: int,
+        wanted: Selection,
+        pop_time: int,
+        invisible: int,
+        init_mode: int,
+        attempt_id: str,
+    ) -> Taken | None:
+        """As ``PopService.take``, in order."""
+        handed_out = self._handed_out(key)
+        if not handed_out:
+            return await self._pop.take(
+                owner, key, count, max_bytes, wanted, pop_time, invisible, init_mode, attempt_id=attempt_id
+            )
+        now = self._context.clock.monotonic()
+        repeats = bool(attempt_id) and all(each.attempt_id == attempt_id for each in handed_out.values())
+        if not repeats and any(each.due > now for each in handed_out.values()):
+            return None
+        return await self._again(owner, key, sorted(handed_out)[:count], pop_time, invisible, attempt_id, repeats)
+
+    def _handed_out(self, key: QueueKey) -> dict[int, Checkpoint]:
+        """What was handed out in order and is not acknowledged, by queue offset."""
+        queue = self._pop.state.queues.get(key)
+        if queue is None or not queue.in_flight:
+            return {}
+        return {offset: each for offset, each in queue.in_flight.items() if each.counts is not None}
+
+    async def _again(
+        self,
+        owner: Channel,
+        key: QueueKey,
+        offsets: list[int],
+        pop_time: int,
+        invisible: int,
+        attempt_id: str,
+        repeats: bool,
+    ) -> Taken | None:
+        topic, _, queue_id = key
+        store = self._context.store
+        bodies: dict[int, bytes] = {}
+        gone = []
+        for offset in offsets:
+            found = await store.reads.read(owner, partial(store.get, topic, queue_id, offset, 1))
+            if found.status is GetStatus.FOUND and queue_offsets(found.body) == [offset]:
+                bodies[offset] = found.body
+            else:
+                gone.append(offset)
+        handed_out = self._handed_out(key)
+        left = [offset for offset in bodies if offset in handed_out]
+        now = self._context.clock.monotonic()
+        if not repeats and any(handed_out[offset].due > now for offset in left):
+            return None  # another POP got them while this one waited for the disk
+        if gone:
+            self._pop.put(["ack", *key, gone])
+        if not left:
+            return None
+        counts = [(handed_out[offset].counts or {}).get(offset, 0) + (not repeats) for offset in left]
+        following = self._pop.state.queues[key].next
+        # Each POP has a time of its own, by which its handles are told from the last ones.
+        result = self._pop.put(["order", *key, left, counts, following, pop_time, invisible, attempt_id])
+        body = b"".join(bodies[offset] for offset in left)
+        return Taken(topic, queue_id, left[0], left, body, result.end_offset, counts)
+
+
+def order_count_info(taken: list[Taken]) -> str:
+    """Return how often what was taken was handed out before (Java: ``ConsumerOrderInfoManager.update``)."""
+    items = []
+    for each in taken:
+        counts = each.counts or []
+        again = [(offset, count) for offset, count in zip(each.offsets, counts, strict=True) if count]
+        items += [f"{NORMAL} qo{each.queue_id}%{offset} {count}" for offset, count in again]
+        items.append(f"{NORMAL} {each.queue_id} {min(counts, default=0)}")
+    return ";".join(items)

@@ -1,0 +1,120 @@
+"""POP in order: a queue waits for what it handed out."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from rocketcore.codes import RequestCode
+from rocketcore.protocol.headers.consumer import QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader
+from rocketcore.service import ManualClock
+from tests.integration.broker_client import BrokerClient
+from tests.integration.pop_client import GROUP, Popped, ack, ack_batch, hide, pop, until
+from tests.integration.test_broker_pop import clocked_broker, revive
+
+
+def told(messages: list[Popped]) -> list[tuple[bytes, int | None]]:
+    return [(message.body, message.count) for message in messages]
+
+
+async def committed(client: BrokerClient) -> int:
+    header = QueryConsumerOffsetRequestHeader(consumer_group=GROUP, topic="T", queue_id=0)
+    answer = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, header)
+    return answer.header(QueryConsumerOffsetResponseHeader).offset
+
+
+def test_a_queue_gives_nothing_more_before_all_is_acknowledged(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            ordered = partial(pop, client, "T", clock=clock, order=True, max_msg_nums=3)
+            for number in range(6):
+                await client.send("T", b"%d" % number)
+            await client.send("T", b"elsewhere", queue_id=1)
+            first = await ordered(queue_id=0)
+            assert told(first) == [(b"0", 0), (b"1", 0), (b"2", 0)]
+            assert {message.handle.revive_queue_id for message in first} == {999}
+            assert await ordered(queue_id=0) == []
+            assert told(await ordered()) == [(b"elsewhere", 0)]
+            assert (await ack(client, first[1])).code == 0
+            assert await committed(client) == 0
+            assert await ordered(queue_id=0) == []
+            assert (await ack(client, first[0])).code == 0
+            assert await committed(client) == 2
+            assert (await ack(client, first[2])).code == 0
+            assert await committed(client) == 3
+            assert told(await ordered(queue_id=0)) == [(b"3", 0), (b"4", 0), (b"5", 0)]
+
+    asyncio.run(main())
+
+
+def test_what_is_not_acknowledged_in_time_comes_again_from_where_it_is(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            for number in range(5):
+                await client.send("T", b"%d" % number)
+            first = await pop(client, "T", clock=clock, order=True, max_msg_nums=3)
+            assert (await ack(client, first[1])).code == 0
+        clock.advance(59)
+        async with clocked_broker(tmp_path, clock) as client:
+            ordered = partial(pop, client, "T", clock=clock, order=True)
+            assert await ordered() == []
+            clock.advance(2)
+            await revive(client)
+            assert await pop(client, "T", clock=clock, consumer_group="others", exp="none", exp_type="TAG") == []
+            second = await ordered()
+            assert told(second) == [(b"0", 1), (b"2", 1)]
+            assert (await ack(client, first[0])).code == 0  # its handle is an old one
+            await hide(client, second[1], 200_000)
+            clock.advance(61)
+            assert await ordered() == []
+            assert (await ack(client, second[0])).code == 0
+            clock.advance(140)
+            third = await ordered()
+            assert told(third) == [(b"2", 2)]
+            assert (await ack_batch(client, third)).code == 0
+            assert told(await ordered()) == [(b"3", 0), (b"4", 0)]
+
+    asyncio.run(main())
+
+
+def test_the_same_attempt_gets_the_same(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            ordered = partial(pop, client, "T", clock=clock, order=True)
+            await client.send("T", b"1")
+            assert told(await ordered(attempt_id="a")) == [(b"1", 0)]
+            clock.advance(1)
+            await client.send("T", b"2")
+            assert await ordered(attempt_id="b") == []
+            assert told(await ordered(attempt_id="a")) == [(b"1", 0)]
+
+    asyncio.run(main())
+
+
+def test_a_pop_that_waits_goes_on_when_the_queue_is_free(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            ordered = partial(pop, client, "T", clock=clock, order=True, max_msg_nums=1)
+            for number in range(3):
+                await client.send("T", b"%d" % number)
+            (first,) = await ordered()
+            waits = asyncio.create_task(ordered(poll_time=8_000))
+            poll = client.broker._pop_processor.poll
+            await until(lambda: len(poll) == 1)
+            assert (await ack(client, first)).code == 0
+            assert told(await waits) == [(b"1", 0)]
+            clock.advance(61)
+            waits = asyncio.create_task(ordered(poll_time=8_000))
+            assert told(await waits) == [(b"1", 1)]
+            waits = asyncio.create_task(ordered(poll_time=80_000))
+            await until(lambda: len(poll) == 1)
+            clock.advance(61)
+            await revive(client)
+            assert told(await waits) == [(b"1", 2)]
+
+    asyncio.run(main())
