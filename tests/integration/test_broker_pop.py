@@ -8,16 +8,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.processors.pop import NO_NUMBERS
 from rocketcore.broker.record import RecordReader
 from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader
+from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
 from rocketcore.protocol.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader
 from rocketcore.service import ManualClock
 from rocketcore.transport.client import RemotingClient
 from tests.integration.broker_client import BrokerClient, running_broker, store_config
-from tests.integration.pop_client import GROUP, ack, ack_batch, ask_hide, ask_pop, hide, pop
+from tests.integration.pop_client import GROUP, Popped, ack, ack_batch, ask_hide, ask_pop, hide, pop
 
 
 @asynccontextmanager
@@ -167,6 +171,112 @@ def test_who_peeks_takes_nothing(tmp_path: Path) -> None:
                 assert answer.header(PopMessageResponseHeader).rest_num == 4
             assert len(await pop(client, "T")) == 4
             assert (await client.ask(RequestCode.PEEK_MESSAGE, header)).code == ResponseCode.PULL_NOT_FOUND
+
+    asyncio.run(main())
+
+
+def test_what_comes_again_goes_by_the_retry_topic_of_the_second_form(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock, enable_retry_topic_v2=True) as client:
+            await client.send("T", b"1")
+            assert len(await pop(client, "T", clock=clock)) == 1
+            for times in (1, 2):
+                clock.advance(61)
+                await revive(client)
+                (again,) = await pop(client, "T", clock=clock)
+                assert (again.topic, again.reconsume_times, again.handle.marker) == ("T", times, "2")
+            assert client.broker._topics.find(f"%RETRY%{GROUP}+T") is not None
+            assert (await ack_batch(client, [again])).code == 0
+            clock.advance(61)
+            await revive(client)
+            assert await pop(client, "T", clock=clock) == []
+
+    asyncio.run(main())
+
+
+def test_a_group_goes_back_where_an_admin_resets_it(tmp_path: Path) -> None:
+    """Also over a restart right after the reset: nothing was popped in between."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            for number in range(4):
+                await client.send("T", b"%d" % number)
+            popped = await pop(client, "T", clock=clock)
+            assert (await ack_batch(client, popped)).code == 0
+            reset = ResetOffsetRequestHeader(topic="T", group=GROUP, queue_id=0, offset=2, timestamp=0, force=True)
+            assert (await client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)).code == 0
+        async with clocked_broker(tmp_path, clock) as client:
+            assert [message.body for message in await pop(client, "T", clock=clock)] == [b"2", b"3"]
+            assert await pop(client, "T", clock=clock) == []
+            offsets = client.broker._context.offsets
+            assert (offsets.find(GROUP, "T", 0), offsets.take_reset(GROUP, "T", 0)) == (4, None)
+
+    asyncio.run(main())
+
+
+def test_a_deleted_topic_is_forgotten(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            for _ in range(3):
+                await client.send("T", b"old")
+            assert len(await pop(client, "T", clock=clock)) == 3
+            answer = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T"))
+            assert answer.code == 0
+            await client.send("T", b"new")
+        clock.advance(61)
+        async with clocked_broker(tmp_path, clock) as client:
+            await revive(client)
+            assert [message.body for message in await pop(client, "T", clock=clock)] == [b"new"]
+
+    asyncio.run(main())
+
+
+def test_old_files_stay_as_long_as_something_in_them_is_handed_out(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            service, store = client.broker._pop, client.broker._store
+            assert service.needed_from() is None
+            await client.send("U", b"first")
+            await client.send("T", b"second")
+            (message,) = await pop(client, "T", clock=clock)
+            assert service.needed_from() == store.place("T", 0, 0)
+            assert (await ack(client, message)).code == 0
+            journal = service.journal
+            assert service.needed_from() == store.place(journal.topic, 0, 0)
+            for _ in range(2):
+                await journal.save()
+                (message,) = await pop_new(client, clock)
+                assert (await ack(client, message)).code == 0
+            await journal.save()
+            needed = service.needed_from()
+            assert needed is not None
+            assert needed > store.place(journal.topic, 0, 1)  # type: ignore[operator]
+
+    async def pop_new(client: BrokerClient, clock: ManualClock) -> list[Popped]:
+        await client.send("T", b"new")
+        return await pop(client, "T", clock=clock)
+
+    asyncio.run(main())
+
+
+def test_no_more_is_handed_out_than_the_bounds_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketcore.broker.services.pop.PER_QUEUE", 3)
+    monkeypatch.setattr("rocketcore.broker.services.pop.CAPACITY", 5)
+
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            for number in range(10):
+                await client.send("T", b"%d" % number, queue_id=number % 2)
+            first = await pop(client, "T", queue_id=0)
+            assert len(first) == 3
+            assert len(await pop(client, "T")) == 2
+            assert await pop(client, "T") == []
+            assert (await ack_batch(client, first)).code == 0
+            assert len(await pop(client, "T")) == 3
 
     asyncio.run(main())
 

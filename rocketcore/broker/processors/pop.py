@@ -208,11 +208,9 @@ class PopProcessor:
     ) -> list[Taken]:
         taken: list[Taken] = []
         count, size = header.max_msg_nums, 0
+        take = partial(self._ordered.take, attempt_id=header.attempt_id or "") if header.order else self._pop.take
         for name, queue_id, selection in self._places(header, topic, wanted):
             try:
-                take = (
-                    partial(self._ordered.take, attempt_id=header.attempt_id or "") if header.order else self._pop.take
-                )
                 found = await take(
                     channel,
                     (name, header.consumer_group, queue_id),

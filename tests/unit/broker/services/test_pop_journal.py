@@ -1,0 +1,160 @@
+"""The journal of popped messages: what a start makes of it, whatever the log lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketcore.broker.services.pop_journal import PopJournal
+from rocketcore.broker.state.json_file import JsonFile, StateWriter
+from rocketcore.broker.state.pop_state import Entry, PopState
+from rocketcore.broker.store import MessageStore, StoredMessage
+from rocketcore.service import ManualClock
+from tests.integration.broker_client import store_config
+
+TOPIC = "rmq_sys_REVIVE_LOG_C"
+KEY = ["T", "g", 0]
+POPPED: Entry = ["pop", *KEY, 0, [0, 1, 2], 3, 1_700_000_000_000, 60_000]
+
+
+@dataclass(slots=True)
+class Life:
+    """One start of a store and its journal."""
+
+    store: MessageStore
+    state: PopState
+    journal: PopJournal
+
+    async def stored(self) -> None:
+        done = asyncio.Event()
+        self.store.wait(self.store.max_physical_offset, lambda _: done.set())
+        await done.wait()
+
+    def left(self) -> set[int]:
+        queue = self.state.find("T", "g", 0)
+        return set() if queue is None else set(queue.in_flight)
+
+
+@asynccontextmanager
+async def life(folder: Path, clock: ManualClock) -> AsyncIterator[Life]:
+    store = MessageStore(store_config(folder), clock=clock)
+    store.load()
+    writer = StateWriter()
+    state = PopState(clock)
+    journal = PopJournal(store, state, TOPIC, JsonFile(folder / "popState.json"), writer, clock=clock)
+    journal.load()
+    await store.start()
+    try:
+        journal.start()
+        yield Life(store, state, journal)
+    finally:
+        await writer.close()
+        await store.stop()
+
+
+def test_a_start_reads_what_was_put(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with life(tmp_path, clock) as one:
+            one.journal.put(POPPED)
+            one.journal.put(["ack", *KEY, [1]])
+            one.journal.put(["hide", *KEY, 2, 1_700_000_000_001, 90_000, True])
+            one.journal.put(["next", "U", "g", 3, 7], ["pop", "V", "g", 0, 4, [4], 5, 1_700_000_000_000, 1000])
+            one.journal.put(["drop", "V", ""])
+        async with life(tmp_path, clock) as one:
+            assert one.left() == {0, 2}
+            hidden = one.state.delivery("T", "g", 0, 2, 1_700_000_000_001)
+            assert hidden is not None
+            assert (hidden.invisible, hidden.due, hidden.suspended) == (90_000, 90.0, True)
+            assert one.state.in_flight == 2
+            queue, dropped = one.state.find("U", "g", 3), one.state.find("V", "g", 0)
+            assert queue is not None
+            assert (queue.next, dropped) == (7, None)
+
+    asyncio.run(main())
+
+
+def test_a_start_reads_what_was_saved_and_what_came_since(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        order: Entry = ["order", "O", "g", 0, [5, 6], [0, 1], 7, 1_700_000_000_000, 1000, "attempt"]
+        async with life(tmp_path, clock) as one:
+            one.journal.put(POPPED)
+            one.journal.put(order)
+            assert one.journal.needed_from() is None  # nothing of it is visible yet
+            await one.stored()
+            assert one.journal.needed_from() == 0
+            await one.journal.save()
+            one.journal.put(["ack", *KEY, [0]])
+            await one.journal.save()
+            await one.stored()
+            assert one.journal.needed_from() == one.store.place(TOPIC, 0, 2)
+            one.journal.put(["ack", *KEY, [1]])
+        async with life(tmp_path, clock) as one:
+            assert one.left() == {2}
+            queue = one.state.find("O", "g", 0)
+            assert queue is not None
+            assert (queue.next, queue.ordered, set(queue.in_flight)) == (7, True, {5, 6})
+            assert queue.in_flight[5].counts == {5: 0, 6: 1}
+            assert queue.in_flight[5].attempt_id == "attempt"
+
+    asyncio.run(main())
+
+
+def test_what_was_on_its_way_to_the_retry_topic_is_popped_still(tmp_path: Path) -> None:
+    """The log was cut behind the entry: its message is not there, and the offset will be another message's."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with life(tmp_path, clock) as one:
+            one.journal.put(POPPED)
+            one.journal.put(["revive", *KEY, 1, "%RETRY%g_T", 0, 0])
+        for _ in range(2):
+            async with life(tmp_path, clock) as one:
+                assert one.left() == {0, 1, 2}
+                one.store.put(StoredMessage(topic="%RETRY%g_T", queue_id=0, body=b"another"))
+        async with life(tmp_path, clock) as one:
+            one.journal.put(["revive", *KEY, 2, "%RETRY%g_T", 0, one.store.next_offset("%RETRY%g_T", 0)])
+            one.store.put(StoredMessage(topic="%RETRY%g_T", queue_id=0, body=b"2"))
+        async with life(tmp_path, clock) as one:
+            assert one.left() == {0, 1}
+
+    asyncio.run(main())
+
+
+def test_what_is_noted_beyond_the_end_of_the_log_is_noted_anew(tmp_path: Path) -> None:
+    """New records get the offsets that the note counts as read."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with life(tmp_path, clock) as one:
+            one.journal.put(POPPED)
+            await one.journal.save()
+        note = (tmp_path / "popState.json").read_bytes()
+        folder = tmp_path / "emptied"
+        folder.mkdir()
+        (folder / "popState.json").write_bytes(note)
+        async with life(folder, clock) as one:
+            assert one.left() == {0, 1, 2}
+            one.journal.put(["ack", *KEY, [0]])
+        async with life(folder, clock) as one:
+            assert one.left() == {1, 2}
+
+    asyncio.run(main())
+
+
+def test_an_entry_of_a_topic_that_was_deleted_later_is_passed_over(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with life(tmp_path, clock) as one:
+            one.store.put(StoredMessage(topic="T", queue_id=0, body=b"1"))
+            one.journal.put(POPPED)
+            await one.stored()
+            await one.store.delete_topic("T")
+        async with life(tmp_path, clock) as one:
+            assert one.left() == set()
+
+    asyncio.run(main())
