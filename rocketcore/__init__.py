@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         RocketError,
         RouteNotFound,
         SendsFailed,
+        TransactionAborted,
         TransportError,
     )
     from rocketcore.local import LocalCluster
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         RetryLater,
         SendResult,
         SendStatus,
+        TransactionState,
     )
     from rocketcore.transport.tls.settings import TlsConfig
 
@@ -73,6 +75,8 @@ _MODULES = {
     "SendStatus": "message",
     "SendsFailed": "errors",
     "TlsConfig": "transport.tls.settings",
+    "TransactionAborted": "errors",
+    "TransactionState": "message",
     "TransportError": "errors",
     "read_arrow": "client.arrow",
 }
@@ -106,6 +110,8 @@ __all__ = [
     "SendStatus",
     "SendsFailed",
     "TlsConfig",
+    "TransactionAborted",
+    "TransactionState",
     "TransportError",
     "__version__",
     "read_arrow",

@@ -294,6 +294,12 @@ class ForkedClient(ClientError):
     """The client belongs to the parent process; make a new one after ``fork()``."""
 
 
+class TransactionAborted(ClientError):
+    """The half message of a transaction was not stored as safely as asked; it was rolled back, no work was begun."""
+
+    retriable = True
+
+
 class PartlyDone(ClientError):
     """Some servers made a change and others did not.
 

@@ -20,6 +20,7 @@ from rocketcore.codes import (
     MAX_MESSAGE_BYTES,
     REPLY_TOPIC_SUFFIX,
     RESERVED_PROPERTIES,
+    MessageSysFlag,
 )
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message_queue import MessageQueue as MessageQueue
@@ -100,6 +101,21 @@ class ConsumeResult(Enum):
 
     SUCCESS = "CONSUME_SUCCESS"
     RETRY = "RECONSUME_LATER"
+
+
+class TransactionState(Enum):
+    """How a transaction ended (Java: ``LocalTransactionState``)."""
+
+    COMMIT = "COMMIT_MESSAGE"
+    ROLLBACK = "ROLLBACK_MESSAGE"
+    UNKNOWN = "UNKNOW"
+
+    @property
+    def sys_flag(self) -> int:
+        """What END_TRANSACTION calls it."""
+        if self is TransactionState.UNKNOWN:
+            return 0
+        return int(MessageSysFlag.TRANSACTION_COMMIT if self is self.COMMIT else MessageSysFlag.TRANSACTION_ROLLBACK)
 
 
 class RetryLater(Exception):

@@ -38,6 +38,7 @@ from rocketcore.protocol.headers.consumer import (
 )
 from rocketcore.protocol.headers.message import (
     ConsumerSendMsgBackRequestHeader,
+    EndTransactionRequestHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     QueryMessageRequestHeader,
@@ -58,6 +59,7 @@ __all__ = [
     "check_client_config",
     "consumer_ids",
     "earliest_store_time",
+    "end_transaction",
     "heartbeat",
     "knows_brokers",
     "lock_queues",
@@ -188,6 +190,18 @@ async def send_message(
         address, RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header, body), timeout
     )
     response.raise_for_code(address, f"send to topic {header.topic!r}", SEND_STATUSES)
+
+
+async def end_transaction(
+    remoting: Remoting, address: str, header: EndTransactionRequestHeader, timeout: float
+) -> None:
+    """Say how a transaction ended. Who does not know gets no answer."""
+    if not header.commit_or_rollback:
+        request = RemotingCommand.request(RequestCode.END_TRANSACTION, header, oneway=True)
+        await remoting.invoke_oneway(address, request, timeout)
+        return
+    request = RemotingCommand.request(RequestCode.END_TRANSACTION, header)
+    await _ask(remoting, address, request, timeout, f"end of transaction {header.msg_id}")
 
 
 async def pull_message(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from rocketcore.client.selectors import Selector, find_selector
 from rocketcore.codes import MAX_MESSAGE_BYTES
 from rocketcore.config_file import setting
 from rocketcore.errors import ConfigError
+from rocketcore.message import ReceivedMessage, TransactionState
 from rocketcore.naming import check_group
 from rocketcore.protocol.allocate import AllocateStrategy, find_strategy
 from rocketcore.protocol.signing import Signer
@@ -30,6 +31,7 @@ from rocketcore.transport.tls.settings import TlsOption
 
 __all__ = [
     "RECORD_BATCH_BYTES",
+    "Checker",
     "ClientConfig",
     "ClientOptions",
     "ConsumerConfig",
@@ -43,6 +45,7 @@ __all__ = [
 ]
 
 NameServers: TypeAlias = str | Iterable[str] | None
+Checker: TypeAlias = Callable[[ReceivedMessage], TransactionState | Awaitable[TransactionState]]
 StartFrom: TypeAlias = Literal["first", "last"] | datetime
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
@@ -180,6 +183,11 @@ class ProducerConfig(ClientConfig):
         False, "avoid brokers that answered late", property="sendLatencyFaultEnable"
     )
     selector: str | Selector = setting("xxhash", "queue of a message_group: xxhash, java_hash or a function")
+    checker: Checker | None = setting(
+        None,
+        "says how a transaction ended when a broker asks: a function or a coroutine function",
+        property="transactionListener",
+    )
     linger: float = setting(0.005, "longest wait of send_nowait for more", unit="s", property="batchMaxDelayMs")
     batch_bytes: int = setting(128 * 1024, "send_nowait: bytes of a batch", unit="bytes", property="batchMaxBytes")
     batch_count: int = setting(1024, "send_nowait: messages of a batch", unit="count")
@@ -196,6 +204,8 @@ class ProducerConfig(ClientConfig):
         ClientConfig.__post_init__(self)
         check_group(self.group)
         find_selector(self.selector)
+        if self.checker is not None and not callable(self.checker):
+            raise ConfigError(f"checker is a function or a coroutine function, got {type(self.checker).__name__}")
         _check_above_zero(self, "default_topic_queue_nums", "batch_count", "delivery_timeout")
         if self.retries < 0:
             raise ConfigError(f"retries is at least 0, got {self.retries}")
@@ -297,6 +307,7 @@ class ProducerOptions(ClientOptions, total=False):
     max_message_bytes: int
     latency_fault_tolerance: bool
     selector: str | Selector
+    checker: Checker | None
     linger: float
     batch_bytes: int
     batch_count: int

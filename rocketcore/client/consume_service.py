@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.client.runtime import returns_coroutine
 from rocketcore.errors import ConfigError
 from rocketcore.message import ConsumeResult, ReceivedMessage, RetryLater
 from rocketcore.protocol.bodies.client import CMResult
@@ -51,11 +52,6 @@ def check_handler(topic: str, handler: object) -> None:
         )
 
 
-def _returns_coroutine(function: object) -> bool:
-    """Say whether a call only makes a coroutine, as far as that can be seen without calling."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
 class _Handler:
     """A handler of the application, and what its results mean."""
 
@@ -63,7 +59,7 @@ class _Handler:
 
     def __init__(self, function: MessageHandler) -> None:
         self.function: Callable[[ReceivedMessage], Any] = function
-        self.on_loop = _returns_coroutine(function)
+        self.on_loop = returns_coroutine(function)
         self._warned = False
 
     def result_of(self, message: ReceivedMessage, returned: object) -> HandlerResult:

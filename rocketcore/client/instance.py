@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol, TypeVar
 
 from rocketcore.client import api
@@ -107,12 +107,14 @@ class ClientInstance:
         """Topic → broker → since when answers leave it out although it answers us."""
         self._route_locks: dict[str, Lock] = {}
         self._producer_group: str | None = None
+        self._producer_topics: frozenset[str] = frozenset()
         self._default_queue_nums: dict[str, int] = {}
         self._consumer: GroupMember | None = None
 
-    def register_producer(self, group: str) -> None:
-        """Make heartbeats name a producer group."""
+    def register_producer(self, group: str, topics: Iterable[str] = ()) -> None:
+        """Make heartbeats name a producer group, at the brokers of these topics too."""
         self._producer_group = group
+        self._producer_topics = frozenset(topics)
 
     def register_consumer(self, consumer: GroupMember) -> None:
         """Make heartbeats name a consumer."""
@@ -298,7 +300,7 @@ class ClientInstance:
         """
         for broker in self.routes.drop_unnamed_brokers():
             logger.info("broker left all routes broker=%s", printable(broker))
-        topics = set(self.routes.topics())
+        topics = self._producer_topics.union(self.routes.topics())
         if self._consumer is not None:
             topics |= self._consumer.topics()
         failed = False
@@ -330,6 +332,15 @@ class ClientInstance:
         self.broker_versions.clear()
         self._silent_until.clear()
         await self.send_missing_heartbeats()
+
+    async def introduce(self, address: str) -> None:
+        """Tell a broker who this client is, if it was not told yet; a failure is left to the next heartbeat."""
+        if address not in self.broker_versions:
+            try:
+                data = self.heartbeat_data()
+                self.broker_versions[address] = await api.heartbeat(self.remoting, address, data, HEARTBEAT_TIMEOUT)
+            except RocketError as error:
+                logger.info("heartbeat failed address=%s error=%s", printable(address), error)
 
     async def send_missing_heartbeats(self) -> None:
         """Send a heartbeat to the brokers that have not had one yet, or whose last one failed.

@@ -10,17 +10,19 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Final, NamedTuple, Required, TypeAlias, TypedDict
 
-from rocketcore.codes import MAX_PROPERTIES_BYTES, RETRY_TOPIC_PREFIX
+from rocketcore.codes import MAX_PROPERTIES_BYTES, RETRY_TOPIC_PREFIX, MessageSysFlag
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.ids import new_uniq_key
 from rocketcore.message import (
     DELAY,
     MESSAGE_TYPE,
     NAME_SEPARATOR,
+    PRODUCER_GROUP,
     PROPERTY_SEPARATOR,
     REPLY_TYPE,
     TIMER_DELAY_MS,
     TIMER_DELIVER_MS,
+    TRANSACTION_PREPARED,
     Message,
 )
 
@@ -34,6 +36,7 @@ __all__ = [
     "is_reply",
     "make_message",
     "outgoing_batch",
+    "outgoing_half",
     "outgoing_message",
     "property_text",
     "property_text_of_copy",
@@ -103,6 +106,19 @@ def outgoing_message(message: Message) -> Outgoing:
     """Give a message its id and its property string."""
     msg_id = new_uniq_key()
     return Outgoing(message.body, property_text(message, msg_id), msg_id, 0, message.flag)
+
+
+def outgoing_half(message: Message, group: str) -> Outgoing:
+    """Return a message that is part of a transaction, of a producer group.
+
+    raises  MessageIllegal for a delayed one: most brokers would delay the half message
+    """
+    if not can_be_batched(message):
+        raise MessageIllegal(f"message to {message.topic!r}: one that is part of a transaction is not delayed")
+    msg_id = new_uniq_key()
+    text = f"{property_text(message, msg_id)}{TRANSACTION_PREPARED}\x01true\x02{PRODUCER_GROUP}\x01{group}\x02"
+    _check_length(message.topic, text)
+    return Outgoing(message.body, text, msg_id, int(MessageSysFlag.TRANSACTION_PREPARED), message.flag)
 
 
 def outgoing_batch(body: bytes | memoryview, ids: Iterable[str]) -> Outgoing:

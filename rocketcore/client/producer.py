@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import pyarrow
 
     from rocketcore.client.arrow_sender import SendSummary
+    from rocketcore.client.transaction import AsyncTransaction
+    from rocketcore.client.transaction_checks import LoopChecks
 
 __all__ = ["Producer"]
 
@@ -51,7 +53,13 @@ class Producer(Sender):
         remoting = RemotingClient(**config.remoting)
         self._client = remoting
         super().__init__(config, ClientInstance(config, remoting, ASYNCIO))
-        self._tasks: list[PeriodicTask] = []
+        self._tasks: list[PeriodicTask | LoopChecks] = []
+        self._checks: LoopChecks | None = None
+        if config.checker is not None:
+            from rocketcore.client.transaction_checks import LoopChecks  # most producers are not asked
+
+            self._checks = LoopChecks(config, config.checker, remoting, remoting.address_of)
+            remoting.add_routes(self._checks.routes())
         self._accumulator: Accumulator | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._close_lock = asyncio.Lock()
@@ -94,13 +102,33 @@ class Producer(Sender):
         if not self._tasks:
             self._loop = asyncio.get_running_loop()
             self._tasks = [
-                PeriodicTask("producer-route", self.instance.refresh, self.config.route_interval),
+                PeriodicTask(
+                    "producer-route",
+                    self.instance.refresh,
+                    self.config.route_interval,
+                    initial_delay=None if self._checks is None else 0.0,
+                ),
                 PeriodicTask(
                     "producer-heartbeat", self.instance.heartbeat, self.config.heartbeat_interval, initial_delay=1.0
                 ),
             ]
+            if self._checks is not None:
+                self._tasks.append(self._checks)
             for task in self._tasks:
                 task.start()
+
+    def transaction(
+        self, message: Message, *, queue: MessageQueue | None = None, timeout: float | None = None
+    ) -> AsyncTransaction:
+        """Return a transaction: ``async with`` it, or call ``begin()`` and then ``commit()`` or ``rollback()``.
+
+        queue    the queue to send to; without it and without ``message_group`` the queues take turns
+        timeout  seconds for the half message, and for its end; default: the producer's
+        raises   ConfigError without ``checker``
+        """
+        from rocketcore.client.transaction import AsyncTransaction
+
+        return AsyncTransaction(self, message, queue, timeout)
 
     async def publisher(self, topic: str, timeout: float | None = None) -> TopicPublisher:
         if not self._tasks:
@@ -194,7 +222,7 @@ class Producer(Sender):
         return f"<aio.Producer group={self.config.group!r} client_id={self.client_id!r}>"
 
 
-def _give_up(tasks: list[PeriodicTask], remoting: RemotingClient) -> None:
+def _give_up(tasks: list[PeriodicTask | LoopChecks], remoting: RemotingClient) -> None:
     """End what a forgotten producer has on its loop."""
 
     async def end() -> None:

@@ -7,6 +7,7 @@ so a coroutine runs to its end in one step on the caller's thread (``rocketcore.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -22,9 +23,15 @@ __all__ = [
     "Runtime",
     "Signal",
     "ThreadRuntime",
+    "returns_coroutine",
 ]
 
 T = TypeVar("T")
+
+
+def returns_coroutine(function: object) -> bool:
+    """Say whether a call only makes a coroutine, as far as that can be seen without calling."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 class Lock(Protocol):

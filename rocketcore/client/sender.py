@@ -26,13 +26,14 @@ from rocketcore.client.outgoing import (
     batch_list,
     make_message,
     outgoing_batch,
+    outgoing_half,
     outgoing_message,
     property_text,
 )
 from rocketcore.client.publisher import Publishers, TopicPublisher
 from rocketcore.client.runtime import Runtime
 from rocketcore.client.send_command import SendTarget
-from rocketcore.codes import ResponseCode
+from rocketcore.codes import AUTO_CREATE_TOPIC, ResponseCode
 from rocketcore.errors import ClientClosed, ConfigError, DecodeError, MessageIllegal, RocketError
 from rocketcore.ids import new_uniq_key
 from rocketcore.message import INT32_MAX, INT32_MIN, Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
@@ -71,7 +72,8 @@ class Sender:
         self._closed = False
         self._asked: Requests | None = None
         self._request_lock = threading.Lock()
-        instance.register_producer(config.group)
+        # A producer that is asked has to be known where it has sent nothing since it started.
+        instance.register_producer(config.group, () if config.checker is None else (AUTO_CREATE_TOPIC,))
 
     def beside(self, remoting: Remoting, runtime: Runtime) -> Sender:
         """Return the same sender over other connections: one identity, one table of routes and of brokers' faults."""
@@ -243,6 +245,16 @@ class Sender:
             raise MessageIllegal(f"a batch of {len(body)} bytes, {self.config.max_message_bytes} are allowed")
         return await self._send(topic, message_group, queue, outgoing_batch(body, ids), timeout)
 
+    async def send_half(self, message: Message, *, queue: MessageQueue | None, timeout: float | None) -> SendResult:
+        """Send a message that is seen when its transaction is committed."""
+        if not isinstance(message, Message):
+            raise TypeError(f"transaction(): a Message, got {type(message).__name__}")
+        self.check(message)
+        outgoing = outgoing_half(message, self.config.group)
+        if len(outgoing.body) >= self.config.compress_over_bytes:
+            outgoing = await self.compressed(outgoing)
+        return await self._send(message.topic, message.message_group, queue, outgoing, timeout)
+
     async def _send(
         self,
         topic: str,
@@ -351,7 +363,11 @@ class Sender:
             short = compress(body, kind, level)
         else:
             short = await self._runtime.offload(compress, body, kind, level)
-        return outgoing._replace(body=short, sys_flag=kind.sys_flag) if len(short) < len(body) else outgoing
+        return (
+            outgoing._replace(body=short, sys_flag=outgoing.sys_flag | kind.sys_flag)
+            if len(short) < len(body)
+            else outgoing
+        )
 
     async def attempt(self, target: SendTarget, outgoing: Outgoing, timeout: float) -> SendResult:
         """Send once; raises what the transport or the broker says against it."""

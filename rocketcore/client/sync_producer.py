@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from rocketcore.client.arrow_sender import SendSummary
     from rocketcore.client.nowait import Nowait
+    from rocketcore.client.transaction import Transaction
+    from rocketcore.client.transaction_checks import ThreadChecks
 
 __all__ = ["Producer"]
 
@@ -51,6 +53,12 @@ class _Workings:
         self.nowait: Nowait | None = None
         self._remoting = BlockingRemotingClient(name="producer", **config.remoting)
         self.logic = Sender(config, ClientInstance(config, BlockingChannelAdapter(self._remoting), THREADS))
+        self._checks: ThreadChecks | None = None
+        if config.checker is not None:
+            from rocketcore.client.transaction_checks import ThreadChecks  # most producers are not asked
+
+            remoting = self.logic.instance.remoting
+            self._checks = ThreadChecks(config, config.checker, remoting, lambda channel: channel.remote_address)
         interval = min(config.route_interval, config.heartbeat_interval)
         self._housekeeping = PeriodicThread(
             "producer-housekeeping", self._refresh_and_heartbeat, interval, initial_delay=HOUSEKEEPING_DELAY
@@ -62,6 +70,8 @@ class _Workings:
                 raise ClientClosed("the producer is closed")
             if not self.started:
                 self.started = True
+                if self._checks is not None:
+                    self._remoting.add_routes(self._checks.routes())
                 self._housekeeping.start()
 
     def start_nowait(self) -> Nowait:
@@ -101,6 +111,8 @@ class _Workings:
         self.logic.refuse()
         with contextlib.ExitStack() as ends:
             ends.callback(self._remoting.close)
+            if self._checks is not None:
+                self._checks.stop()
             if self.started:
                 self._housekeeping.stop()
                 run_sync(self.logic.instance.unregister())
@@ -170,6 +182,19 @@ class Producer:
     request = blocking(Sender.request)
     send_oneway = blocking(Sender.send_oneway)
     send_batch = blocking(Sender.send_batch)
+
+    def transaction(
+        self, message: Message, *, queue: MessageQueue | None = None, timeout: float | None = None
+    ) -> Transaction:
+        """Return a transaction: use it with ``with``, or call ``begin()`` and then ``commit()`` or ``rollback()``.
+
+        queue    the queue to send to; without it and without ``message_group`` the queues take turns
+        timeout  seconds for the half message, and for its end; default: the producer's
+        raises   ConfigError without ``checker``
+        """
+        from rocketcore.client.transaction import AsyncTransaction, Transaction
+
+        return Transaction(AsyncTransaction(self._logic(), message, queue, timeout))
 
     def send_arrow(
         self, topic: str, record_batch: pyarrow.RecordBatch | pyarrow.Table, **columns: Unpack[ArrowColumns]

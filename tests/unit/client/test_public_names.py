@@ -61,6 +61,7 @@ def test_both_worlds_have_the_same_methods() -> None:
         "compressed",
         "another_follows",
         "attempt",
+        "send_half",
         "send_encoded_batch",
         "target",
         "accumulator",
@@ -71,7 +72,8 @@ def test_both_worlds_have_the_same_methods() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["send", "request", "send_oneway", "send_batch", "send_nowait", "send_arrow", "flush", "close"]
+    "name",
+    ["send", "request", "send_oneway", "send_batch", "send_nowait", "send_arrow", "transaction", "flush", "close"],
 )
 def test_both_producers_take_the_same_arguments(name: str) -> None:
     of_threads, of_loops = getattr(rocketcore.Producer, name), getattr(aio.Producer, name)
