@@ -6,8 +6,7 @@ Messages of one level come due in the order in which they were stored, so each l
 Time     A message that arrives while the service runs is due a delay later by the monotonic clock: no jump of the wall
          clock makes it early or late. One that lay there at the start is due when its queue says, by the wall clock of
          the start; where that clock had gone back, after its whole delay.
-Once     A delivery holds where its message waited: its prepared transaction offset, which in a committed message says
-         where the half one is, is the physical offset of that message and 1. ``config/delayOffset.json`` says how far
+Once     A delivery holds where its message waited (``delivery.mark_of``). ``config/delayOffset.json`` says how far
          each level was at some end of the log. So the log behind that end tells, after any crash, which messages came
          since: none is lost, none comes twice.
 Damage   What cannot be read or put is named, counted and passed over. A message whose place in its queue is damaged is
@@ -31,10 +30,11 @@ from typing import Any, NamedTuple
 from rocketcore._fast.properties import decode_properties
 from rocketcore._fast.record import delay_level
 from rocketcore.broker.record import RecordReader, StoredRecord
+from rocketcore.broker.services.delivery import mark_of, put_delivery
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.store import Cold, MessageStore, PutResult, PutStatus, StoredMessage
 from rocketcore.broker.store.record_head import RecordHead
-from rocketcore.codes import SCHEDULE_TOPIC, TRANSACTION_MASK
+from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import RocketError, StoreCorrupted
 from rocketcore.message import DELAY, REAL_QUEUE_ID, REAL_TOPIC
 from rocketcore.protocol.bodies.stats import DelayOffsetSerializeWrapper
@@ -69,10 +69,6 @@ def schedule(message: StoredMessage, properties: dict[str, str], level_count: in
     level = min(delay_level(properties[DELAY]), level_count)
     properties |= {DELAY: str(level), REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
     return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1, prepared_transaction_offset=0)
-
-
-class _Undeliverable(Exception):
-    """Why a message can never be delivered."""
 
 
 class _Delivery(NamedTuple):
@@ -223,7 +219,7 @@ class DelayService:
             # Positions of Apache's, or a log that lost its end: a delivery lies behind the message that it delivers.
             self._log_offset = min((self._place_of(level) for level in waiting), default=end)
         if waiting and self._log_offset < end:
-            self._delivered = self._store.deliveries(self._log_offset)
+            self._delivered = self._store.deliveries(self._log_offset, by_level=True)
         for level in waiting:
             while self._delivered and self._pass_delivered(level):
                 pass
@@ -272,7 +268,7 @@ class DelayService:
 
     def _came_before(self, record: StoredRecord) -> bool:
         """Whether a message was delivered before the start; asked once for each."""
-        mark = _mark(record)
+        mark = mark_of(record)
         if mark not in self._delivered:
             return False
         self._delivered.discard(mark)
@@ -501,14 +497,7 @@ class DelayService:
             return True
         message = record.message
         try:
-            message.topic, message.queue_id = _real_place(message)
-            if self._is_gone(message.topic, record.physical_offset):
-                raise _Undeliverable(f"topic {message.topic} was deleted")
-            message.sys_flag &= ~TRANSACTION_MASK
-            message.prepared_transaction_offset = _mark(record)
-            result = self._store.put(message)
-            if result.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
-                raise _Undeliverable(f"topic {message.topic} does not take it: {result.reason}")
+            result = put_delivery(self._store, record, decode_properties(message.properties), self._is_gone)
         except (OSError, MemoryError):
             raise
         except Exception as error:
@@ -561,20 +550,6 @@ class DelayService:
 def _owner(level: _Level) -> tuple[str, int]:
     """Whose reads those of a level are (``ColdReads``)."""
     return "delay", level.number
-
-
-def _mark(record: StoredRecord) -> int:
-    """What tells a message's delivery from others in the log; never 0, which all other messages have."""
-    return record.physical_offset + 1
-
-
-def _real_place(message: StoredMessage) -> tuple[str, int]:
-    """Return topic and queue id that a delayed message is for; raises _Undeliverable."""
-    properties = decode_properties(message.properties)
-    topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
-    if not topic or topic == SCHEDULE_TOPIC or not (queue_id.isascii() and queue_id.isdigit()):
-        raise _Undeliverable(f"it has no real topic and queue: {topic!r}, {queue_id!r}")
-    return topic, int(queue_id)
 
 
 def _parse(text: dict[str, Any]) -> tuple[DelayOffsetSerializeWrapper, int]:

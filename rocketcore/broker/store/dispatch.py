@@ -16,16 +16,13 @@ from typing import Protocol
 
 from rocketcore._fast.commit_log import (
     COLUMNS,
-    DELAY_LEVEL,
     FILLER,
     FULL,
     PHYSICAL_OFFSET,
     QUEUE_ID,
     QUEUE_OFFSET,
     SIZE,
-    STORE_TIMESTAMP,
     SYS_FLAG,
-    TAGS_CODE,
     TOPIC_LENGTH,
     TOPIC_START,
     walk,
@@ -34,10 +31,10 @@ from rocketcore._fast.consume_queue import UNIT_SIZE, UnitCollector, is_queued, 
 from rocketcore.broker.store.commit_log import Group, Run
 from rocketcore.broker.store.consume_queue import ConsumeQueue
 from rocketcore.broker.store.queue_table import QueueTable
-from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.broker.store.timed import TIMED_TOPICS, timed_tags_code
 from rocketcore.table import Table
 
-__all__ = ["Arrival", "Dispatcher", "QueueFeed", "delayed_tags_code", "delivery_time"]
+__all__ = ["Arrival", "Dispatcher", "QueueFeed"]
 
 ROWS = 1024
 
@@ -45,17 +42,6 @@ Arrival = Callable[[str, int, int, int], None]
 """topic, queue id, the queue's new max offset, tags code; runs on the loop when messages become visible."""
 
 logger = logging.getLogger(__name__)
-
-
-def delivery_time(store_timestamp: int, delay_level: int, levels: tuple[int, ...]) -> int:
-    """Return the tags code of a message in SCHEDULE_TOPIC_XXXX: when it is due, in milliseconds since the epoch."""
-    return store_timestamp + (levels[min(delay_level, len(levels)) - 1] if delay_level > 0 else 1000)
-
-
-def delayed_tags_code(row: array[int], levels: tuple[int, ...]) -> int:
-    """Return the tags code of a row of SCHEDULE_TOPIC_XXXX: when it is due, where it has a level."""
-    level = row[DELAY_LEVEL]
-    return delivery_time(row[STORE_TIMESTAMP], level, levels) if level > 0 else row[TAGS_CODE]
 
 
 class Judge(Protocol):
@@ -93,26 +79,26 @@ class QueueFeed:
         self._collector = UnitCollector()
         self._followed: dict[int, ConsumeQueue] = {}
         self._numbers: dict[ConsumeQueue, int] = {}
-        self._delayed: dict[ConsumeQueue, bytearray] = {}
+        self._timed: dict[ConsumeQueue, bytearray] = {}
 
     def feed(self, data: memoryview | bytearray, rows: Table, count: int, read: Callable[[int, int], bytes]) -> int:
         """Take the first ``count`` rows, which a walk over ``data`` filled; ``settle`` has the queues know.
 
         read     returns bytes of the data, or raises OSError
-        returns  how many were taken, up to one whose topic cannot be read
+        returns  how many were taken, up to one of which something cannot be read
         """
         done = 0
         while (done := self._collector.collect(data, rows.view, done, count)) < count:
             row = rows.row(done)
             try:
-                name = read(row[TOPIC_START], row[TOPIC_LENGTH])
+                is_followed = self._prepare(read(row[TOPIC_START], row[TOPIC_LENGTH]), row, read)
             except OSError:
                 break
-            if not self._prepare(name, row):
+            if not is_followed:
                 done += 1
         return done
 
-    def _prepare(self, name: bytes, row: array[int]) -> bool:
+    def _prepare(self, name: bytes, row: array[int], read: Callable[[int, int], bytes]) -> bool:
         """Have a row's queue followed from there on; False where that is not to be, and the row is dealt with."""
         judge = self._judge
         if not is_queued(row[SYS_FLAG]):
@@ -120,6 +106,7 @@ class QueueFeed:
                 judge.not_queued(name, row)
             return False
         topic = name.decode("utf-8", "replace")
+        timed = self._timed_unit(topic, row, read) if topic in TIMED_TOPICS else None
         if judge is not None and judge.refuses(name, topic, row):
             return False
         if row[PHYSICAL_OFFSET] < self._deleted_before(topic):
@@ -136,19 +123,18 @@ class QueueFeed:
                 raise RuntimeError(f"offset {queue_offset} of {topic}/{row[QUEUE_ID]} was given twice")
         if queue_offset != queue.max_offset:
             queue.blank_to(queue_offset, queue_offset)
-        if topic == SCHEDULE_TOPIC:
-            unit = self._delayed_unit(row)
-            queue.extend(unit)
-            self._delayed.setdefault(queue, bytearray()).extend(unit)
+        if timed is not None:
+            queue.extend(timed)
+            self._timed.setdefault(queue, bytearray()).extend(timed)
             return False
         number = self._collector.follow(name, row[QUEUE_ID], queue_offset)
         self._followed[number] = queue
         self._numbers[queue] = number
         return True
 
-    def _delayed_unit(self, row: array[int]) -> bytearray:
+    def _timed_unit(self, topic: str, row: array[int], read: Callable[[int, int], bytes]) -> bytearray:
         made = bytearray(UNIT_SIZE)
-        put_unit(made, 0, row[PHYSICAL_OFFSET], row[SIZE], delayed_tags_code(row, self._levels))
+        put_unit(made, 0, row[PHYSICAL_OFFSET], row[SIZE], timed_tags_code(topic, row, self._levels, read))
         return made
 
     def settle(self) -> list[tuple[ConsumeQueue, bytes | bytearray]]:
@@ -158,9 +144,9 @@ class QueueFeed:
             queue = self._followed[number]
             queue.extend(units)
             settled.append((queue, units))
-        if self._delayed:
-            settled += self._delayed.items()
-            self._delayed = {}
+        if self._timed:
+            settled += self._timed.items()
+            self._timed = {}
         return settled
 
     def forget(self, queues: Iterable[ConsumeQueue]) -> None:

@@ -332,12 +332,21 @@ class MessageStore:
     def _deleted_before(self, topic: str) -> int:
         return self._queue_saver.deleted.before.get(topic, 0)
 
-    def deliveries(self, physical_offset: int) -> set[int]:
-        """Return the marks of delayed messages that were delivered behind ``physical_offset``, where a record begins.
+    def deliveries(self, physical_offset: int, *, by_level: bool) -> set[int]:
+        """Return the marks of messages that were delivered behind ``physical_offset``, where a record begins.
 
-        A delivery's mark is its prepared transaction offset. All that is behind is read: for a start after a crash.
+        by_level  those that waited for a delay level, or those that waited for a time
+        returns   prepared transaction offsets; others may be among them, which are no message's offset and 1
+
+        All that is behind is read: for a start after a crash.
         """
-        return find_deliveries(self._log, max(physical_offset, self._log.min_offset), self._committer.durable_offset)
+        start = max(physical_offset, self._log.min_offset)
+        return find_deliveries(self._log, start, self._committer.durable_offset, by_level=by_level)
+
+    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> bytes | bytearray:
+        """Return up to ``count`` units of a queue, fewer at the end of a file or of the queue; raises OSError."""
+        queue = self._queues.find(topic, queue_id)
+        return b"" if queue is None else queue.units(queue_offset, count)
 
     def is_in_repair(self, topic: str, queue_id: int) -> bool:
         """Whether a queue that was found damaged is being repaired; it is to be read again after that."""

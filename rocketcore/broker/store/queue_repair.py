@@ -10,6 +10,7 @@ which the save thread does its other work, and only the writing needs the save l
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Generator
 from typing import NamedTuple
@@ -32,10 +33,9 @@ from rocketcore._fast.consume_queue import is_queued, put_blank, put_unit, unit
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles, Units
-from rocketcore.broker.store.dispatch import delayed_tags_code
 from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
 from rocketcore.broker.store.segment_file import Segment
-from rocketcore.codes import SCHEDULE_TOPIC
+from rocketcore.broker.store.timed import TIMED_TOPICS, timed_tags_code
 from rocketcore.table import Table
 
 __all__ = ["Damage", "Repair", "leads_to"]
@@ -180,7 +180,7 @@ class Repair:
                 queue_offset = self._rows.view[index, QUEUE_OFFSET]
                 if first <= queue_offset < last and queue_offset not in found:
                     found.add(queue_offset)
-                    self._put(self._units, (queue_offset - first) * UNIT_SIZE, index)
+                    self._put(self._units, (queue_offset - first) * UNIT_SIZE, index, segment)
             position = segment.start + at
             if status == FILLER:
                 position = segment.end
@@ -207,10 +207,13 @@ class Repair:
         except OSError:
             return False  # the page was there a moment ago
 
-    def _put(self, units: bytearray, at: int, index: int) -> None:
-        row = self._rows.row(index)
-        is_delayed = self._damage.queue.topic == SCHEDULE_TOPIC
-        tags_code = delayed_tags_code(row, self._levels) if is_delayed else row[TAGS_CODE]
+    def _put(self, units: bytearray, at: int, index: int, segment: Segment) -> None:
+        row, topic = self._rows.row(index), self._damage.queue.topic
+        tags_code = row[TAGS_CODE]
+        if topic in TIMED_TOPICS:
+            # A page that was there a moment ago and is not now: the time of a message that waits is in the message too.
+            with contextlib.suppress(OSError):
+                tags_code = timed_tags_code(topic, row, self._levels, segment.read)
         put_unit(units, at, row[PHYSICAL_OFFSET], row[SIZE], tags_code)
 
     def _skip_damage(self, segment: Segment, at: int, limit: int) -> int:

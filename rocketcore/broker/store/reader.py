@@ -22,8 +22,8 @@ from rocketcore.broker.store.consume_queue import ConsumeQueue
 from rocketcore.broker.store.pages import Cold, Pages
 from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.records import Records
+from rocketcore.broker.store.timed import TIMED_TOPICS
 from rocketcore.broker.store.values import GetResult, GetStatus
-from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import DecodeError, StoreCorrupted
 from rocketcore.table import Table
 
@@ -134,7 +134,7 @@ class Reader:
         raises  StoreCorrupted where the first unit is damaged
         """
         while True:
-            known = None if tag_codes is None or queue.topic == SCHEDULE_TOPIC else queue.known_codes
+            known = None if tag_codes is None or queue.topic in TIMED_TOPICS else queue.known_codes
             try:
                 matched, examined = scan_units(units, tag_codes, *limits, known)
             except DecodeError as error:

@@ -8,7 +8,11 @@ from typing import Any
 
 from rocketcore._fast import message_id
 from rocketcore._fast import record as record_kernel
-from rocketcore.broker.store import GetResult, GetStatus, PutResult, PutStatus, StoredMessage
+from rocketcore._fast.consume_queue import UNIT_SIZE, put_unit
+from rocketcore._fast.properties import decode_properties
+from rocketcore.broker.record import RecordReader
+from rocketcore.broker.store import GetResult, GetStatus, PutResult, PutStatus, StoreConfig, StoredMessage
+from rocketcore.broker.store.timed import timer_due
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
 
@@ -52,6 +56,8 @@ class FakeStore:
         self.clock = clock
         self.reads = Warm()
         self.store_host = STORE_HOST
+        self.config = StoreConfig()
+        self.bad_units: dict[int, int] = {}
         self.refuse: PutStatus | None = None
         self.due: dict[tuple[int, int], int] = {}
         self.bytes_walked = 0
@@ -119,6 +125,14 @@ class FakeStore:
             del self._log[int.from_bytes(record[28:36], "big")]
         del self._queues[topic, queue_id][-count:]
 
+    def crash(self) -> None:
+        """Take back all that is not on disk, as a power cut may."""
+        for queue in self._queues.values():
+            while queue and int.from_bytes(queue[-1][28:36], "big") >= self.synced_offset:
+                del self._log[int.from_bytes(queue.pop()[28:36], "big")]
+        self._waiting.clear()
+        self._end = self.synced_offset
+
     def get(self, topic: str, queue_id: int, queue_offset: int, max_count: int, tag_codes: object = None) -> GetResult:
         queue = self._queues[topic, queue_id]
         found = queue[queue_offset : queue_offset + max_count]
@@ -127,6 +141,22 @@ class FakeStore:
                 raise self.damaged[topic, queue_id, offset]
         status = GetStatus.FOUND if found else GetStatus.OFFSET_OVERFLOW_ONE
         return GetResult(status, queue_offset + len(found), 0, len(queue), b"".join(found), len(found))
+
+    def place(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        queue = self._queues[topic, queue_id]
+        return int.from_bytes(queue[queue_offset][28:36], "big") if queue_offset < len(queue) else None
+
+    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> bytes:
+        """Of messages that wait for a time; ``bad_units`` has some that say another one."""
+        made = bytearray()
+        for index, record in enumerate(self._queues[topic, queue_id][queue_offset : queue_offset + count]):
+            [stored] = RecordReader(1).read(record)
+            due = timer_due(decode_properties(stored.message.properties), stored.store_timestamp)
+            at = len(made)
+            made += bytes(UNIT_SIZE)
+            tags_code = self.bad_units.get(queue_offset + index, due or 0)
+            put_unit(made, at, stored.physical_offset, len(record), tags_code)
+        return bytes(made)
 
     def lookup(self, physical_offset: int) -> bytes | None:
         return self._log.get(physical_offset)
@@ -155,7 +185,7 @@ class FakeStore:
         """Only of delayed messages: when they are due."""
         return self.due.get((queue_id, queue_offset))
 
-    def deliveries(self, physical_offset: int) -> set[int]:
+    def deliveries(self, physical_offset: int, *, by_level: bool) -> set[int]:
         at = 48 + 8 + 8 + 8 + 4
         records = [record for start, record in self._log.items() if start >= physical_offset]
         self.bytes_walked += sum(map(len, records))

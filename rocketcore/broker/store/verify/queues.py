@@ -23,9 +23,9 @@ from rocketcore.broker.store.consume_queue import (
 from rocketcore.broker.store.queue_bounds import unpack_rows
 from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.segment_file import entries, is_log_name, written_ranges
+from rocketcore.broker.store.timed import TIMED_TOPICS
 from rocketcore.broker.store.verify.files import AuditedLog, subfolders
 from rocketcore.broker.store.verify.report import Report
-from rocketcore.codes import SCHEDULE_TOPIC
 
 __all__ = ["QueueAudit"]
 
@@ -132,7 +132,7 @@ class QueueAudit:
         if is_blank(*expected[:2]):
             # Its message was there when it was written, and is damaged now: that was named.
             return not self._report.is_named(found[0])
-        if queue.topic == SCHEDULE_TOPIC and found[:2] == expected[:2]:
+        if queue.topic in TIMED_TOPICS and found[:2] == expected[:2]:
             # When it is due depends on the settings of the day.
             self._other_times += 1
             return False

@@ -188,10 +188,10 @@ def test_deliveries_are_found_in_every_segment(tmp_path: Path) -> None:
             middle = store.max_physical_offset
             clock.advance(1.5)
             await deliver(store, delay)
-            assert len(store.deliveries(0)) == len(store.deliveries(middle)) == 400
-            assert store.deliveries(store.max_physical_offset) == set()
+            assert len(store.deliveries(0, by_level=True)) == len(store.deliveries(middle, by_level=True)) == 400
+            assert store.deliveries(store.max_physical_offset, by_level=True) == set()
             first = store.get(SCHEDULE_TOPIC, 0, 0, 1).body
-            assert int.from_bytes(first[28:36], "big") + 1 in store.deliveries(middle)
+            assert int.from_bytes(first[28:36], "big") + 1 in store.deliveries(middle, by_level=True)
 
     asyncio.run(run())
 
@@ -212,7 +212,7 @@ def test_damage_hides_no_delivery_behind_it(tmp_path: Path) -> None:
             with log.open("r+b") as file:
                 file.seek(result.physical_offset + 4)
                 file.write(b"\0")
-            assert len(store.deliveries(0)) == 20
+            assert len(store.deliveries(0, by_level=True)) == 20
 
     asyncio.run(run())
 
@@ -224,7 +224,7 @@ def test_a_body_that_looks_like_a_delivery_is_none(tmp_path: Path) -> None:
         async with running_store(tmp_path) as store:
             properties = encode_properties({"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "0"})
             await stored(store, store.put(StoredMessage(topic="T", queue_id=0, body=b"x", properties=properties)))
-            assert store.deliveries(0) == set()
+            assert store.deliveries(0, by_level=True) == set()
 
     asyncio.run(run())
 

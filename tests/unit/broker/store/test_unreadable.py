@@ -238,7 +238,7 @@ def lose_pages_behind_the_walk(folder: Path) -> None:
                 assert store.recovery.damaged_bytes > len(lost) * len(BODY)
         async with running_store(root, files=whole) as store:
             with patch.object(deliveries, "walk", losing(0)):
-                assert store.deliveries(0) == {7}
+                assert store.deliveries(0, by_level=True) == {7}
         assert (folder / "copy").stat().st_size == 0
 
     def losing(readable: int) -> Callable[..., Any]:
