@@ -116,15 +116,18 @@ def produce(
 def _show_result(result: SendResult) -> bool:
     """Print what became of a message; False when nobody reads it any more, which is no reason to send no more."""
     queue = result.queue
+    record = {
+        "status": result.status.value,
+        "msg_id": result.msg_id,
+        "topic": queue.topic,
+        "broker": queue.broker,
+        "queue_id": queue.queue_id,
+        "offset": result.offset,
+    }
+    if result.recall_handle is not None:
+        record["recall_handle"] = result.recall_handle
     return show_line(
-        {
-            "status": result.status.value,
-            "msg_id": result.msg_id,
-            "topic": queue.topic,
-            "broker": queue.broker,
-            "queue_id": queue.queue_id,
-            "offset": result.offset,
-        },
+        record,
         f"{result.status.value} {queue.broker}/{queue.queue_id}@{result.offset} {result.msg_id}",
     )
 

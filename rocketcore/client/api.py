@@ -42,6 +42,8 @@ from rocketcore.protocol.headers.message import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     QueryMessageRequestHeader,
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
     SendMessageRequestHeaderV2,
     ViewMessageRequestHeader,
 )
@@ -374,6 +376,13 @@ async def send_message_back(
     """Ask a broker to deliver one of its messages to a group again, or to put it into the group's DLQ."""
     request = RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
     await _ask(remoting, address, request, timeout, f"redelivery to group {header.group!r} of {header.origin_msg_id}")
+
+
+async def recall_message(remoting: Remoting, address: str, header: RecallMessageRequestHeader, timeout: float) -> str:
+    """Take back a message that waits for its time; returns its id."""
+    request = RemotingCommand.request(RequestCode.RECALL_MESSAGE, header)
+    response = await _ask(remoting, address, request, timeout, f"recall of a message to topic {header.topic!r}")
+    return RecallMessageResponseHeader.from_ext_fields(response.ext_fields).msg_id
 
 
 async def view_message(remoting: Remoting, address: str, physical_offset: int, timeout: float) -> bytes:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Unpack, overload
 
 from rocketcore._fast.batch import encode_batch
+from rocketcore.client import api
 from rocketcore.client.api import SEND_STATUSES
 from rocketcore.client.attempts import Attempts
 from rocketcore.client.config import ProducerConfig
@@ -39,6 +40,7 @@ from rocketcore.ids import new_uniq_key
 from rocketcore.message import INT32_MAX, INT32_MIN, Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.compression import CompressionType, compress
+from rocketcore.protocol.headers.message import RecallMessageRequestHeader
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.client import Remoting, ServedRemoting
 
@@ -227,6 +229,30 @@ class Sender:
             [message.flag for message in batch],
         )
         return await self.send_encoded_batch(topic, message_group, queue, encoded, ids, timeout)
+
+    async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
+        """Take back a message that waits for its time (Java: ``recallMessage``); it is not delivered.
+
+        handle   ``recall_handle`` of the ``SendResult``: a broker gives one for a ``delay`` and a ``deliver_at``
+        timeout  seconds; default: the producer's
+        returns  the message's id
+        raises   ConfigError for what is no handle, RouteNotFound; the broker's refusal (BrokerError),
+                 where the message came already, or it takes none back (``recallMessageEnable``)
+        """
+        from rocketcore.protocol.recall import RecallHandle
+
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+        try:
+            broker = RecallHandle.decode(handle).broker
+        except DecodeError as error:
+            raise ConfigError(f"{handle!r} is no handle of a message to {topic!r}: {error}") from None
+        timeout = self.config.timeout if timeout is None else timeout
+        end = self._clock.monotonic() + timeout
+        await self.publisher(topic, timeout)
+        address = self.instance.routes.publish_address(broker)
+        header = RecallMessageRequestHeader(topic=topic, recall_handle=handle, producer_group=self.config.group)
+        return await api.recall_message(self._remoting, address, header, end - self._clock.monotonic())
 
     async def send_encoded_batch(
         self,

@@ -182,6 +182,7 @@ class Producer:
     request = blocking(Sender.request)
     send_oneway = blocking(Sender.send_oneway)
     send_batch = blocking(Sender.send_batch)
+    recall = blocking(Sender.recall)
 
     def transaction(
         self, message: Message, *, queue: MessageQueue | None = None, timeout: float | None = None
