@@ -28,6 +28,7 @@ from rocketcore.broker.processors.pop import PopProcessor
 from rocketcore.broker.processors.pop_ack import PopAckProcessor
 from rocketcore.broker.processors.pull import PullProcessor
 from rocketcore.broker.processors.query import QueryProcessor
+from rocketcore.broker.processors.recall import RecallProcessor
 from rocketcore.broker.processors.relay import RelayProcessor
 from rocketcore.broker.processors.reply import ReplyProcessor
 from rocketcore.broker.processors.reset import ResetProcessor
@@ -38,6 +39,7 @@ from rocketcore.broker.runtime_info import RuntimeInfo
 from rocketcore.broker.services.delay import DelayService
 from rocketcore.broker.services.pop import PopService
 from rocketcore.broker.services.pop_journal import PopJournal
+from rocketcore.broker.services.timer import TimerService
 from rocketcore.broker.services.transaction import TransactionService
 from rocketcore.broker.services.transaction_check import TransactionCheck
 from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable, ProducerTable
@@ -51,7 +53,7 @@ from rocketcore.broker.state.subscription_group import SubscriptionGroups
 from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.broker.stats import SNAPSHOT_SECONDS, BrokerStats
 from rocketcore.broker.store import MessageStore, StoreConfig
-from rocketcore.codes import REVIVE_TOPIC_PREFIX, SCHEDULE_TOPIC
+from rocketcore.codes import REVIVE_TOPIC_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketcore.errors import ConfigError
 from rocketcore.protocol.bodies.route import TopicRouteData
 from rocketcore.protocol.bodies.topic import TopicConfig
@@ -121,7 +123,14 @@ class Broker:
         context = self._context
         levels = store_config.delay_levels
         self._acknowledger = Acknowledger(self._store, config.region_id, lambda: context.config.trace_on)
-        self._gate = Gate(self._store, context.stats, self._topics)
+        self._timer = TimerService(
+            self._store,
+            JsonFile(folder / "timerOffset.json"),
+            on_put=context.stats.count_put,
+            is_gone=self._is_gone,
+            clock=clock,
+        )
+        self._gate = Gate(self._store, context.stats, self._topics, self._timer)
         self._transactions = TransactionService(context, self._gate, self._is_gone)
         self._check = TransactionCheck(context, self._gate, self._transactions, self._is_gone)
         self._send = SendProcessor(context, self._acknowledger, self._gate, self._transactions.prepare)
@@ -149,7 +158,11 @@ class Broker:
         self._modes = RequestModes(JsonFile(folder / "messageRequestMode.json"))
         self._pop_processor = PopProcessor(context, self._pop)
         self._store.keep_from(self._pop.needed_from)
-        self._listeners: dict[str, Callable[[int, int], None]] = {SCHEDULE_TOPIC: self._delay.message_arrived}
+        self._store.keep_from(self._timer.needed_from)
+        self._listeners: dict[str, Callable[[int, int], None]] = {
+            SCHEDULE_TOPIC: self._delay.message_arrived,
+            TIMER_TOPIC: self._timer.message_arrived,
+        }
         self._server = RemotingServer(
             config.bind_address,
             config.listen_port,
@@ -218,6 +231,7 @@ class Broker:
         self._delay.load()
         self._load_transactions()
         self._pop.load()
+        self._timer.load()
         self._restore_topics()
         await self._store.start()
         self._pop.journal.start()
@@ -237,6 +251,8 @@ class Broker:
         stack.push_async_callback(self._pop.stop)
         self._delay.start()
         stack.push_async_callback(self._delay.stop)
+        self._timer.start()
+        stack.push_async_callback(self._timer.stop)
         self._pull.long_poll.start()
         stack.push_async_callback(self._pull.long_poll.stop)
         self._pop_processor.poll.start()
@@ -288,7 +304,7 @@ class Broker:
 
     def _register_handlers(self) -> None:
         context, server = self._context, self._server
-        runtime_info = RuntimeInfo(context, self._store_config, self._delay)
+        runtime_info = RuntimeInfo(context, self._store_config, self._delay, self._timer)
         processors = (
             self._send,
             self._pull,
@@ -297,6 +313,7 @@ class Broker:
             SendBackProcessor(context, self._gate),
             TransactionProcessor(context, self._gate, self._transactions),
             ReplyProcessor(context, self._send, self._acknowledger, self._gate),
+            RecallProcessor(context, self._gate),
             ClientProcessor(context),
             ConsumerProcessor(context),
             ResetProcessor(context),
@@ -374,6 +391,8 @@ class Broker:
     def _save_delays(self) -> None:
         if self._delay.take_changes():
             self._context.writer.save(self._delay.file, self._delay.encode_file)
+        if self._timer.take_changes():
+            self._context.writer.save(self._timer.file, self._timer.encode_file)
 
     async def _save_state(self) -> None:
         """Write what is only in memory; called when no request can change it any more."""

@@ -77,6 +77,8 @@ class BrokerConfig(ConnectionSettings):
     )
     region_id: str = setting(DEFAULT_REGION, "region stored with messages and told to producers")
     trace_on: bool = setting(True, "tell producers that traces are wanted")
+    recall_message_enable: bool = setting(False, "take back a message that waits for its time, for who has its handle")
+    allow_recall_when_broker_not_writeable: bool = setting(True, "do so also where brokerPermission forbids to write")
     register_name_server_period: int = setting(30_000, "interval of registrations, 10 to 60 s", unit="ms", least=1)
     register_broker_timeout_mills: int = setting(24_000, "longest wait for one registration", unit="ms", least=1)
     start_accept_send_request_time_stamp: int = setting(

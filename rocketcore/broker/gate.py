@@ -6,7 +6,7 @@ message that asks for something is said once. What it asks for is looked at in t
 decides where it goes (Java: ``HookUtils.handleScheduleMessage``, 5.5.0):
 
 level  DELAY, a number above 0: it waits in the queue of its level
-time   TIMER_…: refused, as by a broker whose ``timerWheelEnable`` is false
+time   TIMER_…: it waits in the queue of the timer, or is refused (``services/timer.py``)
 
 The services that bring a message to where it was meant for put it past the gate: its properties still say what it asked
 for, and it must not wait again. A message that is part of a transaction comes here when it is committed.
@@ -20,10 +20,11 @@ from rocketcore._fast.properties import encode_properties
 from rocketcore._fast.record import delay_level
 from rocketcore._fast.sends import ASKS_TIMER, asked_by
 from rocketcore.broker.services.delay import schedule
+from rocketcore.broker.services.timer import TimerService
 from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.broker.stats import BrokerStats
 from rocketcore.broker.store import MessageStore, PutResult, PutStatus, StoredMessage
-from rocketcore.codes import DLQ_TOPIC_PREFIX, ResponseCode
+from rocketcore.codes import DLQ_TOPIC_PREFIX, TIMER_TOPIC, ResponseCode
 from rocketcore.errors import BrokerError
 from rocketcore.message import DELAY
 
@@ -38,8 +39,9 @@ _PUT_CODES = {
 class Gate:
     """Puts messages by what they ask for. Loop thread only."""
 
-    def __init__(self, store: MessageStore, stats: BrokerStats, topics: TopicConfigs) -> None:
+    def __init__(self, store: MessageStore, stats: BrokerStats, topics: TopicConfigs, timer: TimerService) -> None:
         self._store = store
+        self._timer = timer
         self._stats = stats
         self._topics = topics
         self._levels = len(store.config.delay_levels)
@@ -55,11 +57,12 @@ class Gate:
             drop_asking(properties, ASKS_TIMER)
             place = schedule(message, properties, self._levels)
         elif any(asked_by(name) == ASKS_TIMER for name in properties):
-            raise BrokerError.of(
-                ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
-            )
+            place = self._timer.schedule(message, properties)
         place.properties = encode_properties(properties)
-        return self.count(message.topic, self._store.put(place))
+        result = self.count(message.topic, self._store.put(place))
+        if place.topic == TIMER_TOPIC and result.status is PutStatus.PUT_OK:
+            self._timer.was_put(result, properties)
+        return result
 
     def count(self, topic: str, result: PutResult) -> PutResult:
         """Count what was put, or was not, for a topic."""

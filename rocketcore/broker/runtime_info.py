@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.services.delay import DelayService
+from rocketcore.broker.services.timer import TimerService
 from rocketcore.broker.stats import Totals
 from rocketcore.broker.store import StoreConfig
 from rocketcore.broker.store.record_head import RecordHead
@@ -31,10 +32,12 @@ class RuntimeInfo:
         context: BrokerContext,
         store_config: StoreConfig,
         delay: DelayService,
+        timer: TimerService,
     ) -> None:
         self._context = context
         self._store_config = store_config
         self._delay = delay
+        self._timer = timer
 
     async def table(self) -> dict[str, str]:
         """Name → value of everything that is known."""
@@ -126,7 +129,16 @@ class RuntimeInfo:
             f"scheduleMessageOffset_{level}": f"{position},{end}"
             for level, (position, end) in self._delay.positions().items()
         }
-        return {**offsets, "scheduleMessageSkipped": str(self._delay.skipped)}
+        timer = self._timer
+        return {
+            **offsets,
+            "scheduleMessageSkipped": str(self._delay.skipped),
+            "timerReadBehind": str(timer.behind() // 1000),
+            "timerOffsetBehind": "0",
+            "timerCongestNum": str(len(timer)),
+            "timerSkipped": str(timer.skipped),
+            "timerRecalled": str(timer.recalled),
+        }
 
     def _pools(self) -> dict[str, str]:
         result = {}

@@ -46,14 +46,29 @@ class Acknowledger:
         """Bytes stored for a connection that it has no answer for yet."""
         return self._pending_bytes.get(channel, 0)
 
-    def reply_when_durable(self, channel: Channel, end_offset: int, size: int, replies: Sequence[SendReply]) -> None:
-        """Send the replies once everything before ``end_offset`` is durable; until then ``size`` bytes are pending."""
-        self._pending_bytes[channel] = self._pending_bytes.get(channel, 0) + size
-        self._store.wait(end_offset, lambda status: self._flushed(channel, size, replies, status))
+    def reply_when_durable(
+        self,
+        channel: Channel,
+        end_offset: int,
+        size: int,
+        replies: Sequence[SendReply],
+        recall_handle: str | None = None,
+    ) -> None:
+        """Send the replies once everything before ``end_offset`` is durable; until then ``size`` bytes are pending.
 
-    def encode(self, replies: Sequence[SendReply], status: PutStatus = PutStatus.PUT_OK) -> bytes:
+        recall_handle  by which the message of the one reply can be taken back
+        """
+        self._pending_bytes[channel] = self._pending_bytes.get(channel, 0) + size
+        self._store.wait(end_offset, lambda status: self._flushed(channel, size, replies, status, recall_handle))
+
+    def encode(
+        self,
+        replies: Sequence[SendReply],
+        status: PutStatus = PutStatus.PUT_OK,
+        recall_handle: str | None = None,
+    ) -> bytes:
         """The frames of the replies, back to back."""
-        if status is PutStatus.PUT_OK and self._trace_on():
+        if status is PutStatus.PUT_OK and self._trace_on() and recall_handle is None:
             region = self._region_bytes
             return b"".join(
                 [
@@ -63,7 +78,7 @@ class Acknowledger:
                     for opaque, serialize_type, queue_id, queue_offset, msg_id, transaction_id in replies
                 ]
             )
-        return b"".join([self._general(reply, status).encode() for reply in replies])
+        return b"".join([self._general(reply, status, recall_handle).encode() for reply in replies])
 
     def refusal(self, request: RemotingCommand, code: int, remark: str) -> RemotingCommand:
         """The answer to a send that stored nothing."""
@@ -77,16 +92,23 @@ class Acknowledger:
         self._mark(response)
         return response
 
-    def _flushed(self, channel: Channel, size: int, replies: Sequence[SendReply], status: PutStatus) -> None:
+    def _flushed(
+        self,
+        channel: Channel,
+        size: int,
+        replies: Sequence[SendReply],
+        status: PutStatus,
+        recall_handle: str | None,
+    ) -> None:
         left = self._pending_bytes[channel] - size
         if left:
             self._pending_bytes[channel] = left
         else:
             del self._pending_bytes[channel]
         if replies and not channel.closed:
-            channel.write(self.encode(replies, status))
+            channel.write(self.encode(replies, status, recall_handle))
 
-    def _general(self, reply: SendReply, status: PutStatus) -> RemotingCommand:
+    def _general(self, reply: SendReply, status: PutStatus, recall_handle: str | None) -> RemotingCommand:
         opaque, serialize_type, queue_id, queue_offset, msg_id, transaction_id = reply
         code = _STORED_CODES.get(status)
         response = RemotingCommand(
@@ -103,6 +125,8 @@ class Acknowledger:
             response.add_ext_field("queueOffset", str(queue_offset))
             if transaction_id is not None:
                 response.add_ext_field("transactionId", transaction_id.decode())
+            if recall_handle is not None:
+                response.add_ext_field("recallHandle", recall_handle)
         self._mark(response)
         return response
 

@@ -19,6 +19,7 @@ from rocketcore._fast.sends import (
     ASKS_KEY,
     ASKS_NO_WAIT,
     ASKS_POP_CHECKPOINT,
+    ASKS_TIMER,
     ASKS_TRANSACTION,
     RESULT_COLUMNS,
     RESULT_POSITION,
@@ -43,6 +44,7 @@ from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.gate import Gate, drop_asking
 from rocketcore.broker.hosts import born_host
 from rocketcore.broker.processors.acknowledge import Acknowledger, SendReply
+from rocketcore.broker.processors.recall import recall_handle
 from rocketcore.broker.processors.send_back import retry_limit
 from rocketcore.broker.state.topic_config import check_topic_name
 from rocketcore.broker.store import PutResult, PutStatus, StoredMessage
@@ -225,11 +227,12 @@ class SendProcessor:
         size: int,
         waiting: Sequence[SendReply],
         at_once: Sequence[SendReply],
+        recall_handle: str | None = None,
     ) -> None:
         """Answer the senders that wait for the flush after it, the others now; all count as pending until then."""
-        self._acknowledger.reply_when_durable(channel, end_offset, size, waiting)
+        self._acknowledger.reply_when_durable(channel, end_offset, size, waiting, recall_handle)
         if at_once:
-            channel.write(self._acknowledger.encode(at_once))
+            channel.write(self._acknowledger.encode(at_once, recall_handle=recall_handle))
 
     def _extra_properties(self) -> bytes:
         """What every stored message carries beside the sender's properties."""
@@ -352,7 +355,8 @@ class SendProcessor:
         )
         replies = () if request.is_oneway else (reply,)
         waiting, at_once = ((), replies) if asks & ASKS_NO_WAIT else (replies, ())
-        self._acknowledge(channel, result.end_offset, result.size, waiting, at_once)
+        handle = recall_handle(properties, self._context.config.broker_name) if asks & ASKS_TIMER else None
+        self._acknowledge(channel, result.end_offset, result.size, waiting, at_once, handle)
         return None
 
     def queue_id(self, channel: Channel, header: SendHeader, topic: TopicConfig) -> int:

@@ -19,6 +19,7 @@ from rocketcore.codes import (
     RETRY_TOPIC_PREFIX,
     REVIVE_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
     Permission,
@@ -126,6 +127,7 @@ class TopicConfigs:
         yield _topic(TRANS_HALF_TOPIC, 1)
         yield _topic(TRANS_OP_HALF_TOPIC, 1)
         yield _topic(REVIVE_TOPIC_PREFIX + config.broker_cluster_name, _REVIVE_QUEUES)
+        yield _topic(TIMER_TOPIC, 1)
         if config.trace_topic_enable:
             yield _topic(config.msg_trace_topic_name, 1)
         yield _topic(config.broker_cluster_name + REPLY_TOPIC_SUFFIX, 1)

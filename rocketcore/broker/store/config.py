@@ -131,6 +131,17 @@ class StoreConfig:
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", help="the delay of each level, level 1 first"
     )
 
+    timer_wheel_enable: bool = setting(True, "take messages that are to be delivered at a time")
+    timer_max_delay_sec: int = setting(
+        3 * 24 * 3600, "longest time that such a message may ask to wait", unit="s", least=1, most=100 * 366 * 24 * 3600
+    )
+    timer_max_pending_messages: int = setting(
+        16_000_000,
+        "such messages that wait at most, each in 16 bytes of memory; more are refused",
+        unit="count",
+        least=1,
+    )
+
     def __post_init__(self) -> None:
         check_ranges(self)
         needed, size = self.max_message_size + RECORD_OVERHEAD, self.mapped_file_size_commit_log

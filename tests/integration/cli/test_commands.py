@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -638,15 +639,25 @@ def test_no_broker_is_registered(rocket: Rocket, processes: Processes, verb: lis
     assert "rocket broker start" in error["hint"]
 
 
-def test_delays_of_a_broker_without_timers(rocket: Rocket, topic: str) -> None:
-    code, _, err = rocket("produce", topic, "x", "--delay", "10s")
+def test_messages_for_later(rocket: Rocket, topic: str) -> None:
+    code, out, _ = rocket("produce", topic, "level", "--delay-level", "1", "-o", "json")
+    assert (code, json.loads(out)["status"], "recall_handle" in out) == (0, "SEND_OK", False)
+    code, out, _ = rocket("produce", topic, "delay", "--delay", "300ms", "-o", "json")
+    assert (code, "recall_handle" in json.loads(out)) == (0, True)
+    soon = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
+    assert rocket("produce", topic, "at", "--at", soon)[0] == 0
+    code, out, _ = rocket("tail", topic, "--offsets", "start", "-n", "8", "-f", "%s")
+    assert {"level", "delay", "at"} <= set(out.splitlines())
+    code, _, err = rocket("produce", topic, "x", "--delay", "4d")
+    assert (code, "should not be bigger than the max delay 259200000ms" in err) == (1, True)
+    assert rocket("produce", topic, "x", "--delay-level", "1", "--delay", "1s")[0] == 2
+
+
+def test_delays_of_a_broker_without_timers(rocket: Rocket) -> None:
+    with LocalCluster(brokers=1, properties={"timerWheelEnable": "false"}) as old:
+        code, _, err = rocket("produce", "T", "x", "--delay", "10s", "--namesrv", old.namesrv)
     assert code == 1
     assert "hint: this broker has no timers: --delay-level delivers by one of its levels" in err
-    code, out, _ = rocket("produce", topic, "late", "--delay-level", "1", "-o", "json")
-    assert (code, json.loads(out)["status"]) == (0, "SEND_OK")
-    code, out, _ = rocket("tail", topic, "--offsets", "start", "-n", "6", "-f", "%s")
-    assert "late" in out.splitlines()
-    assert rocket("produce", topic, "x", "--delay-level", "1", "--delay", "1s")[0] == 2
 
 
 def test_what_was_sent_before_a_failure_is_told(rocket: Rocket, topic: str) -> None:

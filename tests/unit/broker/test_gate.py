@@ -12,23 +12,31 @@ from rocketcore._fast.properties import decode_properties
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.gate import Gate
 from rocketcore.broker.record import RecordReader
+from rocketcore.broker.services.timer import TimerService
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.broker.stats import BrokerStats
 from rocketcore.broker.store import MessageStore, PutStatus, StoredMessage
-from rocketcore.codes import SCHEDULE_TOPIC
-from rocketcore.errors import BrokerError
+from rocketcore.broker.store.timed import timer_due
+from rocketcore.codes import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketcore.service import ManualClock
 from tests.fixtures.stores import running_store
 
 
 class Scene:
     def __init__(self, store: MessageStore, folder: Path) -> None:
-        clock = ManualClock()
+        clock = self.clock = ManualClock()
         self.store = store
         self.stats = BrokerStats(clock)
         self.topics = TopicConfigs(BrokerConfig(), JsonFile(folder / "topics.json"), lambda topics: None, clock=clock)
-        self.gate = Gate(store, self.stats, self.topics)
+        self.timer = TimerService(
+            store,
+            JsonFile(folder / "timerOffset.json"),
+            on_put=lambda *put: None,
+            is_gone=lambda *_: False,
+            clock=clock,
+        )
+        self.gate = Gate(store, self.stats, self.topics, self.timer)
 
     async def put(self, properties: dict[str, str], body: bytes = b"x") -> PutStatus:
         message = StoredMessage(topic="T", queue_id=2, body=body)
@@ -44,7 +52,7 @@ class Scene:
 
 def run(folder: Path, check: Callable[[Scene], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with running_store(folder / "store") as store:
+        async with running_store(folder / "store", clock=ManualClock()) as store:
             await check(Scene(store, folder))
 
     asyncio.run(main())
@@ -67,24 +75,33 @@ def test_a_level_goes_before_a_time_and_takes_its_place(tmp_path: Path) -> None:
     run(tmp_path, check)
 
 
-def test_a_committed_message_that_waits_is_not_taken_for_a_delivery(tmp_path: Path) -> None:
-    """A delivery is known by its level and its prepared transaction offset; a commit brings both."""
+@pytest.mark.parametrize(
+    ("properties", "place"), [({"DELAY": "3"}, (SCHEDULE_TOPIC, 2)), ({"TIMER_DELAY_SEC": "3"}, (TIMER_TOPIC, 0))]
+)
+def test_a_committed_message_that_waits_is_not_taken_for_a_delivery(
+    tmp_path: Path, properties: dict[str, str], place: tuple[str, int]
+) -> None:
+    """A delivery is known by its prepared transaction offset, which a commit brings, too."""
 
     async def check(scene: Scene) -> None:
         message = StoredMessage(topic="T", queue_id=2, body=b"x", prepared_transaction_offset=4711)
-        result = scene.gate.put(message, {"DELAY": "3"})
+        result = scene.gate.put(message, properties)
         assert await scene.gate.stored(result) is PutStatus.PUT_OK
-        assert scene.stored(SCHEDULE_TOPIC, 2)["REAL_TOPIC"] == "T"
-        assert scene.store.deliveries(0) == set()
+        assert scene.stored(*place)["REAL_TOPIC"] == "T"
+        for by_level in (False, True):
+            assert scene.store.deliveries(0, by_level=by_level) == set()
 
     run(tmp_path, check)
 
 
-def test_a_time_is_refused(tmp_path: Path) -> None:
+def test_a_time_waits_in_the_queue_of_the_timer(tmp_path: Path) -> None:
     async def check(scene: Scene) -> None:
-        with pytest.raises(BrokerError, match="timerWheelEnable is false"):
-            await scene.put({"TIMER_DELAY_MS": "5"})
-        assert scene.store.max_physical_offset == 0
+        await scene.put({"TIMER_DELAY_MS": "5000", "DELAY": "0"})
+        assert scene.store.max_offset(TIMER_TOPIC, 0) == 1
+        properties = scene.stored(TIMER_TOPIC, 0)
+        assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("T", "2")
+        due = scene.store.tags_code(TIMER_TOPIC, 0, 0)
+        assert due == timer_due(properties, scene.clock.time_millis())
 
     run(tmp_path, check)
 

@@ -53,6 +53,7 @@ def test_the_topics_of_every_broker(loaded: Loaded) -> None:
         "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
         "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
         "rmq_sys_REVIVE_LOG_C": (8, 6),
+        "rmq_sys_wheel_timer": (1, 6),
         "C_REPLY_TOPIC": (1, 6),
     }
     assert loaded.announced == []
