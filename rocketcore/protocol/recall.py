@@ -32,9 +32,10 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def decode(cls, handle: str) -> RecallHandle:
-        """Read a handle; raises DecodeError."""
+        """Read a handle, with its padding or, as Java does, without; raises DecodeError."""
+        padded = handle if "=" in handle else handle + "=" * (-len(handle) % 4)
         try:
-            version, *items = base64.b64decode(handle.encode(), b"-_", validate=True).decode().split(" ")
+            version, *items = base64.b64decode(padded.encode(), b"-_", validate=True).decode().split(" ")
         except (binascii.Error, UnicodeError) as error:
             raise DecodeError(_INVALID) from error
         if version != _VERSION or len(items) < len(cls._fields):

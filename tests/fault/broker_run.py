@@ -20,7 +20,7 @@ from rocketcore._fast.properties import encode_properties
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.store import MessageStore, StoreConfig
-from rocketcore.codes import SCHEDULE_TOPIC, RequestCode, ResponseCode
+from rocketcore.codes import SCHEDULE_TOPIC, TIMER_TOPIC, RequestCode, ResponseCode
 from rocketcore.config_file import format_properties, parse_properties
 from rocketcore.errors import RocketError
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -47,7 +47,11 @@ SEGMENT_BYTES = 80 * 1024
 QUEUE_FILE_BYTES = 25 * 20
 TIMEOUT = 10.0
 LEVELS = "1s 5s 10s"
-DELAYS = (1.0, 5.0, 10.0)
+DELAYS = (1.0, 5.0, 10.0, 8.0)
+"""Of the levels; the last one is asked for as a time."""
+TIMER = len(DELAYS)
+WAITING = ((TIMER_TOPIC, 0), *((SCHEDULE_TOPIC, level) for level in range(TIMER - 1)))
+"""Queues of messages that wait."""
 LONG_DELAY = 3600.0
 DELAY_ROUNDS = 15
 
@@ -156,7 +160,10 @@ class Life:
         key, body = self._new(topic, queue_id, rng, sizes, delayed=level > 0, sender=sender)
         properties = {"UNIQ_KEY": _unique(key), "TAGS": f"t{key[2] % 3}", "KEYS": "k" * (key[2] % 40)}
         if level:
-            properties["DELAY"] = str(level)
+            if level == TIMER:
+                properties["TIMER_DELAY_MS"] = str(int(DELAYS[-1] * 1000))
+            else:
+                properties["DELAY"] = str(level)
             self.due[key] = self.clock.monotonic() + DELAYS[level - 1]
         header = send_header(topic, queue_id, encode_properties(properties).decode(), self.clock.time_millis())
         answer = await self.ask(RequestCode.SEND_MESSAGE_V2, header, body)
@@ -263,18 +270,20 @@ class Life:
                     await asyncio.sleep(0.002)
 
     def _is_waiting(self) -> bool:
-        in_repair = any(self.store.is_in_repair(SCHEDULE_TOPIC, level) for level in range(len(DELAYS)))
+        in_repair = any(self.store.is_in_repair(topic, queue_id) for topic, queue_id in WAITING)
         return in_repair or len(self.store.reads) > 0
 
     def _delays_over(self) -> bool:
-        return all(position >= end for position, end in self._broker._delay.positions().values())
+        levels = self._broker._delay.positions().values()
+        return all(position >= end for position, end in levels) and not len(self._broker._timer)
 
     async def deliver(self) -> None:
-        """Do what the delay service does every 100 ms, now, and wait until what it delivered is on disk."""
-        delay, before = self._broker._delay, None
-        while before != (before := delay.positions()):
-            with contextlib.suppress(RocketError):  # its own task logs that and goes on
-                delay.deliver_due()
+        """Do what the services do every 100 ms, now, and wait until what they delivered is on disk."""
+        delay, timer, before = self._broker._delay, self._broker._timer, None
+        while before != (before := (delay.positions(), len(timer))):
+            for service in (delay, timer):
+                with contextlib.suppress(RocketError):  # its own task logs that and goes on
+                    service.deliver_due()
             await self.settled()
 
     async def settled(self) -> None:
@@ -287,8 +296,7 @@ class Life:
     async def waiting(self) -> list[Found]:
         """Return the records of the delayed messages as they wait for their time."""
         verdict = Verdict()
-        levels = range(len(LEVELS.split()))
-        read = await asyncio.gather(*(self.read_queue(SCHEDULE_TOPIC, level, verdict) for level in levels))
+        read = await asyncio.gather(*(self.read_queue(topic, queue_id, verdict) for topic, queue_id in WAITING))
         return [message for messages in read for message in messages]
 
     async def topics(self) -> dict[str, int]:

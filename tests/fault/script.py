@@ -16,7 +16,7 @@ from shutil import rmtree
 
 from rocketcore.codes import ResponseCode
 from rocketcore.service import ManualClock
-from tests.fault.broker_run import DOOMED, GROUP, QUEUE_FILE_BYTES, TOPICS, Life
+from tests.fault.broker_run import DELAYS, DOOMED, GROUP, QUEUE_FILE_BYTES, TOPICS, Life
 from tests.fault.image import Image
 from tests.fault.ledger import Found, Key, Ledger, Span, Verdict, read_body
 
@@ -97,7 +97,7 @@ async def _send_batch(life: Life, rng: random.Random, topic: str, queue_id: int)
 
 async def _send_delayed(life: Life, rng: random.Random, topic: str, queue_id: int) -> None:
     if topic != DOOMED:
-        await life.send(topic, queue_id, rng, level=rng.randint(1, 3))
+        await life.send(topic, queue_id, rng, level=rng.randint(1, len(DELAYS)))
 
 
 async def _commit(life: Life, rng: random.Random, topic: str, queue_id: int) -> None:
