@@ -22,7 +22,7 @@ def test_handles_are_those_of_java(record: dict[str, Any]) -> None:
 def test_handles_are_read_as_by_java(record: dict[str, Any]) -> None:
     text = record["expected"] if "expected" in record else record["input"]["text"]
     if "error" in record["decoded"]:
-        with pytest.raises(DecodeError, match="^recall handle is invalid$"):
+        with pytest.raises(DecodeError, match=r"^recall handle is invalid$"):
             RecallHandle.decode(text)
     else:
         assert RecallHandle.decode(text) == tuple(record["decoded"][name] for name in FIELDS)
