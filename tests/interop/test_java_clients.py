@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -21,7 +22,7 @@ FROM_FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster() as running:
+    with LocalCluster(properties={"enablePropertyFilter": "true"}) as running:
         yield running
 
 
@@ -131,6 +132,83 @@ def test_java_lite_pull_consumer(driver: JavaDriver, cluster: LocalCluster, topi
     assert bodies(received) == sorted(b"lite %d" % i for i in range(12))
     driver.call("litePull.commit", handle=handle)
     driver.call("litePull.shutdown", handle=handle)
+
+
+SQL = {
+    "price > 2 AND region = 'eu'": [4, 6, 8],
+    "region IS NULL OR price BETWEEN 3 AND 5": [0, 3, 4, 5],
+    "TAGS IN ('t1') AND price <> 1": [4, 7],
+}
+
+
+def send_prices(cluster: LocalCluster, topic: str) -> None:
+    """Nine messages, numbered in their bodies."""
+    with rmq.Producer(cluster.namesrv, group=new_group()) as producer:
+        for i in range(9):
+            properties = {"price": f"{i}", "region": "us" if i % 2 else "eu"} if i else {"price": "none"}
+            producer.send(topic, b"%d" % i, tag=f"t{i % 3}", properties=properties)
+
+
+@pytest.mark.parametrize("expression", SQL)
+def test_java_push_consumer_with_an_expression(
+    driver: JavaDriver, cluster: LocalCluster, topic: str, expression: str
+) -> None:
+    subscription = {"topic": topic, "expression": expression, "type": "SQL92"}
+    handle = driver.call("push.start", group=new_group(), options=FROM_FIRST, **subscription)["handle"]
+    send_prices(cluster, topic)
+    wanted = [b"%d" % i for i in SQL[expression]]
+    assert bodies(consumed(driver, handle, len(wanted))) == wanted
+    assert driver.call("push.consumed", handle=handle, count=1, timeoutMillis=1000) == []
+    driver.call("push.shutdown", handle=handle)
+
+
+def test_java_pull_consumers_with_an_expression(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
+    send_prices(cluster, topic)
+    pulling = driver.call("pull.start", group=new_group())["handle"]
+    queues = driver.call("pull.queues", handle=pulling, topic=topic)
+    for expression, numbers in SQL.items():
+        received: list[dict[str, Any]] = []
+        for queue in queues:
+            result = pull_when_its_version_is_known(
+                driver, handle=pulling, queue=queue, offset=0, max=32, expression=expression, type="SQL92"
+            )
+            received += result.get("messages") or result.get("msgFoundList") or []
+        assert bodies(received) == [b"%d" % i for i in numbers]
+    driver.call("pull.shutdown", handle=pulling)
+
+
+def pull_when_its_version_is_known(driver: JavaDriver, **arguments: Any) -> dict[str, Any]:
+    """Pull as soon as the client knows, from the answer to a heartbeat, that the broker has such filters."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            result: dict[str, Any] = driver.call("pull.pull", **arguments)
+            return result
+        except DriverError as error:
+            if "does not upgrade to support" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def test_java_lite_pull_consumer_with_an_expression(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
+    send_prices(cluster, topic)
+    handle = driver.call("litePull.start", group=new_group(), options=FROM_FIRST)["handle"]
+    expression, numbers = next(iter(SQL.items()))
+    driver.call("litePull.subscribe", handle=handle, topic=topic, expression=expression, type="SQL92")
+    received: list[dict[str, Any]] = []
+    for _ in range(20):
+        received += driver.call("litePull.poll", handle=handle, timeoutMillis=3000)
+        if len(received) >= len(numbers):
+            break
+    assert bodies(received) == [b"%d" % i for i in numbers]
+    driver.call("litePull.shutdown", handle=handle)
+
+
+def test_java_is_told_of_an_expression_that_does_not_compile(
+    driver: JavaDriver, cluster: LocalCluster, topic: str
+) -> None:
+    with pytest.raises(DriverError, match=r"SUBSCRIPTION_PARSE_FAILED|CODE: 23"):
+        driver.call("push.start", group=new_group(), topic=topic, expression="price > (", type="SQL92")
 
 
 def test_java_pull_consumer(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:

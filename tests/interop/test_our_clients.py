@@ -65,6 +65,23 @@ def test_a_filter_is_served_or_refused_when_the_consumer_starts(apache: ApacheCl
     refused.close()
 
 
+def test_push_consumer_with_an_expression(apache_line: ApacheCluster) -> None:
+    topic = new_topic(apache_line.namesrv)
+    with rmq.PushConsumer(apache_line.namesrv, group=new_group(), start_from="first") as consumer:
+        consumer.subscribe(topic, sql="a BETWEEN 3 AND 5 AND b <> 'us' OR b IS NULL")
+        with rmq.Producer(apache_line.namesrv, group=new_group()) as producer:
+            for a in range(8):
+                region = {"b": "us" if a % 2 else "eu"} if a else {}
+                producer.send(topic, b"%d" % a, properties={"a": f"{a}"} | region)
+        received: list[bytes] = []
+        for message in consumer:
+            received.append(message.body)
+            message.ack()
+            if len(received) == 2:
+                break
+    assert sorted(received) == [b"0", b"4"]
+
+
 def test_push_consumer_filters_by_tag_and_retries(apache: ApacheCluster, topic: str) -> None:
     with rmq.Producer(apache.namesrv, group=new_group()) as producer:
         producer.send(topic, b"wanted", tag="yes")
