@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,7 @@ from rocketcore._fast import sql_filter as machine
 from rocketcore._fast.sql_filter import SqlFilter
 from rocketcore.errors import ConfigError
 
-__all__ = ["SqlFilter", "compile_sql"]
+__all__ = ["SqlFilter", "compile_for_retries", "compile_sql"]
 
 _NESTED: Final = 64
 """Parentheses and signs within each other. Each takes six calls and up to three values of the machine's stack."""
@@ -66,11 +66,21 @@ def compile_sql(expression: str) -> SqlFilter:
 
     raises  ConfigError that says what is wrong with it, and where
     """
-    try:
-        expression.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigError(f"SQL92 expression has half a surrogate pair at character {error.start + 1}") from error
     return _Compiler(expression).compile()
+
+
+def compile_for_retries(expressions: Mapping[str, str], origin: str) -> SqlFilter:
+    """Compile the expressions of a group by topic, for messages that come again: each by that of its own topic.
+
+    One that is for another topic, or for none, matches (Java: ``ExpressionForRetryMessageFilter``).
+
+    origin  name of the property that has the topic
+    raises  ConfigError where one does not compile, or together they are too long
+    """
+    quoted = {"'" + topic.replace("'", "''") + "'": text for topic, text in expressions.items()}
+    others = f"{origin} IS NULL OR {origin} NOT IN ({', '.join(quoted)})"
+    each = (f"{origin} = {topic} AND ({_Compiler(text).read_part()})" for topic, text in quoted.items())
+    return compile_sql(" OR ".join((others, *each)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +126,10 @@ class _Compiler:
     """One pass over the tokens by recursive descent, a method for each level of the grammar."""
 
     def __init__(self, expression: str) -> None:
+        try:
+            expression.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"SQL92 expression has half a surrogate pair at character {error.start + 1}") from error
         self._expression = expression
         self._tokens = self._read_tokens()
         self._program = array("q")
@@ -130,6 +144,11 @@ class _Compiler:
         self._cast(self._or())
         names = array("q", [bound for name in self._names for bound in self._place(name)])
         return SqlFilter(self._program, bytes(self._pool), names)
+
+    def read_part(self) -> str:
+        """Return the expression without what follows a complete one, and is passed over."""
+        self.compile()
+        return self._expression[: self._end]
 
     # Tokens
 

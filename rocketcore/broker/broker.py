@@ -43,6 +43,7 @@ from rocketcore.broker.services.timer import TimerService
 from rocketcore.broker.services.transaction import TransactionService
 from rocketcore.broker.services.transaction_check import TransactionCheck
 from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable, ProducerTable
+from rocketcore.broker.state.consumer_filter import ConsumerFilters
 from rocketcore.broker.state.consumer_offset import ConsumerOffsets
 from rocketcore.broker.state.json_file import JsonFile, StateWriter
 from rocketcore.broker.state.live_settings import LiveSettings
@@ -67,6 +68,7 @@ from rocketcore.transport.tls.settings import TlsOption
 
 logger = logging.getLogger(__name__)
 
+_SAVE_FILTERS_SECONDS = 10.0
 _EXPIRE_SECONDS = 10.0
 _DRAIN_SECONDS = 5.0
 
@@ -112,6 +114,7 @@ class Broker:
             topics=self._topics,
             groups=self._groups,
             offsets=ConsumerOffsets(JsonFile(folder / "consumerOffset.json"), clock),
+            filters=ConsumerFilters(JsonFile(folder / "consumerFilter.json"), clock),
             consumers=ConsumerTable(self._group_changed, expire_after=expire_after, clock=clock),
             producers=ProducerTable(expire_after=expire_after, clock=clock),
             locks=QueueLocks(clock),
@@ -228,6 +231,7 @@ class Broker:
         self._groups.load()
         context.offsets.load()
         self._modes.load()
+        context.filters.load()
         self._delay.load()
         self._load_transactions()
         self._pop.load()
@@ -330,6 +334,7 @@ class Broker:
     def _periodic_tasks(self) -> Iterable[PeriodicTask]:
         config = self._context.config
         yield PeriodicTask("broker-save-offsets", self._save_offsets, config.flush_consumer_offset_interval / 1000)
+        yield PeriodicTask("broker-save-filters", self._save_filters, _SAVE_FILTERS_SECONDS)
         yield PeriodicTask("broker-save-delays", self._save_delays, config.flush_delay_offset_interval / 1000)
         check_seconds = config.transaction_check_interval / 1000
         yield PeriodicTask("broker-check-transactions", self._check.round, check_seconds, initial_delay=0.0)
@@ -364,6 +369,8 @@ class Broker:
         self._pull.settings_changed()
 
     def _group_changed(self, group: ConsumerGroup) -> None:
+        if not group.clients:
+            self._context.filters.unregister(group.name)
         self._context.notify_group(group)
 
     def _channel_closed(self, channel: Channel) -> None:
@@ -388,6 +395,11 @@ class Broker:
         if offsets.take_changes():
             self._context.writer.save(offsets.file, offsets.encode)
 
+    def _save_filters(self) -> None:
+        filters = self._context.filters
+        if filters.take_changes():
+            self._context.writer.save(filters.file, filters.encode)
+
     def _save_delays(self) -> None:
         if self._delay.take_changes():
             self._context.writer.save(self._delay.file, self._delay.encode_file)
@@ -397,6 +409,7 @@ class Broker:
     async def _save_state(self) -> None:
         """Write what is only in memory; called when no request can change it any more."""
         self._save_offsets()
+        self._save_filters()
         self._save_delays()
         await self._pop.journal.save()
 

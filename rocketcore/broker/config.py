@@ -17,6 +17,7 @@ LIVE_PROPERTIES = frozenset(
         "brokerPermission",
         "defaultTopicQueueNums",
         "enablePropertyFilter",
+        "filterSupportRetry",
         "litePullMessageEnable",
         "longPollingEnable",
         "notifyConsumerIdsChangedEnable",
@@ -70,6 +71,9 @@ class BrokerConfig(ConnectionSettings):
     enable_property_filter: bool = setting(False, "select messages by SQL92 expressions on their properties")
     enable_retry_topic_v2: bool = setting(
         False, "what is popped and not acknowledged comes again by %RETRY%group+topic, not %RETRY%group_topic"
+    )
+    filter_support_retry: bool = setting(
+        False, "a subscription of a retry topic by SQL92 selects by the expression of the topic that a message was for"
     )
     notify_consumer_ids_changed_enable: bool = setting(True, "tell a group's clients when one comes or goes")
     channel_expired_timeout: int = setting(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable, ProducerTable
+from rocketcore.broker.state.consumer_filter import ConsumerFilters
 from rocketcore.broker.state.consumer_offset import ConsumerOffsets
 from rocketcore.broker.state.json_file import StateWriter
 from rocketcore.broker.state.queue_locks import QueueLocks
@@ -45,6 +46,7 @@ class BrokerContext:
     topics: TopicConfigs
     groups: SubscriptionGroups
     offsets: ConsumerOffsets
+    filters: ConsumerFilters
     consumers: ConsumerTable
     producers: ProducerTable
     locks: QueueLocks

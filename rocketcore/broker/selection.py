@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from rocketcore.codes import ResponseCode
 from rocketcore.errors import BrokerError, ConfigError
 from rocketcore.filter import parse_tags
+from rocketcore.message import RETRY_TOPIC
 
 if TYPE_CHECKING:
     from rocketcore._fast.sql_filter import SqlFilter
 
-__all__ = ["SELECT_ALL", "Selection", "select_by_sql", "select_by_tags", "unreadable"]
+__all__ = ["SELECT_ALL", "Selection", "select_by_sql", "select_by_tags", "select_retries", "unreadable"]
 
 
 class Selection(NamedTuple):
@@ -43,6 +44,14 @@ def select_by_sql(expression: str) -> Selection:
     from rocketcore.filter_sql import compile_sql  # most brokers start for tags alone
 
     return Selection(None, None, compile_sql(expression))
+
+
+@lru_cache(maxsize=64)
+def select_retries(expressions: tuple[tuple[str, str], ...]) -> Selection:
+    """Return what SQL92 expressions, each for the messages of a topic, select of what comes again; as ``select_by_sql``."""
+    from rocketcore.filter_sql import compile_for_retries
+
+    return Selection(None, None, compile_for_retries(dict(expressions), RETRY_TOPIC))
 
 
 def unreadable(reason: str) -> BrokerError:

@@ -118,6 +118,32 @@ def test_a_subscription_of_the_heartbeat(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+def test_what_a_heartbeat_registered_survives_a_restart(tmp_path: Path) -> None:
+    """And a retry topic selects by it, before the next heartbeat, where filterSupportRetry is on."""
+
+    async def run() -> None:
+        settings = {"enable_property_filter": True, "filter_support_retry": True}
+        async with asyncio.timeout(30):
+            async with running_broker(tmp_path, **settings) as client:
+                await send_prices(client)
+                await client.heartbeat("T", expression="price < 60 XOR 1", kind=SQL)
+                assert await client.bodies("T", tags=None) == [b"5", b"50"]
+            async with running_broker(tmp_path, **settings) as client:
+                for price in PRICES:
+                    for topic in ("T", "other's", None):
+                        properties = {"price": price} | ({"RETRY_TOPIC": topic} if topic else {})
+                        await client.send("%RETRY%readers", f"{topic} {price}".encode(), properties=properties)
+                found = await client.bodies("%RETRY%readers", tags="TRUE", kind=SQL)
+                every = [f"{topic} {price}".encode() for price in PRICES for topic in ("T", "other's", None)]
+                assert found == [body for body in every if body not in (b"T 500", b"T none")]
+                assert await client.bodies("%RETRY%readers") == every
+                answer = await client.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"filterSupportRetry=false\n")
+                assert answer.code == 0
+                assert len(await client.bodies("%RETRY%readers", tags="price = 500", kind=SQL)) == 3
+
+    asyncio.run(run())
+
+
 def test_the_setting_is_off_until_somebody_turns_it_on(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         await send_prices(client)

@@ -65,14 +65,17 @@ class ClientProcessor:
             )
         )
         context.ensure_retry_topic(group, order=is_ordered)
+        keeps = data.heartbeat_fingerprint != 0 and data.without_sub
         context.consumers.register(
             channel,
             data.client_id,
             language,
             request.version,
             consumer,
-            keep_subscriptions=data.heartbeat_fingerprint != 0 and data.without_sub,
+            keep_subscriptions=keeps,
         )
+        if not keeps:
+            context.filters.register(consumer.group_name, consumer.subscription_data_set)
 
     def unregister_client(
         self, channel: Channel, request: RemotingCommand, header: UnregisterClientRequestHeader

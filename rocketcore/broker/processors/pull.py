@@ -16,11 +16,19 @@ from typing import NamedTuple
 from rocketcore._fast.command import encode_pull_response_header
 from rocketcore._fast.fields import set_apart
 from rocketcore.broker.context import FAQ, BrokerContext
-from rocketcore.broker.selection import Selection, select_by_sql, select_by_tags, unreadable
+from rocketcore.broker.selection import SELECT_ALL, Selection, select_by_sql, select_by_tags, select_retries, unreadable
 from rocketcore.broker.services.long_poll import HeldPull, LongPoll
 from rocketcore.broker.state.client_table import ConsumerGroup
 from rocketcore.broker.store import Cold, GetResult, GetStatus
-from rocketcore.codes import CURRENT_VERSION, OVERLOAD, Permission, PullSysFlag, RequestCode, ResponseCode
+from rocketcore.codes import (
+    CURRENT_VERSION,
+    OVERLOAD,
+    RETRY_TOPIC_PREFIX,
+    Permission,
+    PullSysFlag,
+    RequestCode,
+    ResponseCode,
+)
 from rocketcore.errors import BrokerError, ConfigError, RocketError
 from rocketcore.filter import SQL92, TAG
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
@@ -156,6 +164,8 @@ class PullProcessor:
                 return None
         if wanted.properties is not None or header.rc_pull:
             return None
+        if self._context.config.filter_support_retry and header.topic.startswith(RETRY_TOPIC_PREFIX):
+            return None  # what it selects may follow from other topics' subscriptions
         if len(self._decided) >= _DECIDED_MAX:
             self._decided.clear()
         decided = self._decided[question] = _Decided(header, wanted, connected, subscription)
@@ -300,6 +310,8 @@ class PullProcessor:
                 ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
             )
         try:
+            if header.topic.startswith(RETRY_TOPIC_PREFIX) and self._context.config.filter_support_retry:
+                return self._filter_retries(header.topic)
             return select_by_sql(expression)
         except ConfigError as error:
             if came_with_pull:
@@ -308,6 +320,11 @@ class PullProcessor:
                 ResponseCode.FILTER_DATA_NOT_EXIST,
                 f"The broker's consumer filter data is not exist!Your expression may be wrong! {error}",
             ) from error
+
+    def _filter_retries(self, topic: str) -> Selection:
+        """The filter of a group's retry topic: what its heartbeats said of each topic."""
+        expressions = self._context.filters.expressions(topic.removeprefix(RETRY_TOPIC_PREFIX))
+        return select_retries(tuple(expressions.items())) if expressions else SELECT_ALL
 
     def _registered_subscription(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
