@@ -34,6 +34,7 @@ from rocketcore.broker.processors.reply import ReplyProcessor
 from rocketcore.broker.processors.reset import ResetProcessor
 from rocketcore.broker.processors.send import SendProcessor
 from rocketcore.broker.processors.send_back import SendBackProcessor
+from rocketcore.broker.processors.statistics import StatisticsProcessor
 from rocketcore.broker.processors.transaction import TransactionProcessor
 from rocketcore.broker.runtime_info import RuntimeInfo
 from rocketcore.broker.services.delay import DelayService
@@ -118,7 +119,7 @@ class Broker:
             consumers=ConsumerTable(self._group_changed, expire_after=expire_after, clock=clock),
             producers=ProducerTable(expire_after=expire_after, clock=clock),
             locks=QueueLocks(clock),
-            stats=BrokerStats(clock),
+            stats=BrokerStats(clock, config.broker_cluster_name),
             store=self._store,
             address="",
             started_millis=clock.time_millis(),
@@ -324,6 +325,7 @@ class Broker:
             RelayProcessor(context),
             AssignmentProcessor(context, self._modes, self._route),
             AdminProcessor(context, self._store_config, runtime_info, self._live, delay_offsets=self._delay.encode),
+            StatisticsProcessor(context),
             CleaningProcessor(context),
             QueryProcessor(context, self._store_config.default_query_max_num),
         )

@@ -1,6 +1,6 @@
 """Administration of topics, groups and the broker, and what it tells of itself.
 
-Codes 17, 215, 21, 351, 202, 305, 300, 343; 200, 201, 207, 352, 208, 203, 204; 25, 26, 28.
+Codes 17, 18, 215, 21, 351, 305, 300, 343; 200, 201, 207, 225, 352, 353, 203, 204; 25, 26, 28, 45.
 Java: ``AdminBrokerProcessor`` (5.5.0).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from rocketcore.broker.config import LIVE_PROPERTIES
 from rocketcore.broker.context import BrokerContext
@@ -20,12 +21,18 @@ from rocketcore.broker.store import StoreConfig
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.config_file import config_properties, format_properties, parse_properties
 from rocketcore.errors import BrokerError, ConfigError
-from rocketcore.message import MessageQueue
 from rocketcore.naming import is_system_topic
 from rocketcore.protocol.bodies.client import Connection, ConsumerConnection, ProducerConnection
-from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
-from rocketcore.protocol.bodies.stats import ConsumeStats, OffsetWrapper, TopicOffset, TopicStatsTable
-from rocketcore.protocol.bodies.topic import DataVersion, GroupList, KVTable, TopicConfig, TopicFilterType, TopicList
+from rocketcore.protocol.bodies.group import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
+from rocketcore.protocol.bodies.topic import (
+    CreateTopicListRequestBody,
+    DataVersion,
+    GroupList,
+    KVTable,
+    TopicConfig,
+    TopicFilterType,
+    TopicList,
+)
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.admin import (
     CreateTopicRequestHeader,
@@ -35,13 +42,12 @@ from rocketcore.protocol.headers.admin import (
     GetAllTopicConfigResponseHeader,
     GetBrokerConfigResponseHeader,
     GetConsumerConnectionListRequestHeader,
-    GetConsumeStatsRequestHeader,
     GetProducerConnectionListRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
     GetTopicConfigRequestHeader,
-    GetTopicStatsInfoRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
 )
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
@@ -72,22 +78,31 @@ class AdminProcessor:
         code, right = RequestCode, Right
         return (
             Route(code.UPDATE_AND_CREATE_TOPIC, self.update_topic, CreateTopicRequestHeader, right.CREATE),
+            Route(code.UPDATE_AND_CREATE_TOPIC_LIST, self.update_topics, None, right.CREATE, body_limit=1 << 20),
             Route(code.DELETE_TOPIC_IN_BROKER, self.delete_topic, DeleteTopicRequestHeader, right.DELETE),
             Route(code.GET_ALL_TOPIC_CONFIG, self.all_topics, None, right.GET),
             Route(code.GET_TOPIC_CONFIG, self.topic_config, GetTopicConfigRequestHeader, right.GET),
-            Route(code.GET_TOPIC_STATS_INFO, self.topic_stats, GetTopicStatsInfoRequestHeader, right.GET),
             Route(code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_topics, None, right.GET),
             Route(
                 code.QUERY_TOPIC_CONSUME_BY_WHO, self.groups_of_topic, QueryTopicConsumeByWhoRequestHeader, right.GET
             ),
             Route(code.QUERY_TOPICS_BY_CONSUMER, self.topics_of_group, QueryTopicsByConsumerRequestHeader, right.GET),
             Route(code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update_group, None, right.CREATE),
+            Route(
+                code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+                self.update_groups,
+                None,
+                right.CREATE,
+                body_limit=1 << 20,
+            ),
+            Route(
+                code.UPDATE_AND_GET_GROUP_FORBIDDEN, self.forbid_group, UpdateGroupForbiddenRequestHeader, right.UPDATE
+            ),
             Route(code.DELETE_SUBSCRIPTIONGROUP, self.delete_group, DeleteSubscriptionGroupRequestHeader, right.DELETE),
             Route(code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.all_groups, None, right.GET),
             Route(
                 code.GET_SUBSCRIPTIONGROUP_CONFIG, self.group_config, GetSubscriptionGroupConfigRequestHeader, right.GET
             ),
-            Route(code.GET_CONSUME_STATS, self.consume_stats, GetConsumeStatsRequestHeader, right.GET),
             Route(
                 code.GET_CONSUMER_CONNECTION_LIST,
                 self.consumer_connections,
@@ -130,6 +145,18 @@ class AdminProcessor:
         await self._context.writer.flushed()
         return RemotingCommand.response(request)
 
+    async def update_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Create or change several topics; the first that is refused ends it, and those before it stay."""
+        try:
+            for topic in CreateTopicListRequestBody.decode(request.body).topic_config_list:
+                attributes = topic.attributes or {}
+                text = ",".join(f"{key}={value}" if value else key for key, value in attributes.items())
+                if self._context.topics.update(replace(topic, attributes={}), text):
+                    logger.info("topic changed by=%s topic=%s", channel.remote_address, topic)
+        finally:
+            await self._context.writer.flushed()
+        return RemotingCommand.response(request)
+
     async def delete_topic(
         self, channel: Channel, request: RemotingCommand, header: DeleteTopicRequestHeader
     ) -> RemotingCommand:
@@ -142,6 +169,7 @@ class AdminProcessor:
         context.topics.delete([topic])
         noted = context.store.delete_topic(topic)
         context.offsets.remove_topic(topic)
+        context.stats.forget_topic(topic)
         context.writer.save(context.offsets.file, context.offsets.encode)
         logger.info("topic deleted by=%s topic=%s", channel.remote_address, topic)
         # With only one of the three on disk a crash would bring back the messages, or old offsets for new messages.
@@ -158,23 +186,6 @@ class AdminProcessor:
         self, channel: Channel, request: RemotingCommand, header: GetTopicConfigRequestHeader
     ) -> RemotingCommand:
         return RemotingCommand.response(request, body=self._topic(header.topic).encode())
-
-    async def topic_stats(
-        self, channel: Channel, request: RemotingCommand, header: GetTopicStatsInfoRequestHeader
-    ) -> RemotingCommand:
-        context = self._context
-        name = header.topic
-        topic = context.topics.find(name)
-        if topic is None:
-            raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
-        table = {}
-        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
-            low, high = context.store.min_offset(name, queue_id), context.store.max_offset(name, queue_id)
-            newest = await self._store_time(channel, name, queue_id, high - 1) if high > low else 0
-            table[self._queue(name, queue_id)] = TopicOffset(low, high, max(newest, 0))
-        return RemotingCommand.response(
-            request, body=TopicStatsTable(table, context.stats.topic_put_rate(name)).encode()
-        )
 
     def system_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return RemotingCommand.response(request, body=TopicList(sorted(self._context.topics.system_topics)).encode())
@@ -202,11 +213,36 @@ class AdminProcessor:
         await self._context.writer.flushed()
         return RemotingCommand.response(request)
 
+    async def update_groups(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Create or change several groups; the first that is refused ends it, and those before it stay."""
+        try:
+            for group in SubscriptionGroupList.decode(request.body).group_config_list:
+                self._context.groups.update(group)
+                logger.info("group changed by=%s group=%s", channel.remote_address, group.group_name)
+        finally:
+            await self._context.writer.flushed()
+        return RemotingCommand.response(request)
+
+    async def forbid_group(
+        self, channel: Channel, request: RemotingCommand, header: UpdateGroupForbiddenRequestHeader
+    ) -> RemotingCommand:
+        """Take a group's right to read a topic, or give it back; say whether it has it."""
+        groups, group, topic = self._context.groups, header.group, header.topic
+        if header.readable is not None:
+            groups.forbid(group, topic, not header.readable)
+            logger.info(
+                "group may read by=%s group=%s topic=%s may=%s", channel.remote_address, group, topic, header.readable
+            )
+            await self._context.writer.flushed()
+        body = GroupForbidden(topic, group, not groups.is_forbidden(group, topic))
+        return RemotingCommand.response(request, body=body.encode())
+
     async def delete_group(
         self, channel: Channel, request: RemotingCommand, header: DeleteSubscriptionGroupRequestHeader
     ) -> RemotingCommand:
         context = self._context
         context.groups.delete(header.group_name)
+        context.stats.forget_group(header.group_name)
         if header.clean_offset or header.remove_offset:
             context.offsets.remove_group(header.group_name)
             context.writer.save(context.offsets.file, context.offsets.encode)
@@ -227,47 +263,6 @@ class AdminProcessor:
         if group is None:
             raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
         return RemotingCommand.response(request, body=group.encode())
-
-    async def consume_stats(
-        self, channel: Channel, request: RemotingCommand, header: GetConsumeStatsRequestHeader
-    ) -> RemotingCommand:
-        """Where a group is in every queue of the topics asked for, or of all it has offsets in."""
-        context = self._context
-        stats = ConsumeStats()
-        for name in self._consumed_topics(header):
-            topic = context.topics.find(name)
-            if topic is None:
-                continue
-            for queue_id in range(topic.read_queue_nums):
-                progress = await self._progress(channel, header.consumer_group, name, queue_id)
-                stats.offset_table[self._queue(name, queue_id)] = progress
-            stats.consume_tps += context.stats.group_get_rate(header.consumer_group, name)
-        return RemotingCommand.response(request, body=stats.encode())
-
-    async def _store_time(self, channel: Channel, topic: str, queue_id: int, queue_offset: int) -> int:
-        store = self._context.store
-        return await store.reads.read(channel, store.store_time, topic, queue_id, queue_offset)
-
-    def _consumed_topics(self, header: GetConsumeStatsRequestHeader) -> Iterable[str]:
-        asked = [name for name in (header.topic_list or "").split(";") if name]
-        if asked:
-            return asked
-        names = [header.topic] if header.topic else sorted(self._context.offsets.topics_of(header.consumer_group))
-        connected = self._context.consumers.find(header.consumer_group)
-        if connected is None:
-            return names
-        return [name for name in names if name in connected.subscriptions]
-
-    async def _progress(self, channel: Channel, group: str, topic: str, queue_id: int) -> OffsetWrapper:
-        context = self._context
-        consumed = max(context.offsets.find(group, topic, queue_id) or 0, 0)
-        newest = await self._store_time(channel, topic, queue_id, consumed - 1) if consumed else 0
-        return OffsetWrapper(
-            broker_offset=context.store.max_offset(topic, queue_id),
-            consumer_offset=consumed,
-            pull_offset=context.offsets.pull_offset(group, topic, queue_id),
-            last_timestamp=max(newest, 0),
-        )
 
     def consumer_connections(
         self, channel: Channel, request: RemotingCommand, header: GetConsumerConnectionListRequestHeader
@@ -337,9 +332,6 @@ class AdminProcessor:
         if topic is None:
             raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
         return topic
-
-    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
-        return MessageQueue(topic, self._context.config.broker_name, queue_id)
 
 
 def _connection(client: ClientChannel) -> Connection:

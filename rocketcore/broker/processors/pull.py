@@ -210,11 +210,13 @@ class PullProcessor:
         )  # fmt: skip
         return [head, found.body]
 
-    def _count(self, header: PullMessageRequestHeader, found: GetResult) -> None:
-        """Note what a group was handed."""
+    def _count(self, header: PullMessageRequestHeader, found: GetResult, seconds: float = 0.0) -> None:
+        """Note what a group was handed, and how long the disk took for it."""
         context = self._context
         context.offsets.note_pull(header.consumer_group, header.topic, header.queue_id, found.next_begin_offset)
-        context.stats.count_get(header.consumer_group, header.topic, found.count, len(found.body))
+        context.stats.count_get(
+            header.consumer_group, header.topic, found.count, len(found.body), header.queue_id, seconds
+        )
 
     def pull(
         self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader
@@ -262,7 +264,7 @@ class PullProcessor:
         except Cold as cold:
             self._answer_later(channel, request, header, wanted, cold, may_suspend=may_suspend)
         else:
-            self._answer(channel, request, header, wanted, may_suspend, found)
+            self._answer(channel, request, header, wanted, may_suspend, None, found)
         return None
 
     def _check(
@@ -365,7 +367,7 @@ class PullProcessor:
             channel,
             cold,
             partial(self._get, header, wanted),
-            partial(self._answer, channel, request, header, wanted, may_suspend),
+            partial(self._answer, channel, request, header, wanted, may_suspend, self._context.clock.monotonic()),
             partial(self._failed, channel, request),
         )
 
@@ -394,6 +396,7 @@ class PullProcessor:
         header: PullMessageRequestHeader,
         wanted: Selection,
         may_suspend: bool,
+        asked_disk_at: float | None,
         found: GetResult,
     ) -> None:
         """Answer with what was read, or hold the pull until there is something, in the same step of the loop."""
@@ -403,7 +406,8 @@ class PullProcessor:
         if code == ResponseCode.PULL_NOT_FOUND and may_suspend and header.sys_flag & _SUSPEND:
             self._hold(channel, request, header, wanted)
             return
-        self._count(header, found)
+        seconds = 0.0 if asked_disk_at is None else self._context.clock.monotonic() - asked_disk_at
+        self._count(header, found, seconds)
         self._reply(
             channel,
             request,

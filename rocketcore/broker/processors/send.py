@@ -216,7 +216,7 @@ class SendProcessor:
                 bytes(scratch[key : key + results[result + RESULT_UNIQ_KEY_LENGTH]]),
             )
             (waiting if results[result + RESULT_WAIT] else at_once).append(reply)
-        context.stats.count_put(target.name, put.count, size)
+        context.stats.count_put(target.name, put.count, size, put.count)
         self._acknowledge(channel, put.end_offset, size, waiting, at_once)
         return put.count
 

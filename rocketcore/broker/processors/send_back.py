@@ -87,6 +87,7 @@ class SendBackProcessor:
         if status is not PutStatus.PUT_OK:
             # After a time-out of the flush, too: the consumer keeps the message and tries again.
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, status.value)
+        context.stats.count_send_back(group.group_name, properties[RETRY_TOPIC])
         return RemotingCommand.response(request)
 
     def _make_retry(

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.topic_config import check_queue_count
-from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, TOOLS_GROUP, TRANS_GROUP, Permission
-from rocketcore.errors import InvalidParameter
+from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, TOOLS_GROUP, TRANS_GROUP, Permission, ResponseCode
+from rocketcore.errors import BrokerError, InvalidParameter
 from rocketcore.naming import is_legal, is_legal_group
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketcore.protocol.bodies.topic import DataVersion
@@ -78,6 +78,18 @@ class SubscriptionGroups:
     def is_forbidden(self, group: str, topic: str) -> bool:
         """Whether an admin took the group's right to read the topic."""
         return bool(self._forbidden) and bool(self._forbidden.get(group, {}).get(topic, 0) & Permission.READ)
+
+    def forbid(self, group: str, topic: str, is_forbidden: bool) -> None:
+        """Take a group's right to read a topic, or give it back; raises BrokerError for an unknown group."""
+        if group not in self.table:
+            raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
+        topics = self._forbidden.setdefault(group, {})
+        topics[topic] = topics.get(topic, 0) & ~Permission.READ | (Permission.READ if is_forbidden else 0)
+        if not topics[topic]:
+            del topics[topic]
+        if not topics:
+            del self._forbidden[group]
+        self._changed()
 
     def update(self, group: SubscriptionGroupConfig) -> None:
         """Create or change a group for an admin; raises InvalidParameter for the name or the number of retry queues."""

@@ -65,7 +65,7 @@ class MessageStore:
     """Durable messages in topics and queues. Built, loaded, started and stopped once; loop thread only after ``start``.
 
     put, put_batch, put_rows                                       see ``Appender``
-    tags_code, place, store_time, earliest_time, offset_by_time    see ``Lookups``
+    tags_code, place, units, store_time, earliest_time, offset_by_time    see ``Lookups``
 
     store_host   address and port that go into records and message ids, 8 or 20 bytes; may be set until the first put
     on_arrival   called for each message that becomes visible; what it raises is logged and counted
@@ -119,6 +119,7 @@ class MessageStore:
         self._lookups = Lookups(self._log, self._queues, self._records)
         self.tags_code = self._lookups.tags_code
         self.place = self._lookups.place
+        self.units = self._lookups.units
         self.store_time = self._lookups.store_time
         self.earliest_time = self._lookups.earliest_time
         self.offset_by_time = self._lookups.offset_by_time

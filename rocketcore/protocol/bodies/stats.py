@@ -155,6 +155,22 @@ class QueryConsumeQueueResponseBody(Body):
 
 
 @body
+class QueryCorrectionOffsetBody(Body):
+    """Answer to QUERY_CORRECTION_OFFSET (308): offset by queue id."""
+
+    correction_offsets: dict[int, int] = field(default_factory=dict)
+
+
+@body
+class QuerySubscriptionResponseBody(Body):
+    """Answer to QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
+
+    subscription_data: SubscriptionData | None = None
+    group: str = ""
+    topic: str = ""
+
+
+@body
 class ConsumerOffsetSerializeWrapper(Body):
     """Answer to GET_ALL_CONSUMER_OFFSET (43), also consumerOffset.json: ``topic@group`` to offset by queue id."""
 

@@ -133,6 +133,21 @@ class QueryConsumeTimeSpanRequestHeader(TopicHeader):
     group: str
 
 
+class QueryCorrectionOffsetHeader(TopicHeader):
+    """QUERY_CORRECTION_OFFSET (308)."""
+
+    filter_groups: str | None = None
+    compare_group: str
+    topic: str
+
+
+class QuerySubscriptionByConsumerRequestHeader(TopicHeader):
+    """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
+
+    group: str
+    topic: str
+
+
 class QueryConsumeQueueRequestHeader(TopicHeader):
     """QUERY_CONSUME_QUEUE (321)."""
 

@@ -1,0 +1,262 @@
+"""Where topics, queues, groups and clients are: 202, 208, 303, 308, 315, 317, 321, 328, 345.
+
+Java: ``AdminBrokerProcessor`` (5.5.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from rocketcore.broker.context import BrokerContext
+from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.errors import BrokerError
+from rocketcore.message_queue import MessageQueue
+from rocketcore.protocol.bodies.client import ProducerInfo, ProducerTableInfo
+from rocketcore.protocol.bodies.stats import (
+    ConsumeQueueData,
+    ConsumeStats,
+    ConsumeStatsList,
+    OffsetWrapper,
+    QueryConsumeQueueResponseBody,
+    QueryConsumeTimeSpanBody,
+    QueryCorrectionOffsetBody,
+    QuerySubscriptionResponseBody,
+    QueueTimeSpan,
+    TopicOffset,
+    TopicStatsTable,
+)
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers.admin import (
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QueryConsumeQueueRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    QueryCorrectionOffsetHeader,
+    QuerySubscriptionByConsumerRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
+from rocketcore.transport.channel import Channel
+from rocketcore.transport.routes import Right, Route
+
+_MOST_UNITS: Final = 10_000
+"""Units of a queue in one answer."""
+_NEVER: Final = (1 << 63) - 1
+
+
+class StatisticsProcessor:
+    """Answers what tools ask about progress and traffic."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def routes(self) -> Iterable[Route]:
+        code, get = RequestCode, Right.GET
+        return (
+            Route(code.GET_TOPIC_STATS_INFO, self.topic_stats, GetTopicStatsInfoRequestHeader, get),
+            Route(code.GET_CONSUME_STATS, self.consume_stats, GetConsumeStatsRequestHeader, get),
+            Route(code.QUERY_CONSUME_TIME_SPAN, self.time_span, QueryConsumeTimeSpanRequestHeader, get),
+            Route(code.QUERY_CORRECTION_OFFSET, self.correction_offsets, QueryCorrectionOffsetHeader, get),
+            Route(code.VIEW_BROKER_STATS_DATA, self.stats_data, ViewBrokerStatsDataRequestHeader, get),
+            Route(code.GET_BROKER_CONSUME_STATS, self.all_consume_stats, GetConsumeStatsInBrokerHeader, get),
+            Route(code.QUERY_CONSUME_QUEUE, self.queue_units, QueryConsumeQueueRequestHeader, get),
+            Route(code.GET_ALL_PRODUCER_INFO, self.all_producers, None, get),
+            Route(
+                code.QUERY_SUBSCRIPTION_BY_CONSUMER, self.subscription, QuerySubscriptionByConsumerRequestHeader, get
+            ),
+        )
+
+    async def topic_stats(
+        self, channel: Channel, request: RemotingCommand, header: GetTopicStatsInfoRequestHeader
+    ) -> RemotingCommand:
+        context = self._context
+        name = header.topic
+        topic = context.topics.find(name)
+        if topic is None:
+            raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        table = {}
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            low, high = context.store.min_offset(name, queue_id), context.store.max_offset(name, queue_id)
+            newest = await self._store_time(channel, name, queue_id, high - 1) if high > low else 0
+            table[self._queue(name, queue_id)] = TopicOffset(low, high, max(newest, 0))
+        return RemotingCommand.response(
+            request, body=TopicStatsTable(table, context.stats.topic_put_rate(name)).encode()
+        )
+
+    async def consume_stats(
+        self, channel: Channel, request: RemotingCommand, header: GetConsumeStatsRequestHeader
+    ) -> RemotingCommand:
+        """Where a group is in every queue of the topics asked for, or of all it has offsets in."""
+        context = self._context
+        stats = ConsumeStats()
+        for name in self._consumed_topics(header):
+            topic = context.topics.find(name)
+            if topic is None:
+                continue
+            for queue_id in range(topic.read_queue_nums):
+                progress = await self._progress(channel, header.consumer_group, name, queue_id)
+                stats.offset_table[self._queue(name, queue_id)] = progress
+            stats.consume_tps += context.stats.group_get_rate(header.consumer_group, name)
+        return RemotingCommand.response(request, body=stats.encode())
+
+    async def _store_time(self, channel: Channel, topic: str, queue_id: int, queue_offset: int) -> int:
+        store = self._context.store
+        return await store.reads.read(channel, store.store_time, topic, queue_id, queue_offset)
+
+    def _consumed_topics(self, header: GetConsumeStatsRequestHeader) -> Iterable[str]:
+        asked = [name for name in (header.topic_list or "").split(";") if name]
+        if asked:
+            return asked
+        names = [header.topic] if header.topic else sorted(self._context.offsets.topics_of(header.consumer_group))
+        connected = self._context.consumers.find(header.consumer_group)
+        if connected is None:
+            return names
+        return [name for name in names if name in connected.subscriptions]
+
+    async def _progress(self, channel: Channel, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+        context = self._context
+        consumed = max(context.offsets.find(group, topic, queue_id) or 0, 0)
+        newest = await self._store_time(channel, topic, queue_id, consumed - 1) if consumed else 0
+        return OffsetWrapper(
+            broker_offset=context.store.max_offset(topic, queue_id),
+            consumer_offset=consumed,
+            pull_offset=context.offsets.pull_offset(group, topic, queue_id),
+            last_timestamp=max(newest, 0),
+        )
+
+    def stats_data(
+        self, channel: Channel, request: RemotingCommand, header: ViewBrokerStatsDataRequestHeader
+    ) -> RemotingCommand:
+        """One counter over a minute, an hour and a day."""
+        found = self._context.stats.data(header.stats_name, header.stats_key)
+        if found is None:
+            raise BrokerError.of(
+                ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
+            )
+        return RemotingCommand.response(request, body=found.encode())
+
+    async def all_consume_stats(
+        self, channel: Channel, request: RemotingCommand, header: GetConsumeStatsInBrokerHeader
+    ) -> RemotingCommand:
+        """Where every group is in every topic that it has offsets in."""
+        context = self._context
+        answer = ConsumeStatsList(broker_addr=context.address)
+        for group in list(context.groups.table):
+            connected = context.consumers.find(group)
+            several = []
+            for name in sorted(context.offsets.topics_of(group)):
+                topic = context.topics.find(name)
+                if topic is None or (header.order and not topic.order):
+                    continue
+                if connected is not None and connected.subscriptions and name not in connected.subscriptions:
+                    continue
+                stats = ConsumeStats(consume_tps=context.stats.group_get_rate(group, name))
+                for queue_id in range(topic.write_queue_nums):
+                    progress = await self._progress(channel, group, name, queue_id)
+                    stats.offset_table[self._queue(name, queue_id)] = progress
+                    answer.total_inflight_diff += progress.pull_offset - progress.consumer_offset
+                answer.total_diff += stats.total_diff
+                several.append(stats)
+            answer.consume_stats_list.append({group: several})
+        return RemotingCommand.response(request, body=answer.encode())
+
+    async def time_span(
+        self, channel: Channel, request: RemotingCommand, header: QueryConsumeTimeSpanRequestHeader
+    ) -> RemotingCommand:
+        """Store times of the first, the last and the next message of a group in each queue."""
+        context, name = self._context, header.topic
+        topic = context.topics.find(name)
+        if topic is None:
+            raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        spans = []
+        for queue_id in range(topic.write_queue_nums):
+            end = context.store.max_offset(name, queue_id)
+            consumed = context.offsets.find(header.group, name, queue_id) or 0
+            first = await context.store.reads.read(channel, context.store.earliest_time, name, queue_id)
+            span = QueueTimeSpan(
+                message_queue=self._queue(name, queue_id),
+                min_time_stamp=first,
+                max_time_stamp=await self._store_time(channel, name, queue_id, end - 1),
+                consume_time_stamp=(
+                    await self._store_time(channel, name, queue_id, consumed - 1) if consumed > 0 else first
+                ),
+            )
+            if consumed < end:
+                waiting_since = await self._store_time(channel, name, queue_id, consumed)
+                span.delay_time = context.clock.time_millis() - waiting_since
+            spans.append(span)
+        return RemotingCommand.response(request, body=QueryConsumeTimeSpanBody(spans).encode())
+
+    def correction_offsets(
+        self, channel: Channel, request: RemotingCommand, header: QueryCorrectionOffsetHeader
+    ) -> RemotingCommand:
+        """How far the slowest of all groups is in each queue; no bound where the group compared is slower.
+
+        RocketMQ takes the offsets of ``filterGroups`` out of its table for good; here they are left out of the answer.
+        """
+        context, topic = self._context, header.topic
+        left_out = set((header.filter_groups or "").split(","))
+        slowest: dict[int, int] = {}
+        for group in context.offsets.groups_of(topic):
+            if group in left_out:
+                continue
+            for queue_id, offset in context.offsets.queues(group, topic).items():
+                if offset >= context.store.min_offset(topic, queue_id):
+                    slowest[queue_id] = min(offset, slowest.get(queue_id, _NEVER))
+        for queue_id, offset in context.offsets.queues(header.compare_group, topic).items():
+            if slowest.get(queue_id, _NEVER) > offset:
+                slowest[queue_id] = _NEVER
+        return RemotingCommand.response(request, body=QueryCorrectionOffsetBody(slowest).encode())
+
+    async def queue_units(
+        self, channel: Channel, request: RemotingCommand, header: QueryConsumeQueueRequestHeader
+    ) -> RemotingCommand:
+        """Units of a consume queue, from an index on."""
+        context = self._context
+        store, topic, queue_id = context.store, header.topic or "", header.queue_id
+        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        if not low <= header.index < high:
+            return RemotingCommand.response(request, remark=f"Index {header.index} of {queue_id}@{topic} is not exist!")
+        count = max(0, min(header.count, _MOST_UNITS, high - header.index))
+        units = await store.reads.read(channel, store.units, topic, queue_id, header.index, count)
+        body = QueryConsumeQueueResponseBody(
+            queue_data=[ConsumeQueueData(*each) for each in units], max_queue_index=high, min_queue_index=low
+        )
+        if header.consumer_group:
+            group = context.consumers.find(header.consumer_group)
+            body.subscription_data = None if group is None else group.subscriptions.get(topic)
+            if body.subscription_data is None:
+                body.filter_data = f"{header.consumer_group}@{topic} is not online!"
+        return RemotingCommand.response(request, body=body.encode())
+
+    def all_producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """The connected producers by group."""
+        clock = self._context.clock
+        wall, now = clock.time_millis(), clock.monotonic()
+        table = {
+            group.name: [
+                ProducerInfo(
+                    client.client_id,
+                    f"/{client.channel.remote_address}",  # as Java writes an address
+                    client.language,
+                    client.version,
+                    wall - round((now - client.last_update) * 1000),
+                )
+                for client in group.clients.values()
+            ]
+            for group in self._context.producers.groups()
+        }
+        return RemotingCommand.response(request, body=ProducerTableInfo(table).encode())
+
+    def subscription(
+        self, channel: Channel, request: RemotingCommand, header: QuerySubscriptionByConsumerRequestHeader
+    ) -> RemotingCommand:
+        """What a connected group wants of a topic."""
+        group = self._context.consumers.find(header.group)
+        found = None if group is None else group.subscriptions.get(header.topic)
+        body = QuerySubscriptionResponseBody(found, header.group, header.topic)
+        return RemotingCommand.response(request, body=body.encode())
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(topic, self._context.config.broker_name, queue_id)
