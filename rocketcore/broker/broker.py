@@ -18,6 +18,7 @@ from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.gate import Gate
 from rocketcore.broker.hosts import advertised_ip
 from rocketcore.broker.outer_api import OuterApi
+from rocketcore.broker.processors.absent import AbsentProcessor
 from rocketcore.broker.processors.acknowledge import Acknowledger
 from rocketcore.broker.processors.admin import AdminProcessor
 from rocketcore.broker.processors.assignment import AssignmentProcessor
@@ -71,6 +72,8 @@ logger = logging.getLogger(__name__)
 
 _SAVE_FILTERS_SECONDS = 10.0
 _EXPIRE_SECONDS = 10.0
+_VIP_PORT = -2
+"""Where Java clients with vipChannelEnabled send, seen from the port that they are told."""
 _DRAIN_SECONDS = 5.0
 
 
@@ -126,7 +129,13 @@ class Broker:
         )
         context = self._context
         levels = store_config.delay_levels
-        self._acknowledger = Acknowledger(self._store, config.region_id, lambda: context.config.trace_on)
+        self._acknowledger = Acknowledger(
+            self._store,
+            config.region_id,
+            lambda: context.config.trace_on,
+            on_stored=context.stats.put_times.add,
+            clock=clock,
+        )
         self._timer = TimerService(
             self._store,
             JsonFile(folder / "timerOffset.json"),
@@ -170,6 +179,7 @@ class Broker:
         self._server = RemotingServer(
             config.bind_address,
             config.listen_port,
+            second_port=_VIP_PORT if config.vip_channel_enable else 0,
             name="broker",
             tls=tls,
             connections=config,
@@ -327,6 +337,7 @@ class Broker:
             AdminProcessor(context, self._store_config, runtime_info, self._live, delay_offsets=self._delay.encode),
             StatisticsProcessor(context),
             CleaningProcessor(context),
+            AbsentProcessor(context),
             QueryProcessor(context, self._store_config.default_query_max_num),
         )
         for processor in processors:

@@ -44,6 +44,9 @@ class BrokerConfig(ConnectionSettings):
     )
     bind_address: str = setting("127.0.0.1", "address to listen on")
     listen_port: int = setting(10911, "port to listen on; 0 takes a free one", least=0, most=65535)
+    vip_channel_enable: bool = setting(
+        True, "listen at listenPort - 2 too, where Java clients with vipChannelEnabled send"
+    )
     broker_permission: int = setting(6, "4 read + 2 write", least=0, most=7)
     default_topic_queue_nums: int = setting(
         8, "queues of a topic that is created by its first message", unit="count", least=1, most=65535

@@ -1,7 +1,8 @@
 """What a broker tells of itself in GET_BROKER_RUNTIME_INFO (Java: ``AdminBrokerProcessor.prepareRuntimeInfo``, 5.5.0).
 
-All values are text. Thread pool figures are 0 because requests are served on one event loop and never queue; the names
-stay, because ``mqadmin clusterList`` and the Dashboard read them.
+All values are text. Thread pool figures are 0 because requests are served on one event loop and never queue, and so is
+the buffer of the dispatch; of transient buffers there are as many as RocketMQ says where they are off. The names stay,
+because ``mqadmin clusterList`` and the Dashboard read them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from rocketcore.broker.stats import Totals
 from rocketcore.broker.store import StoreConfig
 from rocketcore.broker.store.record_head import RecordHead
 from rocketcore.codes import CURRENT_VERSION, Version
+from rocketcore.message import INT32_MAX
 
 _POOLS = ("send", "pull", "query", "litePull", "ack")
 _RATES = {
@@ -77,6 +79,11 @@ class RuntimeInfo:
             "putMessageSizeTotal": str(totals.put_bytes),
             "putMessageAverageSize": str(round(average, 3)),
             "putMessageFailedTimes": str(totals.put_failures),
+            "putMessageEntireTimeMax": str(round(stats.put_times.longest * 1000)),
+            "putMessageDistributeTime": str(stats.put_times),
+            "putLatency99": f"{stats.put_times.quantile(0.99) * 1000:.2f}",
+            "putLatency999": f"{stats.put_times.quantile(0.999) * 1000:.2f}",
+            "getMessageEntireTimeMax": str(totals.longest_get_millis),
             **_day_totals("msgPutTotal", yesterday, today, totals, "put_messages"),
             **_day_totals("msgGetTotal", yesterday, today, totals, "get_messages"),
         }
@@ -96,6 +103,10 @@ class RuntimeInfo:
             "consumeQueueDiskRatio": str(round(queues.used / queues.total, 4)),
             "commitLogDirCapacity": f"Total : {_gibibytes(log.total)}, Free : {_gibibytes(log.free)}.",
             "dispatchBehindBytes": str(store.dispatch_behind),
+            "dispatchMaxBuffer": "0",
+            "remainHowManyDataToCommit": str(store.max_physical_offset - store.durable_offset),
+            "remainHowManyDataToFlush": str(store.max_physical_offset - store.synced_offset),
+            "remainTransientStoreBufferNumbs": str(INT32_MAX),
             "pageCacheLockTimeMills": "0",
             "earliestMessageTimeStamp": str(await self._earliest()),
         }
@@ -146,6 +157,7 @@ class RuntimeInfo:
             result[f"{pool}ThreadPoolQueueSize"] = "0"
             result[f"{pool}ThreadPoolQueueCapacity"] = "0"
             result[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        result["EndTransactionQueueSize"] = result["EndTransactionThreadPoolQueueCapacity"] = "0"
         return result
 
 

@@ -48,7 +48,7 @@ def select_by_sql(expression: str) -> Selection:
 
 @lru_cache(maxsize=64)
 def select_retries(expressions: tuple[tuple[str, str], ...]) -> Selection:
-    """Return what SQL92 expressions, each for the messages of a topic, select of what comes again; as ``select_by_sql``."""
+    """Return what SQL92 expressions, each of a topic, select of what comes again; raises as ``select_by_sql``."""
     from rocketcore.filter_sql import compile_for_retries
 
     return Selection(None, None, compile_for_retries(dict(expressions), RETRY_TOPIC))

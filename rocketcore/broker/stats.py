@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -13,6 +14,12 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 
 SNAPSHOT_SECONDS = SAMPLE_SECONDS
 _SNAPSHOTS = 61
+_NEWEST_TIMES: Final = 1000
+_PUT_TIMES: Final = (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
+_PUT_TIME_NAMES: Final = (
+    "<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s", "1~2s", "2~3s", "3~4s", "4~5s",
+    "5~10s", "10s~",
+)  # fmt: skip
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
@@ -35,6 +42,7 @@ class Totals:
     get_missed: int = 0
     get_messages: int = 0
     get_bytes: int = 0
+    longest_get_millis: int = 0
 
 
 @dataclass(slots=True)
@@ -58,6 +66,29 @@ class _Gets(NamedTuple):
     latency: dict[int, StatItem]
 
 
+class PutTimes:
+    """How long sends waited until their messages were durable, in seconds."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self.counts = [0] * (len(_PUT_TIMES) + 1)
+        self._newest: deque[float] = deque(maxlen=_NEWEST_TIMES)
+
+    def add(self, seconds: float) -> None:
+        self._newest.append(seconds)
+        self.longest = max(self.longest, seconds)
+        self.counts[bisect_left(_PUT_TIMES, seconds)] += 1
+
+    def quantile(self, part: float) -> float:
+        """The time that this part of the newest thousand did not exceed."""
+        times = sorted(self._newest)
+        return times[min(len(times) - 1, int(len(times) * part))] if times else 0.0
+
+    def __str__(self) -> str:
+        """As RocketMQ shows it."""
+        return "".join(f"[{name}]:{count} " for name, count in zip(_PUT_TIME_NAMES, self.counts, strict=True))
+
+
 class BrokerStats:
     """Counters, and their rates over the last 10, 60 and 600 seconds.
 
@@ -67,6 +98,7 @@ class BrokerStats:
     def __init__(self, clock: Clock = SYSTEM_CLOCK, cluster: str = "") -> None:
         self._clock = clock
         self.totals = Totals()
+        self.put_times = PutTimes()
         self._items = StatItems(clock)
         self._puts: dict[str, _Puts] = {}
         self._gets: dict[tuple[str, str], _Gets] = {}
@@ -111,7 +143,9 @@ class BrokerStats:
         add = self._items.add
         add(gets.messages, messages)
         add(gets.bytes, size)
-        add(latency, round(seconds * 1000))
+        millis = round(seconds * 1000)
+        add(latency, millis)
+        totals.longest_get_millis = max(totals.longest_get_millis, millis)
         add(self._all_gets, messages)
 
     def count_send_back(self, group: str, topic: str) -> None:

@@ -23,6 +23,7 @@ from rocketcore.nameserver.server import NameServer
 from rocketcore.protocol.bodies.client import ConsumerConnection, ProducerConnection
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketcore.protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from rocketcore.protocol.bodies.replication import HARuntimeInfo
 from rocketcore.protocol.bodies.route import TopicRouteData
 from rocketcore.protocol.bodies.stats import ConsumerOffsetSerializeWrapper, ConsumeStats, TopicStatsTable
 from rocketcore.protocol.bodies.topic import (
@@ -479,3 +480,35 @@ def test_a_start_that_is_cancelled_while_the_store_recovers_leaves_nothing_behin
             assert (await client.send("T")).code == 0
 
     asyncio.run(run())
+
+
+def test_what_a_broker_has_none_of(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T")
+        status = HARuntimeInfo.decode((await client.ask(RequestCode.GET_BROKER_HA_STATUS)).body)
+        assert (status.master, status.in_sync_slave_nums, status.ha_connection_info) == (True, 0, [])
+        assert status.master_commit_log_max_offset > 0
+        told = await client.ask(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO)
+        assert b'"configTable": {}' in told.body
+        for code in (2001, 2002, 2004):
+            answer = await client.ask(code)
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert "no flow control of cold reads" in (answer.remark or "")
+
+    play(tmp_path, scenario)
+
+
+def test_what_tools_look_for_in_settings_and_runtime_information(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T")
+        settings = parse_properties((await client.ask(RequestCode.GET_BROKER_CONFIG)).body.decode())
+        assert settings["brokerRole"] == "ASYNC_MASTER"
+        table = KVTable.decode((await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+        assert float(table["putLatency99"]) > 0
+        assert sum(int(part.rpartition(":")[2]) for part in table["putMessageDistributeTime"].split()) == 1
+        for name in ("putLatency999", "putMessageEntireTimeMax", "getMessageEntireTimeMax", "dispatchMaxBuffer",
+                     "remainHowManyDataToCommit", "remainHowManyDataToFlush", "remainTransientStoreBufferNumbs",
+                     "EndTransactionQueueSize"):  # fmt: skip
+            assert float(table[name]) >= 0, name
+
+    play(tmp_path, scenario)

@@ -224,6 +224,14 @@ def test_java_pull_consumer(driver: JavaDriver, cluster: LocalCluster, topic: st
     driver.call("pull.shutdown", handle=handle)
 
 
+def test_java_sends_by_the_vip_channel(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
+    handle = driver.call("producer.start", group=new_group(), options={"vipChannelEnabled": True})["handle"]
+    assert driver.call("producer.send", handle=handle, topic=topic, text="vip")["sendStatus"] == "SEND_OK"
+    [message] = drain(cluster, topic, 1)
+    assert message.body == b"vip"
+    driver.call("producer.shutdown", handle=handle)
+
+
 def test_java_asks_and_we_answer(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
     with rmq.PushConsumer(cluster.namesrv, group=new_group(), start_from="first") as consumer:
 

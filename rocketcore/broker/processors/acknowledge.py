@@ -14,6 +14,7 @@ from rocketcore.broker.store import MessageStore, PutStatus
 from rocketcore.codes import CURRENT_VERSION, RemotingFlag, ResponseCode
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.schema import Header
+from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.channel import Channel
 
 _STORED_CODES = {
@@ -33,9 +34,20 @@ class Acknowledger:
     """Waits for the store on behalf of senders.
 
     region, trace_on  what every answer carries as MSG_REGION and TRACE_ON; ``trace_on`` is asked at each answer
+    on_stored         is told how many seconds it took from the append until messages of one write were durable
     """
 
-    def __init__(self, store: MessageStore, region: str, trace_on: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        region: str,
+        trace_on: Callable[[], bool],
+        *,
+        on_stored: Callable[[float], object] = lambda seconds: None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._on_stored = on_stored
+        self._monotonic = clock.monotonic
         self._store = store
         self._region = region
         self._region_bytes = region.encode()
@@ -59,7 +71,8 @@ class Acknowledger:
         recall_handle  by which the message of the one reply can be taken back
         """
         self._pending_bytes[channel] = self._pending_bytes.get(channel, 0) + size
-        self._store.wait(end_offset, lambda status: self._flushed(channel, size, replies, status, recall_handle))
+        began = self._monotonic()
+        self._store.wait(end_offset, lambda status: self._flushed(channel, size, replies, began, status, recall_handle))
 
     def encode(
         self,
@@ -97,9 +110,11 @@ class Acknowledger:
         channel: Channel,
         size: int,
         replies: Sequence[SendReply],
+        began: float,
         status: PutStatus,
         recall_handle: str | None,
     ) -> None:
+        self._on_stored(self._monotonic() - began)
         left = self._pending_bytes[channel] - size
         if left:
             self._pending_bytes[channel] = left

@@ -54,6 +54,9 @@ from rocketcore.transport.routes import Right, Route
 
 logger = logging.getLogger(__name__)
 
+_SHOWN = {"brokerRole": "ASYNC_MASTER"}
+"""Settings of Apache's that tools look for, and that have one value here."""
+
 
 class AdminProcessor:
     """Answers administration tools; a change is answered when it is on disk."""
@@ -317,7 +320,7 @@ class AdminProcessor:
         return RemotingCommand.response(request)
 
     def get_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        text = format_properties(config_properties(self._context.config, self._store_config))
+        text = format_properties(config_properties(self._context.config, self._store_config) | _SHOWN)
         header = GetBrokerConfigResponseHeader(version=self._config_version.encode().decode())
         return RemotingCommand.response(request, header=header, body=text.encode())
 

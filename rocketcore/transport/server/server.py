@@ -69,6 +69,8 @@ class RemotingServer:
     """A listening socket and the handlers of its requests.
 
     host, port                  where to listen; port 0 takes a free one, ``port`` names it after ``start()``
+    second_port                 how far from ``port`` another one is, where the same is served; where it is taken, it is
+                                left out with a warning; 0: none
     name                        in log lines and task names
     idle_timeout                seconds without traffic after which a connection is closed
     connections                 how many, and whose PROXY preamble is believed. Descriptors that the process needs for
@@ -86,6 +88,7 @@ class RemotingServer:
         host: str = "127.0.0.1",
         port: int = 0,
         *,
+        second_port: int = 0,
         name: str = "server",
         idle_timeout: float = 120.0,
         connections: ConnectionSettings | None = None,
@@ -103,7 +106,8 @@ class RemotingServer:
         self._openings: set[Opening] = set()
         self._certificate = ServerCertificate(tls, clock)
         self._looks_first = bool(self._admission.proxies) or tls.mode != "disabled"
-        self._listener: ReactorListener | LoopListener | None = None
+        self._second_port = second_port
+        self._listeners: list[ReactorListener | LoopListener] = []
         self._ready_answers: ReadyAnswers | None = None
         self._sweeper: PeriodicTask | None = None
         self._all_closed: asyncio.Event | None = None
@@ -160,16 +164,28 @@ class RemotingServer:
         self._certificate.load()
         self._all_closed = asyncio.Event()
         self._accepting = True
-        self._listener = await open_listener(
-            self._host, self._requested_port, self._connection, monotonic=self._endpoint.clock.monotonic
-        )
-        self._listener.answer_with(self._ready_answers)
-        self.port = self._listener.sockets[0].getsockname()[1]
+        await self._listen(self._requested_port)
+        self.port = self._listeners[0].sockets[0].getsockname()[1]
+        if self._second_port and 0 < self.port + self._second_port <= 65535:
+            try:
+                await self._listen(self.port + self._second_port)
+            except OSError as error:
+                second = join(self._host, self.port + self._second_port)
+                logger.warning(
+                    "second port not there server=%s address=%s reason=%s", self.name, second, error.strerror
+                )
         limits = self._endpoint.limits
         interval = max(0.05, min(limits.idle_timeout, limits.partial_frame_timeout) / 4)
         self._sweeper = PeriodicTask(f"{self.name}-sweep", self._sweep, interval)
         self._sweeper.start()
-        logger.info("listening server=%s address=%s", self.name, join(*self._listener.sockets[0].getsockname()[:2]))
+        for listener in self._listeners:
+            address = join(*listener.sockets[0].getsockname()[:2])
+            logger.info("listening server=%s address=%s", self.name, address)
+
+    async def _listen(self, port: int) -> None:
+        listener = await open_listener(self._host, port, self._connection, monotonic=self._endpoint.clock.monotonic)
+        listener.answer_with(self._ready_answers)
+        self._listeners.append(listener)
 
     async def stop(self, grace: float = 1.0, *, drain: Callable[[], Awaitable[None]] | None = None) -> None:
         """Take no more connections, answer GO_AWAY to who understands it, wait for what is being served, then close.
@@ -180,14 +196,15 @@ class RemotingServer:
         drain  ends when what was served without being answered at once is answered; called when nothing is served any
                more, and the connections close after it
         """
-        listener, self._listener = self._listener, None
-        if listener is None or self._sweeper is None or self._all_closed is None:
+        listeners, self._listeners = self._listeners, []
+        if not listeners or self._sweeper is None or self._all_closed is None:
             return
         endpoint = self._endpoint
         endpoint.going_away = True
         self._accepting = False
-        listener.answer_with(None)
-        listener.close()
+        for listener in listeners:
+            listener.answer_with(None)
+            listener.close()
         try:
             await self._sweeper.stop()
             deadline = Deadline(grace)
@@ -210,7 +227,8 @@ class RemotingServer:
             self._cancel_serving()
             self._abort_channels()
             self._abort_openings()
-            listener.end()
+            for listener in listeners:
+                listener.end()
             endpoint.going_away = False
             endpoint.takes_requests = True
         logger.info("stopped server=%s", self.name)

@@ -152,3 +152,13 @@ def test_counters_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stats.data("TOPIC_PUT_NUMS", "T99") is None
     stats.snapshot()
     assert len(stats._puts) == 0
+
+
+def test_how_long_sends_waited() -> None:
+    times = BrokerStats(ManualClock()).put_times
+    assert times.quantile(0.99) == 0.0
+    for millis in range(1, 101):
+        times.add(millis / 1000)
+    assert (times.quantile(0.99), times.longest) == (0.1, 0.1)
+    assert times.quantile(0.5) == 0.051
+    assert str(times).startswith("[<=0ms]:0 [0~10ms]:10 [10~50ms]:40 [50~100ms]:50 [100~200ms]:0 ")
