@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from rocketcore._fast.consume_queue import UNIT_SIZE, unit
 from rocketcore.broker.context import BrokerContext
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import BrokerError
@@ -221,7 +222,9 @@ class StatisticsProcessor:
         count = max(0, min(header.count, _MOST_UNITS, high - header.index))
         units = await store.reads.read(channel, store.units, topic, queue_id, header.index, count)
         body = QueryConsumeQueueResponseBody(
-            queue_data=[ConsumeQueueData(*each) for each in units], max_queue_index=high, min_queue_index=low
+            queue_data=[ConsumeQueueData(*unit(units, index)) for index in range(len(units) // UNIT_SIZE)],
+            max_queue_index=high,
+            min_queue_index=low,
         )
         if header.consumer_group:
             group = context.consumers.find(header.consumer_group)

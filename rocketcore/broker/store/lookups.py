@@ -7,7 +7,6 @@ import logging
 from rocketcore._fast.consume_queue import unit
 from rocketcore._fast.record import QUEUE_ID, QUEUE_OFFSET, TOPIC_LENGTH, TOPIC_START
 from rocketcore.broker.store.commit_log import CommitLog
-from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.consume_queue import ConsumeQueue, is_blank
 from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
@@ -35,13 +34,12 @@ class Lookups:
         found = self._unit(topic, queue_id, queue_offset)
         return None if found is None else found[2]
 
-    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[int, int, int]]:
-        """Return physical offset, size and tags code of messages of a queue, as its file says; raises OSError."""
+    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> bytes | bytearray:
+        """Return up to ``count`` units of a queue, fewer at the end of a file or of the queue; raises OSError."""
         queue = self._queues.find(topic, queue_id)
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
-            return []
-        data = self._records.units(queue, queue_offset, min(count, queue.max_offset - queue_offset))
-        return [unit(data, row) for row in range(len(data) // UNIT_SIZE)]
+            return b""
+        return self._records.units(queue, queue_offset, min(count, queue.max_offset - queue_offset))
 
     def place(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         """Return the physical offset of a message, None where there is none or its queue cannot be read."""

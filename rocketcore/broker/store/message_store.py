@@ -344,11 +344,6 @@ class MessageStore:
         start = max(physical_offset, self._log.min_offset)
         return find_deliveries(self._log, start, self._committer.durable_offset, by_level=by_level)
 
-    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> bytes | bytearray:
-        """Return up to ``count`` units of a queue, fewer at the end of a file or of the queue; raises OSError."""
-        queue = self._queues.find(topic, queue_id)
-        return b"" if queue is None else queue.units(queue_offset, count)
-
     def is_in_repair(self, topic: str, queue_id: int) -> bool:
         """Whether a queue that was found damaged is being repaired; it is to be read again after that."""
         queue = self._queues.find(topic, queue_id)
