@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from rocketcore.client.future import SendFuture
     from rocketcore.client.sync import PullConsumer, PushConsumer
     from rocketcore.client.sync_producer import Producer
+    from rocketcore.client.sync_simple import SimpleConsumer
     from rocketcore.errors import (
+        AcksFailed,
         BrokerError,
         ClientClosed,
         ClientError,
         ConfigError,
         ForkedClient,
+        InvisibleTimeOver,
         MessageIllegal,
         PartlyDone,
         RequestTimeout,
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from rocketcore.transport.tls.settings import TlsConfig
 
 _MODULES = {
+    "AcksFailed": "errors",
     "Admin": "admin.client",
     "BrokerError": "errors",
     "ClientClosed": "errors",
@@ -55,6 +59,7 @@ _MODULES = {
     "ConsumeResult": "message",
     "ConsumerConfig": "client.config",
     "ForkedClient": "errors",
+    "InvisibleTimeOver": "errors",
     "LocalCluster": "local",
     "Message": "message",
     "MessageIllegal": "errors",
@@ -74,6 +79,7 @@ _MODULES = {
     "SendResult": "message",
     "SendStatus": "message",
     "SendsFailed": "errors",
+    "SimpleConsumer": "client.sync_simple",
     "TlsConfig": "transport.tls.settings",
     "TransactionAborted": "errors",
     "TransactionState": "message",
@@ -82,6 +88,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "AcksFailed",
     "Admin",
     "BrokerError",
     "ClientClosed",
@@ -90,6 +97,7 @@ __all__ = [
     "ConsumeResult",
     "ConsumerConfig",
     "ForkedClient",
+    "InvisibleTimeOver",
     "LocalCluster",
     "Message",
     "MessageIllegal",
@@ -109,6 +117,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SendsFailed",
+    "SimpleConsumer",
     "TlsConfig",
     "TransactionAborted",
     "TransactionState",

@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from rocketcore.client.producer import Producer
     from rocketcore.client.pull import PullConsumer
     from rocketcore.client.push import PushConsumer
+    from rocketcore.client.simple import SimpleConsumer
 
 _NAMES = {
     "Admin": ("rocketcore.admin.client", "AsyncAdmin"),
     "Producer": ("rocketcore.client.producer", "Producer"),
     "PullConsumer": ("rocketcore.client.pull", "PullConsumer"),
     "PushConsumer": ("rocketcore.client.push", "PushConsumer"),
+    "SimpleConsumer": ("rocketcore.client.simple", "SimpleConsumer"),
 }
 
-__all__ = ["Admin", "Producer", "PullConsumer", "PushConsumer"]
+__all__ = ["Admin", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer"]
 
 
 def __getattr__(name: str) -> Any:

@@ -333,6 +333,25 @@ class SendsFailed(ClientError):
         return f"{self.count} message{'' if self.count == 1 else 's'} of send_nowait not sent, the first: {self.first}"
 
 
+class InvisibleTimeOver(ClientError):
+    """The message was not acknowledged in time: its broker delivers it again, and takes no word of it any more."""
+
+
+class AcksFailed(ClientError):
+    """Acknowledgements of a ``SimpleConsumer``, or changes of invisible times, that no broker took.
+
+    Those messages are delivered again. ``count`` is how many, ``first`` what the first of them failed with.
+    """
+
+    def __init__(self, count: int, first: BaseException) -> None:
+        super().__init__(count, first)
+        self.count = count
+        self.first = first
+
+    def _text(self) -> str:
+        return f"{self.count} message{'' if self.count == 1 else 's'} not acknowledged, the first: {self.first}"
+
+
 class StoreError(RocketError):
     """The message store failed."""
 

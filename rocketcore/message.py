@@ -399,12 +399,27 @@ class ReceivedMessage:
         return json.loads(self.body)
 
     def ack(self) -> None:
-        """Say that the message is done; a second call does nothing."""
+        """Say that the message is done; a second call does nothing.
+
+        raises  InvisibleTimeOver for a message of a ``SimpleConsumer`` that is too late
+        """
         self._result_taker()(self, ConsumeResult.SUCCESS, None)
 
     def retry(self, delay: float | timedelta | None = None) -> None:
         """Ask for the message again, after about ``delay`` (seconds) if given."""
         self._result_taker()(self, ConsumeResult.RETRY, _retry_seconds(delay))
+
+    def change_invisible(self, seconds: float | timedelta) -> None:
+        """Have a message of a ``SimpleConsumer`` be invisible to others for so long from now.
+
+        It is asked of the broker at once, and not waited for. Until the time is over the message may be acknowledged.
+
+        raises  ConfigError for a message of another consumer; as ``ack``
+        """
+        change = getattr(self._result_taker(), "change_invisible", None)
+        if change is None:
+            raise ConfigError("only messages of a SimpleConsumer have an invisible time")
+        change(self, _retry_seconds(seconds))
 
     def process(self) -> _Processing:
         """Return a context (``with`` or ``async with``): ack on a normal exit, retry on an exception.

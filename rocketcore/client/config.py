@@ -53,6 +53,9 @@ RECORD_BATCH_BYTES: Final = 1 << 20
 """About what a record batch of messages holds, read, on its way and in a file: it costs little for each row then, and
 is soon full."""
 
+MAX_INVISIBLE_SECONDS: Final = 12 * 60 * 60
+"""Longest time for which a message may be invisible; Apache's proxy takes no more."""
+
 _COMPRESSIONS: Final = ("zlib", "lz4", "zstd")
 _HOST: Final = re.compile(r"[^\s\x00-\x1f\[\]@?#'\"]+")
 
@@ -111,6 +114,12 @@ def _check_above_zero(config: ClientConfig, *names: str) -> None:
             raise ConfigError(f"{name} is a number above 0, got {type(value).__name__}")
         if not value > 0:
             raise ConfigError(f"{name} is above 0, got {value}")
+
+
+def check_invisible(seconds: object) -> None:
+    """Refuse what no broker takes as the time in which a message is acknowledged."""
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 1 <= seconds <= MAX_INVISIBLE_SECONDS:
+        raise ConfigError(f"invisible is 1 to {MAX_INVISIBLE_SECONDS} seconds, got {seconds!r}")
 
 
 def check_close_timeout(timeout: object) -> None:
@@ -239,6 +248,9 @@ class ConsumerConfig(ClientConfig):
     )
     consume_concurrently_max_span: int = setting(2000, "queue offsets between first and last in memory", unit="count")
     max_messages: int = setting(32, "PullConsumer: messages of one poll", unit="count", property="pullBatchSize")
+    invisible: float = setting(
+        30.0, "SimpleConsumer: time to acknowledge a message", unit="s", property="popInvisibleTime"
+    )
     auto_commit: bool = setting(False, "PullConsumer: commit what earlier polls returned")
     allocate: str | AllocateStrategy = setting(
         "AVG", "allocation strategy: a name or a function", property="allocateMessageQueueStrategy"
@@ -273,6 +285,7 @@ class ConsumerConfig(ClientConfig):
                 raise ConfigError("start_from needs a time zone, for example datetime(…, tzinfo=UTC)")
         elif self.start_from not in ("first", "last"):
             raise ConfigError(f"start_from is 'first', 'last' or a datetime, got {self.start_from!r}")
+        check_invisible(self.invisible)
         if not 1 <= self.pull_batch_size <= 1024:
             raise ConfigError(f"pull_batch_size is 1 to 1024, got {self.pull_batch_size}")
         if self.broadcast and self.ordered:
@@ -332,6 +345,7 @@ class ConsumerOptions(ClientOptions, total=False):
     pull_threshold_bytes_for_queue: int
     consume_concurrently_max_span: int
     max_messages: int
+    invisible: float
     auto_commit: bool
     allocate: str | AllocateStrategy
     rebalance_interval: float

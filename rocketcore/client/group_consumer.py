@@ -14,8 +14,7 @@ import logging
 import threading
 from collections.abc import Iterable
 from datetime import datetime
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from rocketcore.client.config import ConsumerConfig, StartFrom
 from rocketcore.client.instance import ClientInstance
@@ -25,7 +24,6 @@ from rocketcore.client.offset_store import (
     find_offset,
     local_offset_path,
 )
-from rocketcore.client.problems import find_filter_refusal
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
 from rocketcore.client.rebalance import Rebalancer
@@ -34,19 +32,14 @@ from rocketcore.client.serving import serve_broker_requests
 from rocketcore.client.subscriber import JOIN_GRACE, Subscriber
 from rocketcore.codes import RETRY_TOPIC_PREFIX
 from rocketcore.errors import (
-    BrokerError,
     ClientClosed,
     ClientError,
     ConfigError,
     RequestTimeout,
     RocketError,
-    TransportError,
 )
 from rocketcore.message import Message, MessageQueue, ReplyFuture
 from rocketcore.protocol.allocate import find_strategy
-from rocketcore.protocol.bodies.heartbeat import (
-    SubscriptionData,
-)
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, PeriodicTask
 from rocketcore.transport.client import RemotingClient
 
@@ -62,7 +55,6 @@ FIRST_REFRESH: Final = 1.0
 LOCK_GRACE: Final = 60.0
 STORE_FIRST_TIMEOUT: Final = 1.0
 """What a broker that hangs may delay a rebalance by."""
-RETRY_TOPIC_GRACE: Final = 60.0
 BROADCAST_INSTANCE_NAME: Final = "DEFAULT"
 
 
@@ -83,19 +75,6 @@ class GroupConsumer(Subscriber):
         """Topics whose share of queues this member has had."""
 
     # Life
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.start()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Join the group and begin to pull; a second call does nothing.
@@ -145,31 +124,9 @@ class GroupConsumer(Subscriber):
 
     async def _join(self) -> None:
         """Tell the brokers of the subscribed topics of this consumer and take its queues."""
-        await self._find_routes()
-        await self._check_filters()
-        await self.instance.heartbeat()
+        await super()._join()
         await self._rebalancer.let_others_store(self._subscriptions)
         await self._rebalance()
-
-    async def _find_routes(self) -> None:
-        """Ask for the routes that are not known yet."""
-        for topic in sorted(self.topics()):
-            try:
-                await self.instance.route(topic)
-            except RocketError as error:
-                # brokers make the retry topic when they first hear of the group, and register it in their time
-                grace = RETRY_TOPIC_GRACE if topic == self.retry_topic else 0.0
-                self._problems.note(f"topic={topic}", error, self.clock, grace=grace)
-                if isinstance(error, TransportError):
-                    break  # all name servers failed: the other topics would only wait for the same
-
-    async def _check_filters(self) -> None:
-        """Ask whether brokers can serve the filters that are more than tags; raises what they refuse."""
-        for topic, subscription in list(self._subscriptions.items()):
-            if self.instance.routes.find(topic) is not None:
-                refusal = await find_filter_refusal(self.instance, self.group, subscription)
-                if refusal is not None:
-                    raise refusal
 
     async def wait_ready(self, timeout: float = 10.0) -> None:
         """Wait until this member has its share of the queues of every topic that it is subscribed to.
@@ -190,16 +147,6 @@ class GroupConsumer(Subscriber):
                 f"the consumer of group {self.group!r} is not ready after {timeout:g} s{why}"
             ) from None
         self.raise_refusal()
-
-    async def _wait_for_news(self) -> None:
-        if self._closed:
-            raise ClientClosed("the consumer was closed meanwhile")
-        self._news.clear()
-        await self._news.wait()
-
-    def _check_subscribed(self) -> None:
-        if not self._readers and not self.topics() and not self._closed:
-            raise ConfigError(f"the consumer of group {self.group!r} has no subscription: it would receive nothing")
 
     async def close(self) -> None:
         """Finish what is being handled, store the offsets that are to be stored, leave the group.
@@ -249,6 +196,10 @@ class GroupConsumer(Subscriber):
                 self._replies = Replies(self.config, self.instance, self.clock, self._loop)
         return self._replies.send(reply)
 
+    def _check_subscribed(self) -> None:
+        if not self._readers:
+            super()._check_subscribed()
+
     async def _stop_all_pulling(self) -> None:
         await self._stop_pulling(list(self._readers.values()))
 
@@ -266,21 +217,6 @@ class GroupConsumer(Subscriber):
         """Give back what was held for queues that are no longer ours."""
 
     # Subscribing
-
-    async def _subscribe(self, topic: str, tag: str | None, sql: str | None) -> None:
-        before = self._subscriptions.get(topic)
-        if self.add_subscription(topic, tag, sql) and self._started:
-            await self._join_or_forget(topic, before)
-
-    async def _join_or_forget(self, topic: str, before: SubscriptionData | None) -> None:
-        """Join with a new subscription; one that is refused is as if it had not been tried."""
-        try:
-            await self._join()
-        except BrokerError:
-            del self._subscriptions[topic]
-            if before is not None:
-                self._subscriptions[topic] = before
-            raise
 
     async def unsubscribe(self, topic: str) -> None:
         """End a subscription; the queues of the topic are given up."""

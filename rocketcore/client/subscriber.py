@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from rocketcore.client.config import ConsumerConfig
 from rocketcore.client.instance import ClientInstance
@@ -17,11 +18,13 @@ from rocketcore.client.problems import Gaps, Problems, find_filter_refusal
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.codes import RETRY_TOPIC_PREFIX, PullSysFlag
 from rocketcore.errors import (
+    BrokerError,
     BrokerSystemError,
     ClientClosed,
     ConfigError,
     GroupNotExist,
     NoPermission,
+    RequestNotSupported,
     RocketError,
     SubscriptionParseFailed,
     TransportError,
@@ -43,8 +46,9 @@ __all__ = ["Subscriber"]
 
 JOIN_GRACE: Final = 5.0
 """Seconds that a broker may take to know a member of a group."""
-_REFUSALS: Final = (SubscriptionParseFailed, NoPermission, GroupNotExist)
-"""Answers to a pull that waiting does not change: somebody has to."""
+RETRY_TOPIC_GRACE: Final = 60.0
+_REFUSALS: Final = (SubscriptionParseFailed, NoPermission, GroupNotExist, RequestNotSupported)
+"""Answers to a pull, or a POP, that waiting does not change: somebody has to."""
 
 _START_FROM: Final = {
     "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
@@ -83,6 +87,65 @@ class Subscriber:
         """The name under which brokers know this consumer; after it started."""
         return self.instance.client_id
 
+    # Life
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Join the group and begin to receive; a second call does nothing."""
+        raise NotImplementedError
+
+    async def _join(self) -> None:
+        """Tell the brokers of the subscribed topics of this consumer."""
+        await self._find_routes()
+        await self._check_filters()
+        await self.instance.heartbeat()
+
+    async def close(self) -> None:
+        """Finish, and leave the group; a second call waits for the first."""
+        raise NotImplementedError
+
+    async def _find_routes(self) -> None:
+        """Ask for the routes that are not known yet."""
+        for topic in sorted(self.topics()):
+            try:
+                await self.instance.route(topic)
+            except RocketError as error:
+                # brokers make the retry topic when they first hear of the group, and register it in their time
+                grace = RETRY_TOPIC_GRACE if topic == self.retry_topic else 0.0
+                self._problems.note(f"topic={topic}", error, self.clock, grace=grace)
+                if isinstance(error, TransportError):
+                    break  # all name servers failed: the other topics would only wait for the same
+
+    async def _check_filters(self) -> None:
+        """Ask whether brokers can serve the filters that are more than tags; raises what they refuse."""
+        for topic, subscription in list(self._subscriptions.items()):
+            if self.instance.routes.find(topic) is not None:
+                refusal = await find_filter_refusal(self.instance, self.group, subscription)
+                if refusal is not None:
+                    raise refusal
+
+    async def _wait_for_news(self) -> None:
+        if self._closed:
+            raise ClientClosed("the consumer was closed meanwhile")
+        self._news.clear()
+        await self._news.wait()
+
+    def _check_subscribed(self) -> None:
+        if not self.topics() and not self._closed:
+            raise ConfigError(f"the consumer of group {self.group!r} has no subscription: it would receive nothing")
+
     # Subscriptions
 
     def add_subscription(self, topic: str, tag: str | None, sql: str | None) -> bool:
@@ -102,6 +165,21 @@ class Subscriber:
             return False
         self._subscriptions[topic] = subscription
         return True
+
+    async def _subscribe(self, topic: str, tag: str | None, sql: str | None) -> None:
+        before = self._subscriptions.get(topic)
+        if self.add_subscription(topic, tag, sql) and self._started:
+            await self._join_or_forget(topic, before)
+
+    async def _join_or_forget(self, topic: str, before: SubscriptionData | None) -> None:
+        """Join with a new subscription; one that is refused is as if it had not been tried."""
+        try:
+            await self._join()
+        except BrokerError:
+            del self._subscriptions[topic]
+            if before is not None:
+                self._subscriptions[topic] = before
+            raise
 
     def topics(self) -> set[str]:
         """Return the topics that this consumer reads, the group's retry topic among them."""

@@ -26,22 +26,24 @@ from rocketcore.client.process import close_forgotten, watch
 from rocketcore.client.pull import Polled
 from rocketcore.client.pull import PullConsumer as AsyncPullConsumer
 from rocketcore.client.push import PushConsumer as AsyncPushConsumer
+from rocketcore.client.subscriber import Subscriber
 from rocketcore.client.sync_producer import Producer
 from rocketcore.errors import ClientClosed, ForkedClient, RocketError
 from rocketcore.message import ReceivedMessage
 from rocketcore.service import wait_or_signal
 
-__all__ = ["Producer", "PullConsumer", "PushConsumer", "Subscription"]
+__all__ = ["HostedConsumer", "Producer", "PullConsumer", "PushConsumer", "Subscription"]
 
 T = TypeVar("T")
-ConsumerT = TypeVar("ConsumerT", bound=AsyncPushConsumer | AsyncPullConsumer)
+ConsumerT = TypeVar("ConsumerT", bound=Subscriber)
+MemberT = TypeVar("MemberT", bound=GroupConsumer)
 Handler = TypeVar("Handler", bound=MessageHandler)
 
 CLOSE_MARGIN = 15.0
 ITERATION_CHUNK = 32
 
 
-class _Hosted(Generic[ConsumerT]):
+class HostedConsumer(Generic[ConsumerT]):
     """An asyncio consumer on a loop thread that starts on first use."""
 
     _kind: ClassVar[type[Any]]
@@ -128,11 +130,7 @@ class _Hosted(Generic[ConsumerT]):
             with contextlib.suppress(RuntimeError):
                 self._thread.loop.call_soon_threadsafe(functools.partial(function, *arguments))
 
-    start = blocking(GroupConsumer.start)
-    wait_ready = blocking(GroupConsumer.wait_ready)
-    unsubscribe = blocking(GroupConsumer.unsubscribe)
-    pause = on_loop(GroupConsumer.pause)
-    resume = on_loop(GroupConsumer.resume)
+    start = blocking(Subscriber.start)
 
     def close(self) -> None:
         """Finish what is being handled, store the offsets, leave the group; a second call does nothing."""
@@ -148,14 +146,23 @@ class _Hosted(Generic[ConsumerT]):
         _end(self._consumer, thread)
 
 
-def _end(consumer: AsyncPushConsumer | AsyncPullConsumer, thread: LoopThread) -> None:
+class _HostedMember(HostedConsumer[MemberT]):
+    """A consumer that owns queues."""
+
+    wait_ready = blocking(GroupConsumer.wait_ready)
+    unsubscribe = blocking(GroupConsumer.unsubscribe)
+    pause = on_loop(GroupConsumer.pause)
+    resume = on_loop(GroupConsumer.resume)
+
+
+def _end(consumer: Subscriber, thread: LoopThread) -> None:
     try:
         thread.run(consumer.close(), consumer.config.close_timeout + CLOSE_MARGIN)
     finally:
         thread.stop()
 
 
-def _forgotten(consumer: AsyncPushConsumer | AsyncPullConsumer, thread: LoopThread) -> None:
+def _forgotten(consumer: Subscriber, thread: LoopThread) -> None:
     """Close what a consumer had that nobody refers to any more."""
     close_forgotten(f"consumer of group {consumer.config.group}", lambda: _end(consumer, thread))
 
@@ -175,7 +182,7 @@ class Subscription:
         return handler
 
 
-class PushConsumer(_Hosted[AsyncPushConsumer]):
+class PushConsumer(_HostedMember[AsyncPushConsumer]):
     """Receives messages as a member of a group (Java: ``DefaultMQPushConsumer``); thread-safe.
 
     Subscribe, then iterate and say what became of each message by ``ack()``, ``retry()`` or ``process()``; or give each
@@ -306,7 +313,7 @@ class _SignalsSet:
             signal.signal(number, handler)
 
 
-class PullConsumer(_Hosted[AsyncPullConsumer]):
+class PullConsumer(_HostedMember[AsyncPullConsumer]):
     """Polls messages as a member of a group (Java: ``DefaultLitePullConsumer``); thread-safe.
 
     namesrv  as in ``Producer``

@@ -1,0 +1,438 @@
+"""SimpleConsumer: the application takes messages when it wants them, and says of each when it is done (POP, 5.x).
+
+The brokers remember who has what: no member owns a queue, nothing is rebalanced, and no offset is stored here. A
+message that is taken is invisible to the rest of the group; one that is not acknowledged in time comes again.
+
+Where nothing is there, the client does not have brokers hold a POP: messages that it brought after the caller had gone
+would be invisible to all. It has them say when there is something (NOTIFICATION), which takes nothing, and pops then.
+
+RocketMQ 5.5.0: ``DefaultMQPushConsumerImpl`` in POP mode; the ``SimpleConsumer`` of the gRPC clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final, Unpack
+
+from rocketcore.client import pop_api
+from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, client_config
+from rocketcore.client.instance import ClientInstance
+from rocketcore.client.pop_api import MAX_POP
+from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.client.receipts import Receipt, Receipts
+from rocketcore.client.runtime import ASYNCIO
+from rocketcore.client.serving import serve_broker_requests
+from rocketcore.client.subscriber import Subscriber
+from rocketcore.errors import ClientClosed, ConfigError, RequestTimeout, RocketError
+from rocketcore.filter import TAG
+from rocketcore.message import MessageQueue, ReceivedMessage, hand_out
+from rocketcore.protocol.bodies.heartbeat import ConsumeType
+from rocketcore.protocol.headers.pop import NotificationRequestHeader, PopMessageRequestHeader
+from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, Deadline, PeriodicTask
+from rocketcore.transport.client import RemotingClient
+
+__all__ = ["SimpleConsumer"]
+
+logger = logging.getLogger(__name__)
+
+POP_TIMEOUT: Final = 3.0
+POP_PATIENCE: Final = 0.25
+"""How long ``receive`` waits for one broker before it asks the next as well."""
+HOLD_SECONDS: Final = 15.0
+"""How long a broker may keep us waiting for its word that there is something."""
+HOLD_MARGIN: Final = 5.0
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 5.0
+FIRST_REFRESH: Final = 1.0
+ROUTE_SECONDS: Final = 1.0
+"""Between two questions for the route of a topic that does not exist yet."""
+ANY_QUEUE: Final = -1
+GIVE_BACK_SECONDS: Final = 1.0
+_FROM_FIRST, _FROM_LAST = 0, 1
+
+
+class _Source:
+    """One topic at one broker, which has at most one request of ours.
+
+    request     the POP or NOTIFICATION that is under way; ``taking``: it is a POP
+    promised    it said that it has something
+    not_before  monotonic time until which it is left alone: it failed, or has nothing for us though it said so
+    """
+
+    __slots__ = ("broker", "not_before", "pauses", "promised", "request", "taking", "topic")
+
+    def __init__(self, topic: str, broker: str) -> None:
+        self.topic = topic
+        self.broker = broker
+        self.request: asyncio.Task[bool] | None = None
+        self.taking = False
+        self.promised = False
+        self.not_before = 0.0
+        self.pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The name by which what is wrong with it is known."""
+        return MessageQueue(self.topic, self.broker, ANY_QUEUE)
+
+
+class SimpleConsumer(Subscriber):
+    """Takes messages as a member of a group, and acknowledges each (Java: POP, ``SimpleConsumer``).
+
+    ``invisible`` seconds after it was received a message that is not acknowledged is for any member again; its
+    ``change_invisible`` prolongs that. All methods belong to one event loop, but for those of messages.
+    """
+
+    consume_type = ConsumeType.CONSUME_ACTIVELY
+
+    def __init__(
+        self,
+        namesrv: NameServers = None,
+        *,
+        config: ConsumerConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        super().__init__(client_config(ConsumerConfig, namesrv, options, config), clock)
+        for name in ("broadcast", "ordered"):
+            if getattr(self.config, name):
+                raise ConfigError(f"{name} is not for a SimpleConsumer: its brokers hand out each message by itself")
+        if isinstance(self.config.start_from, datetime):
+            raise ConfigError("start_from of a SimpleConsumer is 'first' or 'last': brokers know no time for POP")
+        self._sources: dict[tuple[str, str], _Source] = {}
+        """In the order in which they are asked: who was asked last comes last."""
+        self._arrived: deque[ReceivedMessage] = deque()
+        """Messages that were popped and that nobody has seen."""
+        self._routes_at = 0.0
+        self._tasks: list[PeriodicTask] = []
+        self._ended = asyncio.Event()
+
+    # Life
+
+    async def start(self) -> None:
+        """Join the group; a second call does nothing."""
+        if self._closed:
+            raise ClientClosed("the consumer is closed")
+        if self._started:
+            return
+        self._remoting = RemotingClient(**self.config.remoting)
+        self._set_up(ClientInstance(self.config, self._remoting, ASYNCIO, clock=self.clock))
+        serve_broker_requests(self._remoting, self)
+        self._tasks = [
+            PeriodicTask(
+                "consumer-route", self.instance.refresh, self.config.route_interval, initial_delay=FIRST_REFRESH
+            ),
+            PeriodicTask("consumer-heartbeat", self.instance.heartbeat, self.config.heartbeat_interval),
+        ]
+        for task in self._tasks:
+            task.start()
+        await self._join()
+
+    def _set_up(self, instance: ClientInstance) -> None:
+        self.instance = instance
+        instance.register_consumer(self)
+        self.receipts = Receipts(instance, self.group, self.clock)
+        self.started_at = self.clock.time_millis()
+        self._started = True
+
+    async def close(self) -> None:
+        """Tell brokers what was acknowledged, give back what nobody has seen, leave the group.
+
+        A second call waits for the first.
+        """
+        if self._closed:
+            await self._ended.wait()
+            return
+        self._closed = True
+        self._news.set()
+        try:
+            if self._started:
+                await self._leave()
+        finally:
+            self._ended.set()
+
+    async def _leave(self) -> None:
+        async with contextlib.AsyncExitStack() as ends:
+            # Also where this is cancelled, nothing may go on by itself.
+            ends.push_async_callback(self._remoting.close)
+            for task in self._tasks:
+                ends.push_async_callback(task.stop)
+            ends.push_async_callback(self._stop_asking)
+            await self._stop_asking()
+            self.give_back(self._arrived)
+            self._arrived.clear()
+            await self.receipts.close(self.config.close_timeout)
+            await self.instance.unregister()
+
+    async def _stop_asking(self) -> None:
+        """End what waits for messages; what takes some has a moment to say what it took."""
+        requests = [source.request for source in self._sources.values() if source.request and source.taking]
+        if requests:
+            await asyncio.wait(requests, timeout=POP_PATIENCE)
+        ended = [source.request for source in self._sources.values() if source.request]
+        for request in ended:
+            request.cancel()
+        await asyncio.gather(*ended, return_exceptions=True)
+
+    # Subscribing
+
+    async def subscribe(self, topic: str, *, tag: str | None = None, sql: str | None = None) -> None:
+        """Receive the messages of a topic, too.
+
+        tag     the tags wanted, ``a || b``; default: all messages
+        sql     an SQL92 condition on properties, in place of tags; the broker needs ``enablePropertyFilter``
+        raises  what a broker refuses
+        """
+        await self.start()
+        await self._subscribe(topic, tag, sql)
+        self._news.set()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """End a subscription; what was received of the topic may still be acknowledged."""
+        self._problems.over(f"topic={topic}")
+        if self._subscriptions.pop(topic, None) is not None and self._started:
+            await self.instance.heartbeat()
+
+    def route_changed(self, topic: str) -> None:
+        """Ask its new brokers, too."""
+        self._news.set()
+
+    def process_queues(self) -> list[ProcessQueue]:
+        return []
+
+    # Receiving
+
+    async def receive(self, max_messages: int = 16, timeout: float = 10.0) -> list[ReceivedMessage]:
+        """Return messages, waiting for the first at most ``timeout`` seconds; an empty list when none came.
+
+        Each is invisible to the rest of the group for ``invisible`` seconds: ``ack()`` it in that time.
+
+        raises  ConfigError without a subscription; what a broker refuses, with no message to return
+        """
+        return await self.receive_into([], max_messages, timeout)
+
+    async def receive_into(
+        self, received: list[ReceivedMessage], max_messages: int = 16, timeout: float = 10.0
+    ) -> list[ReceivedMessage]:
+        """As ``receive``, for who may be interrupted: ``put_back`` takes what was then received."""
+        if max_messages < 1:
+            raise ConfigError(f"max_messages is at least 1, got {max_messages}")
+        self._check_subscribed()
+        await self.start()
+        deadline = Deadline(timeout, self.clock)
+        while not self._closed:
+            self._take_arrived(received, max_messages)
+            if not received and await self._ask_in_turn(max_messages):
+                self._take_arrived(received, max_messages)
+            if received:
+                return received
+            self.raise_refusal()
+            if deadline.expired:
+                return received
+            await self._wait_until_there_is_something(deadline.remaining())
+        raise ClientClosed("the consumer was closed meanwhile")
+
+    def _take_arrived(self, received: list[ReceivedMessage], limit: int) -> None:
+        while self._arrived and len(received) < limit:
+            message = self._arrived.popleft()
+            receipt = _receipt_of(message)
+            if receipt.deadline - self.clock.monotonic() > receipt.seconds / 2:
+                received.append(message)
+            else:
+                logger.info("message not handed out, its time is half over msg_id=%s", message.msg_id)
+                self.give_back([message])
+
+    def put_back(self, messages: list[ReceivedMessage]) -> None:
+        """Have a later ``receive`` return again what one took and could not hand over."""
+        self._arrived.extendleft(reversed(messages))
+
+    def give_back(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Let other members have what was popped here and nobody has seen."""
+        for message in messages:
+            receipt = _receipt_of(message)
+            if receipt.deadline > self.clock.monotonic() + GIVE_BACK_SECONDS:
+                self.receipts.say(receipt, GIVE_BACK_SECONDS)
+
+    def _find_sources(self) -> list[_Source]:
+        """Return what there is to ask now, who waited longest first; what is gone is forgotten."""
+        wanted = {
+            (topic, queue.broker)
+            for topic in self._subscriptions
+            if (route := self.instance.routes.find(topic)) is not None
+            for queue in route.subscribe
+        }
+        for key in [key for key in self._sources if key not in wanted]:
+            source = self._sources.pop(key)
+            if source.request is not None and not source.taking:
+                source.request.cancel()
+            self._refusals.pop(source.queue, None)
+        for key in sorted(wanted - self._sources.keys()):
+            self._sources[key] = _Source(*key)
+        return list(self._sources.values())
+
+    async def _ask_in_turn(self, limit: int) -> bool:
+        """Pop from one source after the other until one has something; return whether one had."""
+        for source in self._find_sources():
+            if self._arrived:
+                return True
+            if source.taking or self.clock.monotonic() < source.not_before:
+                continue
+            self._sources[source.topic, source.broker] = self._sources.pop((source.topic, source.broker))
+            await asyncio.wait([self._begin_taking(source, limit)], timeout=POP_PATIENCE)
+        return bool(self._arrived)
+
+    def _begin_taking(self, source: _Source, limit: int) -> asyncio.Task[bool]:
+        if source.request is not None:
+            source.request.cancel()
+        return self._begin(source, taking=True, limit=limit, seconds=0.0)
+
+    def _begin(self, source: _Source, *, taking: bool, limit: int, seconds: float) -> asyncio.Task[bool]:
+        work = self._take(source, limit) if taking else self._look(source, seconds)
+        task = asyncio.get_running_loop().create_task(work, name=f"consumer-pop-{source.topic}")
+        source.request, source.taking = task, taking
+        task.add_done_callback(lambda done: self._done(source, done))
+        return task
+
+    def _done(self, source: _Source, task: asyncio.Task[bool]) -> None:
+        if source.request is task:
+            source.request, source.taking = None, False
+        if not task.cancelled() and task.exception() is None:
+            self._news.set()
+
+    async def _wait_until_there_is_something(self, seconds: float) -> None:
+        """Have all brokers say when they have something; wait for the first that does, or until one may be asked."""
+        self._news.clear()
+        wait = min(seconds, await self._seconds_to_routes())
+        now = self.clock.monotonic()
+        for source in self._find_sources():
+            if source.request is not None:
+                continue
+            if now < source.not_before:
+                wait = min(wait, source.not_before - now)
+            else:
+                self._begin(source, taking=False, limit=0, seconds=min(seconds, HOLD_SECONDS))
+        try:
+            async with asyncio.timeout(max(0.0, wait)):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    async def _seconds_to_routes(self) -> float:
+        """Ask for routes that are missing; return when to ask again."""
+        if all(self.instance.routes.find(topic) for topic in self._subscriptions):
+            return math.inf
+        if self.clock.monotonic() >= self._routes_at:
+            await self._find_routes()
+            self._routes_at = self.clock.monotonic() + ROUTE_SECONDS
+        return max(0.0, self._routes_at - self.clock.monotonic())
+
+    # Requests
+
+    async def _take(self, source: _Source, limit: int) -> bool:
+        """Pop from one source into what has arrived; return whether there was something."""
+        subscription = self._subscriptions.get(source.topic)
+        if subscription is None:
+            return False
+        header = PopMessageRequestHeader(
+            consumer_group=self.group,
+            topic=source.topic,
+            queue_id=ANY_QUEUE,
+            max_msg_nums=min(limit, MAX_POP),
+            invisible_time=round(self.config.invisible * 1000),
+            poll_time=0,
+            born_time=0,  # the broker takes its own clock: ours may differ
+            init_mode=_FROM_FIRST if self.config.start_from == "first" else _FROM_LAST,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+            bname=source.broker,
+        )
+        asked_at = self.clock.monotonic()
+        try:
+            address = self.instance.routes.publish_address(source.broker)
+            popped = await pop_api.pop_messages(self.instance.remoting, address, header, source.broker, POP_TIMEOUT)
+        except RocketError as error:
+            await self._failed(source, error)
+            return False
+        self.pulled(source.queue)
+        tags = subscription.tags_set if subscription.expression_type == TAG else set()
+        unwanted: list[Receipt] = []
+        for message, handle in popped:
+            receipt = Receipt(self.receipts, message.topic, handle, asked_at + self.config.invisible)
+            if tags and message.tag not in tags:  # brokers compare hashes of tags
+                unwanted.append(receipt)
+                continue
+            hand_out([message], receipt)
+            self._arrived.append(message)
+        self.receipts.acknowledge(unwanted)
+        if popped:
+            source.pauses.reset()
+        elif source.promised:  # others were quicker, or it counts messages that it does not give us
+            self._leave_alone(source)
+        source.promised = False
+        return bool(popped)
+
+    def _leave_alone(self, source: _Source) -> None:
+        source.not_before = self.clock.monotonic() + source.pauses.next()
+
+    async def _look(self, source: _Source, seconds: float) -> bool:
+        """Wait until a source says that it has something; return whether it did."""
+        subscription = self._subscriptions.get(source.topic)
+        if subscription is None:
+            return False
+        header = NotificationRequestHeader(
+            consumer_group=self.group,
+            topic=source.topic,
+            queue_id=ANY_QUEUE,
+            poll_time=round(seconds * 1000),
+            born_time=0,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+            bname=source.broker,
+        )
+        asked_at = self.clock.monotonic()
+        try:
+            address = self.instance.routes.publish_address(source.broker)
+            answer = await pop_api.has_message(self.instance.remoting, address, header, seconds + HOLD_MARGIN)
+        except RocketError as error:
+            await self._failed(source, error)
+            return False
+        self.pulled(source.queue)
+        source.promised = answer.has_msg
+        if not answer.has_msg and self.clock.monotonic() - asked_at < min(seconds, FIRST_PAUSE):
+            self._leave_alone(source)  # it holds as many as it can, or none: it would be asked thousands of times
+        return answer.has_msg
+
+    async def _failed(self, source: _Source, error: RocketError) -> None:
+        """Leave a source alone for a while; what waiting does not change is for who waits for messages."""
+        logger.info("pop failed group=%s queue=%s error=%s", self.group, source.queue, error)
+        self._leave_alone(source)
+        if isinstance(error, RequestTimeout):
+            source.not_before = self.clock.monotonic() + LONGEST_PAUSE
+        await self.pull_failed(source.queue, error)
+        if error.refresh_route:
+            await self.instance.try_refresh(source.topic)
+
+    def forked(self) -> None:
+        """Note that this is a child, whose messages are the parent's to acknowledge."""
+        if self._started:
+            self.receipts.forked = True
+
+    async def flush(self) -> None:
+        """Wait until brokers have been told what was acknowledged, or made invisible for longer.
+
+        raises  AcksFailed for what they were not told; those messages are delivered again
+        """
+        if self._started:
+            await self.receipts.flush()
+
+
+def _receipt_of(message: ReceivedMessage) -> Receipt:
+    receipt = message._take_result
+    assert isinstance(receipt, Receipt)
+    return receipt
