@@ -248,8 +248,9 @@ class ConsumerConfig(ClientConfig):
     )
     consume_concurrently_max_span: int = setting(2000, "queue offsets between first and last in memory", unit="count")
     max_messages: int = setting(32, "PullConsumer: messages of one poll", unit="count", property="pullBatchSize")
+    pop: bool = setting(False, "PushConsumer: ask brokers whether to POP", property="clientRebalance")
     invisible: float = setting(
-        30.0, "SimpleConsumer: time to acknowledge a message", unit="s", property="popInvisibleTime"
+        30.0, "SimpleConsumer, POP mode: time to acknowledge a message", unit="s", property="popInvisibleTime"
     )
     auto_commit: bool = setting(False, "PullConsumer: commit what earlier polls returned")
     allocate: str | AllocateStrategy = setting(
@@ -288,6 +289,8 @@ class ConsumerConfig(ClientConfig):
         check_invisible(self.invisible)
         if not 1 <= self.pull_batch_size <= 1024:
             raise ConfigError(f"pull_batch_size is 1 to 1024, got {self.pull_batch_size}")
+        if self.pop and (self.broadcast or self.ordered):
+            raise ConfigError("pop is not for broadcast and not for ordered: their queues are the members' own")
         if self.broadcast and self.ordered:
             raise ConfigError("broadcast and ordered exclude each other: order is kept by locks of a group's members")
 
@@ -345,6 +348,7 @@ class ConsumerOptions(ClientOptions, total=False):
     pull_threshold_bytes_for_queue: int
     consume_concurrently_max_span: int
     max_messages: int
+    pop: bool
     invisible: float
     auto_commit: bool
     allocate: str | AllocateStrategy

@@ -258,7 +258,7 @@ class GroupConsumer(Subscriber):
             topics = self.topics()
             for topic in sorted(topics):
                 known = self.instance.routes.find(topic) is not None
-                share = await self._rebalancer.share(topic) if known else None
+                share = await self._share(topic) if known else None
                 if share is None:
                     balanced = False
                     if known and (problem := self._rebalancer.problem) is not None:
@@ -287,6 +287,10 @@ class GroupConsumer(Subscriber):
 
     def queues_changed(self) -> None:
         """Called when the set of owned queues is another one."""
+
+    async def _share(self, topic: str) -> list[MessageQueue] | None:
+        """Return the queues of a topic that are this member's; None where that cannot be told."""
+        return await self._rebalancer.share(topic)
 
     async def _take_share(self, topic: str, share: list[MessageQueue]) -> tuple[bool, bool]:
         """Return whether anything changed, and whether all of the share could be taken."""

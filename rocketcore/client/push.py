@@ -14,7 +14,7 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from dataclasses import replace
-from typing import Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from rocketcore.client import api
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, client_config
@@ -22,15 +22,9 @@ from rocketcore.client.consume_service import ConsumeService, HandlerResult, Mes
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
-from rocketcore.codes import AUTO_CREATE_TOPIC, CLIENT_INNER_PRODUCER_GROUP
-from rocketcore.errors import ConfigError, RocketError
+from rocketcore.client.send_back import SEND_BACK_TIMEOUT, TO_THE_DLQ, send_message_back, send_to_retry_topic
+from rocketcore.errors import ConfigError, RequestNotSupported, RocketError
 from rocketcore.message import (
-    DELAY,
-    MAX_RECONSUME_TIMES,
-    ORIGIN_MESSAGE_ID,
-    RECONSUME_TIME,
-    RETRY_TOPIC,
-    UNIQ_KEY,
     ConsumeResult,
     MessageQueue,
     ReceivedMessage,
@@ -38,8 +32,10 @@ from rocketcore.message import (
     delay_level_of,
 )
 from rocketcore.protocol.bodies.client import CMResult, ProcessQueueInfo
-from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeaderV2
 from rocketcore.service import PeriodicTask
+
+if TYPE_CHECKING:
+    from rocketcore.client.pop_mode import PopMode
 
 __all__ = ["PushConsumer", "Subscription"]
 
@@ -47,7 +43,6 @@ logger = logging.getLogger(__name__)
 
 Handler = TypeVar("Handler", bound=MessageHandler)
 
-SEND_BACK_TIMEOUT: Final = 5.0
 RETRY_LOCALLY_AFTER: Final = 5.0
 EXPIRED_DELAY_LEVEL: Final = 3
 EXPIRED_CHECKS_PER_TIMEOUT: Final = 10
@@ -58,7 +53,6 @@ LOCK_TIMEOUT: Final = 1.0
 SUSPEND_MIN: Final = 0.01
 SUSPEND_MAX: Final = 30.0
 _FIRST_RETRY_LEVEL: Final = 3
-_PROPERTIES_NOT_RESENT: Final = ("MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "WAIT", "CLUSTER")
 
 
 class Subscription:
@@ -103,6 +97,8 @@ class PushConsumer(GroupConsumer):
         """Joins the topics that a decorator was given for, unless someone awaits that first."""
         self._locking = asyncio.Lock()
         """Held while locks are renewed or given back: a renewal on its way would take one again that was given back."""
+        self._pop: PopMode | None = None
+        """What brokers have us pop, with ``pop=True``; once it has started."""
         self._last_queue: MessageQueue | None = None
         self._last_process_queue: ProcessQueue | None = None
         """Of the last message that had a result."""
@@ -178,8 +174,14 @@ class PushConsumer(GroupConsumer):
         await super().start()
 
     def _more_tasks(self) -> list[PeriodicTask]:
+        if self.config.pop:
+            from rocketcore.client.pop_mode import PopMode
+
+            self._pop = PopMode(self, self._service.arrived, self._bury, self._max_reconsume_times)
         interval = max(0.01, self.config.consume_timeout / EXPIRED_CHECKS_PER_TIMEOUT)
         tasks = [PeriodicTask("consumer-expired", self._return_expired, interval)]
+        if self._pop is not None:
+            tasks += self._pop.tasks()
         if self.config.ordered:
             tasks.append(PeriodicTask("consumer-locks", self._renew_locks, LOCK_INTERVAL))
         return tasks
@@ -236,6 +238,8 @@ class PushConsumer(GroupConsumer):
                 logger.warning("handlers still run group=%s timeout=%g", self.group, self.config.close_timeout)
         finally:
             await self._stop_handling()
+        if self._pop is not None:
+            await self._pop.close(self.config.close_timeout)
         if self._returning:
             await asyncio.wait(self._returning, timeout=SEND_BACK_TIMEOUT)
             for task in self._returning:
@@ -268,13 +272,20 @@ class PushConsumer(GroupConsumer):
     def give_back(self, messages: Iterable[ReceivedMessage]) -> None:
         """Have messages that were taken, and that nobody has looked at, handed out again."""
         for message in reversed(list(messages)):
-            if self.still_owned(message):
-                self._again(self._readers[message.queue].process_queue, message)
+            process_queue = self._process_queue_of(message)
+            if process_queue is not None:
+                self._again(process_queue, message)
 
     def still_owned(self, message: ReceivedMessage) -> bool:
         """Say whether a message that was taken is still ours to work on."""
+        return self._process_queue_of(message) is not None
+
+    def _process_queue_of(self, message: ReceivedMessage) -> ProcessQueue | None:
+        """Return the process queue that a message is in; None where it is not ours any more."""
+        if self._pop is not None and (process_queue := self._pop.find(message)) is not None:
+            return process_queue
         reader = self._readers.get(message.queue)
-        return reader is not None and reader.process_queue.holds(message)
+        return reader.process_queue if reader is not None and reader.process_queue.holds(message) else None
 
     def called_by_handler(self) -> bool:
         """Say whether the calling thread is running one of this consumer's handlers."""
@@ -295,6 +306,9 @@ class PushConsumer(GroupConsumer):
 
     def _process_result(self, handled: HandlerResult) -> None:
         message, result, delay = handled
+        if self._pop is not None and (popped := self._pop.find(message)) is not None:
+            self._pop.settle(popped, message, result, delay)
+            return
         # Verdicts come in runs of one queue, and hashing a queue costs as much as all the rest here.
         process_queue = self._last_process_queue
         if process_queue is None or message.queue is not self._last_queue or process_queue.dropped:
@@ -346,13 +360,14 @@ class PushConsumer(GroupConsumer):
         """Give a message back to its broker, else send it to the retry topic, else try again here."""
         try:
             if self.config.ordered:
-                await self._send_to_retry_topic(message, 0)
+                await send_to_retry_topic(self, message, 0, self._max_reconsume_times)
             else:
-                await self._send_message_back(message, delay_level)
+                await send_message_back(self, message, delay_level, self._max_reconsume_times)
         except RocketError as error:
             logger.info("message not sent back msg_id=%s error=%s", message.msg_id, error)
             try:
-                await self._send_to_retry_topic(message, _FIRST_RETRY_LEVEL + message.reconsume_times)
+                level = _FIRST_RETRY_LEVEL + message.reconsume_times
+                await send_to_retry_topic(self, message, level, self._max_reconsume_times)
             except RocketError as second:
                 logger.warning("message kept, it cannot be sent back msg_id=%s error=%s", message.msg_id, second)
                 process_queue.returning.discard(message.offset)
@@ -362,58 +377,10 @@ class PushConsumer(GroupConsumer):
         process_queue.remove(message)
         self._service.feed()
 
-    async def _send_message_back(self, message: ReceivedMessage, delay_level: int) -> None:
-        header = ConsumerSendMsgBackRequestHeader(
-            offset=message.physical_offset,
-            group=self.group,
-            delay_level=delay_level,
-            origin_msg_id=message.offset_msg_id,
-            origin_topic=message.topic,
-            max_reconsume_times=self._max_reconsume_times,
-            bname=message.queue.broker,
-        )
-        address = self.instance.routes.find_publish_address(message.queue.broker) or message.store_host
-        await api.send_message_back(self.instance.remoting, address, header, SEND_BACK_TIMEOUT)
-        retries = self.instance.routes.find(self.retry_topic)
-        if retries is None or message.queue.broker not in {queue.broker for queue in retries.subscribe}:
-            # The broker will deliver the message from a queue that we do not read yet.
-            await self.instance.try_refresh(self.retry_topic)
-
     @property
     def _max_reconsume_times(self) -> int:
         limit = self.config.max_reconsume_times
         return DEFAULT_MAX_RECONSUME_TIMES if limit < 0 else limit
-
-    async def _send_to_retry_topic(self, message: ReceivedMessage, delay_level: int) -> None:
-        properties = {name: value for name, value in message.properties.items() if name not in _PROPERTIES_NOT_RESENT}
-        properties[RETRY_TOPIC] = message.topic
-        properties[RECONSUME_TIME] = str(message.reconsume_times + 1)
-        properties[MAX_RECONSUME_TIMES] = str(self._max_reconsume_times)
-        properties.setdefault(ORIGIN_MESSAGE_ID, message.offset_msg_id)
-        properties.setdefault(UNIQ_KEY, message.msg_id)
-        properties.pop(DELAY, None)
-        if delay_level:
-            properties[DELAY] = str(delay_level)
-        route = await self.instance.route(self.retry_topic, default_queue_nums=1)
-        queue = route.publish[0] if route.publish else MessageQueue(self.retry_topic, message.queue.broker, 0)
-        header = SendMessageRequestHeaderV2(
-            producer_group=CLIENT_INNER_PRODUCER_GROUP,
-            topic=self.retry_topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=1,
-            queue_id=queue.queue_id,
-            sys_flag=0,
-            born_timestamp=self.clock.time_millis(),
-            flag=message.flag,
-            properties="".join(f"{name}\x01{value}\x02" for name, value in properties.items()),
-            reconsume_times=message.reconsume_times + 1,
-            unit_mode=False,
-            max_reconsume_times=self._max_reconsume_times,
-            batch=False,
-            broker_name=queue.broker,
-        )
-        address = self.instance.routes.publish_address(queue.broker)
-        await api.send_message(self.instance.remoting, address, header, message.body, SEND_BACK_TIMEOUT)
 
     def _return_expired(self) -> None:
         """Send back what someone has been working on for too long: who took it may have forgotten it."""
@@ -425,9 +392,47 @@ class PushConsumer(GroupConsumer):
             if late:
                 self._service.abandon(late)
             for message in late:
-                if process_queue.holds(message) and message.offset not in process_queue.returning:
+                if self._pop is not None and self._pop.find(message) is not None:
+                    logger.warning("message without a result in time msg_id=%s queue=%s", message.msg_id, message.queue)
+                    self._pop.settle(process_queue, message, ConsumeResult.RETRY, None)
+                elif process_queue.holds(message) and message.offset not in process_queue.returning:
                     logger.warning("message without a result in time msg_id=%s queue=%s", message.msg_id, message.queue)
                     self._return(process_queue, message, EXPIRED_DELAY_LEVEL)
+
+    # POP mode
+
+    async def _share(self, topic: str) -> list[MessageQueue] | None:
+        if self._pop is None or topic == self.retry_topic:
+            return await super()._share(topic)
+        before = set(self._pop.assigned[topic])
+        share: list[MessageQueue] | None
+        try:
+            share = await self._pop.ask(topic)
+        except RequestNotSupported:  # a broker of 4.9: members share the queues by themselves
+            self._pop.assigned[topic] = set()
+            share = await super()._share(topic)
+        except RocketError as error:
+            self._rebalancer.problem = error
+            return None
+        # A queue that is read the other way now gets another reader.
+        switched = (before ^ self._pop.assigned[topic]) & self._readers.keys()
+        if switched:
+            await self._give_up(sorted(switched))
+        return share
+
+    def process_queues(self) -> list[ProcessQueue]:
+        return super().process_queues() + (self._pop.process_queues() if self._pop is not None else [])
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        if self._pop is not None and self._pop.pops(queue):
+            return 0
+        return await super().first_offset(queue)
+
+    def note_offsets(self, queues: Iterable[MessageQueue]) -> None:
+        super().note_offsets(queue for queue in queues if self._pop is None or not self._pop.pops(queue))
+
+    async def _bury(self, message: ReceivedMessage) -> None:
+        await send_message_back(self, message, TO_THE_DLQ, self._max_reconsume_times)
 
     # Locks of an ordered consumer
 
@@ -473,6 +478,11 @@ class PushConsumer(GroupConsumer):
         return [(address, own) for address, own in addresses if address is not None]
 
     def own(self, queue: MessageQueue, offset: int) -> QueueReader:
+        if self._pop is not None and self._pop.pops(queue):
+            popping = self._pop.reader(queue)
+            self._readers[queue] = popping
+            popping.start()
+            return popping
         reader = super().own(queue, offset)
         if self.config.ordered:
             reader.process_queue.last_lock = self.clock.monotonic()

@@ -41,6 +41,7 @@ CHANGES_AT_ONCE: Final = 64
 REQUEST_TIMEOUT: Final = 3.0
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
+GIVE_BACK_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """After how long a message comes again that failed, by how often it was redelivered before; as Java has it."""
 
@@ -172,6 +173,12 @@ class Receipts:
         for receipt in receipts:
             receipt.settled = True
             self.say(receipt, None)
+
+    def give_back(self, receipt: Receipt) -> None:
+        """Let other members have soon what nobody here has seen."""
+        if receipt.deadline > self._clock.monotonic() + GIVE_BACK_SECONDS:
+            receipt.settled = True
+            self.say(receipt, GIVE_BACK_SECONDS)
 
     # Sending
 

@@ -20,66 +20,43 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, Unpack
 
-from rocketcore.client import pop_api
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, client_config
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.pop_api import MAX_POP
+from rocketcore.client.popper import ANY_QUEUE, HOLD_SECONDS, Popper
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.receipts import Receipt, Receipts
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import serve_broker_requests
 from rocketcore.client.subscriber import Subscriber
-from rocketcore.errors import ClientClosed, ConfigError, RequestTimeout, RocketError
-from rocketcore.filter import TAG
-from rocketcore.message import MessageQueue, ReceivedMessage, hand_out
+from rocketcore.errors import ClientClosed, ConfigError, RocketError
+from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.protocol.bodies.heartbeat import ConsumeType
-from rocketcore.protocol.headers.pop import NotificationRequestHeader, PopMessageRequestHeader
-from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, Deadline, PeriodicTask
+from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline, PeriodicTask
 from rocketcore.transport.client import RemotingClient
 
 __all__ = ["SimpleConsumer"]
 
 logger = logging.getLogger(__name__)
 
-POP_TIMEOUT: Final = 3.0
 POP_PATIENCE: Final = 0.25
 """How long ``receive`` waits for one broker before it asks the next as well."""
-HOLD_SECONDS: Final = 15.0
-"""How long a broker may keep us waiting for its word that there is something."""
-HOLD_MARGIN: Final = 5.0
-FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 5.0
 FIRST_REFRESH: Final = 1.0
 ROUTE_SECONDS: Final = 1.0
 """Between two questions for the route of a topic that does not exist yet."""
-ANY_QUEUE: Final = -1
-GIVE_BACK_SECONDS: Final = 1.0
-_FROM_FIRST, _FROM_LAST = 0, 1
 
 
 class _Source:
     """One topic at one broker, which has at most one request of ours.
 
-    request     the POP or NOTIFICATION that is under way; ``taking``: it is a POP
-    promised    it said that it has something
-    not_before  monotonic time until which it is left alone: it failed, or has nothing for us though it said so
+    request  the POP or NOTIFICATION that is under way; ``taking``: it is a POP
     """
 
-    __slots__ = ("broker", "not_before", "pauses", "promised", "request", "taking", "topic")
+    __slots__ = ("popper", "request", "taking")
 
-    def __init__(self, topic: str, broker: str) -> None:
-        self.topic = topic
-        self.broker = broker
+    def __init__(self, popper: Popper) -> None:
+        self.popper = popper
         self.request: asyncio.Task[bool] | None = None
         self.taking = False
-        self.promised = False
-        self.not_before = 0.0
-        self.pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-
-    @property
-    def queue(self) -> MessageQueue:
-        """The name by which what is wrong with it is known."""
-        return MessageQueue(self.topic, self.broker, ANY_QUEUE)
 
 
 class SimpleConsumer(Subscriber):
@@ -255,11 +232,9 @@ class SimpleConsumer(Subscriber):
     def give_back(self, messages: Iterable[ReceivedMessage]) -> None:
         """Let other members have what was popped here and nobody has seen."""
         for message in messages:
-            receipt = _receipt_of(message)
-            if receipt.deadline > self.clock.monotonic() + GIVE_BACK_SECONDS:
-                self.receipts.say(receipt, GIVE_BACK_SECONDS)
+            self.receipts.give_back(_receipt_of(message))
 
-    def _find_sources(self) -> list[_Source]:
+    def _find_sources(self) -> list[tuple[tuple[str, str], _Source]]:
         """Return what there is to ask now, who waited longest first; what is gone is forgotten."""
         wanted = {
             (topic, queue.broker)
@@ -271,19 +246,19 @@ class SimpleConsumer(Subscriber):
             source = self._sources.pop(key)
             if source.request is not None and not source.taking:
                 source.request.cancel()
-            self._refusals.pop(source.queue, None)
+            self._refusals.pop(source.popper.queue, None)
         for key in sorted(wanted - self._sources.keys()):
-            self._sources[key] = _Source(*key)
-        return list(self._sources.values())
+            self._sources[key] = _Source(Popper(self, self.receipts, MessageQueue(*key, ANY_QUEUE)))
+        return list(self._sources.items())
 
     async def _ask_in_turn(self, limit: int) -> bool:
         """Pop from one source after the other until one has something; return whether one had."""
-        for source in self._find_sources():
+        for key, source in self._find_sources():
             if self._arrived:
                 return True
-            if source.taking or self.clock.monotonic() < source.not_before:
+            if source.taking or source.popper.pause > 0:
                 continue
-            self._sources[source.topic, source.broker] = self._sources.pop((source.topic, source.broker))
+            self._sources[key] = self._sources.pop(key)
             await asyncio.wait([self._begin_taking(source, limit)], timeout=POP_PATIENCE)
         return bool(self._arrived)
 
@@ -294,7 +269,7 @@ class SimpleConsumer(Subscriber):
 
     def _begin(self, source: _Source, *, taking: bool, limit: int, seconds: float) -> asyncio.Task[bool]:
         work = self._take(source, limit) if taking else self._look(source, seconds)
-        task = asyncio.get_running_loop().create_task(work, name=f"consumer-pop-{source.topic}")
+        task = asyncio.get_running_loop().create_task(work, name=f"consumer-pop-{source.popper.queue.topic}")
         source.request, source.taking = task, taking
         task.add_done_callback(lambda done: self._done(source, done))
         return task
@@ -309,12 +284,11 @@ class SimpleConsumer(Subscriber):
         """Have all brokers say when they have something; wait for the first that does, or until one may be asked."""
         self._news.clear()
         wait = min(seconds, await self._seconds_to_routes())
-        now = self.clock.monotonic()
-        for source in self._find_sources():
+        for _, source in self._find_sources():
             if source.request is not None:
                 continue
-            if now < source.not_before:
-                wait = min(wait, source.not_before - now)
+            if source.popper.pause > 0:
+                wait = min(wait, source.popper.pause)
             else:
                 self._begin(source, taking=False, limit=0, seconds=min(seconds, HOLD_SECONDS))
         try:
@@ -336,87 +310,32 @@ class SimpleConsumer(Subscriber):
 
     async def _take(self, source: _Source, limit: int) -> bool:
         """Pop from one source into what has arrived; return whether there was something."""
-        subscription = self._subscriptions.get(source.topic)
-        if subscription is None:
-            return False
-        header = PopMessageRequestHeader(
-            consumer_group=self.group,
-            topic=source.topic,
-            queue_id=ANY_QUEUE,
-            max_msg_nums=min(limit, MAX_POP),
-            invisible_time=round(self.config.invisible * 1000),
-            poll_time=0,
-            born_time=0,  # the broker takes its own clock: ours may differ
-            init_mode=_FROM_FIRST if self.config.start_from == "first" else _FROM_LAST,
-            exp_type=subscription.expression_type,
-            exp=subscription.sub_string,
-            bname=source.broker,
-        )
-        asked_at = self.clock.monotonic()
         try:
-            address = self.instance.routes.publish_address(source.broker)
-            popped = await pop_api.pop_messages(self.instance.remoting, address, header, source.broker, POP_TIMEOUT)
+            messages = await source.popper.take(limit)
         except RocketError as error:
             await self._failed(source, error)
             return False
-        self.pulled(source.queue)
-        tags = subscription.tags_set if subscription.expression_type == TAG else set()
-        unwanted: list[Receipt] = []
-        for message, handle in popped:
-            receipt = Receipt(self.receipts, message.topic, handle, asked_at + self.config.invisible)
-            if tags and message.tag not in tags:  # brokers compare hashes of tags
-                unwanted.append(receipt)
-                continue
-            hand_out([message], receipt)
-            self._arrived.append(message)
-        self.receipts.acknowledge(unwanted)
-        if popped:
-            source.pauses.reset()
-        elif source.promised:  # others were quicker, or it counts messages that it does not give us
-            self._leave_alone(source)
-        source.promised = False
-        return bool(popped)
-
-    def _leave_alone(self, source: _Source) -> None:
-        source.not_before = self.clock.monotonic() + source.pauses.next()
+        self.pulled(source.popper.queue)
+        self._arrived += messages
+        return bool(messages)
 
     async def _look(self, source: _Source, seconds: float) -> bool:
         """Wait until a source says that it has something; return whether it did."""
-        subscription = self._subscriptions.get(source.topic)
-        if subscription is None:
-            return False
-        header = NotificationRequestHeader(
-            consumer_group=self.group,
-            topic=source.topic,
-            queue_id=ANY_QUEUE,
-            poll_time=round(seconds * 1000),
-            born_time=0,
-            exp_type=subscription.expression_type,
-            exp=subscription.sub_string,
-            bname=source.broker,
-        )
-        asked_at = self.clock.monotonic()
         try:
-            address = self.instance.routes.publish_address(source.broker)
-            answer = await pop_api.has_message(self.instance.remoting, address, header, seconds + HOLD_MARGIN)
+            there = await source.popper.look(seconds)
         except RocketError as error:
             await self._failed(source, error)
             return False
-        self.pulled(source.queue)
-        source.promised = answer.has_msg
-        if not answer.has_msg and self.clock.monotonic() - asked_at < min(seconds, FIRST_PAUSE):
-            self._leave_alone(source)  # it holds as many as it can, or none: it would be asked thousands of times
-        return answer.has_msg
+        self.pulled(source.popper.queue)
+        return there
 
     async def _failed(self, source: _Source, error: RocketError) -> None:
         """Leave a source alone for a while; what waiting does not change is for who waits for messages."""
-        logger.info("pop failed group=%s queue=%s error=%s", self.group, source.queue, error)
-        self._leave_alone(source)
-        if isinstance(error, RequestTimeout):
-            source.not_before = self.clock.monotonic() + LONGEST_PAUSE
-        await self.pull_failed(source.queue, error)
+        logger.info("pop failed group=%s queue=%s error=%s", self.group, source.popper.queue, error)
+        source.popper.failed(error)
+        await self.pull_failed(source.popper.queue, error)
         if error.refresh_route:
-            await self.instance.try_refresh(source.topic)
+            await self.instance.try_refresh(source.popper.queue.topic)
 
     def forked(self) -> None:
         """Note that this is a child, whose messages are the parent's to acknowledge."""

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import rocketcore as rmq
 from rocketcore import aio
+from rocketcore.codes import RequestCode
+from rocketcore.protocol.bodies.pop import MessageRequestMode, SetMessageRequestModeRequestBody
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.transport.client import RemotingClient
 from tests.fixtures.topics import new_group, new_topic
 from tests.peers import ApacheCluster
 
@@ -120,3 +126,61 @@ def test_the_example_of_the_page(apache: ApacheCluster) -> None:
     done: list[rmq.ReceivedMessage] = []
     exec(example.replace("127.0.0.1:9876", apache.namesrv), {"rmq": rmq, "run": done.append})
     assert [message.body for message in done] == [b"x"]
+
+
+def switch_to_pop(apache: ApacheCluster, topic: str, group: str) -> None:
+    """Have a group's members pop a topic, as ``mqadmin setConsumeMode`` does."""
+    body = SetMessageRequestModeRequestBody(topic=topic, consumer_group=group, mode=MessageRequestMode.POP)
+
+    async def ask() -> None:
+        client = RemotingClient()
+        for address in apache.brokers:
+            request = RemotingCommand.request(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
+            (await client.invoke(address, request, 10.0)).raise_for_code(address, "request mode")
+        await client.close()
+
+    asyncio.run(ask())
+
+
+def test_a_group_that_is_switched_pops(apache: ApacheCluster, topic: str) -> None:
+    bodies = fill(apache, topic, 20)
+    group = new_group()
+    switch_to_pop(apache, topic, group)
+    handled: list[rmq.ReceivedMessage] = []
+    everything = threading.Event()
+    consumer = rmq.PushConsumer(
+        apache.namesrv, group=group, start_from="first", pop=True, invisible=SHORT, max_reconsume_times=1
+    )
+
+    @consumer.subscribe(topic)
+    def handle(message: rmq.ReceivedMessage) -> None:
+        handled.append(message)
+        if len({each.body for each in handled}) == len(bodies) and message.reconsume_times:
+            everything.set()
+        if message.body == b"7":
+            raise rmq.RetryLater(delay=1)
+
+    with consumer:
+        consumer.wait_ready(20.0)
+        assert {queue.queue_id for queue in consumer.queues()} == {-1}
+        assert everything.wait(40.0)
+    counts = Counter(message.body for message in handled)
+    assert counts == {body: 2 if body == b"7" else 1 for body in bodies}
+    with rmq.PullConsumer(apache.namesrv, group=new_group(), start_from="first") as dead:
+        dead.subscribe(f"%DLQ%{group}")
+        [buried] = dead.poll(timeout=60.0)
+        assert buried.body == b"7"
+
+
+def test_a_member_of_a_group_that_is_not_switched_pulls(apache: ApacheCluster, topic: str) -> None:
+    bodies = fill(apache, topic, 5)
+    with rmq.PushConsumer(apache.namesrv, group=new_group(), start_from="first", pop=True) as consumer:
+        consumer.subscribe(topic)
+        consumer.wait_ready(20.0)
+        assert {queue.queue_id for queue in consumer.queues()} == {0, 1, 2, 3}
+        received = set()
+        for message in consumer:
+            received.add(message.body)
+            message.ack()
+            if received == bodies:
+                break

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -27,106 +26,11 @@ from rocketcore.errors import (
     RequestTimeout,
 )
 from rocketcore.message import MessageQueue, ReceivedMessage, hand_out
-from rocketcore.protocol.bodies.pop import BatchAckMessageRequestBody
-from rocketcore.protocol.bodies.route import TopicRouteData
-from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
-from tests.reference.message import Stored, encode
-from tests.unit.client.fakes import FakeRemoting, Outcome, route
+from tests.unit.client.fakes import route
+from tests.unit.client.pop_brokers import Brokers
 
 INVISIBLE = 30.0
-
-
-class Brokers(FakeRemoting):
-    """Brokers that hand out what a test has put there.
-
-    acks      queue offsets that were acknowledged, by broker, a list for each request
-    changes   milliseconds for which messages were made invisible, by queue offset
-    failures  what the next requests of a code get in place of an answer
-    """
-
-    def __init__(self, routes: dict[str, TopicRouteData], clock: ManualClock) -> None:
-        super().__init__(routes, self.answer, clock)
-        self.stored: dict[str, list[bytes]] = defaultdict(list)
-        self.offsets: dict[str, int] = defaultdict(int)
-        self.acks: dict[str, list[list[int]]] = defaultdict(list)
-        self.changes: dict[int, int] = {}
-        self.failures: dict[int, list[Outcome | int]] = defaultdict(list)
-        self.hold: dict[str, asyncio.Event] = {}
-        self.silent: set[str] = set()
-        self.heard = asyncio.Event()
-        self.popping = asyncio.Event()
-        self.arrival: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
-
-    async def was_asked(self, code: RequestCode, count: int = 1) -> None:
-        """Wait until so many requests of a code have come."""
-        while len(asked(self, code)) < count:
-            self.heard.clear()
-            await self.heard.wait()
-
-    def put(self, broker: str, body: bytes) -> None:
-        self.stored[broker].append(body)
-        self.arrival[broker].set()
-
-    async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
-        broker = address.removesuffix(":1")
-        if command.code == RequestCode.POP_MESSAGE and broker in self.hold:
-            self.popping.set()
-            await self.hold[broker].wait()
-        if command.code == RequestCode.POP_MESSAGE and broker in self.silent:
-            await asyncio.Event().wait()
-        answer = await super().invoke(address, command, timeout)
-        if command.code == RequestCode.NOTIFICATION and answer.code == 0:
-            while not self.stored[broker]:
-                self.arrival[broker].clear()
-                await self.arrival[broker].wait()
-            answer.ext_fields = {"hasMsg": "true"}
-        return answer
-
-    def answer(self, address: str, request: RemotingCommand) -> Outcome:
-        self.heard.set()
-        broker = address.removesuffix(":1")
-        fields = request.ext_fields or {}
-        if self.failures[request.code]:
-            failure = self.failures[request.code].pop(0)
-            return RemotingCommand.response(request, failure, "refused") if isinstance(failure, int) else failure
-        if request.code == RequestCode.POP_MESSAGE:
-            return self.pop(broker, request, fields)
-        if request.code == RequestCode.BATCH_ACK_MESSAGE:
-            acks = BatchAckMessageRequestBody.decode(request.body).acks
-            self.acks[broker].append(sorted(ack.start_offset + bit for ack in acks for bit in ack.bit_set))
-        if request.code == RequestCode.ACK_MESSAGE:
-            self.acks[broker].append([int(fields["offset"])])
-        response = RemotingCommand.response(request)
-        if request.code == RequestCode.CHANGE_MESSAGE_INVISIBLETIME:
-            self.changes[int(fields["offset"])] = int(fields["invisibleTime"])
-            response.ext_fields = {"popTime": "7", "invisibleTime": fields["invisibleTime"], "reviveQid": "3"}
-        return response
-
-    def pop(self, broker: str, request: RemotingCommand, fields: dict[str, str]) -> RemotingCommand:
-        count = min(int(fields["maxMsgNums"]), len(self.stored[broker]))
-        if not count:
-            return RemotingCommand.response(request, ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
-        first = self.offsets[broker]
-        self.offsets[broker] += count
-        taken, self.stored[broker] = self.stored[broker][:count], self.stored[broker][count:]
-        topic = fields["topic"].encode()
-        response = RemotingCommand.response(
-            request,
-            body=b"".join(
-                encode(Stored(topic=topic, body=body, queue_offset=first + i, properties=b"TAGS\x01t\x02"))
-                for i, body in enumerate(taken)
-            ),
-        )
-        response.ext_fields = {
-            "popTime": "1",
-            "invisibleTime": fields["invisibleTime"],
-            "reviveQid": "2",
-            "restNum": "0",
-            "startOffsetInfo": f"0 0 {first}",
-            "msgOffsetInfo": "0 0 " + ",".join(str(first + i) for i in range(count)),
-        }
-        return response
 
 
 def run(test: Callable[[SimpleConsumer, Brokers, ManualClock], Awaitable[None]], *brokers: str) -> None:
@@ -149,10 +53,6 @@ def run(test: Callable[[SimpleConsumer, Brokers, ManualClock], Awaitable[None]],
 class _Closed:
     async def close(self) -> None:
         pass
-
-
-def asked(remoting: Brokers, code: RequestCode) -> list[str]:
-    return [address.removesuffix(":1") for address, request in remoting.asked if request.code == code]
 
 
 def test_what_is_acknowledged_together_leaves_together() -> None:
@@ -311,7 +211,7 @@ def test_who_waits_pops_nothing_until_there_is_something() -> None:
     async def test(consumer: SimpleConsumer, remoting: Brokers, clock: ManualClock) -> None:
         waiting = asyncio.create_task(consumer.receive())
         await remoting.was_asked(RequestCode.NOTIFICATION, 2)
-        assert sorted(asked(remoting, RequestCode.POP_MESSAGE)) == ["a", "b"]
+        assert sorted(remoting.asked_of(RequestCode.POP_MESSAGE)) == ["a", "b"]
         remoting.put("b", b"at last")
         assert [message.body for message in await waiting] == [b"at last"]
         pops = [request.ext_fields or {} for _, request in remoting.asked if request.code == RequestCode.POP_MESSAGE]
@@ -396,7 +296,7 @@ def test_a_broker_that_promises_what_it_does_not_give_is_left_alone() -> None:
         await consumer.receive(timeout=0.0)
         waiting = asyncio.create_task(consumer.receive(timeout=1000))
         await asyncio.sleep(0.05)  # the clock stands still: it may be asked once more, and then waits
-        assert len(asked(remoting, RequestCode.POP_MESSAGE)) <= 3
+        assert len(remoting.asked_of(RequestCode.POP_MESSAGE)) <= 3
         waiting.cancel()
 
     run(test)
