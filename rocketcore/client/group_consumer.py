@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -38,13 +37,13 @@ from rocketcore.errors import (
     RequestTimeout,
     RocketError,
 )
-from rocketcore.message import Message, MessageQueue, ReplyFuture
+from rocketcore.message import MessageQueue
 from rocketcore.protocol.allocate import find_strategy
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, PeriodicTask
 from rocketcore.transport.client import RemotingClient
 
 if TYPE_CHECKING:
-    from rocketcore.client.replies import Replies
+    pass
 
 __all__ = ["GroupConsumer"]
 
@@ -69,8 +68,6 @@ class GroupConsumer(Subscriber):
         self._next_try: asyncio.TimerHandle | None = None
         self._ended = asyncio.Event()
         self._store_first = False
-        self._replies: Replies | None = None
-        self._reply_lock = threading.Lock()  # guards that there is one; messages are for any thread
         self._shared: set[str] = set()
         """Topics whose share of queues this member has had."""
 
@@ -180,21 +177,10 @@ class GroupConsumer(Subscriber):
                 await task.stop()
             await self._stop_all_pulling()
             await self._finish()
-            if self._replies is not None:
-                await self._replies.finish(self.config.close_timeout)
+            await self._finish_replies()
             await self.persist_offsets()
             await self._release(list(self._readers))
             await self.instance.unregister()
-
-    def take_reply(self, reply: Message) -> ReplyFuture:
-        if self._closed and self._replies is None:
-            raise ClientClosed("the consumer is closed")
-        with self._reply_lock:
-            if self._replies is None:
-                from rocketcore.client.replies import Replies  # few consumers reply
-
-                self._replies = Replies(self.config, self.instance, self.clock, self._loop)
-        return self._replies.send(reply)
 
     def _check_subscribed(self) -> None:
         if not self._readers:

@@ -177,7 +177,7 @@ class PopMode:
             self._receipts_of[message.queue, message.offset] = receipt
             self._held[message.topic, message.queue.broker] += 1
             by_queue[message.queue].append(message)
-        hand_out(messages, self._consumer.take_result)
+        hand_out(messages, self._consumer.take_result, self._consumer.take_reply)
         for queue, some in by_queue.items():
             process_queue = self._queues.get(queue)
             if process_queue is None:

@@ -96,7 +96,7 @@ class Popper:
             if tags and message.tag not in tags:  # brokers compare hashes of tags
                 unwanted.append(receipt)
                 continue
-            hand_out([message], receipt)
+            hand_out([message], receipt, consumer.take_reply)
             messages.append(message)
         self._receipts.acknowledge(unwanted)
         return messages

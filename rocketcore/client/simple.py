@@ -114,6 +114,7 @@ class SimpleConsumer(Subscriber):
     def _set_up(self, instance: ClientInstance) -> None:
         self.instance = instance
         instance.register_consumer(self)
+        self._loop = asyncio.get_running_loop()
         self.receipts = Receipts(instance, self.group, self.clock)
         self.started_at = self.clock.time_millis()
         self._started = True
@@ -142,6 +143,7 @@ class SimpleConsumer(Subscriber):
                 ends.push_async_callback(task.stop)
             ends.push_async_callback(self._stop_asking)
             await self._stop_asking()
+            await self._finish_replies()
             self.give_back(self._arrived)
             self._arrived.clear()
             await self.receipts.close(self.config.close_timeout)

@@ -7,9 +7,10 @@ queues and leaving are a ``GroupConsumer``'s part.
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from rocketcore.client.config import ConsumerConfig
 from rocketcore.client.instance import ClientInstance
@@ -41,6 +42,9 @@ from rocketcore.protocol.bodies.heartbeat import (
     SubscriptionData,
 )
 from rocketcore.service import Clock
+
+if TYPE_CHECKING:
+    from rocketcore.client.replies import Replies
 
 __all__ = ["Subscriber"]
 
@@ -81,6 +85,9 @@ class Subscriber:
         self._refusals: dict[object, RocketError] = {}
         """What brokers refuse whatever we wait: by queue, or by topic for a filter that was asked about."""
         self.started_at = 0
+        self._loop: asyncio.AbstractEventLoop
+        self._replies: Replies | None = None
+        self._reply_lock = threading.Lock()  # guards that there is one; messages are for any thread
 
     @property
     def client_id(self) -> str:
@@ -256,7 +263,19 @@ class Subscriber:
 
     def take_reply(self, reply: Message) -> ReplyFuture:
         """Send a reply to a message that was handed out."""
-        raise NotImplementedError
+        if self._closed and self._replies is None:
+            raise ClientClosed("the consumer is closed")
+        with self._reply_lock:
+            if self._replies is None:
+                from rocketcore.client.replies import Replies  # few consumers reply
+
+                self._replies = Replies(self.config, self.instance, self.clock, self._loop)
+        return self._replies.send(reply)
+
+    async def _finish_replies(self) -> None:
+        """Send the replies that were handed over."""
+        if self._replies is not None:
+            await self._replies.finish(self.config.close_timeout)
 
     def arrived(self, process_queue: ProcessQueue) -> None:
         """Called when a queue has messages that no one works on, and after each pull."""

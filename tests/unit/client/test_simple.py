@@ -319,7 +319,8 @@ def test_wrong_use_is_named() -> None:
     with pytest.raises(ConfigError, match="invisible is 1 to 43200 seconds"):
         SimpleConsumer(group="g", invisible=0.5)
     pulled = ReceivedMessage("T", b"", MessageQueue("T", "a", 0), 0, "", "")
-    hand_out([pulled], PullConsumer(group="g").take_result)
+    consumer = PullConsumer(group="g")
+    hand_out([pulled], consumer.take_result, consumer.take_reply)
     with pytest.raises(ConfigError, match="only messages of a SimpleConsumer"):
         pulled.change_invisible(5)
 
