@@ -359,7 +359,7 @@ cdef inline int read_asks(
             key[0] = found
             asks &= ~ASKS_KEY
         elif named(&found, b"TRAN_MSG", 8):
-            prepared = found.value_length == 4 and memcmp(found.value, b"true", 4) == 0
+            prepared = is_true(found.value, found.value_length)
         else:
             asks |= asked_by_name(found.name, found.name_length)
     if next_name < text + length:
@@ -379,7 +379,7 @@ def examine(properties, int64_t sys_flag, bytes extra_properties not None):
     properties        property text as it was sent
     extra_properties  as for ``put_records``
     NO_WAIT           WAIT is there and not "true", in whatever case (Message.java, isWaitStoreMsgOK)
-    TRANSACTION       TRAN_MSG is "true", or a bit of the transaction type is set in ``sys_flag``
+    TRANSACTION       TRAN_MSG is "true", in whatever case, or a bit of the transaction type is set in ``sys_flag``
     INNER_BATCH       INNER_NUM is there, or its bit is set
     REWRITE           a name comes twice or is among the extra ones, a pair has no name or value, there is a checksum,
                       or there are more than 64 pairs or 32,767 bytes

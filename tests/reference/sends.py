@@ -16,7 +16,7 @@ def asks(properties: bytes, sys_flag: int, extra: bytes) -> set[str]:
         "NO_WAIT": values.get(b"WAIT", b"true").lower() != b"true",
         "DELAY": b"DELAY" in values,
         "TIMER": not TIMERS.isdisjoint(names),
-        "TRANSACTION": sys_flag & 0xC != 0 or values.get(b"TRAN_MSG") == b"true",
+        "TRANSACTION": sys_flag & 0xC != 0 or values.get(b"TRAN_MSG", b"").lower() == b"true",
         "INNER_BATCH": sys_flag & 0x80 != 0 or b"INNER_NUM" in values,
         "POP_CHECKPOINT": b"POP_CK" in values,
         "KEY": b"UNIQ_KEY" not in values,

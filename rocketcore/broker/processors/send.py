@@ -425,7 +425,7 @@ class SendProcessor:
             raise BrokerError.of(
                 ResponseCode.NO_PERMISSION, f"the broker[{context.address}] sending transaction message is forbidden"
             )
-        if TRANSACTION_PREPARED not in properties:
+        if properties.get(TRANSACTION_PREPARED, "").lower() != "true":
             raise self._gate.illegal()
 
     def _check_retry(

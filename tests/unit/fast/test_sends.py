@@ -266,6 +266,7 @@ def test_put_records_leaves_the_unusual_to_the_caller(frame: bytes) -> None:
         (b"WAIT\x01false\x02WAIT\x01true\x02", 0, kernel.ASKS_REWRITE),
         (b"TRAN_MSG\x01false\x02", 0, 0),
         (b"TRAN_MSG\x01true\x02", 0, kernel.ASKS_TRANSACTION),
+        (b"TRAN_MSG\x01TrUe\x02", 0, kernel.ASKS_TRANSACTION),
         (b"TRAN_MSG\x01true\x02TRAN_MSG\x01no\x02", 0, kernel.ASKS_REWRITE),
         (b"", 4, kernel.ASKS_TRANSACTION),
         (b"", 8, kernel.ASKS_TRANSACTION),
