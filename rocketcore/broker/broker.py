@@ -247,6 +247,9 @@ class Broker:
         self._load_transactions()
         self._pop.load()
         self._timer.load()
+        if self._transactions.load():
+            self._save_offsets()
+            await context.writer.flushed()
         self._restore_topics()
         await self._store.start()
         self._pop.journal.start()
@@ -277,10 +280,6 @@ class Broker:
         stack.push_async_callback(self._outer.stop)
         await self._outer.start()
         logger.info("broker started name=%s address=%s", context.config.broker_name, context.address)
-
-    def _load_transactions(self) -> None:
-        if self._transactions.load():
-            self._save_offsets()
 
     async def _load_store(self) -> None:
         """Recover on a thread. A start that is cancelled waits for its end: it cannot be stopped, and has the lock."""

@@ -14,7 +14,7 @@ from rocketcore.broker.store.cleaner import Cleaner
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.bodies.topic import KVTable
-from rocketcore.protocol.headers.message import PullMessageResponseHeader
+from rocketcore.protocol.headers.message import EndTransactionRequestHeader, PullMessageResponseHeader
 from tests.integration.broker_client import SEGMENT_BYTES, BrokerClient, running_broker
 
 ANOTHER_HOUR = f"{(time.localtime().tm_hour + 12) % 24:02}"
@@ -109,6 +109,42 @@ def test_a_delayed_message_keeps_its_file(
             while first.exists():
                 assert (await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)).code == 0
                 await looks.get()
+            assert await client.bodies("Later") == [b"hello"]
+
+    asyncio.run(run())
+
+
+def test_a_half_message_keeps_its_file(
+    tmp_path: Path, looks: asyncio.Queue[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it is decided, and the next round has seen that."""
+    monkeypatch.setattr(FileSystem, "used_percent", lambda self, path: 89.0)
+
+    async def look(client: BrokerClient) -> None:
+        assert (await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)).code == 0
+        await looks.get()
+
+    async def run() -> None:
+        async with asyncio.timeout(60), running_broker(tmp_path, transaction_check_interval=3_600_000) as client:
+            half = await client.send("Later", properties={"TRAN_MSG": "true", "PGROUP": "shop"}, sys_flag=4)
+            await fill(client)
+            first = log_files(tmp_path)[0]
+            make_old(first)
+            for _ in range(2):
+                await look(client)
+                assert first.exists()
+            header = EndTransactionRequestHeader(
+                producer_group="shop",
+                tran_state_table_offset=0,
+                commit_log_offset=int((half.ext_fields or {})["msgId"][16:], 16),
+                commit_or_rollback=8,
+                msg_id="x",
+            )
+            assert (await client.ask(RequestCode.END_TRANSACTION, header)).code == 0
+            assert await client.bodies("Later") == [b"hello"]
+            await client.broker._check.round()
+            await look(client)
+            assert not first.exists()
             assert await client.bodies("Later") == [b"hello"]
 
     asyncio.run(run())

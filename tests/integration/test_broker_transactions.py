@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
-from rocketcore._fast.properties import decode_properties
+from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore.broker.record import StoredRecord
+from rocketcore.broker.services.transaction import TransactionService
+from rocketcore.broker.store import StoredMessage
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader
+from rocketcore.protocol.headers.consumer import UpdateConsumerOffsetRequestHeader
 from rocketcore.protocol.headers.message import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
@@ -427,3 +430,124 @@ def test_what_is_undecided_is_asked_about_after_a_restart(tmp_path: Path) -> Non
             assert committed[0] >= 4
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_messages_of_a_topic_that_was_deleted_are_given_up(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.client.send("T")
+        await scene.send()
+        assert (
+            await scene.client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T"))
+        ).code == 0
+        await scene.register()
+        await scene.client.broker._check.round()
+        assert await scene.client.bodies(OP) == [b"0"]
+        assert scene.checks.empty()
+
+    play(tmp_path, scenario)
+
+
+def test_only_the_newest_of_two_copies_is_asked_about_after_a_crash(tmp_path: Path) -> None:
+    """The disk kept a copy, and not the op message that ends the one before it."""
+
+    async def main() -> None:
+        async with running_broker(tmp_path, **SELDOM) as client:
+            scene = Scene(client)
+            half = await scene.send()
+            [record] = await client.records(HALF)
+            copy = record.message
+            copy.properties = encode_properties({**text_of(record), "TRAN_PREPARED_QUEUE_OFFSET": "0"})
+            await client.broker._gate.stored(client.broker._store.put(copy))
+        async with running_broker(tmp_path, **OFTEN) as client:
+            scene = Scene(client)
+            await scene.register()
+            offsets = [(await scene.check())[0].tran_state_table_offset for _ in range(3)]
+            assert offsets == [2, 3, 4]
+            assert (await scene.end(half.end())).code == 0
+            assert await scene.delivered() == [b"half"]
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_an_op_message_of_apache_that_names_the_first_copy(tmp_path: Path) -> None:
+    """There a producer's decision ends the offset that it names, and copies that wait for their time say that one."""
+
+    async def main() -> None:
+        async with running_broker(tmp_path, **SELDOM) as client:
+            scene, store = Scene(client), client.broker._store
+            await scene.send(CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+            [record] = await client.records(HALF)
+            text = {**text_of(record), "TRAN_PREPARED_QUEUE_OFFSET": "0"}
+            record.message.properties = encode_properties(text)
+            store.put(record.message)
+            op = StoredMessage(topic=OP, queue_id=0, body=b"0,", properties=encode_properties({"TAGS": "d"}))
+            await client.broker._gate.stored(store.put(op))
+            client.broker._transactions._positions = 1, 0
+        async with running_broker(tmp_path, **OFTEN) as client:
+            scene = Scene(client)
+            await scene.register()
+            half = await scene.send(b"other")
+            assert (await scene.check())[0].msg_id == half.fields["transactionId"]
+            assert set(await client.bodies(HALF, 0, 3)) == {b"other"}
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_client_does_not_move_the_positions(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path, **SELDOM) as client:
+            scene = Scene(client)
+            await scene.send()
+            header = UpdateConsumerOffsetRequestHeader(
+                consumer_group="CID_RMQ_SYS_TRANS", topic=HALF, queue_id=0, commit_offset=1
+            )
+            assert (await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, header)).code == 0
+        async with running_broker(tmp_path, **OFTEN) as client:
+            scene = Scene(client)
+            await scene.register()
+            assert decode_message((await scene.check())[1]).body == b"half"
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_positions_that_say_more_than_the_store_holds(tmp_path: Path) -> None:
+    """The log lost its end. Messages that come to where it was are not taken for decided."""
+
+    async def main() -> None:
+        async with running_broker(tmp_path, **SELDOM) as client:
+            client.broker._transactions._positions = 5, 5
+        async with running_broker(tmp_path, **SELDOM) as client:
+            scene = Scene(client)
+            for _ in range(3):
+                await scene.send()
+            assert client.broker._context.offsets.find("CID_RMQ_SYS_TRANS", HALF, 0) == 0
+        async with running_broker(tmp_path, **OFTEN) as client:
+            scene = Scene(client)
+            await scene.register()
+            assert (await scene.check())[0].msg_id == unique(1)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_an_undecided_message_costs_nothing_between_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One read and one copy a round, however many rounds have been."""
+
+    async def scenario(scene: Scene) -> None:
+        await scene.send(b"open")
+        done = await scene.send(b"done")
+        await scene.end(done.end())
+        reads: list[int] = []
+        read = TransactionService.read
+
+        async def noted(self: TransactionService, topic: str, queue_offset: int, count: int) -> Any:
+            reads.append(count)
+            return await read(self, topic, queue_offset, count)
+
+        monkeypatch.setattr(TransactionService, "read", noted)
+        for number in range(1, 6):
+            await asyncio.sleep(0.005)
+            await scene.client.broker._check.round()
+            assert reads == [1] * number
+        assert len(scene.client.broker._transactions.halves._states) == 1
+
+    play(tmp_path, scenario, transaction_time_out=1)

@@ -104,7 +104,7 @@ class TransactionService:
         self._pending: list[_Ending] = []
         self._unwritten: list[int] = []
         """Half messages that need no decision any more, of which no op message says so yet."""
-        self._committed = 0
+        self._positions = 0, 0
         self._settling: tuple[int, int, int] | None = None
         """Positions that count once the log is on disk up to the third number."""
 
@@ -119,7 +119,8 @@ class TransactionService:
         op, op_wrong = self._position(TRANS_OP_HALF_TOPIC)
         self.halves = HalfMessages(half)
         self._ops = OpMessages(op)
-        self._commit_positions(half, op)
+        self._positions = half, op
+        self.settle()
         return half_wrong or op_wrong
 
     def _position(self, topic: str) -> tuple[int, bool]:
@@ -202,25 +203,24 @@ class TransactionService:
         self._settling = half, self._ops.advance(half), self._context.store.max_physical_offset
 
     def settle(self) -> None:
-        """Have the positions count for which the log is on disk: a power cut may take back what is only stored."""
-        if self._settling is not None and self._context.store.synced_offset >= self._settling[2]:
-            half, op, _ = self._settling
-            self._settling = None
-            self._commit_positions(half, op)
+        """Commit the positions for which the log is on disk: a power cut may take back what is only stored.
 
-    def _commit_positions(self, half: int, op: int) -> None:
+        It comes before each save of offsets: those of this group are the broker's, whatever a client commits for it.
+        """
+        if self._settling is not None and self._context.store.synced_offset >= self._settling[2]:
+            self._positions = self._settling[:2]
+            self._settling = None
         offsets = self._context.offsets
-        for topic, position in ((TRANS_HALF_TOPIC, half), (TRANS_OP_HALF_TOPIC, op)):
+        for topic, position in zip((TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC), self._positions, strict=True):
             if offsets.find(TRANS_GROUP, topic, QUEUE) != position:
                 offsets.commit(TRANS_GROUP, topic, QUEUE, position)
-        self._committed = half
 
     def needed_from(self) -> int | None:
         """Return the physical offset of the first half message that a start reads, None where there is none."""
-        store = self._context.store
-        if self._committed >= store.max_offset(TRANS_HALF_TOPIC, QUEUE):
+        store, half = self._context.store, self._positions[0]
+        if half >= store.max_offset(TRANS_HALF_TOPIC, QUEUE):
             return None
-        return store.place(TRANS_HALF_TOPIC, QUEUE, self._committed) or 0
+        return store.place(TRANS_HALF_TOPIC, QUEUE, half) or 0
 
     # ------------------------------------------------------------------ half messages
 
