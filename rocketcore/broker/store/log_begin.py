@@ -2,7 +2,8 @@
 
 First every queue is searched for its first message behind the new begin, a few at a time and without keeping saves
 waiting; then, under the save lock, the begin is noted and the queues follow. Files of queues may go when the next save
-has noted where these begin.
+has noted where these begin. While a queue could not be searched, ``queuebounds`` tells the begin of before: a start
+then searches all of them, as after a crash between the cut and its note.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class LogBegin:
         self._files = files
         self._shortened: dict[tuple[str, int], None] = {}  # queues that begin later than their files, perhaps
         self._unsearched: set[tuple[str, int]] = set()  # queues whose begin could not be looked for
+        self._queues_begin = 0  # begin of the log before the first cut at which one of them could not be searched
+        saver.queues_begin = lambda: self._queues_begin if self._unsearched else log.min_offset
         self._tried: set[tuple[str, int, int]] = set()  # damaged units whose repair was begun
 
     def run_crashed(self) -> None:
@@ -90,6 +93,8 @@ class LogBegin:
                 raise
             if self._repairs.are_under_way():
                 return []
+            if not self._unsearched:
+                self._queues_begin = self._log.min_offset
             for each in found:
                 self._follow(each, begin)
             return self._log.begin_at(begin)

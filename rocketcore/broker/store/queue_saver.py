@@ -43,11 +43,14 @@ logger = logging.getLogger(__name__)
 class _Save:
     """One save: ``work`` on the save thread, then ``done`` or ``failed`` on the loop.
 
-    bounds  the note, of the topics that changed; None: none is due
-    after   the end of the note that it is added to; None: it has all topics, and replaces the last
+    bounds     the note, of the topics that changed; None: none is due
+    after      the end of the note that it is added to; None: it has all topics, and replaces the last
+    log_begin  where the log begins, which the bounds tell only when every queue has followed
     """
 
-    __slots__ = ("_deletions", "_end", "_saver", "_topics", "_unsaved", "_with_deletions", "after", "bounds")
+    __slots__ = (
+        "_deletions", "_end", "_saver", "_topics", "_unsaved", "_with_deletions", "after", "bounds", "log_begin",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class _Save:
     ) -> None:
         self.bounds = bounds
         self.after = after
+        self.log_begin = saver.log_begin
         self._topics = topics
         self._end: BoundsEnd | None = None
         self._saver = saver
@@ -73,13 +77,13 @@ class _Save:
         if self.bounds is not None:
             if self._with_deletions:
                 self._saver.deleted.write(self.bounds.deleted_before)
-            self._end = self._saver.write_notes(self.bounds, self.after)
+            self._end = self._saver.write_notes(self.bounds, self.after, self.log_begin)
 
     def done(self) -> None:
         for units in self._unsaved:
             units.queue.mark_saved(units.end)
         if self.bounds is not None:
-            self._saver.noted(self.bounds, self._end, whole=self.after is None)
+            self._saver.noted(self.bounds, self._end, self.log_begin, whole=self.after is None)
             self._saver.noted_deletions = self._deletions
 
     def failed(self) -> None:
@@ -94,6 +98,7 @@ class QueueSaver:
     """Loop thread only, except what ``_Save.work`` does.
 
     lock             held by one save, and by whoever needs that none writes notes or files of queues
+    queues_begin     returns where the log began when every queue was last known to begin there or behind it
     on_full          is told why sends must be refused until the queues can be saved; an empty text when they can be
     """
 
@@ -109,7 +114,8 @@ class QueueSaver:
     ) -> None:
         self.queues = queues
         self.deleted = DeletedTopics(config.root, files)
-        self.noted_offset = self.noted_begin = self._adopted_until = -1
+        self.noted_offset = self.noted_begin = self._noted_queues_begin = self._adopted_until = -1
+        self.queues_begin: Callable[[], int] = lambda: log.min_offset
         self.index_until: Callable[[], int] = lambda: 0
         self._noted_index = 0
         self.deletions = self.noted_deletions = 0
@@ -158,6 +164,10 @@ class QueueSaver:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._thread = DiskThread("rocket-store-queues", loop)
         self._thorough_at = self._clock.monotonic()
+
+    @property
+    def log_begin(self) -> int:
+        return self._log.min_offset
 
     @property
     def known_until(self) -> int:
@@ -231,7 +241,8 @@ class QueueSaver:
         self._unnoted.update(queue.topic for queue in changed)
         unsaved = [units for queue in changed if (units := queue.unsaved()) is not None]
         confirm_offset = self._committer.durable_offset
-        begins_later = self._log.min_offset != self.noted_begin
+        queues_begin = self.queues_begin()
+        begins_later = self._log.min_offset != self.noted_begin or queues_begin != self._noted_queues_begin
         news = confirm_offset != self.noted_offset or begins_later or self.has_deletions_to_note
         news = news or self.index_until() != self._noted_index or self._has_moved
         if not thorough or not news:
@@ -240,7 +251,7 @@ class QueueSaver:
         topics, self._unnoted, self._has_moved = self._unnoted, set(), False
         rows, after = self._rows_to_note(topics)
         bounds = QueueBounds(
-            begin_offset=self._log.min_offset,
+            begin_offset=queues_begin,
             sealed_from=self._log.sealed_from,
             confirm_offset=confirm_offset,
             store_timestamp=self._committer.durable_timestamp,
@@ -260,7 +271,7 @@ class QueueSaver:
             return news, self._note_end
         return {topic: rows for topic, rows in {**self._noted, **news}.items() if rows}, None
 
-    def write_notes(self, bounds: QueueBounds, after: BoundsEnd | None) -> BoundsEnd:
+    def write_notes(self, bounds: QueueBounds, after: BoundsEnd | None, log_begin: int) -> BoundsEnd:
         """Sync the queues, then write the notes: they are true at any crash, as the log before them is on disk."""
         self.queues.files.sync()
         if after is None:
@@ -273,15 +284,16 @@ class QueueSaver:
             logics_msg_timestamp=bounds.store_timestamp,
             index_msg_timestamp=index_until,
             confirm_physical_offset=bounds.confirm_offset,
-            begin_offset=bounds.begin_offset,
+            begin_offset=log_begin,
         ).write(self._checkpoint_path, self._files)
         self._noted_index = index_until
         return end
 
-    def noted(self, bounds: QueueBounds, end: BoundsEnd | None, *, whole: bool) -> None:
+    def noted(self, bounds: QueueBounds, end: BoundsEnd | None, log_begin: int, *, whole: bool) -> None:
         """Remember what is noted now; ``whole`` if the note has all topics."""
         self.noted_offset = bounds.confirm_offset
-        self.noted_begin = bounds.begin_offset
+        self.noted_begin = log_begin
+        self._noted_queues_begin = bounds.begin_offset
         self._is_ours = True
         self._note_end = end
         if whole:

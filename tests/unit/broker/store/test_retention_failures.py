@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from rocketcore.broker.store import GetStatus, PutStatus
+from rocketcore.broker.store.queue_bounds import QueueBounds
+from rocketcore.broker.store.segment_file import FileSystem
 from tests.fixtures.retention import BODY_BYTES, PER_SEGMENT, Disk, life, numbers
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
@@ -215,6 +217,54 @@ def test_units_of_what_is_gone_are_passed_over_where_the_begin_could_not_be_look
             assert one.store.min_offset("T", 0) == (2 if stopped else 3) * PER_SEGMENT
             assert numbers(one.store)[0] == one.store.min_offset("T", 0)
             assert (one.store.repaired_queues, one.store.damaged_records) == (0, 0)
+
+    asyncio.run(run())
+    asyncio.run(start_again())
+
+
+@pytest.mark.parametrize("deletes_more", [True, False])
+def test_a_crash_while_a_begin_could_not_be_looked_for(tmp_path: Path, deletes_more: bool) -> None:
+    """The next start knows that units may lead to what was deleted, and calls none of them damaged."""
+    root = tmp_path / "store"
+
+    class NoDescriptors(Disk):
+        fails = False
+
+        def open(self, path: Path, flags: int = 2) -> int:
+            if self.fails and path.is_relative_to(root / "consumequeue"):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().open(path, flags)
+
+    async def run() -> None:
+        async with life(root, disk := NoDescriptors()) as one:
+            await one.fill(4)
+            await one.save()
+            one.age(*([0] if deletes_more else [0, 1]))
+            disk.fails = True
+            await one.look()
+            disk.fails = False
+            await one.save()
+            if deletes_more:
+                one.age(1)
+                disk.fails = True
+                await one.look()
+                disk.fails = False
+                await one.save()
+            assert one.store.min_physical_offset == 2 * SEGMENT_BYTES
+            assert one.store.min_offset("T", 0) == 0
+            crash_copy(root, tmp_path / "crashed")
+
+    async def start_again() -> None:
+        async with life(tmp_path / "crashed") as one:
+            assert one.store.recovery.damaged == []
+            assert not one.store.recovery.rebuilt
+            assert one.store.min_offset("T", 0) == 2 * PER_SEGMENT
+            assert numbers(one.store)[0] == 2 * PER_SEGMENT
+            assert (one.store.repaired_queues, one.store.damaged_records) == (0, 0)
+            await one.save()
+            bounds = QueueBounds.read(tmp_path / "crashed" / "queuebounds", FileSystem())
+            assert bounds is not None
+            assert bounds.begin_offset == 2 * SEGMENT_BYTES
 
     asyncio.run(run())
     asyncio.run(start_again())
