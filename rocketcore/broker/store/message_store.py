@@ -153,6 +153,7 @@ class MessageStore:
             if not clean:
                 self._log.make_sure(notes.bounds.confirm_offset, self.recovery.end_offset)
             self._queue_saver.log_ends_at(self.recovery.end_offset)
+            self._queue_saver.remove_deleted()
             self._log.run_begins(sealed=self.config.enabled_append_prop_crc)
             last_alive = RunMark.last_alive(self._run_mark, self._files)
             RunMark(self._log.sealed_from).write(self._run_mark, self._files)

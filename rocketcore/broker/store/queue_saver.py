@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Set
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
 from rocketcore.broker.store.checkpoint import Checkpoint, Notes
@@ -160,6 +161,16 @@ class QueueSaver:
             bounds = QueueBounds.read(self._bounds_path, self._files)
             if bounds is not None:
                 replace(bounds, deleted_before=dict(self.deleted.before)).write(self._bounds_path, self._files)
+
+    def remove_deleted(self) -> None:
+        """At a start: remove the files of deleted topics that a crash left behind the note of the deletion."""
+        try:
+            left = self.deleted.before.keys() & set(self.queues.files.topics())
+        except OSError as error:
+            logger.error("folders of deleted topics not looked for reason=%s", error)
+            return
+        for topic in left:
+            self._remove_files(topic, self._kept_folders(topic))
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._thread = DiskThread("rocket-store-queues", loop)
@@ -355,14 +366,18 @@ class QueueSaver:
                 return
             if not noted.done():
                 noted.set_result(None)
-            # Noted before the files go: a crash in between must not bring the topic back. Those of queues that a new
-            # topic of the name has are its own by now.
-            kept = {str(queue_id) for queue_id in unpack_rows(self.queues.rows(topic))}
-            assert self._thread is not None, "started"
-            try:
-                await self._thread.run(lambda: self.queues.files.remove_topic(topic, kept))
-            except OSError as failure:
-                logger.error("files of a deleted topic not removed topic=%s reason=%s", topic, failure)
+            # Noted before the files go: a crash in between must not bring the topic back.
+            await self.run(partial(self._remove_files, topic, self._kept_folders(topic)))
+
+    def _kept_folders(self, topic: str) -> set[str]:
+        """Names of the folders of queues that a new topic of the name has: they are its own by now."""
+        return {str(queue_id) for queue_id in unpack_rows(self.queues.rows(topic))}
+
+    def _remove_files(self, topic: str, kept: Set[str]) -> None:
+        try:
+            self.queues.files.remove_topic(topic, kept)
+        except OSError as error:
+            logger.error("files of a deleted topic not removed topic=%s reason=%s", topic, error)
 
     # ------------------------------------------------------------------ for repairs, and whoever moves the log's begin
 

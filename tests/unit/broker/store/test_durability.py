@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -97,6 +98,35 @@ def test_a_deletion_is_durable_when_it_is_answered(tmp_path: Path) -> None:
             assert list(store.queues()) == [("U", 0)]
             assert [one["body"] for one in read_queue(store, "U")] == [b"other"]
             assert (await put(store, b"new")).queue_offset == 0
+
+    asyncio.run(run())
+
+
+def test_folders_of_deleted_topics_that_a_crash_left_go_at_the_start(tmp_path: Path) -> None:
+    """Those of a new topic of the name are its own."""
+    live, crash = tmp_path / "live", tmp_path / "crash"
+    folder = crash / "consumequeue"
+
+    async def run() -> None:
+        async with running_store(live) as store:
+            for queue_id in range(2):
+                await put(store, b"old", queue_id=queue_id)
+                await put(store, b"old", queue_id=queue_id, topic="again")
+            await put(store, b"other", topic="U")
+            await store._queue_saver.save_now()
+            crash_copy(live / "consumequeue", tmp_path / "before")
+            for topic in ("T", "again"):
+                await store.delete_topic(topic)
+            await put(store, b"new", queue_id=1, topic="again")
+            await store._queue_saver.save_now()
+            crash_copy(live, crash)
+        shutil.copytree(tmp_path / "before" / "T", folder / "T")
+        shutil.copytree(tmp_path / "before" / "again" / "0", folder / "again" / "0")
+        async with running_store(crash) as store:
+            assert not store.recovery.rebuilt
+            assert sorted(path.name for path in folder.iterdir()) == ["U", "again"]
+            assert [path.name for path in (folder / "again").iterdir()] == ["1"]
+            assert [one["body"] for one in read_queue(store, "again", 1)] == [b"new"]
 
     asyncio.run(run())
 
