@@ -244,7 +244,6 @@ class Broker:
         self._modes.load()
         context.filters.load()
         self._delay.load()
-        self._load_transactions()
         self._pop.load()
         self._timer.load()
         if self._transactions.load():

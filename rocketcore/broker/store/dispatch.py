@@ -79,7 +79,7 @@ class QueueFeed:
         self._collector = UnitCollector()
         self._followed: dict[int, ConsumeQueue] = {}
         self._numbers: dict[ConsumeQueue, int] = {}
-        self._timed: dict[ConsumeQueue, bytearray] = {}
+        self._timed: dict[ConsumeQueue, bytearray] = {}  # units that their queues do not have yet
 
     def feed(self, data: memoryview | bytearray, rows: Table, count: int, read: Callable[[int, int], bytes]) -> int:
         """Take the first ``count`` rows, which a walk over ``data`` filled; ``settle`` has the queues know.
@@ -116,15 +116,18 @@ class QueueFeed:
         if number is not None:
             queue.extend(self._collector.take(number))
         queue_offset = row[QUEUE_OFFSET]
-        if queue_offset != queue.max_offset:
+        waiting = self._timed.get(queue)
+        if waiting is not None and queue_offset != queue.max_offset + len(waiting) // UNIT_SIZE:
+            queue.extend(self._timed.pop(queue))
+            waiting = None
+        if waiting is None and queue_offset != queue.max_offset:
             if judge is not None and judge.refuses_place(queue, row):
                 return False
             if queue_offset < queue.max_offset:
                 raise RuntimeError(f"offset {queue_offset} of {topic}/{row[QUEUE_ID]} was given twice")
-        if queue_offset != queue.max_offset:
+        if waiting is None and queue_offset != queue.max_offset:
             queue.blank_to(queue_offset, queue_offset)
         if timed is not None:
-            queue.extend(timed)
             self._timed.setdefault(queue, bytearray()).extend(timed)
             return False
         number = self._collector.follow(name, row[QUEUE_ID], queue_offset)
@@ -144,9 +147,10 @@ class QueueFeed:
             queue = self._followed[number]
             queue.extend(units)
             settled.append((queue, units))
-        if self._timed:
-            settled += self._timed.items()
-            self._timed = {}
+        for queue, units in self._timed.items():
+            queue.extend(units)
+            settled.append((queue, units))
+        self._timed = {}
         return settled
 
     def forget(self, queues: Iterable[ConsumeQueue]) -> None:

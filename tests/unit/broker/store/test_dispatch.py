@@ -158,6 +158,34 @@ def test_what_cannot_be_dispatched_is_not_acknowledged(
     asyncio.run(run())
 
 
+def test_delayed_messages_that_cannot_be_dispatched_are_not_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor are those before them in the group, until the next start."""
+
+    def no_memory(feed: QueueFeed) -> list[object]:
+        raise MemoryError
+
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            for number in range(2):
+                await put(store, b"%d" % number, topic=SCHEDULE_TOPIC, queue_id=2, properties=b"DELAY\0013\2")
+            with monkeypatch.context() as patch:
+                patch.setattr(QueueFeed, "settle", no_memory)
+                for number in range(2, 4):
+                    last = store.put(
+                        message(b"%d" % number, topic=SCHEDULE_TOPIC, queue_id=2, properties=b"DELAY\0013\2")
+                    )
+                assert await stored(store, last) is PutStatus.SERVICE_NOT_AVAILABLE
+            assert "dispatch failed" in (store.read_only_reason or "")
+            assert store.max_offset(SCHEDULE_TOPIC, 2) == 2
+            assert [one["body"] for one in read_queue(store, SCHEDULE_TOPIC, 2)] == [b"0", b"1"]
+        async with running_store(tmp_path) as store:
+            assert [one["body"] for one in read_queue(store, SCHEDULE_TOPIC, 2)] == [b"0", b"1", b"2", b"3"]
+
+    asyncio.run(run())
+
+
 def test_a_save_asks_only_queues_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     unsaved = ConsumeQueue.unsaved
