@@ -1,5 +1,4 @@
-"""Consume-queue units: append, scan by tag within the limits of a pull, recover, search by log position, make them of
-the rows of a walk over the log.
+"""Consume-queue units: append, scan by tag within the limits of a pull, make them of the rows of a walk over the log.
 
 layout    physical_offset i64 · size i32 · tags_code i64, big-endian, 20 bytes; unit i is at byte 20 · i of its queue.
           A queue that does not begin at 0 is filled before its first unit with blanks {0, 0x7FFFFFFF, 0}
@@ -232,26 +231,6 @@ def scan_units(
     if examined == 0 and status != OK:
         raise fail(status, 0)
     return matched, examined
-
-
-def recover(units):
-    """Return how many leading units are valid: physical offset ≥ 0 and size > 0. Blanks are valid.
-
-    RocketMQ  store/ConsumeQueue.java (recover)
-    """
-    cdef Borrowed held
-    cdef Py_ssize_t i = 0
-    cdef const uint8_t* at
-    held.count = 0
-    try:
-        source = borrow_units(&held, units)
-        at = <const uint8_t*>source.buf
-        while i < source.len // UNIT_SIZE and rc_get_i64(at) >= 0 and rc_get_i32(at + 8) > 0:
-            at += UNIT_SIZE
-            i += 1
-        return i
-    finally:
-        give_back(&held)
 
 
 def is_queued(int64_t sys_flag):

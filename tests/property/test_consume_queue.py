@@ -82,11 +82,6 @@ def test_scans_one_after_the_other_find_what_one_scan_finds(
     assert found == wanted
 
 
-@given(UNITS)
-def test_recover_is_the_references(units: list[Unit]) -> None:
-    assert consume_queue.recover(reference.encode(units)) == reference.recover(units)
-
-
 QUEUES = st.tuples(st.sampled_from([b"", b"T", b"TT", b"t" * 127]), st.integers(0, 40))
 ROWS = st.lists(
     st.builds(

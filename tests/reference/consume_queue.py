@@ -59,10 +59,6 @@ def scan(
     return rows, len(units)
 
 
-def recover(units: Sequence[Unit]) -> int:
-    return next((i for i, unit in enumerate(units) if unit.physical_offset < 0 or unit.size <= 0), len(units))
-
-
 class Row(NamedTuple):
     """What a walk over the log tells of a message, as far as its unit needs it."""
 

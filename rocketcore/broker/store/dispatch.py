@@ -147,9 +147,9 @@ class QueueFeed:
             queue = self._followed[number]
             queue.extend(units)
             settled.append((queue, units))
-        for queue, units in self._timed.items():
-            queue.extend(units)
-            settled.append((queue, units))
+        for queue, timed in self._timed.items():
+            queue.extend(timed)
+            settled.append((queue, timed))
         self._timed = {}
         return settled
 

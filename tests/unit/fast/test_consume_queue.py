@@ -35,7 +35,6 @@ def test_units_are_those_of_the_java_store() -> None:
     assert bytes(out) == wanted
     assert position == len(wanted)
     assert [consume_queue.unit(wanted, i) for i in range(4)] == units
-    assert consume_queue.recover(wanted) == 4
 
 
 def test_blanks_are_those_of_the_java_store() -> None:
@@ -49,7 +48,6 @@ def test_blanks_are_those_of_the_java_store() -> None:
     assert out == wanted
     table = np.zeros((9, 3), np.int64)
     assert consume_queue.scan_units(wanted[:80], None, 32, 1 << 20, table) == (1, 4)
-    assert consume_queue.recover(wanted) == record["maxOffsetInQueue"] - 10
 
 
 @pytest.mark.parametrize("position", [-1, 1, 21])
@@ -93,18 +91,10 @@ def test_scan_reports_a_broken_unit_after_the_good_ones() -> None:
         scan([Unit(1, -5, 0)], None)
 
 
-def test_recover_ends_at_the_first_unit_that_is_not_one() -> None:
-    for bad in (Unit(0, 0, 0), Unit(-1, 10, 0), Unit(5, -1, 0)):
-        assert consume_queue.recover(reference.encode([*UNITS[:7], bad, *UNITS[7:]])) == 7
-    assert consume_queue.recover(b"") == 0
-
-
 def test_wrong_lengths() -> None:
     table = np.zeros((1, 3), np.int64)
     with pytest.raises(ValueError, match="whole number"):
         consume_queue.scan_units(bytes(19), None, 1, 1, table)
-    with pytest.raises(ValueError, match="whole number"):
-        consume_queue.recover(bytes(21))
     with pytest.raises(IndexError):
         consume_queue.unit(bytes(20), 1)
     with pytest.raises(IndexError):
