@@ -312,6 +312,10 @@ class IndexFile:
 
     def close(self) -> None:
         self.stop_writing()
+        self.unmap()
+
+    def unmap(self) -> None:
+        """Give the map back; who asks again maps the file again."""
         if self._views is not None:
             for view in self._views:
                 view.release()

@@ -34,6 +34,8 @@ from rocketcore.table import Table
 __all__ = ["Cursor", "IndexFiles", "IndexNote", "LogView"]
 
 NAME_DIGITS = 17
+MAPPED_FILES = 8
+"""Files that are mapped after they were asked: a store keeps hundreds of some 400 MB."""
 STEPS = 1 << 16
 """Entries that one look follows a chain for at most."""
 
@@ -135,6 +137,7 @@ class IndexFiles:
         self._system = files
         self._clock = clock
         self._noted: IndexNote | None = None
+        self._mapped: dict[IndexFile, None] = {}  # in the order in which they were asked
 
     # ------------------------------------------------------------------ start
 
@@ -386,6 +389,7 @@ class IndexFiles:
             file, entry = found
             header = file.header
             if header[BEGIN_TIMESTAMP] <= end and header[END_TIMESTAMP] >= begin and header[ENTRIES] > 1:
+                self._will_map(file)
                 try:
                     count, entry = file.find(key_hash, begin, end, out, entry, STEPS)
                 except DecodeError as error:
@@ -401,6 +405,15 @@ class IndexFiles:
             cursor = Cursor(self.files[self.files.index(file) - 1].path.name, -1)
             if count:
                 return count, cursor
+
+    def _will_map(self, file: IndexFile) -> None:
+        """Unmap those that were asked before the last few."""
+        self._mapped.pop(file, None)
+        self._mapped[file] = None
+        while len(self._mapped) > MAPPED_FILES:
+            oldest = next(iter(self._mapped))
+            del self._mapped[oldest]
+            oldest.unmap()
 
     def _file_at(self, cursor: Cursor | None) -> tuple[IndexFile, int] | None:
         if cursor is None:

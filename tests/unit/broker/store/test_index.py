@@ -15,6 +15,7 @@ import pytest
 from rocketcore._fast import index
 from rocketcore._fast.properties import encode_properties
 from rocketcore.broker.store import IndexQuery, MessageStore, PutStatus, QueryResult
+from rocketcore.broker.store import index_files
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.message import KeyKind
@@ -310,6 +311,23 @@ def test_the_keys_of_one_message_may_be_in_several_files(tmp_path: Path) -> None
                     assert await bodies(store, key) == [b"many", b"more"]
                 assert await bodies(store, "t", KeyKind.TAG) == [b"many"]
                 assert sum(file.header[index.ENTRIES] - 1 for file in store.index.files.files) == 502
+
+    asyncio.run(run())
+
+
+def test_few_files_stay_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last that were asked; a query that goes through all of them finds what is in the others too."""
+    monkeypatch.setattr(index_files, "MAPPED_FILES", 2)
+
+    async def run() -> None:
+        async with running_store(tmp_path, **SMALL) as store:
+            await fill(store, range(150))
+            assert await bodies(store, "k0") == [b"0"]
+            kept = store.index.files.files
+            assert len(kept) > 3
+            for key in ("k149", "k0", "k70"):
+                assert await bodies(store, key) == [key[1:].encode()]
+                assert [file for file in kept if file._map is not None] == kept[:2]
 
     asyncio.run(run())
 
