@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rocketcore.broker.record import RecordReader
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader
 from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
-from rocketcore.protocol.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader
+from rocketcore.protocol.headers.pop import AckMessageRequestHeader, PeekMessageRequestHeader, PopMessageResponseHeader
 from rocketcore.service import ManualClock
 from rocketcore.transport.client import RemotingClient
 from tests.integration.broker_client import BrokerClient, running_broker, store_config
@@ -223,9 +224,13 @@ def test_a_deleted_topic_is_forgotten(tmp_path: Path) -> None:
             for _ in range(3):
                 await client.send("T", b"old")
             assert len(await pop(client, "T", clock=clock)) == 3
+            clock.advance(61)
+            await revive(client)
+            assert len(await pop(client, "T", clock=clock, max_msg_nums=1)) == 1
             answer = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T"))
             assert answer.code == 0
             await client.send("T", b"new")
+            assert [topic for topic in client.broker._topics.table if topic.endswith("_T")] == []
         clock.advance(61)
         async with clocked_broker(tmp_path, clock) as client:
             await revive(client)
@@ -281,16 +286,21 @@ def test_no_more_is_handed_out_than_the_bounds_allow(tmp_path: Path, monkeypatch
     asyncio.run(main())
 
 
-def test_two_groups_get_all_and_a_tag_is_obeyed(tmp_path: Path) -> None:
+def test_groups_get_all_that_their_filter_lets_through(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running_broker(tmp_path) as client:
+        async with running_broker(tmp_path, enable_property_filter=True) as client:
             for number in range(4):
-                await client.send("T", b"%d" % number, properties={"TAGS": "ab"[number % 2]})
+                await client.send("T", b"%d" % number, properties={"TAGS": "ab"[number % 2], "number": str(number)})
             some = await pop(client, "T", exp="b", exp_type="TAG")
             assert [message.body for message in some] == [b"1", b"3"]
             assert await pop(client, "T", exp="b", exp_type="TAG") == []
             others = await pop(client, "T", consumer_group="others")
             assert len(others) == 4
+            third = await pop(client, "T", consumer_group="third", exp="number > 1", exp_type="SQL92")
+            assert [message.body for message in third] == [b"2", b"3"]
+            assert await pop(client, "T", consumer_group="third", exp="number > 1", exp_type="SQL92") == []
+            wrong = await ask_pop(client, "T", exp="number >", exp_type="SQL92")
+            assert wrong.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
     asyncio.run(main())
 
@@ -309,6 +319,14 @@ def test_refusals_carry_the_four_numbers(tmp_path: Path) -> None:
             for fields, code in expected:
                 answer = await ask_pop(client, "T", **fields)
                 assert (answer.code, answer.header(PopMessageResponseHeader)) == (code, NO_NUMBERS)
+            (message,) = await pop(client, "T", consumer_group="others")
+            odd = AckMessageRequestHeader(consumer_group="others", topic="T", queue_id=0, extra_info="x", offset=0)
+            assert (await client.ask(RequestCode.ACK_MESSAGE, odd)).code == ResponseCode.SYSTEM_ERROR
+            elsewhere = replace(message, handle=message.handle._replace(queue_offset=5))
+            assert (await ack(client, elsewhere, "others")).code == ResponseCode.NO_MESSAGE
+            elsewhere = replace(message, handle=message.handle._replace(queue_id=9))
+            assert (await ack(client, elsewhere, "others")).code == ResponseCode.MESSAGE_ILLEGAL
+            assert (await ask_hide(client, elsewhere, 1000, "others")).code == ResponseCode.MESSAGE_ILLEGAL
             assert (await ask_pop(client, "None")).code == ResponseCode.TOPIC_NOT_EXIST
             assert len(await pop(client, "T")) == 1
             empty = await ask_pop(client, "T")

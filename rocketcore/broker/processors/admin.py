@@ -49,6 +49,7 @@ from rocketcore.protocol.headers.admin import (
     QueryTopicsByConsumerRequestHeader,
     UpdateGroupForbiddenRequestHeader,
 )
+from rocketcore.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
 
@@ -163,20 +164,24 @@ class AdminProcessor:
     async def delete_topic(
         self, channel: Channel, request: RemotingCommand, header: DeleteTopicRequestHeader
     ) -> RemotingCommand:
-        """Remove a topic's settings, queues and offsets."""
+        """Remove a topic's settings, queues and offsets, and with it what of it was to be popped again."""
         topic = header.topic
         check_topic_name(topic)
         context = self._context
         if is_system_topic(topic) or topic in context.topics.system_topics:
             raise BrokerError.of(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
-        context.topics.delete([topic])
-        noted = context.store.delete_topic(topic)
-        context.offsets.remove_topic(topic)
-        context.stats.forget_topic(topic)
+        markers = (RETRY_V1, RETRY_V2)
+        again = [pop_retry_topic(topic, group, each) for group in context.offsets.groups_of(topic) for each in markers]
+        topics = [topic, *(name for name in again if context.topics.find(name) is not None)]
+        context.topics.delete(topics)
+        noted = [context.store.delete_topic(name) for name in topics]
+        for name in topics:
+            context.offsets.remove_topic(name)
+            context.stats.forget_topic(name)
         context.writer.save(context.offsets.file, context.offsets.encode)
         logger.info("topic deleted by=%s topic=%s", channel.remote_address, topic)
         # With only one of the three on disk a crash would bring back the messages, or old offsets for new messages.
-        await asyncio.gather(noted, context.writer.flushed())
+        await asyncio.gather(*noted, context.writer.flushed())
         return RemotingCommand.response(request)
 
     def all_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
