@@ -77,3 +77,15 @@ def test_a_failed_message_comes_again(driver: JavaDriver, cluster: LocalCluster,
     assert first["msgId"] == second["msgId"]
     assert base64.b64decode(second["body"]) == b"again"
     driver.call("push.shutdown", handle=handle)
+
+
+def test_an_orderly_consumer_pops_in_order(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
+    """One message fails once: those behind it wait for it."""
+    handle = start(driver, topic, new_group(), orderly=True, script={"failTimes": 1})
+    with rmq.Producer(cluster.namesrv, group=new_group()) as producer:
+        for number in range(6):
+            producer.send(topic, b"%d" % number, message_group="one")
+    received = consumed(driver, handle, 12)
+    done = list(dict.fromkeys(base64.b64decode(message["body"]) for message in reversed(received)))
+    assert done[::-1] == [b"%d" % number for number in range(6)]
+    driver.call("push.shutdown", handle=handle)
