@@ -87,11 +87,11 @@ class PopService:
         self._save_task = PeriodicTask("broker-pop-save", journal.save, SAVE_SECONDS)
 
     def load(self) -> None:
-        """Read what was handed out; offsets then say so too, for tools."""
+        """Read what was handed out; offsets, which are saved every few seconds, then say so too."""
         self.journal.load()
         for (topic, group, queue_id), queue in self.state.queues.items():
             committed = self._context.offsets.find(group, topic, queue_id)
-            if queue.done_until > (-1 if committed is None else committed):
+            if queue.reset or queue.done_until > (-1 if committed is None else committed):
                 self._context.offsets.commit(group, topic, queue_id, queue.done_until)
         self._context.offsets.on_reset, self._context.offsets.on_remove = self._reset, self._drop
 
@@ -274,7 +274,7 @@ class PopService:
         """An admin moved a group: what it popped before stays handed out, the next POP goes on from there."""
         key = (topic, group, queue_id)
         if key in self.state.queues:
-            self.put(["next", *key, offset])
+            self.put(["reset", *key, offset])
 
     def _drop(self, topic: str, group: str) -> None:
         """Forget a topic, or a group, that was deleted."""

@@ -28,12 +28,11 @@ from rocketcore.broker.store import MessageStore, PutResult, PutStatus, StoredMe
 from rocketcore.errors import RocketError
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
-__all__ = ["SAVE_SECONDS", "PopJournal"]
+__all__ = ["PopJournal"]
 
 logger = logging.getLogger(__name__)
 
-SAVE_SECONDS = 60.0
-_KINDS = frozenset({"pop", "order", "ack", "hide", "revive", "next", "drop"})
+_KINDS = frozenset({"pop", "order", "ack", "hide", "revive", "next", "reset", "drop"})
 _TAGS = b"TAGS\x01rc\x02"
 _MAX_PER_READ = 32
 _SYNC_SECONDS = 0.1

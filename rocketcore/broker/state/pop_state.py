@@ -8,6 +8,7 @@ entry     a list, kind first, as the journal of ``services/pop_journal.py`` keep
           hide    topic group queue_id  offset pop_time invisible suspended    one is invisible for another while
           revive  topic group queue_id  offset retry_topic retry_queue retry_offset    one goes to the retry topic
           next    topic group queue_id  next                             the group goes on from here
+          reset   topic group queue_id  next                             so it does, as an admin said
           drop    topic|"" group|""                                      a topic or a group was deleted
 
 A change is made in the table and in the journal by the same entry, so that a start which reads the journal has the
@@ -63,11 +64,13 @@ class PopQueue:
     next       queue offset behind the last message that was handed out, -1: none was
     in_flight  queue offset → the POP that handed it out
     ordered    the last POP was one in order
+    reset      an admin moved the group since the last POP
     """
 
     next: int = -1
     in_flight: dict[int, Checkpoint] = field(default_factory=dict)
     ordered: bool = False
+    reset: bool = False
 
     @property
     def done_until(self) -> int:
@@ -127,11 +130,11 @@ class PopState:
             queue = self.queues[key] = PopQueue()
         if kind == "pop":
             start, offsets, queue.next, pop_time, invisible = values
-            queue.ordered = False
+            queue.ordered = queue.reset = False
             self._hand_out(queue, self._checkpoint(key, start, pop_time, invisible, offsets))
         elif kind == "order":
             offsets, counts, queue.next, pop_time, invisible, attempt_id = values
-            queue.ordered = True
+            queue.ordered, queue.reset = True, False
             checkpoint = self._checkpoint(key, offsets[0], pop_time, invisible, offsets)
             checkpoint.counts, checkpoint.attempt_id = dict(zip(offsets, counts, strict=True)), attempt_id
             self._hand_out(queue, checkpoint)
@@ -142,8 +145,8 @@ class PopState:
             self._hide(key, queue, *values)
         elif kind == "revive":
             self._forget(queue, values[0])
-        elif kind == "next":
-            queue.next = values[0]
+        elif kind in ("next", "reset"):
+            queue.next, queue.reset = values[0], kind == "reset"
 
     def _checkpoint(self, key: QueueKey, start: int, pop_time: int, invisible: int, offsets: list[int]) -> Checkpoint:
         # A wall clock that went back between two starts makes nobody wait for longer than was asked for.
@@ -195,4 +198,4 @@ class PopState:
                 else:
                     counts = [checkpoint.counts[offset] for offset in left]
                     yield ["order", *key, left, counts, *times, checkpoint.attempt_id]
-            yield ["next", *key, queue.next]
+            yield ["reset" if queue.reset else "next", *key, queue.next]
