@@ -186,6 +186,7 @@ class Broker:
             hooks=hooks,
             clock=clock,
         )
+        self._uses_tls = bool(client_tls)
         self._client = RemotingClient(name="broker-out", tls=client_tls, clock=clock)
         self._outer: OuterApi | None = None
         self._running = contextlib.AsyncExitStack()
@@ -332,7 +333,14 @@ class Broker:
             ResetProcessor(context),
             RelayProcessor(context),
             AssignmentProcessor(context, self._modes, self._route),
-            AdminProcessor(context, self._store_config, runtime_info, self._live, delay_offsets=self._delay.encode),
+            AdminProcessor(
+                context,
+                self._store_config,
+                runtime_info,
+                self._live,
+                delay_offsets=self._delay.encode,
+                uses_tls=self._uses_tls,
+            ),
             StatisticsProcessor(context),
             CleaningProcessor(context),
             AbsentProcessor(context),

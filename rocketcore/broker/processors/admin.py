@@ -55,7 +55,7 @@ from rocketcore.transport.routes import Right, Route
 
 logger = logging.getLogger(__name__)
 
-_SHOWN = {"brokerRole": "ASYNC_MASTER"}
+_SHOWN = {"brokerRole": "ASYNC_MASTER", "filterServerNums": "0", "slaveReadEnable": "false"}
 """Settings of Apache's that tools look for, and that have one value here."""
 
 
@@ -70,7 +70,9 @@ class AdminProcessor:
         live: LiveSettings,
         *,
         delay_offsets: Callable[[], bytes],
+        uses_tls: bool = False,
     ) -> None:
+        self._shown = _SHOWN | {"useTLS": "true" if uses_tls else "false"}
         self._context = context
         self._store_config = store_config
         self._runtime_info = runtime_info
@@ -325,7 +327,7 @@ class AdminProcessor:
         return RemotingCommand.response(request)
 
     def get_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        text = format_properties(config_properties(self._context.config, self._store_config) | _SHOWN)
+        text = format_properties(config_properties(self._context.config, self._store_config) | self._shown)
         header = GetBrokerConfigResponseHeader(version=self._config_version.encode().decode())
         return RemotingCommand.response(request, header=header, body=text.encode())
 
