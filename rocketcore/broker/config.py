@@ -12,6 +12,7 @@ from rocketcore.transport.server.admission import ConnectionSettings
 
 LIVE_PROPERTIES = frozenset(
     {
+        "allowRecallWhenBrokerNotWriteable",
         "autoCreateSubscriptionGroup",
         "autoCreateTopicEnable",
         "brokerPermission",
@@ -20,11 +21,16 @@ LIVE_PROPERTIES = frozenset(
         "filterSupportRetry",
         "litePullMessageEnable",
         "longPollingEnable",
+        "maxPendingConnectionBytes",
         "notifyConsumerIdsChangedEnable",
+        "recallMessageEnable",
+        "rejectTransactionMessage",
         "shortPollingTimeMills",
         "startAcceptSendRequestTimeStamp",
         "storeReplyMessageEnable",
         "traceOn",
+        "transactionCheckMax",
+        "transactionTimeOut",
         "useServerSideResetOffset",
     }
 )
