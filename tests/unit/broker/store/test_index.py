@@ -14,8 +14,7 @@ import pytest
 
 from rocketcore._fast import index
 from rocketcore._fast.properties import encode_properties
-from rocketcore.broker.store import IndexQuery, MessageStore, PutStatus, QueryResult
-from rocketcore.broker.store import index_files
+from rocketcore.broker.store import IndexQuery, MessageStore, PutStatus, QueryResult, index_files
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.message import KeyKind
