@@ -2,6 +2,9 @@ from typing import final
 
 from typing_extensions import Buffer
 
+def timer_code(due: int, physical_offset: int, size: int) -> int: ...
+def timer_code_due(code: int, physical_offset: int, size: int) -> int: ...
+
 @final
 class TimerHeap:
     def __len__(self) -> int: ...

@@ -2,12 +2,14 @@
 
 entry   due i64 (milliseconds of whatever clock the caller has) · queue_offset i64; a binary heap, the first one due
         first, of two that are due together the one that was stored first
+code    what a unit says in the place of the tags code: due, 43 bits, below 20 bits that check it, the place and the
+        size; so a damaged unit is told from one that says another time
 growth  by a quarter, so that the memory is at most a quarter more than the entries; it shrinks when half is free
 
 RocketMQ  store/timer/TimerWheel.java, TimerLog.java, 5.5.0, which keep the same in files
 """
 
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 
 from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, give_back
@@ -17,10 +19,38 @@ cdef enum:
     UNIT_SIZE = 20
     SMALLEST = 1024
     BLANK_SIZE = 0x7FFFFFFF
+    TIME_BITS = 43
+    CHECK_BITS = 20
 
 cdef struct Entry:
     int64_t due
     int64_t queue_offset
+
+
+cdef inline int64_t check_of(int64_t due, int64_t physical_offset, int64_t size) noexcept nogil:
+    """Mix the three: every bit of each changes about half of the result's."""
+    cdef uint64_t mixed = <uint64_t>due * 0x9E3779B97F4A7C15U ^ <uint64_t>physical_offset * 0xC2B2AE3D27D4EB4FU
+    mixed = (mixed ^ mixed >> 29 ^ <uint64_t>size) * 0xBF58476D1CE4E5B9U
+    mixed = (mixed ^ mixed >> 32) * 0x94D049BB133111EBU
+    return <int64_t>(mixed >> (64 - CHECK_BITS))
+
+
+cdef inline int64_t due_of(int64_t code, int64_t physical_offset, int64_t size) noexcept nogil:
+    """Return when a message is due, -1 where its unit is damaged, or not ours."""
+    cdef int64_t due = code & ((<int64_t>1 << TIME_BITS) - 1)
+    return due if code >> TIME_BITS == check_of(due, physical_offset, size) and size > 0 else -1
+
+
+def timer_code(int64_t due, int64_t physical_offset, int32_t size):
+    """Return what the unit of a message says in the place of the tags code; raises ValueError for no time."""
+    if due < 0 or due >> TIME_BITS:
+        raise ValueError(f"{due} is no time of {<int>TIME_BITS} bits")
+    return check_of(due, physical_offset, size) << TIME_BITS | due
+
+
+def timer_code_due(int64_t code, int64_t physical_offset, int32_t size):
+    """Return when the message of a unit is due, -1 where the unit is damaged, or not ours."""
+    return due_of(code, physical_offset, size)
 
 
 cdef inline bint is_before(const Entry* a, const Entry* b) noexcept nogil:
@@ -91,21 +121,21 @@ cdef class TimerHeap:
     def push_units(
         self, units, int64_t first, int64_t until, int64_t before, int64_t latest, set delivered not None
     ):
-        """Add the messages of a slice of a consume queue whose tags codes say when they are due.
+        """Add the messages of a slice of their consume queue.
 
         units      uint8[20 * n], read only, not kept; blanks stand for no message
         first      queue offset of the first
         until      those due at this time or earlier whose queue offset is below ``before`` were delivered
-        latest     one that says a later time is damaged: it counts as due, so that someone looks at it
+        latest     one that says a later time, or is damaged, counts as due: someone has to look at its message
         delivered  physical offset + 1 of others that were delivered; those found leave the set
-        returns    how many units cannot be right: their messages may have been delivered; when the last of those found
+        returns    how many are damaged, or blank: their messages may have been delivered; when the last of those found
                    in ``delivered`` was due, -1 without one
         raises     ValueError if the length is not a multiple of 20; MemoryError
         """
         cdef Borrowed held
         cdef Py_buffer* source
         cdef const uint8_t* at
-        cdef int64_t physical_offset, size, due, last = -1, wrong = 0, last_due = -1
+        cdef int64_t physical_offset, size, due, wrong = 0, last_due = -1
         cdef Py_ssize_t index
         held.count = 0
         try:
@@ -116,22 +146,19 @@ cdef class TimerHeap:
             for index in range(source.len // UNIT_SIZE):
                 physical_offset = rc_get_i64(at)
                 size = rc_get_i32(at + 8)
-                due = rc_get_i64(at + 12)
+                due = due_of(rc_get_i64(at + 12), physical_offset, size)
                 at += UNIT_SIZE
-                if size == BLANK_SIZE and physical_offset == 0:
+                if due < 0:
                     wrong += 1
+                    if physical_offset or size != BLANK_SIZE:
+                        self.add(0, first + index)
+                elif first + index < before and due <= until:
                     continue
-                if size <= 0 or physical_offset <= last:
-                    wrong += 1
-                else:
-                    last = physical_offset
-                if first + index < before and due <= until:
-                    continue
-                if delivered and physical_offset + 1 in delivered:
+                elif delivered and physical_offset + 1 in delivered:
                     delivered.discard(physical_offset + 1)
                     last_due = max(last_due, due)
-                    continue
-                self.add(0 if due > latest else due, first + index)
+                else:
+                    self.add(0 if due > latest else due, first + index)
         finally:
             give_back(&held)
         return wrong, last_due

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from rocketcore._fast.consume_queue import UNIT_SIZE, unit
 from rocketcore._fast.properties import decode_properties, encode_properties
-from rocketcore._fast.timer_heap import TimerHeap
+from rocketcore._fast.timer_heap import TimerHeap, timer_code_due
 from rocketcore.broker.record import RecordReader, StoredRecord
 from rocketcore.broker.services.delivery import Undeliverable, mark_of, put_delivery
 from rocketcore.broker.services.timer_progress import Progress, Saved, parse
@@ -269,9 +269,10 @@ class TimerService:
             units = self._store.units(TIMER_TOPIC, 0, self._end, end - self._end)
             assert units, "what arrives is in memory"
             for index in range(len(units) // UNIT_SIZE):
-                physical_offset, size, due = unit(units, index)
+                physical_offset, size, code = unit(units, index)
                 if not is_blank(physical_offset, size):
-                    self._arrived(self._end, due)
+                    # One that says no time is due now: what it is will be seen.
+                    self._arrived(self._end, max(timer_code_due(code, physical_offset, size), 0))
                 self._end += 1
 
     def _arrived(self, queue_offset: int, due: int) -> None:

@@ -133,7 +133,7 @@ class StoreConfig:
 
     timer_wheel_enable: bool = setting(True, "take messages that are to be delivered at a time")
     timer_max_delay_sec: int = setting(
-        3 * 24 * 3600, "longest time that such a message may ask to wait", unit="s", least=1, most=100 * 366 * 24 * 3600
+        3 * 24 * 3600, "longest time that such a message may ask to wait", unit="s", least=1, most=50 * 365 * 24 * 3600
     )
     timer_max_pending_messages: int = setting(
         16_000_000,

@@ -1,11 +1,12 @@
 """When messages that wait are due: those of a delay level, and those for a time.
 
-A message that waits is in a queue whose units say in the place of the tags code when it is due, in milliseconds since
-the epoch. So a start knows that of every message without reading one.
+A message that waits is in a queue whose units say in the place of the tags code when it is due. So a start knows that
+of every message without reading one.
 
 level  the tags code of a message in SCHEDULE_TOPIC_XXXX is its store time and the delay of its level
 time   a message in rmq_sys_wheel_timer says as TIMER_OUT_MS at which second it leaves, as Apache's timer rounds it: the
-       last whole second before the time that was asked for. The tags code is the time itself
+       last whole second before the time that was asked for. The tags code is that time, and a check of it: a start
+       believes a unit that says that its time is over (``_fast/timer_heap.pyx``)
 
 RocketMQ  schedule/ScheduleMessageService.java, util/HookUtils.java ``transformTimerMessage``, 5.5.0
 """
@@ -17,8 +18,17 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from rocketcore._fast.commit_log import DELAY_LEVEL, PROPERTIES_LENGTH, PROPERTIES_START, STORE_TIMESTAMP, TAGS_CODE
+from rocketcore._fast.commit_log import (
+    DELAY_LEVEL,
+    PHYSICAL_OFFSET,
+    PROPERTIES_LENGTH,
+    PROPERTIES_START,
+    SIZE,
+    STORE_TIMESTAMP,
+    TAGS_CODE,
+)
 from rocketcore._fast.properties import decode_properties
+from rocketcore._fast.timer_heap import timer_code
 from rocketcore.codes import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketcore.message import TIMER_DEL_UNIQKEY, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, TIMER_OUT_MS
 
@@ -29,6 +39,9 @@ TIMED_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
 
 PRECISION_MILLIS: Final = 1000
 """Java: ``timerPrecisionMs``."""
+
+_LATEST: Final = 1 << 42
+"""The year 2109."""
 
 _LONG = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -49,7 +62,7 @@ def timed_tags_code(topic: str, row: array[int], levels: tuple[int, ...], read: 
         return delivery_time(row[STORE_TIMESTAMP], level, levels) if level > 0 else row[TAGS_CODE]
     properties = decode_properties(read(row[PROPERTIES_START], row[PROPERTIES_LENGTH]))
     due = timer_due(properties, row[STORE_TIMESTAMP])
-    return row[TAGS_CODE] if due is None else due
+    return row[TAGS_CODE] if due is None else timer_code(due, row[PHYSICAL_OFFSET], row[SIZE])
 
 
 def asked_time(properties: Mapping[str, str], now: int) -> int | None:
@@ -69,7 +82,7 @@ def timer_out(time: int) -> int:
 
 
 def timer_due(properties: Mapping[str, str], store_timestamp: int) -> int | None:
-    """Return when a message in rmq_sys_wheel_timer is due; None where it says no TIMER_OUT_MS.
+    """Return when a message in rmq_sys_wheel_timer is due; None where its TIMER_OUT_MS is no time.
 
     That is the time it asked for, within the second that its TIMER_OUT_MS begins. A message of Apache's that was put
     there again has asked before its store time: it comes at the end of that second. A message that takes others of its
@@ -78,6 +91,8 @@ def timer_due(properties: Mapping[str, str], store_timestamp: int) -> int | None
     try:
         out = _number(properties.get(TIMER_OUT_MS, ""))
     except ValueError:
+        return None
+    if not 0 <= out < _LATEST:
         return None
     if TIMER_DEL_UNIQKEY in properties:
         return out + 1

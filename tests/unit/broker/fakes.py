@@ -10,6 +10,7 @@ from rocketcore._fast import message_id
 from rocketcore._fast import record as record_kernel
 from rocketcore._fast.consume_queue import UNIT_SIZE, put_unit
 from rocketcore._fast.properties import decode_properties
+from rocketcore._fast.timer_heap import timer_code
 from rocketcore.broker.record import RecordReader
 from rocketcore.broker.store import GetResult, GetStatus, PutResult, PutStatus, StoreConfig, StoredMessage
 from rocketcore.broker.store.timed import timer_due
@@ -154,8 +155,9 @@ class FakeStore:
             due = timer_due(decode_properties(stored.message.properties), stored.store_timestamp)
             at = len(made)
             made += bytes(UNIT_SIZE)
-            tags_code = self.bad_units.get(queue_offset + index, due or 0)
-            put_unit(made, at, stored.physical_offset, len(record), tags_code)
+            code = 0 if due is None else timer_code(due, stored.physical_offset, len(record))
+            code = self.bad_units.get(queue_offset + index, code)
+            put_unit(made, at, stored.physical_offset, len(record), code)
         return bytes(made)
 
     def lookup(self, physical_offset: int) -> bytes | None:

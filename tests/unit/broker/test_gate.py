@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rocketcore._fast.consume_queue import unit
 from rocketcore._fast.properties import decode_properties
+from rocketcore._fast.timer_heap import timer_code_due
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.gate import Gate
 from rocketcore.broker.record import RecordReader
@@ -100,8 +102,10 @@ def test_a_time_waits_in_the_queue_of_the_timer(tmp_path: Path) -> None:
         assert scene.store.max_offset(TIMER_TOPIC, 0) == 1
         properties = scene.stored(TIMER_TOPIC, 0)
         assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("T", "2")
-        due = scene.store.tags_code(TIMER_TOPIC, 0, 0)
-        assert due == timer_due(properties, scene.clock.time_millis())
+        due = timer_due(properties, scene.clock.time_millis())
+        assert due == scene.clock.time_millis() + 5_000
+        place, size, code = unit(scene.store.units(TIMER_TOPIC, 0, 0, 1), 0)
+        assert timer_code_due(code, place, size) == due
 
     run(tmp_path, check)
 

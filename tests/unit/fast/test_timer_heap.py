@@ -7,15 +7,16 @@ import random
 import pytest
 
 from rocketcore._fast.consume_queue import UNIT_SIZE, put_blank, put_unit
-from rocketcore._fast.timer_heap import TimerHeap
+from rocketcore._fast.timer_heap import TimerHeap, timer_code, timer_code_due
 
 LATEST = 1 << 40
 
 
 def units(*rows: tuple[int, int, int]) -> bytearray:
+    """Place, size and time of each."""
     made = bytearray(UNIT_SIZE * len(rows))
-    for index, row in enumerate(rows):
-        put_unit(made, index * UNIT_SIZE, *row)
+    for index, (place, size, due) in enumerate(rows):
+        put_unit(made, index * UNIT_SIZE, place, size, timer_code(due, place, size))
     return made
 
 
@@ -67,12 +68,35 @@ def test_a_time_that_is_too_late_counts_as_due() -> None:
     assert heap.pop_due(LATEST, 9) == [(0, 0), (1_000, 1)]
 
 
-def test_units_that_cannot_be_right_are_counted() -> None:
-    heap = TimerHeap()
-    rows = units((100, 50, 1), (0, 0, 1), (90, 50, 1), (300, -1, 1), (400, 50, 1)) + bytearray(UNIT_SIZE)
+def test_damaged_units_count_as_due_whatever_they_say() -> None:
+    heap, rows = TimerHeap(), units(*((100 + index, 50, 1_000 + index) for index in range(5)))
+    rows[7] ^= 1  # the place
+    rows[UNIT_SIZE + 11] ^= 1  # the size
+    rows[2 * UNIT_SIZE + 19] ^= 1  # the time
+    rows[3 * UNIT_SIZE : 4 * UNIT_SIZE] = bytes(UNIT_SIZE)
+    rows += bytearray(UNIT_SIZE)
     put_blank(rows, 5 * UNIT_SIZE, 1)
-    assert heap.push_units(rows, 0, -1, 0, LATEST, set()) == (4, -1)
-    assert offsets(heap) == [0, 1, 2, 3, 4]
+    assert heap.push_units(rows, 0, 2_000, 9, LATEST, set()) == (5, -1)
+    assert heap.pop_due(LATEST, 9) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+def test_a_code_holds_a_time_and_tells_every_flipped_bit() -> None:
+    rng = random.Random(5)
+    for _ in range(200):
+        due, place, size = rng.randrange(1 << 43), rng.randrange(1 << 50), rng.randrange(1, 1 << 22)
+        code = timer_code(due, place, size)
+        assert 0 <= code < 1 << 63
+        assert timer_code_due(code, place, size) == due
+        wrong = [timer_code_due(code ^ 1 << bit, place, size) for bit in range(63)]
+        wrong += [timer_code_due(code, place ^ 1 << bit, size) for bit in range(50)]
+        assert set(wrong) == {-1}
+    assert timer_code_due(0, 0, 0) == timer_code_due(-5, 100, 50) == timer_code_due(123_456, 100, 50) == -1
+
+
+@pytest.mark.parametrize("due", [-1, 1 << 43])
+def test_what_is_no_time_has_no_code(due: int) -> None:
+    with pytest.raises(ValueError, match="no time of 43 bits"):
+        timer_code(due, 1, 1)
 
 
 @pytest.mark.parametrize("length", [1, 19, 21])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -386,6 +387,21 @@ def test_after_any_crashes_each_came_once_and_none_early(tmp_path: Path, seed: i
     last = scene.again()
     assert len(last.timer) == 0
     assert last.timer.needed_from() is None
+
+
+@pytest.mark.parametrize("jump", [0, 3_600_000, -3_600_000])
+def test_what_is_saved_moves_on_while_messages_wait(scene: Scene, jump: int) -> None:
+    """So that a start does not read the log from the first delivery on."""
+    scene.send(b"far", TIMER_DELAY_SEC="100")
+    scene.clock.set_wall(scene.clock.time_millis() + jump)
+    scene.send(b"near", TIMER_DELAY_SEC="1")
+    scene.turn(5)
+    scene.save()
+    saved = json.loads(scene.timer.file.path.read_bytes())
+    assert saved["deliveredUntil"] >= 1_700_000_000_000 + min(jump, 0) + 3_000
+    assert (saved["queueOffset"], saved["firstOffset"]) == (2, 0)
+    near = scene.records()[0]
+    assert (saved["logOffset"] > near.physical_offset) is (jump <= 0)
 
 
 def test_what_is_saved_says_more_than_there_is(scene: Scene) -> None:

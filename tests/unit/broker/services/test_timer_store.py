@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rocketcore._fast.consume_queue import unit
 from rocketcore._fast.properties import encode_properties
+from rocketcore._fast.timer_heap import timer_code_due
 from rocketcore.broker.record import RecordReader
 from rocketcore.broker.services.timer import TimerService
 from rocketcore.broker.state.json_file import JsonFile
@@ -61,6 +63,12 @@ async def deliver(store: MessageStore, timer: TimerService) -> None:
         await settled(store)
 
 
+def dues_of(store: MessageStore) -> list[int]:
+    units = store.units(TIMER_TOPIC, 0, 0, 100)
+    rows = [unit(units, index) for index in range(len(units) // UNIT_SIZE)]
+    return [timer_code_due(code, place, size) for place, size, code in rows]
+
+
 def bodies(store: MessageStore) -> list[bytes]:
     found: list[bytes] = []
     while read := store.get("T", 0, len(found), 32).body:
@@ -80,11 +88,11 @@ def test_units_say_when_messages_are_due_also_when_they_are_made_again(tmp_path:
             put(store, timer, b"2", TIMER_DELAY_SEC="61")
             put(store, timer, b"3", TIMER_DELAY_MS="7000")
             await settled(store)
-            assert [store.tags_code(TIMER_TOPIC, 0, offset) for offset in range(3)] == dues
+            assert dues_of(store) == dues
         store = MessageStore(store.config, clock=clock)
         store.load(rebuild=True)
         await store.start()
-        assert [store.tags_code(TIMER_TOPIC, 0, offset) for offset in range(3)] == dues
+        assert dues_of(store) == dues
         await store.stop()
 
     asyncio.run(run())
@@ -165,6 +173,42 @@ def test_the_timer_waits_for_the_disk_and_the_loop_does_not(tmp_path: Path) -> N
             while store.max_offset("T", 0) < 100:  # noqa: ASYNC110  # a state of the store, without an event
                 await asyncio.sleep(0.001)
             assert bodies(store) == [b"%d" % number + bytes(500) for number in range(100)]
+
+    asyncio.run(run())
+
+
+def test_damaged_units_do_not_say_that_messages_came(tmp_path: Path) -> None:
+    """What is saved says that all up to a time are delivered, and a damaged unit may say such a time, or zeros."""
+    clock = ManualClock()
+
+    async def run() -> None:
+        async with running_store(tmp_path, clock=clock) as store:
+            timer = service(store, clock, tmp_path)
+            for number in range(10):
+                put(store, timer, b"%d" % number, TIMER_DELAY_SEC=str(2 + number % 2 * 100))
+            await settled(store)
+            timer.message_arrived(0, 10)
+            clock.advance(5)
+            await deliver(store, timer)
+            assert bodies(store) == [b"0", b"2", b"4", b"6", b"8"]
+            timer.file.save(timer.encode_file())
+        path = tmp_path / "consumequeue" / TIMER_TOPIC / "0" / f"{0:020d}"
+        data = bytearray(path.read_bytes())
+        data[1 * UNIT_SIZE + 15] ^= 1
+        data[2 * UNIT_SIZE + 15] ^= 1
+        data[3 * UNIT_SIZE + 14 : 3 * UNIT_SIZE + 20] = bytes(6)
+        data[5 * UNIT_SIZE : 10 * UNIT_SIZE] = bytes(5 * UNIT_SIZE)
+        path.write_bytes(data)
+        async with running_store(tmp_path, clock=clock) as store:
+            timer = service(store, clock, tmp_path)
+            timer.deliver_due()
+            await repaired(store)
+            await deliver(store, timer)
+            assert len(bodies(store)) == 5
+            clock.advance(100)
+            await deliver(store, timer)
+            assert sorted(bodies(store)) == [b"%d" % number for number in range(10)]
+            assert timer.skipped == 0
 
     asyncio.run(run())
 
