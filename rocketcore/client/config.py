@@ -18,8 +18,9 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 from rocketcore.addresses import split
+from rocketcore.client.hooks import Hook, check_hooks, rpc_hooks
 from rocketcore.client.selectors import Selector, find_selector
-from rocketcore.codes import MAX_MESSAGE_BYTES
+from rocketcore.codes import MAX_MESSAGE_BYTES, TRACE_TOPIC
 from rocketcore.config_file import setting
 from rocketcore.errors import ConfigError
 from rocketcore.message import ReceivedMessage, TransactionState
@@ -151,7 +152,7 @@ class ClientConfig:
     tls: TlsOption = setting(
         False, "TLS: True trusts the system's authorities, a TlsConfig says more", property="tls.enable"
     )
-    hooks: Sequence[RpcHook] = setting((), "see each request and its answer (Java: RPCHook)")
+    hooks: Sequence[Hook] = setting((), "see requests, sends or consumptions (Java: RPCHook, SendMessageHook, …)")
     access_key: str = setting("", "account name of ACL")
     secret_key: str = setting("", "secret of the account", secret=True)
     heartbeat_interval: float = setting(30.0, "between heartbeats", unit="s", property="heartbeatBrokerInterval")
@@ -160,6 +161,7 @@ class ClientConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "namesrv", name_server_list(self.namesrv))
         _check_above_zero(self, "timeout", "heartbeat_interval", "route_interval")
+        check_hooks(self.hooks)
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("access_key and secret_key belong together")
 
@@ -168,7 +170,7 @@ class ClientConfig:
         """What connections are made with: keyword arguments of ``RemotingClient``."""
         return {
             "tls": self.tls,
-            "hooks": self.hooks,
+            "hooks": rpc_hooks(self.hooks),
             "signer": Signer(self.access_key, self.secret_key) if self.access_key else None,
             "address_map": self.broker_address_map,
         }
@@ -191,6 +193,8 @@ class ProducerConfig(ClientConfig):
     latency_fault_tolerance: bool = setting(
         False, "avoid brokers that answered late", property="sendLatencyFaultEnable"
     )
+    trace: bool = setting(False, "tell the trace topic what was sent", property="enableTrace")
+    trace_topic: str = setting(TRACE_TOPIC, "topic of message traces", property="traceTopic")
     selector: str | Selector = setting("xxhash", "queue of a message_group: xxhash, java_hash or a function")
     checker: Checker | None = setting(
         None,
@@ -248,6 +252,8 @@ class ConsumerConfig(ClientConfig):
     )
     consume_concurrently_max_span: int = setting(2000, "queue offsets between first and last in memory", unit="count")
     max_messages: int = setting(32, "PullConsumer: messages of one poll", unit="count", property="pullBatchSize")
+    trace: bool = setting(False, "PushConsumer: tell the trace topic what was consumed", property="enableTrace")
+    trace_topic: str = setting(TRACE_TOPIC, "topic of message traces", property="traceTopic")
     pop: bool = setting(False, "PushConsumer: ask brokers whether to POP", property="clientRebalance")
     invisible: float = setting(
         30.0, "SimpleConsumer, POP mode: time to acknowledge a message", unit="s", property="popInvisibleTime"
@@ -303,7 +309,7 @@ class ClientOptions(TypedDict, total=False):
     unit_name: str
     broker_address_map: Mapping[str, str]
     tls: TlsOption
-    hooks: Sequence[RpcHook]
+    hooks: Sequence[Hook]
     access_key: str
     secret_key: str
     heartbeat_interval: float
@@ -322,6 +328,8 @@ class ProducerOptions(ClientOptions, total=False):
     compression_level: int
     max_message_bytes: int
     latency_fault_tolerance: bool
+    trace: bool
+    trace_topic: str
     selector: str | Selector
     checker: Checker | None
     linger: float
@@ -348,6 +356,8 @@ class ConsumerOptions(ClientOptions, total=False):
     pull_threshold_bytes_for_queue: int
     consume_concurrently_max_span: int
     max_messages: int
+    trace: bool
+    trace_topic: str
     pop: bool
     invisible: float
     auto_commit: bool

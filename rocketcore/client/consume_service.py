@@ -232,6 +232,7 @@ class ConsumeService:
 
     process_result  called on the loop with what became of each message
     consumable      whether messages of a queue may be handed out now
+    handed          told of messages that a handler, or who iterates, gets
     check           raises what keeps messages from ever coming, before someone waits for them
     """
 
@@ -244,6 +245,7 @@ class ConsumeService:
         ordered: bool,
         consumable: Callable[[ProcessQueue], bool] = lambda process_queue: True,
         check: Callable[[], None] = lambda: None,
+        handed: Callable[[list[ReceivedMessage]], None] | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -252,6 +254,7 @@ class ConsumeService:
         self._ordered = ordered
         self._consumable = consumable
         self._check = check
+        self._handed = handed
         self._handlers: dict[str, _Handler] = {}
         self._workers = _Workers(f"consumer-{group}", capacity, self._loop, self._report, self._finish)
         self._ready: dict[ProcessQueue, None] = {}
@@ -333,6 +336,8 @@ class ConsumeService:
             self._on_threads += 1
             self._workers.submit(job)
         self._jobs.add(job)
+        if self._handed is not None:
+            self._handed(job.messages)
 
     def chunk_size(self, topic: str) -> int:
         """Return how many messages of a topic a thread gets at a time: about a millisecond's work."""
@@ -477,6 +482,8 @@ class ConsumeService:
                 if process_queue.waiting_count:
                     self._ready[process_queue] = None
                 self._wake_one()
+                if self._handed is not None:
+                    self._handed(taken)
                 return taken
             self._check()
             waiter: asyncio.Future[None] = self._loop.create_future()

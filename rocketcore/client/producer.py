@@ -60,6 +60,13 @@ class Producer(Sender):
 
             self._checks = LoopChecks(config, config.checker, remoting, remoting.address_of)
             remoting.add_routes(self._checks.routes())
+        if config.trace:
+            from rocketcore.client.sync_producer import Producer as TraceProducer
+            from rocketcore.client.trace import Tracer
+
+            self._trace_with(Tracer(config, "PRODUCE", TraceProducer))
+        if self._checks is not None:
+            self._checks.tracer = self._tracer
         self._accumulator: Accumulator | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._close_lock = asyncio.Lock()
@@ -211,6 +218,7 @@ class Producer(Sender):
         tasks, self._tasks = self._tasks, []
         async with contextlib.AsyncExitStack() as ends:
             ends.push_async_callback(self._client.close)
+            ends.push_async_callback(asyncio.to_thread, self._end_traces)
             for task in tasks:
                 ends.push_async_callback(task.stop)
             for task in tasks:

@@ -20,6 +20,7 @@ from rocketcore.client import api
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, client_config
 from rocketcore.client.consume_service import ConsumeService, HandlerResult, MessageHandler, check_handler
 from rocketcore.client.group_consumer import GroupConsumer
+from rocketcore.client.hooks import consume_hooks
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
 from rocketcore.client.send_back import SEND_BACK_TIMEOUT, TO_THE_DLQ, send_message_back, send_to_retry_topic
@@ -36,6 +37,7 @@ from rocketcore.service import PeriodicTask
 
 if TYPE_CHECKING:
     from rocketcore.client.pop_mode import PopMode
+    from rocketcore.client.watched import Watched
 
 __all__ = ["PushConsumer", "Subscription"]
 
@@ -99,6 +101,8 @@ class PushConsumer(GroupConsumer):
         """Held while locks are renewed or given back: a renewal on its way would take one again that was given back."""
         self._pop: PopMode | None = None
         """What brokers have us pop, with ``pop=True``; once it has started."""
+        self._watched: Watched | None = None
+        """Messages that hooks see; once it has started, and where there are any."""
         self._last_queue: MessageQueue | None = None
         self._last_process_queue: ProcessQueue | None = None
         """Of the last message that had a result."""
@@ -161,6 +165,10 @@ class PushConsumer(GroupConsumer):
     async def start(self) -> None:
         """Join the group and begin to pull; a second call does nothing."""
         if not self._started and not self._closed:
+            if self.config.trace or consume_hooks(self.config.hooks):
+                from rocketcore.client.watched import Watched
+
+                self._watched = Watched(self.config, self.clock)
             self._service = ConsumeService(
                 self.group,
                 self.config.threads,
@@ -168,6 +176,7 @@ class PushConsumer(GroupConsumer):
                 ordered=self.config.ordered,
                 consumable=self._consumable,
                 check=self.raise_refusal,
+                handed=None if self._watched is None else self._watched.handed,
             )
             for topic, handler in self._handlers.items():
                 self._service.set_handler(topic, handler)
@@ -238,6 +247,8 @@ class PushConsumer(GroupConsumer):
                 logger.warning("handlers still run group=%s timeout=%g", self.group, self.config.close_timeout)
         finally:
             await self._stop_handling()
+        if self._watched is not None:
+            await self._watched.close()
         if self._pop is not None:
             await self._pop.close(self.config.close_timeout)
         if self._returning:
@@ -306,6 +317,8 @@ class PushConsumer(GroupConsumer):
 
     def _process_result(self, handled: HandlerResult) -> None:
         message, result, delay = handled
+        if self._watched is not None:
+            self._watched.settled(message, result)
         if self._pop is not None and (popped := self._pop.find(message)) is not None:
             self._pop.settle(popped, message, result, delay)
             return

@@ -15,10 +15,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Unpack, overload
 
 from rocketcore._fast.batch import encode_batch
+from rocketcore._fast.properties import decode_properties
 from rocketcore.client import api
 from rocketcore.client.api import SEND_STATUSES
 from rocketcore.client.attempts import Attempts
 from rocketcore.client.config import ProducerConfig
+from rocketcore.client.hooks import SendContext, call_hooks, send_hooks
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.outgoing import (
     Body,
@@ -37,7 +39,18 @@ from rocketcore.client.send_command import SendTarget
 from rocketcore.codes import AUTO_CREATE_TOPIC, ResponseCode
 from rocketcore.errors import ClientClosed, ConfigError, DecodeError, MessageIllegal, RocketError
 from rocketcore.ids import new_uniq_key
-from rocketcore.message import INT32_MAX, INT32_MIN, Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
+from rocketcore.message import (
+    INT32_MAX,
+    INT32_MIN,
+    MSG_REGION,
+    TRACE_ON,
+    Message,
+    MessageQueue,
+    ReceivedMessage,
+    SendResult,
+    SendStatus,
+    TransactionState,
+)
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.compression import CompressionType, compress
 from rocketcore.protocol.headers.message import RecallMessageRequestHeader
@@ -46,6 +59,7 @@ from rocketcore.transport.client import Remoting, ServedRemoting
 
 if TYPE_CHECKING:
     from rocketcore.client.requests import Requests
+    from rocketcore.client.trace import Tracer
 
 __all__ = ["Sender"]
 
@@ -71,6 +85,8 @@ class Sender:
         self._runtime = instance.runtime
         self._compression = CompressionType[config.compression.upper()]
         self._checked_topics: set[str] = set()
+        self._hooks = send_hooks(config.hooks)
+        self._tracer: Tracer | None = None
         self._closed = False
         self._asked: Requests | None = None
         self._request_lock = threading.Lock()
@@ -395,14 +411,61 @@ class Sender:
             else outgoing
         )
 
+    def _trace_with(self, tracer: Tracer) -> None:
+        """Have each send traced."""
+        self._tracer = tracer
+        self._hooks += (tracer,)
+
+    def _note_end(self, message: Message, result: SendResult, state: TransactionState) -> None:
+        """Have it traced that a broker was told how a transaction ended."""
+        if self._tracer is not None:
+            address = self.instance.routes.find_publish_address(result.queue.broker)
+            self._tracer.transaction_ended(message, result.msg_id, address, state)
+
+    def _end_traces(self) -> None:
+        """Send the traces that are queued; blocks."""
+        if self._tracer is not None:
+            self._tracer.close()
+
     async def attempt(self, target: SendTarget, outgoing: Outgoing, timeout: float) -> SendResult:
         """Send once; raises what the transport or the broker says against it."""
+        if not self._hooks:
+            return await self._attempt(target, outgoing, timeout)
+        context = SendContext(
+            group=self.config.group,
+            queue=target.queue,
+            address=target.address,
+            msg_id=outgoing.msg_id,
+            body=outgoing.body,
+            properties=decode_properties(outgoing.properties.encode()),
+            batch=outgoing.batch,
+            begun_at=self._clock.time_millis(),
+        )
+        call_hooks([hook.before_send for hook in self._hooks], context)
+        begun = self._clock.monotonic()
+        try:
+            context.result = await self._attempt(target, outgoing, timeout, context)
+        except BaseException as error:
+            context.error = error
+            raise
+        finally:
+            context.seconds = self._clock.monotonic() - begun
+            call_hooks([hook.after_send for hook in self._hooks], context)
+        return context.result
+
+    async def _attempt(
+        self, target: SendTarget, outgoing: Outgoing, timeout: float, context: SendContext | None = None
+    ) -> SendResult:
         clock, publishers = self._clock, self._publishers
         request = target.request(outgoing, clock.time_millis())
         started = clock.monotonic() if publishers.timing else 0.0
         try:
             response = await self._remoting.invoke(target.address, request, timeout)
             result = send_result(response, target, outgoing.msg_id)
+            if context is not None:
+                fields = response.ext_fields or {}
+                context.region = fields.get(MSG_REGION)
+                context.trace_on = fields.get(TRACE_ON) != "false"
         except RocketError as error:
             publishers.failed(target, error)
             raise

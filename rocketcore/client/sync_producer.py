@@ -59,6 +59,13 @@ class _Workings:
 
             remoting = self.logic.instance.remoting
             self._checks = ThreadChecks(config, config.checker, remoting, lambda channel: channel.remote_address)
+        if config.trace:
+            from rocketcore.client.trace import Tracer
+
+            tracer = Tracer(config, "PRODUCE", Producer)
+            self.logic._trace_with(tracer)
+            if self._checks is not None:
+                self._checks.tracer = tracer
         interval = min(config.route_interval, config.heartbeat_interval)
         self._housekeeping = PeriodicThread(
             "producer-housekeeping", self._refresh_and_heartbeat, interval, initial_delay=HOUSEKEEPING_DELAY
@@ -113,6 +120,7 @@ class _Workings:
             ends.callback(self._remoting.close)
             if self._checks is not None:
                 self._checks.stop()
+            ends.callback(self.logic._end_traces)
             if self.started:
                 self._housekeeping.stop()
                 run_sync(self.logic.instance.unregister())

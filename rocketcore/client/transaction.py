@@ -136,6 +136,7 @@ class AsyncTransaction:
         timeout = config.timeout if self._timeout is None else self._timeout
         await api.end_transaction(self._sender.instance.remoting, self._address(result), header, timeout)
         self.told = True
+        self._sender._note_end(self.message, result, state)
 
     def _address(self, result: SendResult) -> str:
         return self._sender.instance.routes.publish_address(result.queue.broker)

@@ -16,7 +16,7 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocketcore.client import api
 from rocketcore.client.config import Checker, ProducerConfig
@@ -31,6 +31,9 @@ from rocketcore.protocol.message import decode_message
 from rocketcore.transport.blocking.client import run_sync
 from rocketcore.transport.client import Remoting
 from rocketcore.transport.routes import Route
+
+if TYPE_CHECKING:
+    from rocketcore.client.trace import Tracer
 
 __all__ = ["LoopChecks", "ThreadChecks"]
 
@@ -63,6 +66,8 @@ class _Checks(ABC):
         self._checker = checker
         self._remoting = remoting
         self._address_of = address_of
+        self.tracer: Tracer | None = None
+        """Told of each answer."""
 
     def routes(self) -> Iterable[Route]:
         code = RequestCode.CHECK_TRANSACTION_STATE
@@ -109,6 +114,9 @@ class _Checks(ABC):
             await api.end_transaction(self._remoting, address, header, self._config.timeout)
         except RocketError as error:
             logger.warning("transaction check not answered message=%s error=%s", printable(message.msg_id), error)
+            return
+        if self.tracer is not None:
+            self.tracer.transaction_ended(message, header.msg_id or message.msg_id, address, state, from_check=True)
 
 
 class LoopChecks(_Checks):

@@ -1,0 +1,134 @@
+"""What a program may do around each send and each consumption; ``RpcHook`` is for each request.
+
+RocketMQ: ``SendMessageHook``, ``ConsumeMessageHook``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias, TypeVar, cast
+
+from rocketcore.errors import ConfigError
+from rocketcore.message import ConsumeResult, MessageQueue, ReceivedMessage, SendResult
+from rocketcore.transport.hooks import RpcHook
+
+__all__ = [
+    "ConsumeContext",
+    "ConsumeHook",
+    "Hook",
+    "SendContext",
+    "SendHook",
+    "call_hooks",
+    "check_hooks",
+    "consume_hooks",
+    "rpc_hooks",
+    "send_hooks",
+]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class SendContext:
+    """One attempt to send a message, or a batch (Java: ``SendMessageContext``).
+
+    body, properties  as they are sent: compressed, and without those of the messages in a batch
+    msg_id            of a batch the ids, joined by commas
+    result, error     how it ended; None before
+    seconds           how long it took
+    region, trace_on  what the broker's answer says of itself
+    """
+
+    group: str
+    queue: MessageQueue
+    address: str
+    msg_id: str
+    body: bytes | memoryview
+    properties: Mapping[str, str]
+    batch: bool
+    begun_at: int
+    result: SendResult | None = None
+    error: BaseException | None = None
+    seconds: float = 0.0
+    region: str | None = None
+    trace_on: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumeContext:
+    """One message at a handler, or at who iterates (Java: ``ConsumeMessageContext``).
+
+    result   what was said of it; None before
+    seconds  from when it was handed out to its result
+    """
+
+    group: str
+    message: ReceivedMessage
+    begun_at: int
+    begun: float
+    result: ConsumeResult | None = None
+    seconds: float = 0.0
+    notes: dict[str, str] = field(default_factory=dict)
+    """For hooks: what one notes before it finds after."""
+
+
+class SendHook(Protocol):
+    """Called around each attempt to send; what it raises is logged, and changes nothing.
+
+    The calls come where the attempt is made, on the loop or in the calling thread: they may not wait.
+    """
+
+    def before_send(self, context: SendContext) -> None:
+        """See a message before it is sent."""
+
+    def after_send(self, context: SendContext) -> None:
+        """See how it ended."""
+
+
+class ConsumeHook(Protocol):
+    """Called around each consumption of a ``PushConsumer``, on its loop; as ``SendHook``."""
+
+    def before_consume(self, context: ConsumeContext) -> None:
+        """See a message before a handler, or who iterates, gets it."""
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        """See its result."""
+
+
+Hook: TypeAlias = RpcHook | SendHook | ConsumeHook
+T = TypeVar("T")
+
+_POINTS: Final = ("before_request", "before_send", "before_consume")
+
+
+def check_hooks(hooks: Iterable[Hook]) -> None:
+    """Refuse what has no method that would be called; raises ConfigError."""
+    for hook in hooks:
+        if not any(hasattr(hook, point) for point in _POINTS):
+            raise ConfigError(f"a hook has one of the methods {', '.join(_POINTS)}, got {hook!r}")
+
+
+def rpc_hooks(hooks: Iterable[Hook]) -> tuple[RpcHook, ...]:
+    """Return those that see requests."""
+    return tuple(cast(RpcHook, hook) for hook in hooks if hasattr(hook, "before_request"))
+
+
+def send_hooks(hooks: Iterable[Hook]) -> tuple[SendHook, ...]:
+    """Return those that see sends."""
+    return tuple(cast(SendHook, hook) for hook in hooks if hasattr(hook, "before_send"))
+
+
+def consume_hooks(hooks: Iterable[Hook]) -> tuple[ConsumeHook, ...]:
+    """Return those that see consumptions."""
+    return tuple(cast(ConsumeHook, hook) for hook in hooks if hasattr(hook, "before_consume"))
+
+
+def call_hooks(points: Iterable[Callable[[T], None]], context: T) -> None:
+    """Call one point of several hooks."""
+    for point in points:
+        try:
+            point(context)
+        except Exception:
+            logger.exception("hook failed hook=%r", point)
