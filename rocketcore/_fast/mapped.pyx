@@ -10,7 +10,7 @@ import errno
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, check_range, give_back
@@ -35,6 +35,11 @@ cdef extern from "sys/mman.h" nogil:
 cdef extern from "unistd.h" nogil:
     long sysconf(int name)
     int _SC_PAGESIZE
+
+cdef extern from "sys/vfs.h" nogil:
+    struct c_statfs "statfs":
+        long f_type
+    int statfs(const char* path, c_statfs* found)
 
 cdef extern from "sys/mman.h" nogil:
     int mincore(void* address, size_t length, unsigned char* pages)
@@ -130,6 +135,12 @@ def first_absent(data, Py_ssize_t start, Py_ssize_t end):
         return min(end, start + <Py_ssize_t>max(found, 0))
     finally:
         give_back(&held)
+
+
+def file_system_type(bytes path not None):
+    """Return the magic number of the file system that a path is on (statfs(2)); 0 where the system does not say."""
+    cdef c_statfs found
+    return <uint32_t>found.f_type if statfs(path, &found) == 0 else 0
 
 
 cdef class PaddedMap:

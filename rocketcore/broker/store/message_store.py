@@ -47,6 +47,7 @@ from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.reader import Reader
 from rocketcore.broker.store.records import Records
 from rocketcore.broker.store.recovery import Recovery, recover
+from rocketcore.broker.store.remote_folder import warn_of_remote_folders
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.broker.store.values import GetResult, PutStatus
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
@@ -138,6 +139,7 @@ class MessageStore:
         """
         self._files.make_folder(self.config.root)
         self._lock.acquire()
+        warn_of_remote_folders(self.config, self._files)
         self._files.keep_spare()
         try:
             notes = self._queue_saver.read()

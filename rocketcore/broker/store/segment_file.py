@@ -269,6 +269,10 @@ class FileSystem:
         used = disk.f_blocks - disk.f_bfree
         return 100 * used / max(used + disk.f_bavail, 1)
 
+    def type(self, path: Path) -> int:
+        """Return the magic number of the file system that a folder is on, 0 where that is not known (statfs(2))."""
+        return mapped.file_system_type(os.fsencode(path))
+
     def make_folder(self, path: Path) -> None:
         try:
             path.mkdir(parents=True, exist_ok=True)
