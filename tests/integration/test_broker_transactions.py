@@ -440,8 +440,9 @@ def test_messages_of_a_topic_that_was_deleted_are_given_up(tmp_path: Path) -> No
             await scene.client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T"))
         ).code == 0
         await scene.register()
+        await scene.client.broker._transactions._loaded.wait()
         await scene.client.broker._check.round()
-        assert await scene.client.bodies(OP) == [b"0"]
+        assert await scene.client.bodies(OP, hold_millis=10_000) == [b"0"]
         assert scene.checks.empty()
 
     play(tmp_path, scenario)

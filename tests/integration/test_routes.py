@@ -25,7 +25,7 @@ from tests.reference.routes import example
 
 TIMEOUT = 10.0
 NAMED = {"topic": "T", "group": "g", "consumerGroup": "g", "brokerName": "b", "brokerAddr": "127.0.0.1:1",
-         "clusterName": "c", "brokerId": "0", "namespace": "n", "key": "k"}  # fmt: skip
+         "clusterName": "c", "brokerId": "0", "namespace": "n", "key": "k", "commitOrRollback": "8"}  # fmt: skip
 
 
 @asynccontextmanager
