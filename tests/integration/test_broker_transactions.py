@@ -261,6 +261,20 @@ def test_a_commit_that_asks_for_a_delay_waits_for_it(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+def test_a_commit_that_asks_for_a_time_waits_for_it(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        half = await scene.send(TIMER_DELAY_MS="800")
+        assert await scene.client.bodies("rmq_sys_wheel_timer", 0) == []
+        began = time.time_ns() // 1_000_000
+        assert (await scene.end(half.end())).code == 0
+        assert await scene.client.bodies("rmq_sys_wheel_timer", 0) == [b"half"]
+        [record] = await scene.client.records("T", 2, hold_millis=10_000)
+        assert (record.message.body, record.message.sys_flag & 12) == (b"half", 0)
+        assert record.store_timestamp >= began + 800
+
+    play(tmp_path, scenario)
+
+
 def test_a_producer_is_asked_and_its_answer_counts(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.register()
