@@ -18,21 +18,20 @@ File     ``config/delayOffset.json``: ``{"dataVersion", "offsetTable": {level: n
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from rocketcore._fast.properties import decode_properties
 from rocketcore._fast.record import delay_level
 from rocketcore.broker.record import RecordReader, StoredRecord
-from rocketcore.broker.services.delivery import mark_of, put_delivery
+from rocketcore.broker.services.delivery import InFlight, Put, mark_of, put_delivery
 from rocketcore.broker.state.json_file import JsonFile
-from rocketcore.broker.store import Cold, MessageStore, PutResult, PutStatus, StoredMessage
+from rocketcore.broker.store import Cold, MessageStore, PutStatus, StoredMessage
 from rocketcore.broker.store.record_head import RecordHead
 from rocketcore.codes import SCHEDULE_TOPIC
 from rocketcore.errors import RocketError, StoreCorrupted
@@ -55,8 +54,6 @@ _LONGEST_MILLIS = 2 * 60 * 60 * 1000
 that says a later time is damaged, and its whole level would stand still until then."""
 
 _MAX_PER_READ = 32
-_MAX_IN_FLIGHT = 1024
-_REFILL = _MAX_IN_FLIGHT // 2
 _LOG_BYTES_PER_SAVE = 64 << 20
 """Positions that stand still are saved again when the log has grown by this much: a start reads what came since."""
 
@@ -71,28 +68,12 @@ def schedule(message: StoredMessage, properties: dict[str, str], level_count: in
     return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1, prepared_transaction_offset=0)
 
 
-class _Delivery(NamedTuple):
-    """Messages on their way to the disk: where the first waited in its level, and where they are in the log."""
-
-    queue_offset: int
-    physical_offset: int
-    end_offset: int
-    messages: int
-
-
-class _Put(NamedTuple):
-    """A message that was put: where it waited in its level, its topic, and where it went."""
-
-    queue_offset: int
-    topic: str
-    result: PutResult
-
-
 @dataclass(slots=True)
 class _Level:
     number: int
     delay: float
     """In seconds; for messages that arrive now."""
+    in_flight: InFlight
     cursor: int = 0
     """Next queue offset to look at."""
     old_end: int = 0
@@ -103,12 +84,8 @@ class _Level:
     """When messages arrived (monotonic), and the end of the queue after them; those before ``due_end`` are gone."""
     arrival_end: float = -math.inf
     """Until when what arrives belongs to the last of ``arrivals``."""
-    in_flight: deque[_Delivery] = field(default_factory=deque)
-    messages_in_flight: int = 0
     repaired_for: int = -1
     """Queue offset that could not be read, so that a repair was waited for."""
-    is_full: bool = False
-    """Whether more is due than may be in flight."""
     is_reading: bool = False
     """Whether it waits for the disk."""
     unread: tuple[int, int] | None = None
@@ -124,9 +101,8 @@ class _Level:
     @property
     def position(self) -> int:
         """Every message before this one is on disk in its real topic, or will never be."""
-        position = self.cursor
-        if self.in_flight:
-            position = min(position, self.in_flight[0].queue_offset)
+        first = self.in_flight.first
+        position = self.cursor if first is None else min(self.cursor, first.queue_offset)
         return position if self.unread is None else min(position, self.unread[0])
 
     def arrived(self, end: int, now: float) -> None:
@@ -171,7 +147,7 @@ class DelayService:
         self._on_put = on_put
         self._is_gone = is_gone
         self._clock = clock
-        self._levels = {number: _Level(number, millis / 1000) for number, millis in enumerate(delay_levels, 1)}
+        self._levels = {number: self._level(number, millis / 1000) for number, millis in enumerate(delay_levels, 1)}
         self._longest_millis = max((_LONGEST_MILLIS, *delay_levels))
         self._reader = RecordReader(_MAX_PER_READ)
         self._version = DataVersion()
@@ -185,6 +161,13 @@ class DelayService:
         self._loaded = 0.0
         self._stopped = False
         self._task = PeriodicTask("broker-delay", self.deliver_due, TICK_SECONDS)
+
+    def _level(self, number: int, delay: float) -> _Level:
+        return _Level(number, delay, InFlight(self._store, self._on_put, lambda: self._refill(number)))
+
+    def _refill(self, number: int) -> None:
+        if not self._stopped:
+            self._deliver_level(self._levels[number])
 
     def load(self) -> None:
         """Read the positions, once the store is loaded, and bring them to where the log says that deliveries are.
@@ -201,7 +184,7 @@ class DelayService:
         longest = max((level.delay for level in self._levels.values()), default=0.0)
         for topic, queue_id in self._store.queues():
             if topic == SCHEDULE_TOPIC:
-                self._levels.setdefault(queue_id + 1, _Level(queue_id + 1, longest))
+                self._levels.setdefault(queue_id + 1, self._level(queue_id + 1, longest))
         self._is_outdated = self._log_offset > self._store.max_physical_offset
         for level in self._levels.values():
             low, high = self._bounds(level)
@@ -320,7 +303,8 @@ class DelayService:
         """Return where the log begins that a start reads: every delivery before counts in the positions."""
         if self._delivered and any(level.position < level.old_end for level in self._levels.values()):
             return self._log_offset
-        places = [level.in_flight[0].physical_offset for level in self._levels.values() if level.in_flight]
+        firsts = [level.in_flight.first for level in self._levels.values()]
+        places = [first.result.physical_offset for first in firsts if first is not None]
         places += [level.unread[1] for level in self._levels.values() if level.unread is not None]
         return min(places, default=self._store.max_physical_offset)
 
@@ -343,7 +327,7 @@ class DelayService:
         if not self._replace_outdated():
             return
         for level in self._levels.values():
-            self._forget_synced(level)
+            level.in_flight.forget_synced()
             self._deliver_level(level)
 
     def _bounds(self, level: _Level) -> tuple[int, int]:
@@ -358,9 +342,8 @@ class DelayService:
         reads, owner = self._store.reads, _owner(level)
         try:
             level.update_due_end(now)
-            level.is_full = False
-            while not level.is_full and reads.now(owner, self._deliver_some, level, now):
-                level.is_full = level.messages_in_flight >= _MAX_IN_FLIGHT
+            while level.in_flight.has_room() and reads.now(owner, self._deliver_some, level, now):
+                pass
         except Cold as cold:
             self._deliver_later(level, cold)
         except Exception as error:
@@ -402,7 +385,7 @@ class DelayService:
             level.next_due = level.arrivals[0][0] + level.delay if level.arrivals else math.inf
             return False
         before = level.cursor
-        puts: list[_Put] = []
+        puts: list[Put] = []
         try:
             for record in self._read(level, min(_MAX_PER_READ, end - before)):
                 if record.queue_offset < level.old_end:
@@ -415,7 +398,7 @@ class DelayService:
                     return False
         finally:
             if puts:
-                self._put(level, puts)
+                level.in_flight.add(puts)
         return level.cursor > before
 
     def _due_time(self, level: _Level, record: StoredRecord) -> float:
@@ -487,7 +470,7 @@ class DelayService:
 
     # Delivering
 
-    def _deliver(self, level: _Level, record: StoredRecord, puts: list[_Put]) -> bool:
+    def _deliver(self, level: _Level, record: StoredRecord, puts: list[Put]) -> bool:
         """Put one due message where it belongs; False if the store takes nothing at the moment.
 
         The text of its properties stays as it is, DELAY, REAL_TOPIC and REAL_QID included, as upstream leaves it.
@@ -505,46 +488,9 @@ class DelayService:
             return True
         if result.status is not PutStatus.PUT_OK:
             return False
-        puts.append(_Put(record.queue_offset, message.topic, result))
+        puts.append(Put(record.queue_offset, message.topic, result))
         level.cursor += 1
         return True
-
-    def _put(self, level: _Level, puts: list[_Put]) -> None:
-        """Note what was put, and wait until it is stored."""
-        first, last = puts[0], puts[-1]
-        delivery = _Delivery(first.queue_offset, first.result.physical_offset, last.result.end_offset, len(puts))
-        level.in_flight.append(delivery)
-        level.messages_in_flight += delivery.messages
-        self._await(level, delivery)
-        try:
-            for topic, of_topic in itertools.groupby(puts, lambda put: put.topic):
-                sizes = [put.result.size for put in of_topic]
-                self._on_put(topic, len(sizes), sum(sizes))
-        except Exception:
-            logger.exception("deliveries not counted level=%d", level.number)
-
-    def _await(self, level: _Level, delivery: _Delivery) -> None:
-        self._store.wait(delivery.end_offset, lambda status: self._stored(level, delivery, status))
-
-    def _stored(self, level: _Level, delivery: _Delivery, status: PutStatus) -> None:
-        """Note what counts as stored, and fill up what is in flight."""
-        if status is PutStatus.FLUSH_DISK_TIMEOUT:
-            # The disk may still take it or fail: not delivered yet, and not to be put again.
-            self._await(level, delivery)
-            return
-        if status is not PutStatus.PUT_OK:
-            # The store takes nothing any more, and the log may have it: the next start looks.
-            return
-        level.messages_in_flight -= delivery.messages
-        self._forget_synced(level)
-        if level.is_full and level.messages_in_flight <= _REFILL and not self._stopped:
-            self._deliver_level(level)
-
-    def _forget_synced(self, level: _Level) -> None:
-        """Move the position for what is on disk: a power cut may take what asynchronous flush calls stored."""
-        synced = self._store.synced_offset
-        while level.in_flight and level.in_flight[0].end_offset <= synced:
-            level.in_flight.popleft()
 
 
 def _owner(level: _Level) -> tuple[str, int]:

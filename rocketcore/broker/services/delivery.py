@@ -1,4 +1,4 @@
-"""The delivery of a message that waited, whether for its delay level or for a time: what both services say in one way.
+"""The delivery of messages that waited, whether for their delay level or for a time: what both services do in one way.
 
 A delivery holds where its message waited: its prepared transaction offset, which in a committed message says where the
 half one is, is the physical offset of that message and 1. So the log tells, after any crash, which messages came
@@ -7,7 +7,11 @@ half one is, is the physical offset of that message and 1. So the log tells, aft
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from rocketcore.broker.record import StoredRecord
 from rocketcore.broker.store import MessageStore, PutResult, PutStatus
@@ -15,7 +19,12 @@ from rocketcore.broker.store.timed import TIMED_TOPICS
 from rocketcore.codes import TRANSACTION_MASK
 from rocketcore.message import REAL_QUEUE_ID, REAL_TOPIC
 
-__all__ = ["Undeliverable", "mark_of", "put_delivery"]
+__all__ = ["InFlight", "Put", "Undeliverable", "mark_of", "put_delivery"]
+
+_MOST = 1024
+_REFILL = _MOST // 2
+
+logger = logging.getLogger(__name__)
 
 
 class Undeliverable(Exception):
@@ -58,3 +67,79 @@ def _real_place(properties: Mapping[str, str]) -> tuple[str, int]:
     if not topic or topic in TIMED_TOPICS or not (queue_id.isascii() and queue_id.isdigit()):
         raise Undeliverable(f"it has no real topic and queue: {topic!r}, {queue_id!r}")
     return topic, int(queue_id)
+
+
+class Put(NamedTuple):
+    """A delivery that was put: where its message waited, its topic, where it went; when it was due, for a time."""
+
+    queue_offset: int
+    topic: str
+    result: PutResult
+    due: int = 0
+
+
+class InFlight:
+    """Deliveries on their way to the disk, in the order of the log.
+
+    on_put  (topic, messages, bytes), for statistics
+    refill  called when half of what may be in flight is stored, after there was no room
+    """
+
+    def __init__(
+        self, store: MessageStore, on_put: Callable[[str, int, int], None], refill: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._on_put = on_put
+        self._refill = refill
+        self._groups: deque[list[Put]] = deque()
+        self._messages = 0
+        self._is_full = False
+
+    def __iter__(self) -> Iterator[Put]:
+        """Those that are not on disk yet."""
+        return itertools.chain.from_iterable(self._groups)
+
+    @property
+    def first(self) -> Put | None:
+        """The first that is not on disk yet."""
+        return self._groups[0][0] if self._groups else None
+
+    def has_room(self) -> bool:
+        """Whether more may be put now."""
+        self._is_full = self._messages >= _MOST
+        return not self._is_full
+
+    def add(self, puts: list[Put]) -> None:
+        """Note what was put, at least one, and wait until it is stored."""
+        self._groups.append(puts)
+        self._messages += len(puts)
+        self._await(puts)
+        try:
+            for topic, of_topic in itertools.groupby(puts, lambda put: put.topic):
+                sizes = [put.result.size for put in of_topic]
+                self._on_put(topic, len(sizes), sum(sizes))
+        except Exception:
+            logger.exception("deliveries not counted")
+
+    def _await(self, puts: list[Put]) -> None:
+        self._store.wait(puts[-1].result.end_offset, lambda status: self._stored(puts, status))
+
+    def _stored(self, puts: list[Put], status: PutStatus) -> None:
+        """Note what counts as stored."""
+        if status is PutStatus.FLUSH_DISK_TIMEOUT:
+            # The disk may still take it or fail: not delivered yet, and not to be put again.
+            self._await(puts)
+            return
+        if status is not PutStatus.PUT_OK:
+            # The store takes nothing any more, and the log may have it: the next start looks.
+            return
+        self._messages -= len(puts)
+        self.forget_synced()
+        if self._is_full and self._messages <= _REFILL:
+            self._refill()
+
+    def forget_synced(self) -> None:
+        """Count as delivered what is on disk: a power cut may take what asynchronous flush calls stored."""
+        synced = self._store.synced_offset
+        while self._groups and self._groups[0][-1].result.end_offset <= synced:
+            self._groups.popleft()

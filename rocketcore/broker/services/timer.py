@@ -16,7 +16,6 @@ Damage   As of delay levels: what cannot be read or put is named, counted and pa
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections import deque
@@ -27,7 +26,7 @@ from rocketcore._fast.consume_queue import UNIT_SIZE, unit
 from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore._fast.timer_heap import TimerHeap, timer_code_due
 from rocketcore.broker.record import RecordReader, StoredRecord
-from rocketcore.broker.services.delivery import Undeliverable, mark_of, put_delivery
+from rocketcore.broker.services.delivery import InFlight, Put, Undeliverable, mark_of, put_delivery
 from rocketcore.broker.services.timer_progress import Progress, Saved, parse
 from rocketcore.broker.services.timer_schedule import delete_key, schedule
 from rocketcore.broker.state.json_file import JsonFile
@@ -57,8 +56,6 @@ ERROR_SECONDS = 10.0
 
 _MAX_PER_READ = 32
 _READS_PER_TURN = 64
-_MAX_IN_FLIGHT = 1024
-_REFILL = _MAX_IN_FLIGHT // 2
 _MAX_RESTING = 1024
 _LOG_BYTES_PER_SAVE = 64 << 20
 _UNITS_PER_READ = 1 << 16
@@ -75,24 +72,6 @@ class _Waiting(NamedTuple):
     low: int
     queue_offset: int
     is_delay: bool
-
-
-class _Delivery(NamedTuple):
-    """Messages on their way to the disk: the lowest of their times and of their queue offsets, and how many."""
-
-    low: int
-    queue_offset: int
-    end_offset: int
-    messages: int
-
-
-class _Put(NamedTuple):
-    """A message that was put: when it was due, where it waited, its topic, and where it went."""
-
-    due: int
-    queue_offset: int
-    topic: str
-    result: PutResult
 
 
 class TimerService:
@@ -117,7 +96,6 @@ class TimerService:
         """Messages that were taken back, since the start."""
         self.file = file
         self._store = store
-        self._on_put = on_put
         self._is_gone = is_gone
         self._clock = clock
         self._reader = RecordReader(_MAX_PER_READ)
@@ -138,9 +116,7 @@ class TimerService:
         self._unread: _Waiting | None = None
         """The first that could not be read though its queue was repaired: the next start tries it again."""
         self._repaired_for = -1
-        self._in_flight: deque[_Delivery] = deque()
-        self._messages_in_flight = 0
-        self._is_full = False
+        self._in_flight = InFlight(store, on_put, self._refill)
         self._is_reading = False
         self._rests_until = -math.inf
         self._recalls: dict[int, set[str]] = {}
@@ -299,7 +275,7 @@ class TimerService:
         """Return the lowest queue offset of a message that waits or is on its way."""
         offsets = [offset for heap in (self._times, self._delays) if (offset := heap.lowest_offset()) is not None]
         offsets += [waiting.queue_offset for waiting in self._held()]
-        offsets += [delivery.queue_offset for delivery in self._in_flight]
+        offsets += [put.queue_offset for put in self._in_flight]
         return min(offsets, default=None)
 
     def _held(self) -> Iterable[_Waiting]:
@@ -321,7 +297,7 @@ class TimerService:
         """Return what can be said now of what is delivered."""
         # What arrives later is due later than now.
         lows = [self._clock.time_millis(), *(waiting.low for waiting in self._held())]
-        lows += [delivery.low for delivery in self._in_flight]
+        lows += [put.due for put in self._in_flight]
         for heap, ahead in ((self._times, 0), (self._delays, self._delays_from)):
             due = heap.first_due()
             if due is not None:
@@ -350,7 +326,7 @@ class TimerService:
         """Deliver what is due now."""
         if not self._replace_outdated():
             return
-        self._forget_synced()
+        self._in_flight.forget_synced()
         self._deliver_all()
 
     def _deliver_all(self) -> None:
@@ -359,8 +335,9 @@ class TimerService:
             return
         try:
             for _ in range(_READS_PER_TURN):
-                self._is_full = self._messages_in_flight >= _MAX_IN_FLIGHT
-                if self._is_full or not self._take() or not self._store.reads.now(_OWNER, self._deliver_some):
+                if not self._in_flight.has_room() or not self._take():
+                    return
+                if not self._store.reads.now(_OWNER, self._deliver_some):
                     return
         except Cold as cold:
             self._is_reading = True
@@ -371,10 +348,13 @@ class TimerService:
         except Exception as error:
             self._failed(error)
 
-    def _go_on(self, _: None) -> None:
-        self._is_reading = False
+    def _refill(self) -> None:
         if not self._stopped:
             self._deliver_all()
+
+    def _go_on(self, _: None) -> None:
+        self._is_reading = False
+        self._refill()
 
     def _failed(self, error: Exception) -> None:
         self._is_reading = False
@@ -405,7 +385,7 @@ class TimerService:
         records = self._read(sorted(waiting.queue_offset for waiting in self._hand))
         if records is None:
             return False
-        puts: list[_Put] = []
+        puts: list[Put] = []
         try:
             while self._hand:
                 waiting = self._hand[0]
@@ -419,7 +399,9 @@ class TimerService:
                 self._hand.popleft()
         finally:
             if puts:
-                self._put(puts)
+                for put in puts:
+                    self._progress.delivered(put.due, put.result.physical_offset)
+                self._in_flight.add(puts)
         return True
 
     def _rest(self, waiting: _Waiting, error: OSError) -> None:
@@ -487,7 +469,7 @@ class TimerService:
         self.skipped += 1
         logger.error("message for a time passed over queue_offset=%d reason=%s", queue_offset, reason)
 
-    def _deliver(self, waiting: _Waiting, record: StoredRecord, puts: list[_Put]) -> bool:
+    def _deliver(self, waiting: _Waiting, record: StoredRecord, puts: list[Put]) -> bool:
         """Put one message where it belongs, if it is due; False if the store takes nothing at the moment.
 
         The text of its properties keeps all that it says, as upstream leaves it.
@@ -524,7 +506,7 @@ class TimerService:
             return True
         if result.status is not PutStatus.PUT_OK:
             return False
-        puts.append(_Put(due, record.queue_offset, message.topic, result))
+        puts.append(Put(record.queue_offset, message.topic, result, due))
         return True
 
     def _came_before(self, record: StoredRecord, due: int) -> bool:
@@ -534,43 +516,3 @@ class TimerService:
             self._delivered.discard(mark)
             return True
         return record.queue_offset < self._loaded.before and due <= self._loaded.until
-
-    def _put(self, puts: list[_Put]) -> None:
-        """Note what was put, and wait until it is stored."""
-        end_offset = puts[-1].result.end_offset
-        low, first = min(put.due for put in puts), min(put.queue_offset for put in puts)
-        delivery = _Delivery(low, first, end_offset, len(puts))
-        self._in_flight.append(delivery)
-        self._messages_in_flight += delivery.messages
-        for put in puts:
-            self._progress.delivered(put.due, put.result.physical_offset)
-        self._await(delivery)
-        try:
-            for topic, of_topic in itertools.groupby(puts, lambda put: put.topic):
-                sizes = [put.result.size for put in of_topic]
-                self._on_put(topic, len(sizes), sum(sizes))
-        except Exception:
-            logger.exception("deliveries not counted")
-
-    def _await(self, delivery: _Delivery) -> None:
-        self._store.wait(delivery.end_offset, lambda status: self._stored(delivery, status))
-
-    def _stored(self, delivery: _Delivery, status: PutStatus) -> None:
-        """Note what counts as stored, and fill up what is in flight."""
-        if status is PutStatus.FLUSH_DISK_TIMEOUT:
-            # The disk may still take it or fail: not delivered yet, and not to be put again.
-            self._await(delivery)
-            return
-        if status is not PutStatus.PUT_OK:
-            # The store takes nothing any more, and the log may have it: the next start looks.
-            return
-        self._messages_in_flight -= delivery.messages
-        self._forget_synced()
-        if self._is_full and self._messages_in_flight <= _REFILL and not self._stopped:
-            self._deliver_all()
-
-    def _forget_synced(self) -> None:
-        """Count as delivered what is on disk: a power cut may take what asynchronous flush calls stored."""
-        synced = self._store.synced_offset
-        while self._in_flight and self._in_flight[0].end_offset <= synced:
-            self._in_flight.popleft()
