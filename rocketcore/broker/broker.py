@@ -252,7 +252,7 @@ class Broker:
             await context.writer.flushed()
         self._restore_topics()
         await self._store.start()
-        self._pop.journal.start()
+        self._pop.journal.settle()
         stack.push_async_callback(self._save_state)
 
         self._register_handlers()

@@ -36,11 +36,13 @@ from rocketcore.protocol.headers.consumer import (
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from rocketcore.protocol.headers.pop import PopMessageRequestHeader
 from rocketcore.protocol.schema import Header
 from rocketcore.service import ManualClock
 from rocketcore.transport.client import RemotingClient
 from tests.fault.ledger import Found, Key, Ledger, Span, Verdict, make_body, read_body
 from tests.fault.requests import by_id_header, places, read_queue, send_header
+from tests.fixtures.popped import Popped, ack_header, read_popped
 from tests.fixtures.stores import records
 
 SEGMENT_BYTES = 80 * 1024
@@ -59,6 +61,8 @@ SIZES = (0, 10, 100, 700, 2500)
 LARGE_SIZES = (9000, 14_000)
 
 GROUP = "g"
+POPPERS = "poppers"
+INVISIBLE_MILLIS = 60_000
 LONG_TOPIC = "%DLQ%" + "v" * 180
 """So long that its records are of the second version."""
 
@@ -229,6 +233,32 @@ class Life:
             return
         for key, place in zip(keys, places(answer), strict=True):
             self.ledger.acknowledge(key, place)
+
+    # ------------------------------------------------------------------ popping
+
+    async def pop(self, topic: str) -> list[Popped]:
+        """Return what the group that pops is handed out of a topic, nothing where that is refused."""
+        header = PopMessageRequestHeader(
+            consumer_group=POPPERS,
+            topic=topic,
+            queue_id=-1,
+            max_msg_nums=32,
+            invisible_time=INVISIBLE_MILLIS,
+            poll_time=0,
+            born_time=self.clock.time_millis(),
+            init_mode=0,
+        )
+        answer = await self.ask(RequestCode.POP_MESSAGE, header)
+        return read_popped(answer, "fault") if answer.code == ResponseCode.SUCCESS else []
+
+    async def acknowledge(self, message: Popped) -> bool:
+        """Whether a popped message counts as done."""
+        return (await self.ask(RequestCode.ACK_MESSAGE, ack_header(message, POPPERS))).code == ResponseCode.SUCCESS
+
+    async def revive(self) -> None:
+        """Do what brings back popped messages every 100 ms, now, and wait until they are on disk."""
+        await self._broker._pop.revive_due()
+        await self.settled()
 
     # ------------------------------------------------------------------ reading back
 

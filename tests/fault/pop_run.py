@@ -16,22 +16,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocketcore._fast.properties import decode_properties
-from rocketcore.broker.record import RecordReader
 from rocketcore.codes import RequestCode
 from rocketcore.errors import RocketError
 from rocketcore.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rocketcore.protocol.headers.pop import (
-    AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,
-    PopMessageResponseHeader,
 )
-from rocketcore.protocol.pop_info import Handle, marker_of, parse_message_offsets, parse_start_offsets
 from rocketcore.transport.client import RemotingClient
 from tests.fault.harness import QUEUES, BrokerProcess
 from tests.fault.requests import Ask, asker, send_header
 from tests.fault.simulated_disk import cut_power
+from tests.fixtures.popped import Popped, ack_header, read_popped
 
 GROUPS = {"members": False, "ordered": True}
 """Consumer groups, and whether they pop in order."""
@@ -52,13 +48,6 @@ class Told:
     """An acknowledgement was sent, whatever became of it: acknowledged or unsure."""
     places: dict[tuple[int, int], int] = field(default_factory=dict)
     """Queue id and offset → the message that was handed out from there, of the topic itself."""
-
-
-@dataclass(slots=True)
-class _Message:
-    number: int
-    topic: str
-    handle: Handle
 
 
 class PopRun:
@@ -145,14 +134,14 @@ class PopRun:
                     before = set(told.acknowledged)
                     messages = await self._pop(ask, group, rng)
                     for message in messages:
-                        if message.number in before:
+                        if _number(message) in before:
                             self._blame("acknowledged, and came again", f"{group}: {message}")
                     self._judge_order(group, messages)
                     if until is None:
                         await self._hide_some(ask, group, messages, rng)
                     await self._acknowledge(ask, group, messages, begin, rng, leave=0.0 if until else 0.2)
 
-    async def _pop(self, ask: Ask, group: str, rng: random.Random) -> list[_Message]:
+    async def _pop(self, ask: Ask, group: str, rng: random.Random) -> list[Popped]:
         header = PopMessageRequestHeader(
             consumer_group=group,
             topic=TOPIC,
@@ -168,44 +157,26 @@ class PopRun:
         if answer.code != 0:
             await asyncio.sleep(0.01)
             return []
-        told = answer.header(PopMessageResponseHeader)
-        starts, offsets = parse_start_offsets(told.start_offset_info), parse_message_offsets(told.msg_offset_info)
-        messages = []
-        for record in RecordReader(64).read(answer.body):
-            message = record.message
-            text = decode_properties(message.properties).get("POP_CK")
-            key = marker_of(message.topic), str(message.queue_id)
-            if text is None and record.queue_offset not in offsets.get(key, ()):
-                self._blame("answered without its offset", f"{group}: {key} {record.queue_offset}")
-                continue
-            handle = (
-                Handle.decode(text)
-                if text is not None
-                else Handle(
-                    starts[key], told.pop_time, told.invisible_time, told.revive_qid, key[0], "b",
-                    message.queue_id, record.queue_offset,
-                )
-            )  # fmt: skip
-            number = int(bytes(message.body[:9]))
-            if bytes(message.body) != _BODY % number:
-                self._blame("damaged", f"{group}: {number}")
+        messages = read_popped(answer, "b")
+        for message in messages:
+            if message.body != _BODY % _number(message):
+                self._blame("damaged", f"{group}: {message}")
             self.again += message.reconsume_times > 0
-            messages.append(_Message(number, message.topic, handle))
         return messages
 
-    def _judge_order(self, group: str, messages: list[_Message]) -> None:
+    def _judge_order(self, group: str, messages: list[Popped]) -> None:
         """Blame what was handed out in order before an earlier message that nobody acknowledged."""
         if not GROUPS[group]:
             return
         told = self.groups[group]
-        here = {(each.handle.queue_id, each.handle.queue_offset): each.number for each in messages}
+        here = {(each.handle.queue_id, each.handle.queue_offset): _number(each) for each in messages}
         for queue_id, last in dict(sorted(here)).items():
             for (queue, offset), number in told.places.items():
                 if queue == queue_id and offset < last and (queue, offset) not in here and number not in told.tried:
                     self._blame("out of order", f"{group}: {queue_id} {offset} before {last}")
         told.places.update(here)
 
-    async def _hide_some(self, ask: Ask, group: str, messages: list[_Message], rng: random.Random) -> None:
+    async def _hide_some(self, ask: Ask, group: str, messages: list[Popped], rng: random.Random) -> None:
         for message in [each for each in messages if rng.random() < 0.1]:
             handle = message.handle
             header = ChangeInvisibleTimeRequestHeader(
@@ -220,7 +191,7 @@ class PopRun:
                 messages.remove(message)
 
     async def _acknowledge(
-        self, ask: Ask, group: str, messages: list[_Message], begin: float, rng: random.Random, *, leave: float
+        self, ask: Ask, group: str, messages: list[Popped], begin: float, rng: random.Random, *, leave: float
     ) -> None:
         told = self.groups[group]
         chosen = [each for each in messages if rng.random() >= leave]
@@ -237,22 +208,18 @@ class PopRun:
                 )
                 for each in chosen
             ]
-            told.tried |= {each.number for each in chosen}
+            told.tried |= {_number(each) for each in chosen}
             body = BatchAckMessageRequestBody("b", parts).encode()
             answer = await ask(RequestCode.BATCH_ACK_MESSAGE, None, body)  # type: ignore[arg-type]  # it has no header
             if answer.code == 0 and time.monotonic() < begin + INVISIBLE_MILLIS / 1000:
-                told.acknowledged |= {each.number for each in chosen}
+                told.acknowledged |= {_number(each) for each in chosen}
             return
         for each in chosen:
-            handle = each.handle
-            header = AckMessageRequestHeader(
-                consumer_group=group,
-                topic=handle.stored_topic(each.topic, group),
-                queue_id=handle.queue_id,
-                extra_info=handle.encode(),
-                offset=handle.queue_offset,
-            )
-            told.tried.add(each.number)
-            answer = await ask(RequestCode.ACK_MESSAGE, header)
+            told.tried.add(_number(each))
+            answer = await ask(RequestCode.ACK_MESSAGE, ack_header(each, group))
             if answer.code == 0 and time.monotonic() < begin + INVISIBLE_MILLIS / 1000:
-                told.acknowledged.add(each.number)
+                told.acknowledged.add(_number(each))
+
+
+def _number(message: Popped) -> int:
+    return int(message.body[:9])

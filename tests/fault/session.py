@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.services.pop import ERROR_SECONDS
 from rocketcore.broker.store.segment_file import segment_name
 from rocketcore.codes import ResponseCode
 from rocketcore.errors import RocketError
@@ -132,11 +133,23 @@ def error_of(name: str) -> int:
 
 
 @dataclass(slots=True)
+class Pops:
+    """What the group that pops acknowledged: with the answer 0, or, in ``tried``, whatever came back."""
+
+    done: set[Key] = field(default_factory=set)
+    tried: set[Key] = field(default_factory=set)
+
+    def copy(self) -> Pops:
+        return Pops(set(self.done), set(self.tried))
+
+
+@dataclass(slots=True)
 class Left:
     """What a moment leaves: files, and what was promised until then.
 
     spared  messages of which a record lay on a page of the log that could not be read, and was called damaged then
     twice   a start said that delayed messages may come twice, as it could not read which were delivered
+    unreadable  a page of the log could not be read: of the records of popped messages perhaps
     """
 
     image: Image
@@ -149,6 +162,8 @@ class Left:
     settings: set[str]
     spared: set[Key]
     twice: bool
+    unreadable: bool
+    popped: Pops
 
 
 @dataclass(slots=True)
@@ -190,6 +205,7 @@ class _Player:
         self._deleted = False
         self._group = False
         self._settings = {POLLING_DEFAULT}
+        self._popped = Pops()
         self._victim: Key | None = None
         self._copies: dict[Key, set[Span]] = defaultdict(set)
         self._spared: set[Key] = set()
@@ -273,6 +289,8 @@ class _Player:
             set(self._settings),
             set(self._spared),
             self._may_come_twice,
+            self._session.failed.startswith("page"),
+            self._popped.copy(),
         )
 
     @property
@@ -350,6 +368,7 @@ class _Player:
             await life.send("Beta", 0, self._rng, large=True)
             for _ in range(STEPS if topics else 0):
                 await one_step(life, self._rng, topics)
+            await self._pop(life)
             if not self._deleted and DOOMED in self._topics:
                 await self._delete(life)
             if number == HURT:
@@ -374,6 +393,18 @@ class _Player:
         if answer.code == ResponseCode.SUCCESS:
             self._victim = (life.cycle, 0, life.sequence - 1)
         await life.send("Beta", 1, self._rng)
+
+    async def _pop(self, life: Life) -> None:
+        """Pop a part of the messages, acknowledge every second one, as far as the clock stands still."""
+        for topic in KEPT:
+            for number, message in enumerate(await life.pop(topic)):
+                key = read_body(message.body)
+                if key in self._popped.done:
+                    self._blame("popped", f"{key} was acknowledged, and came again to life {self._number}")
+                if key is not None and number % 2:
+                    self._popped.tried.add(key)
+                    if await life.acknowledge(message):
+                        self._popped.done.add(key)
 
     def _hurt(self) -> None:
         """Change files between two lives, as disks and people do; not where an error left other files than these."""
@@ -534,11 +565,32 @@ async def _judge_left(left: Left, root: Path) -> Verdict:
             polling = (await life.settings())["shortPollingTimeMills"]
             if polling not in left.settings:
                 verdict.blame("state", f"shortPollingTimeMills {polling}, not one of {left.settings}")
+            if number == 0 and not left.spared and not left.unreadable:
+                there = {read_body(one.body) for one in found if one.topic in KEPT}
+                await _judge_pops(life, left.popped, {key for key in there if key is not None}, verdict)
             if number == 0:
                 answer = await life.send("Beta", 0, random.Random(1))
                 if answer.code != ResponseCode.SUCCESS and "Beta" in left.topics:
                     verdict.blame("refused", f"a send after the cut: {answer.code} {answer.remark}")
     return verdict
+
+
+async def _judge_pops(life: Life, popped: Pops, there: set[Key], verdict: Verdict) -> None:
+    """Pop all that is left: what was acknowledged must not come, what nobody tried to acknowledge must."""
+    came: set[Key] = set()
+    for _ in range(3):
+        # The time of all that was handed out is over; what could not be read is tried again after a while.
+        life.clock.advance(ERROR_SECONDS + 1)
+        await life.revive()
+        for topic in KEPT:
+            while messages := await life.pop(topic):
+                came |= {key for message in messages if (key := read_body(message.body)) is not None}
+                for message in messages:
+                    await life.acknowledge(message)
+    for key in sorted(came & popped.done):
+        verdict.blame("popped", f"{key} was acknowledged, and came again")
+    for key in sorted(there - came - popped.tried):
+        verdict.blame("popped", f"{key} was not acknowledged, and did not come")
 
 
 def main() -> None:

@@ -4,45 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from rocketcore._fast.properties import decode_properties
-from rocketcore.broker.record import RecordReader
 from rocketcore.codes import RequestCode
 from rocketcore.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.pop import (
-    AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
     PopMessageRequestHeader,
-    PopMessageResponseHeader,
-)
-from rocketcore.protocol.pop_info import (
-    Handle,
-    marker_of,
-    parse_message_offsets,
-    parse_order_counts,
-    parse_start_offsets,
 )
 from rocketcore.service import SYSTEM_CLOCK, Clock
+from tests.fixtures.popped import Popped, ack_header, read_popped
 from tests.integration.broker_client import TIMEOUT, BrokerClient
 
 GROUP = "poppers"
-
-
-@dataclass(slots=True)
-class Popped:
-    """One message as a client has it: its handle is what a Java client would make."""
-
-    topic: str
-    body: bytes
-    handle: Handle
-    reconsume_times: int
-    properties: dict[str, str]
-    count: int | None = None
-    """How often it was handed out before, where it was popped in order."""
 
 
 def pop_header(topic: str, *, clock: Clock = SYSTEM_CLOCK, **fields: Any) -> PopMessageRequestHeader:
@@ -66,46 +43,11 @@ async def pop(client: BrokerClient, topic: str, **fields: Any) -> list[Popped]:
     """Pop once; nothing where the answer is that there is nothing."""
     answer = await ask_pop(client, topic, **fields)
     assert answer.code in (0, 210), (answer.code, answer.remark)
-    return read_popped(client, answer) if answer.code == 0 else []
-
-
-def read_popped(client: BrokerClient, answer: RemotingCommand) -> list[Popped]:
-    header = answer.header(PopMessageResponseHeader)
-    starts = parse_start_offsets(header.start_offset_info)
-    offsets = parse_message_offsets(header.msg_offset_info)
-    counts = parse_order_counts(header.order_count_info)
-    broker = client.broker.config.broker_name
-    found = []
-    for record in RecordReader(100).read(answer.body):
-        message = record.message
-        properties = decode_properties(message.properties)
-        if "POP_CK" in properties:
-            handle = Handle.decode(properties["POP_CK"])
-        else:
-            key = marker_of(message.topic), str(message.queue_id)
-            assert record.queue_offset in offsets[key]
-            handle = Handle(
-                starts[key], header.pop_time, header.invisible_time, header.revive_qid, key[0], broker,
-                message.queue_id, record.queue_offset,
-            )  # fmt: skip
-        queue = str(message.queue_id)
-        count = counts.get((handle.marker, f"qo{queue}%{record.queue_offset}"), counts.get((handle.marker, queue)))
-        body = bytes(message.body)
-        found.append(Popped(message.topic, body, handle, message.reconsume_times, properties, count))
-    assert len(found) == sum(map(len, offsets.values()))
-    return found
+    return read_popped(answer, client.broker.config.broker_name) if answer.code == 0 else []
 
 
 async def ack(client: BrokerClient, message: Popped, group: str = GROUP) -> RemotingCommand:
-    handle = message.handle
-    header = AckMessageRequestHeader(
-        consumer_group=group,
-        topic=handle.stored_topic(message.topic, group),
-        queue_id=handle.queue_id,
-        extra_info=handle.encode(),
-        offset=handle.queue_offset,
-    )
-    return await client.ask(RequestCode.ACK_MESSAGE, header)
+    return await client.ask(RequestCode.ACK_MESSAGE, ack_header(message, group))
 
 
 async def ask_hide(

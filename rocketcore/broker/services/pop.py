@@ -285,18 +285,22 @@ class PopService:
 
     async def revive_due(self) -> None:
         """Have come again what was not acknowledged in time."""
+        self.journal.settle()
         while (checkpoint := self.state.take_due()) is not None:
             if checkpoint.counts is not None:
                 self.on_free(checkpoint.key[0], checkpoint.key[2])  # a POP in order finds it where it is
                 continue
-            try:
-                for offset in sorted(checkpoint.left):
+            failure = None
+            for offset in sorted(checkpoint.left):
+                try:
                     await self._revive(checkpoint, offset)
-                    await asyncio.sleep(0)  # thousands may be due together, and others want the loop
-            except (RocketError, OSError) as error:
+                except (RocketError, OSError) as error:
+                    failure = error  # of one message: the others need not wait for it
+                await asyncio.sleep(0)  # thousands may be due together, and others want the loop
+            if failure is not None:
                 self.state.postpone(checkpoint, ERROR_SECONDS)
                 logger.error(
-                    "popped messages not put again topic=%s group=%s queue_id=%d reason=%s", *checkpoint.key, error
+                    "popped messages not put again topic=%s group=%s queue_id=%d reason=%s", *checkpoint.key, failure
                 )
 
     async def _revive(self, checkpoint: Checkpoint, offset: int) -> None:
@@ -316,7 +320,8 @@ class PopService:
         result = self._gate.count(message.topic, store.put(message))
         if result.status is not PutStatus.PUT_OK:
             again = self._context.clock.time_millis() - checkpoint.pop_time + int(ERROR_SECONDS * 1000)
-            self.put(["hide", *checkpoint.key, offset, checkpoint.pop_time, again, checkpoint.suspended])
+            entry = ["hide", *checkpoint.key, offset, checkpoint.pop_time, again, checkpoint.suspended]
+            self.journal.take_back(entry)
             raise self._gate.refusal(result)
         self.revived += 1
 

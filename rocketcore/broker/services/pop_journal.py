@@ -61,7 +61,8 @@ class PopJournal:
         self._file = file
         self._writer = writer
         self._clock = clock
-        self._undo: Entry | None = None
+        self._owed: list[Entry] = []
+        """What takes back entries of a message that did not get to its retry topic: first in the next record."""
         self._saved = 0
         self._needed = 0
 
@@ -105,8 +106,7 @@ class PopJournal:
         if last is not None:
             (*_, retry_topic, retry_queue, retry_offset), undo = last
             if self._store.max_offset(retry_topic, retry_queue) <= retry_offset:
-                self._undo = undo
-                self._state.apply(undo)
+                self.take_back(undo)
 
     def _replay_record(self, body: bytes, physical_offset: int) -> tuple[Entry, Entry] | None:
         """Apply the entries of a record; return one that revives, and what takes it back."""
@@ -122,11 +122,10 @@ class PopJournal:
             self._state.apply(entry)
         return revived
 
-    def start(self) -> None:
-        """Take back what the last run did not bring to its end: before anything else is put."""
-        if self._undo is not None:
-            self._put(self._undo)
-            self._undo = None
+    def settle(self) -> None:
+        """Put what is owed: at the start before anything else is, later as soon as the store takes it."""
+        if self._owed:
+            self._put()
 
     # ------------------------------------------------------------------ entries
 
@@ -138,13 +137,19 @@ class PopJournal:
                 self._state.apply(entry)
         return result
 
+    def take_back(self, entry: Entry) -> None:
+        """Apply an entry now that undoes the last one that was put, and have it put before any other."""
+        self._state.apply(entry)
+        self._owed.append(entry)
+
     def _put(self, *entries: Entry) -> PutResult:
-        body = msgspec.json.encode(entries)
+        body = msgspec.json.encode([*self._owed, *entries])
         now = self._clock.time_millis()
         message = StoredMessage(topic=self.topic, queue_id=0, body=body, properties=_TAGS, born_timestamp=now)
         result = self._store.put(message)
         if result.status is PutStatus.PUT_OK:
             self.end_offset = result.end_offset
+            self._owed.clear()
         return result
 
     # ------------------------------------------------------------------ saving
@@ -161,7 +166,10 @@ class PopJournal:
                 return
             await asyncio.sleep(_SYNC_SECONDS)
         self._writer.save(self._file, lambda: text)
-        await self._writer.flushed()
+        try:
+            await self._writer.flushed()
+        except OSError:
+            return  # the writer has told, and tries again
         # The generation before this one is the spare: what it needs stays.
         self._needed, self._saved = self._saved, offset
 

@@ -48,7 +48,7 @@ async def life(folder: Path, clock: ManualClock) -> AsyncIterator[Life]:
     journal.load()
     await store.start()
     try:
-        journal.start()
+        journal.settle()
         yield Life(store, state, journal)
     finally:
         await writer.close()
@@ -121,6 +121,27 @@ def test_what_was_on_its_way_to_the_retry_topic_is_popped_still(tmp_path: Path) 
             one.store.put(StoredMessage(topic="%RETRY%g_T", queue_id=0, body=b"2"))
         async with life(tmp_path, clock) as one:
             assert one.left() == {0, 1}
+
+    asyncio.run(main())
+
+
+def test_what_could_not_be_put_is_taken_back_before_anything_else_is(tmp_path: Path) -> None:
+    """The disk was full between an entry and its message; then there was room again, and the broker was killed."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with life(tmp_path, clock) as one:
+            one.journal.put(POPPED)
+            one.journal.put(["revive", *KEY, 1, "%RETRY%g_T", 0, 0])
+            one.store._refuse("disk", "full")
+            one.journal.take_back(["hide", *KEY, 1, 1_700_000_000_000, 60_000, False])
+            one.journal.settle()
+            assert one.left() == {0, 1, 2}
+            one.store._refuse("disk", "")
+            one.journal.put(["ack", *KEY, [0]])
+            one.store.put(StoredMessage(topic="%RETRY%g_T", queue_id=0, body=b"another"))
+        async with life(tmp_path, clock) as one:
+            assert one.left() == {1, 2}
 
     asyncio.run(main())
 
