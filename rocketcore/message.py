@@ -24,7 +24,7 @@ from rocketcore.codes import (
 )
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message_queue import MessageQueue as MessageQueue
-from rocketcore.naming import check_send_topic
+from rocketcore.naming import check_send_topic, without_namespace
 
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
@@ -47,6 +47,7 @@ MSG_REGION: Final = "MSG_REGION"
 TRACE_ON: Final = "TRACE_ON"
 UNIQ_KEY: Final = "UNIQ_KEY"
 CLUSTER: Final = "CLUSTER"
+INSTANCE_ID: Final = "INSTANCE_ID"
 SHARDING_KEY: Final = "__SHARDINGKEY"
 CORRELATION_ID: Final = "CORRELATION_ID"
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
@@ -505,6 +506,13 @@ def hand_out(
         object.__setattr__(message, "_take_reply", take_reply)
         if offset_delta:
             object.__setattr__(message, "offset", message.offset + offset_delta)
+
+
+def leave_namespace(messages: Iterable[ReceivedMessage], namespace: str) -> None:
+    """Have messages that nobody has seen yet name their topic as it is in their namespace."""
+    if namespace:
+        for message in messages:
+            object.__setattr__(message, "topic", without_namespace(message.topic, namespace))
 
 
 def count_redelivery(message: ReceivedMessage) -> None:

@@ -31,8 +31,12 @@ __all__ = [
     "is_legal_group",
     "is_system_topic",
     "topic_limit",
+    "with_namespace",
+    "without_namespace",
 ]
 
+NAMESPACE_SEPARATOR: Final = "%"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -64,6 +68,34 @@ def topic_limit(topic: str) -> int:
     """Return how many characters a topic may have: brokers make those of retries and dead letters from group names."""
     is_retry = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
     return RETRY_TOPIC_MAX_LENGTH if is_retry else TOPIC_MAX_LENGTH
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Return the prefix of a retry or dead letter topic, and what is behind it."""
+    for prefix in (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX):
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    return "", name
+
+
+def with_namespace(name: str, namespace: str) -> str:
+    """Return the name on the wire of a topic or group of a namespace (Java: ``NamespaceUtil.wrapNamespace``).
+
+    One that has it already keeps it, as do RocketMQ's own topics and groups.
+    """
+    if not namespace or not name or is_system_topic(name) or name.startswith(SYSTEM_GROUP_PREFIX):
+        return name
+    prefix, rest = _parts(name)
+    if rest.startswith(namespace + NAMESPACE_SEPARATOR):
+        return name
+    return f"{prefix}{namespace}{NAMESPACE_SEPARATOR}{rest}"
+
+
+def without_namespace(name: str, namespace: str) -> str:
+    """Return the name of a topic or group in its namespace; one of another is left as it is."""
+    prefix, rest = _parts(name)
+    own = namespace + NAMESPACE_SEPARATOR
+    return prefix + rest[len(own) :] if namespace and rest.startswith(own) else name
 
 
 def check_topic(topic: str) -> None:

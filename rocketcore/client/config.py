@@ -24,8 +24,9 @@ from rocketcore.codes import MAX_MESSAGE_BYTES, TRACE_TOPIC
 from rocketcore.config_file import setting
 from rocketcore.errors import ConfigError
 from rocketcore.message import ReceivedMessage, TransactionState
-from rocketcore.naming import check_group
+from rocketcore.naming import check_group, with_namespace
 from rocketcore.protocol.allocate import AllocateStrategy, find_strategy
+from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.signing import Signer
 from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.tls.settings import TlsOption
@@ -117,6 +118,13 @@ def _check_above_zero(config: ClientConfig, *names: str) -> None:
             raise ConfigError(f"{name} is above 0, got {value}")
 
 
+def _enter_namespace(config: ProducerConfig | ConsumerConfig) -> None:
+    """Have the group be that of the namespace."""
+    if config.namespace and config.namespace_v2:
+        raise ConfigError("give namespace or namespace_v2, not both")
+    object.__setattr__(config, "group", with_namespace(config.group, config.namespace))
+
+
 def check_invisible(seconds: object) -> None:
     """Refuse what no broker takes as the time in which a message is acknowledged."""
     if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 1 <= seconds <= MAX_INVISIBLE_SECONDS:
@@ -127,6 +135,20 @@ def check_close_timeout(timeout: object) -> None:
     """Refuse what is no number of seconds, before anything is closed."""
     if timeout is not None and not isinstance(timeout, (int, float)):
         raise ConfigError(f"close: timeout is a number of seconds, got {timeout!r}")
+
+
+class NamespaceHook:
+    """Names a namespace in each request (Java: ``NamespaceRpcHook``)."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+
+    def before_request(self, address: str, command: RemotingCommand) -> None:
+        command.add_ext_field("nsd", "true")
+        command.add_ext_field("ns", self._namespace)
+
+    def after_response(self, address: str, command: RemotingCommand, response: RemotingCommand) -> None:
+        """Nothing: answers name none."""
 
 
 class RemotingSettings(TypedDict):
@@ -155,6 +177,7 @@ class ClientConfig:
     hooks: Sequence[Hook] = setting((), "see requests, sends or consumptions (Java: RPCHook, SendMessageHook, …)")
     access_key: str = setting("", "account name of ACL")
     secret_key: str = setting("", "secret of the account", secret=True)
+    namespace_v2: str = setting("", "namespace that each request names, and names of topics do not [5.x]")
     heartbeat_interval: float = setting(30.0, "between heartbeats", unit="s", property="heartbeatBrokerInterval")
     route_interval: float = setting(30.0, "between route refreshes", unit="s", property="pollNameServerInterval")
 
@@ -170,7 +193,7 @@ class ClientConfig:
         """What connections are made with: keyword arguments of ``RemotingClient``."""
         return {
             "tls": self.tls,
-            "hooks": rpc_hooks(self.hooks),
+            "hooks": rpc_hooks(self.hooks) + ((NamespaceHook(self.namespace_v2),) if self.namespace_v2 else ()),
             "signer": Signer(self.access_key, self.secret_key) if self.access_key else None,
             "address_map": self.broker_address_map,
         }
@@ -180,6 +203,7 @@ class ClientConfig:
 class ProducerConfig(ClientConfig):
     """Settings of a producer (Java: ``DefaultMQProducer``)."""
 
+    namespace: str = setting("", "put before names of topics and groups: ``namespace%name``", property="namespace")
     group: str = setting("DEFAULT_PRODUCER", "producer group", property="producerGroup")
     retries: int = setting(2, "further attempts after a failed one", unit="count", property="retryTimesWhenSendFailed")
     retry_another_broker_when_not_store_ok: bool = setting(False, "retry when the status is not SEND_OK")
@@ -215,6 +239,7 @@ class ProducerConfig(ClientConfig):
     def __post_init__(self) -> None:
         # dataclass(slots=True) makes a new class, so the zero-argument super() would look at the wrong one
         ClientConfig.__post_init__(self)
+        _enter_namespace(self)
         check_group(self.group)
         find_selector(self.selector)
         if self.checker is not None and not callable(self.checker):
@@ -232,6 +257,7 @@ class ProducerConfig(ClientConfig):
 class ConsumerConfig(ClientConfig):
     """Settings of push and pull consumers (Java: ``DefaultMQPushConsumer``, ``DefaultLitePullConsumer``)."""
 
+    namespace: str = setting("", "put before names of topics and groups: ``namespace%name``", property="namespace")
     group: str = setting("DEFAULT_CONSUMER", "consumer group", property="consumerGroup")
     start_from: StartFrom = setting(
         "last", "where a group without a stored offset begins: first, last or a time", property="consumeFromWhere"
@@ -273,6 +299,7 @@ class ConsumerConfig(ClientConfig):
 
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
+        _enter_namespace(self)
         check_group(self.group)
         find_strategy(self.allocate)
         _check_above_zero(
@@ -312,6 +339,7 @@ class ClientOptions(TypedDict, total=False):
     hooks: Sequence[Hook]
     access_key: str
     secret_key: str
+    namespace_v2: str
     heartbeat_interval: float
     route_interval: float
 
@@ -319,6 +347,7 @@ class ClientOptions(TypedDict, total=False):
 class ProducerOptions(ClientOptions, total=False):
     """Keyword arguments of ``Producer``; the fields of ``ProducerConfig``."""
 
+    namespace: str
     group: str
     retries: int
     retry_another_broker_when_not_store_ok: bool
@@ -342,6 +371,7 @@ class ProducerOptions(ClientOptions, total=False):
 class ConsumerOptions(ClientOptions, total=False):
     """Keyword arguments of ``PushConsumer`` and ``PullConsumer``; the fields of ``ConsumerConfig``."""
 
+    namespace: str
     group: str
     start_from: StartFrom
     broadcast: bool

@@ -206,6 +206,7 @@ class GroupConsumer(Subscriber):
 
     async def unsubscribe(self, topic: str) -> None:
         """End a subscription; the queues of the topic are given up."""
+        topic = self.wire_topic(topic)
         self._shared.discard(topic)
         self._refusals.pop(topic, None)
         self._problems.over(f"topic={topic}")
@@ -399,7 +400,7 @@ class GroupConsumer(Subscriber):
 
     def reader_of(self, queue: MessageQueue) -> QueueReader:
         """Return the reader of an owned queue; raises ConfigError for any other."""
-        reader = self._readers.get(queue)
+        reader = self._readers.get(self.wire_queue(queue) if self.config.namespace else queue)
         if reader is None:
             raise ConfigError(f"{queue} is not among the queues of this consumer")
         return reader

@@ -175,7 +175,7 @@ class PopMode:
                 self.receipts.give_back(receipt)
                 continue
             self._receipts_of[message.queue, message.offset] = receipt
-            self._held[message.topic, message.queue.broker] += 1
+            self._held[self._key(message)] += 1
             by_queue[message.queue].append(message)
         hand_out(messages, self._consumer.take_result, self._consumer.take_reply)
         for queue, some in by_queue.items():
@@ -185,8 +185,12 @@ class PopMode:
                 self._queues[queue] = process_queue
             process_queue.put(some, some[-1].offset + 1)
             self._arrived(process_queue)
-        for key in {(message.topic, message.queue.broker) for message in messages}:
+        for key in set(map(self._key, messages)):
             self._check_room(key)
+
+    def _key(self, message: ReceivedMessage) -> tuple[str, str]:
+        """Return the topic and the broker that a message counts for."""
+        return self._consumer.wire_topic(message.topic), message.queue.broker
 
     def _check_room(self, key: tuple[str, str]) -> None:
         reader = self._readers.get(key)
@@ -211,7 +215,7 @@ class PopMode:
         """Tell the broker what became of a message, which is done here."""
         receipt = self._receipts_of.pop((message.queue, message.offset))
         process_queue.remove(message)
-        key = (message.topic, message.queue.broker)
+        key = self._key(message)
         self._held[key] -= 1
         self._check_room(key)
         if result is ConsumeResult.RETRY and message.reconsume_times >= self._max_reconsume_times:

@@ -16,7 +16,7 @@ from rocketcore.client.receipts import Receipt, Receipts
 from rocketcore.client.subscriber import Subscriber
 from rocketcore.errors import RequestTimeout, RocketError
 from rocketcore.filter import TAG
-from rocketcore.message import MessageQueue, ReceivedMessage, hand_out
+from rocketcore.message import MessageQueue, ReceivedMessage, hand_out, leave_namespace
 from rocketcore.protocol.headers.pop import NotificationRequestHeader, PopMessageRequestHeader
 from rocketcore.service import Backoff
 
@@ -98,6 +98,7 @@ class Popper:
                 continue
             hand_out([message], receipt, consumer.take_reply)
             messages.append(message)
+        leave_namespace(messages, config.namespace)
         self._receipts.acknowledge(unwanted)
         return messages
 

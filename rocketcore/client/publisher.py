@@ -17,6 +17,7 @@ from rocketcore.client.selectors import find_selector
 from rocketcore.client.send_command import SendTarget
 from rocketcore.errors import NotWritable, RocketError, RouteNotFound, TransportError
 from rocketcore.message import MessageQueue
+from rocketcore.naming import with_namespace, without_namespace
 from rocketcore.service import Clock, Deadline
 
 __all__ = ["Publishers", "TopicPublisher"]
@@ -55,7 +56,7 @@ class Publishers:
 
     def find(self, topic: str) -> TopicPublisher | None:
         """Return the publisher of a topic if its route is known and has a queue to write to; asks no one."""
-        route = self.instance.routes.find(topic)
+        route = self.instance.routes.find(self.wire_topic(topic) if self._config.namespace else topic)
         if route is None:
             return None
         publisher = self._publishers.get(topic)
@@ -68,12 +69,17 @@ class Publishers:
         publisher = self._publishers[topic] = TopicPublisher(route, targets, time.perf_counter_ns() % len(targets))
         return publisher
 
+    def wire_topic(self, topic: str) -> str:
+        """Return the name that brokers know a topic by."""
+        return with_namespace(topic, self._config.namespace)
+
     async def get(self, topic: str, timeout: float) -> TopicPublisher:
         """Return the publisher of a topic's newest route; raises NotWritable without a writable queue."""
         deadline = Deadline(timeout, self._clock)
-        known = self.instance.routes.find(topic)
+        wire_topic = self.wire_topic(topic)
+        known = self.instance.routes.find(wire_topic)
         route = await self.instance.await_route(
-            topic, default_queue_nums=self._config.default_topic_queue_nums, timeout=deadline.remaining()
+            wire_topic, default_queue_nums=self._config.default_topic_queue_nums, timeout=deadline.remaining()
         )
         publisher = self.find(topic)
         if publisher is None and route is known:
@@ -87,19 +93,26 @@ class Publishers:
     async def refresh(self, topic: str, timeout: float) -> None:
         """Ask for a topic's route again; where no one answers, the known one stays."""
         await self.instance.try_refresh(
-            topic, default_queue_nums=self._config.default_topic_queue_nums, timeout=timeout / 2
+            self.wire_topic(topic), default_queue_nums=self._config.default_topic_queue_nums, timeout=timeout / 2
         )
+
+    def _own(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue as the application names it."""
+        topic = without_namespace(queue.topic, self._config.namespace)
+        return queue if topic == queue.topic else MessageQueue(topic, queue.broker, queue.queue_id)
 
     def _targets(self, route: TopicRoute) -> list[SendTarget]:
         addresses = self.instance.routes
         return [
             SendTarget(
-                queue,
+                self._own(queue),
                 address,
                 self._brokers.number(queue.broker),
                 self._config.group,
                 self._config.default_topic_queue_nums,
-                signed=bool(self._config.access_key),
+                wire_topic=queue.topic,
+                namespace=self._config.namespace,
+                plain=bool(self._config.access_key or self._config.remoting["hooks"]),
             )
             for queue in route.publish
             if (address := addresses.find_publish_address(queue.broker)) is not None
@@ -121,7 +134,7 @@ class Publishers:
         targets, rotation = publisher.targets, publisher.rotation
         if queue is not None:
             try:
-                target = publisher.by_queue[queue]
+                target = publisher.by_queue[self._own(queue)]
             except KeyError:
                 raise RouteNotFound(f"{queue} is no queue of {publisher.topic!r} that can be written to") from None
         elif message_group is not None:

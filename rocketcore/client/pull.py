@@ -76,7 +76,7 @@ class PullConsumer(GroupConsumer):
         """
         if self._subscriptions:
             raise ConfigError("subscribe and assign exclude each other")
-        wanted = set(queues)
+        wanted = {self.wire_queue(queue) for queue in queues}
         await self.start()
         for topic in {queue.topic for queue in wanted}:
             check_topic(topic)
@@ -177,7 +177,7 @@ class PullConsumer(GroupConsumer):
 
         raises  ConfigError for a queue that this consumer does not read, and for an offset that the queue does not have
         """
-        self.reader_of(queue)
+        queue = self.reader_of(queue).process_queue.queue
         start = await find_offset(self.instance, queue, offset)
         if isinstance(offset, int):
             first, last = (
@@ -198,12 +198,14 @@ class PullConsumer(GroupConsumer):
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that the group has stored for a queue, None without one."""
+        queue = self.wire_queue(queue)
         await self.start()
         await self.instance.route(queue.topic)
         return await self.offsets.read(queue)
 
     async def offset_for_timestamp(self, queue: MessageQueue, time: datetime) -> int:
         """Return the offset of the first message of a queue that was stored at a time or later."""
+        queue = self.wire_queue(queue)
         await self.start()
         await self.instance.route(queue.topic)
         return await find_offset(self.instance, queue, time)
@@ -218,6 +220,7 @@ class PullConsumer(GroupConsumer):
             offsets = {offsets.queue: offsets.offset + 1}
         if offsets is not None:
             _check_offsets(offsets)
+            offsets = {self.wire_queue(queue): offset for queue, offset in offsets.items()}
         await self.start()
         if offsets is None:
             offsets = {queue: reader.process_queue.commit_offset for queue, reader in self._readers.items()}

@@ -130,7 +130,7 @@ class PushConsumer(GroupConsumer):
         self._handlers[topic] = handler
         if self._started:
             self._service.set_handler(topic, handler)
-            if self._soon is None and topic not in self._shared:
+            if self._soon is None and self.wire_topic(topic) not in self._shared:
                 self._soon = asyncio.get_running_loop().call_soon(self._join_soon)
 
     def _join_soon(self) -> None:
@@ -148,6 +148,7 @@ class PushConsumer(GroupConsumer):
 
     async def join_topic(self, topic: str) -> None:
         """Begin to read a subscribed topic; before the consumer starts, that is left to the start."""
+        topic = self.wire_topic(topic)
         if self._started and not any(queue.topic == topic for queue in self._readers):
             if self._soon is not None:  # this is it
                 self._soon.cancel()

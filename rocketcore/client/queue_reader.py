@@ -26,7 +26,7 @@ from rocketcore.errors import (
     SubscriptionNotLatest,
 )
 from rocketcore.filter import TAG
-from rocketcore.message import ReceivedMessage, hand_out
+from rocketcore.message import ReceivedMessage, hand_out, leave_namespace
 from rocketcore.protocol.bodies.heartbeat import SubscriptionData
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.protocol.message import decode_messages
@@ -178,6 +178,7 @@ class QueueReader:
         if subscription is not None and subscription.expression_type == TAG and subscription.tags_set:
             tags = subscription.tags_set
             messages = [message for message in messages if message.tag in tags]
+        leave_namespace(messages, self._consumer.config.namespace)
         hand_out(messages, self._consumer.take_result, self._consumer.take_reply, result.offset_delta)
         return messages, next_offset
 

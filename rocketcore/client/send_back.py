@@ -42,7 +42,7 @@ async def send_message_back(
         group=consumer.group,
         delay_level=delay_level,
         origin_msg_id=message.offset_msg_id,
-        origin_topic=message.topic,
+        origin_topic=consumer.wire_topic(message.topic),
         max_reconsume_times=max_reconsume_times,
         bname=message.queue.broker,
     )
@@ -59,7 +59,7 @@ async def send_to_retry_topic(
 ) -> None:
     """Send a message to the group's retry topic, where its broker does not take it back; as ``send_message_back``."""
     properties = {name: value for name, value in message.properties.items() if name not in _PROPERTIES_NOT_RESENT}
-    properties[RETRY_TOPIC] = message.topic
+    properties[RETRY_TOPIC] = consumer.wire_topic(message.topic)
     properties[RECONSUME_TIME] = str(message.reconsume_times + 1)
     properties[MAX_RECONSUME_TIMES] = str(max_reconsume_times)
     properties.setdefault(ORIGIN_MESSAGE_ID, message.offset_msg_id)

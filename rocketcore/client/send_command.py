@@ -22,7 +22,7 @@ from rocketcore.codes import (
     RequestCode,
     SerializeType,
 )
-from rocketcore.message import MessageQueue
+from rocketcore.message import INSTANCE_ID, MessageQueue
 from rocketcore.protocol.command import RemotingCommand, next_opaque
 from rocketcore.protocol.headers.message import SendMessageRequestHeaderV2
 
@@ -54,20 +54,27 @@ class SendTarget:
         group: str,
         default_queue_nums: int,
         *,
-        signed: bool = False,
+        wire_topic: str = "",
+        namespace: str = "",
+        plain: bool = False,
     ) -> None:
         """Prepare the template.
 
-        signed  requests will be signed: they need their ext fields one by one, so the template is not used
+        wire_topic  the topic's name at brokers, where it is another
+        namespace   property of each message; none where empty
+        plain       requests will be signed, or seen by hooks: they need their ext fields one by one, so the template is
+                    not used
         """
+        self._topic = topic = wire_topic or queue.topic
+        self._more = f"{INSTANCE_ID}\x01{namespace}\x02" if namespace else ""
         self.queue = queue
         self.address = address
         self.broker_number = broker_number
         self.group = group
         self.default_queue_nums = default_queue_nums
-        self._signed = signed
+        self._plain = plain
         head = (
-            f'"extFields":{{"a":{_quote(group)},"b":{_quote(queue.topic)},"c":"{AUTO_CREATE_TOPIC}",'
+            f'"extFields":{{"a":{_quote(group)},"b":{_quote(topic)},"c":"{AUTO_CREATE_TOPIC}",'
             f'"d":"{default_queue_nums}","e":"{queue.queue_id}","f":"'
         )
         self._heads = {code: f'{{"code":{code},{head}'.encode() for code in (_SINGLE, _BATCH, _REPLY)}
@@ -77,11 +84,13 @@ class SendTarget:
     def request(self, outgoing: Outgoing, born_timestamp: int, *, oneway: bool = False) -> RemotingCommand:
         """Return the request that stores a message, or a batch, in this queue."""
         body, properties, msg_id, sys_flag, flag, batch = outgoing
+        if self._more:
+            properties += self._more
         code = _BATCH if batch else _REPLY if is_reply(properties) else _SINGLE
-        if self._signed:
+        if self._plain:
             header = SendMessageRequestHeaderV2(
                 producer_group=self.group,
-                topic=self.queue.topic,
+                topic=self._topic,
                 default_topic=AUTO_CREATE_TOPIC,
                 default_topic_queue_nums=self.default_queue_nums,
                 queue_id=self.queue.queue_id,

@@ -267,7 +267,9 @@ class Sender:
         end = self._clock.monotonic() + timeout
         await self.publisher(topic, timeout)
         address = self.instance.routes.publish_address(broker)
-        header = RecallMessageRequestHeader(topic=topic, recall_handle=handle, producer_group=self.config.group)
+        header = RecallMessageRequestHeader(
+            topic=self._publishers.wire_topic(topic), recall_handle=handle, producer_group=self.config.group
+        )
         return await api.recall_message(self._remoting, address, header, end - self._clock.monotonic())
 
     async def send_encoded_batch(

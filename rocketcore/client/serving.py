@@ -11,7 +11,7 @@ import threading
 from rocketcore.client.subscriber import Subscriber
 from rocketcore.codes import CURRENT_VERSION, FRAME_MAX_BYTES, RequestCode, ResponseCode, Version
 from rocketcore.errors import DecodeError
-from rocketcore.message import MessageQueue
+from rocketcore.message import MessageQueue, leave_namespace
 from rocketcore.printable import printable
 from rocketcore.protocol.bodies.client import (
     ConsumeMessageDirectlyResult,
@@ -133,6 +133,7 @@ class _Served:
             topic = printable(message.topic)
             logger.warning("message to consume refused topic=%s broker=%s", topic, channel.remote_address)
             return RemotingCommand.response(request, ResponseCode.SYSTEM_ERROR, refusal)
+        leave_namespace([message], self._consumer.config.namespace)
         began = self._consumer.clock.monotonic()
         result, remark = await self._consumer.consume_directly(message)
         answer = ConsumeMessageDirectlyResult(

@@ -174,6 +174,7 @@ class SimpleConsumer(Subscriber):
 
     async def unsubscribe(self, topic: str) -> None:
         """End a subscription; what was received of the topic may still be acknowledged."""
+        topic = self.wire_topic(topic)
         self._problems.over(f"topic={topic}")
         if self._subscriptions.pop(topic, None) is not None and self._started:
             await self.instance.heartbeat()

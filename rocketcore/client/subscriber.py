@@ -32,7 +32,7 @@ from rocketcore.errors import (
 )
 from rocketcore.filter import SQL92, TAG
 from rocketcore.message import Message, MessageQueue, ReceivedMessage, ReplyFuture
-from rocketcore.naming import check_topic
+from rocketcore.naming import check_topic, with_namespace
 from rocketcore.protocol.bodies.client import CMResult, ProcessQueueInfo
 from rocketcore.protocol.bodies.heartbeat import (
     ConsumeFromWhere,
@@ -155,11 +155,20 @@ class Subscriber:
 
     # Subscriptions
 
+    def wire_topic(self, topic: str) -> str:
+        """Return the name that brokers know a topic by."""
+        return with_namespace(topic, self.config.namespace)
+
+    def wire_queue(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue by the name that brokers know its topic by."""
+        return MessageQueue(self.wire_topic(queue.topic), queue.broker, queue.queue_id)
+
     def add_subscription(self, topic: str, tag: str | None, sql: str | None) -> bool:
         """Note a subscription; return whether it is new or changed.
 
         raises  ConfigError for a tag and an SQL expression at once, MessageIllegal for a bad topic name
         """
+        topic = self.wire_topic(topic)
         check_topic(topic)
         if tag is not None and sql is not None:
             raise ConfigError("give tag or sql, not both")
@@ -174,6 +183,7 @@ class Subscriber:
         return True
 
     async def _subscribe(self, topic: str, tag: str | None, sql: str | None) -> None:
+        topic = self.wire_topic(topic)
         before = self._subscriptions.get(topic)
         if self.add_subscription(topic, tag, sql) and self._started:
             await self._join_or_forget(topic, before)

@@ -18,6 +18,7 @@ from rocketcore.client.sender import Sender
 from rocketcore.errors import BrokerError, ConfigError, RocketError, TransactionAborted
 from rocketcore.ids import place_of
 from rocketcore.message import Message, MessageQueue, SendResult, SendStatus, TransactionState
+from rocketcore.naming import with_namespace
 from rocketcore.protocol.headers.message import EndTransactionRequestHeader
 from rocketcore.transport.blocking.client import run_sync
 
@@ -125,7 +126,7 @@ class AsyncTransaction:
         config = self._sender.config
         header = EndTransactionRequestHeader(
             producer_group=config.group,
-            topic=self.message.topic,
+            topic=with_namespace(self.message.topic, config.namespace),
             tran_state_table_offset=result.offset,
             commit_log_offset=place[1],
             commit_or_rollback=state.sys_flag,

@@ -23,7 +23,8 @@ from rocketcore.client.config import Checker, ProducerConfig
 from rocketcore.client.runtime import returns_coroutine
 from rocketcore.codes import FRAME_MAX_BYTES, RequestCode
 from rocketcore.errors import RocketError
-from rocketcore.message import PRODUCER_GROUP, UNIQ_KEY, ReceivedMessage, TransactionState
+from rocketcore.message import PRODUCER_GROUP, UNIQ_KEY, ReceivedMessage, TransactionState, leave_namespace
+from rocketcore.naming import with_namespace
 from rocketcore.printable import printable
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
@@ -80,6 +81,7 @@ class _Checks(ABC):
         if group != self._config.group or address is None:
             logger.warning("transaction check of another group=%s remote=%s", printable(str(group)), address)
             return
+        leave_namespace([message], self._config.namespace)
         if not self._put(_Question(address, header, message)):
             logger.warning("transaction check left to later, %d wait message=%s", HELD, printable(message.msg_id))
 
@@ -101,7 +103,7 @@ class _Checks(ABC):
         address, asked, message = question
         header = EndTransactionRequestHeader(
             producer_group=self._config.group,
-            topic=message.topic,
+            topic=with_namespace(message.topic, self._config.namespace),
             tran_state_table_offset=asked.tran_state_table_offset,
             commit_log_offset=asked.commit_log_offset,
             commit_or_rollback=state.sys_flag,

@@ -440,7 +440,7 @@ def test_name_servers_are_asked_in_turn() -> None:
 
 @pytest.mark.parametrize("signed", [False, True])
 def test_a_long_batch_is_sent_from_where_it_lies(signed: bool) -> None:
-    target = SendTarget(MessageQueue("T", "a", 1), "a:1", 0, "g", 4, signed=signed)
+    target = SendTarget(MessageQueue("T", "a", 1), "a:1", 0, "g", 4, plain=signed)
     body = memoryview(bytes(100_000)).toreadonly()
     request = target.request(outgoing_batch(body, ()), 1)
     head, last = request.pieces()
@@ -453,7 +453,7 @@ def test_the_ids_of_a_batch_are_asked_for_by_those_who_have_some() -> None:
     for ids, said in (((), 1), (("A", "B"), None)):
         plain, signed = (
             decoded(
-                SendTarget(MessageQueue("T", "a", 1), "a:1", 0, "g", 4, signed=signs).request(
+                SendTarget(MessageQueue("T", "a", 1), "a:1", 0, "g", 4, plain=signs).request(
                     outgoing_batch(b"body", ids), 1
                 )
             )
