@@ -17,8 +17,8 @@ from types import MappingProxyType
 from rocketcore._fast.properties import decode_properties
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.runtime import Runtime, Signal
-from rocketcore.codes import FRAME_MAX_BYTES, MessageSysFlag, RequestCode, ResponseCode
-from rocketcore.errors import DecodeError, RequestTimeout
+from rocketcore.codes import FRAME_MAX_BYTES, REPLY_TOPIC_SUFFIX, MessageSysFlag, RequestCode, ResponseCode
+from rocketcore.errors import DecodeError, RequestTimeout, RocketError, RouteNotFound
 from rocketcore.message import (
     ARRIVE_TIME,
     CORRELATION_ID,
@@ -63,6 +63,9 @@ class Requests:
         self._runtime = runtime
         self._clock = clock
         self._waiting: dict[str, _Waiting] = {}
+        self._without_route: set[str] = set()
+        self._known_by: dict[str, object] = {}
+        """Address → the connection over which its broker has had a heartbeat."""
         code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
         limits = Right.ANY, 512 << 10, FRAME_MAX_BYTES  # as of the reply that a broker has taken
         remoting.add_routes([Route(code, self._arrived, ReplyMessageRequestHeader, *limits)])
@@ -86,9 +89,11 @@ class Requests:
         waiting = self._waiting[correlation_id] = _Waiting(self._runtime.signal())
         try:
             # A broker that does not know this producer yet could not send the reply on.
-            await self._instance.send_missing_heartbeats()
+            await self._find_reply_brokers(message.topic, deadline)
+            await self._be_known()
             sent = await send(request, deadline.remaining())
             if waiting.reply is None:
+                await self._be_known()  # the send may have found the connection broken, and made another
                 with self._remoting.expecting():
                     await waiting.arrived.wait(deadline.remaining())
         finally:
@@ -99,6 +104,35 @@ class Requests:
                 f"no reply within {timeout:g} s"
             )
         return waiting.reply
+
+    async def _be_known(self) -> None:
+        """Have the brokers know this producer by the connections that there are now: older ones may have ended."""
+        instance, connection_to = self._instance, self._remoting.connection_to
+        addresses = instance.routes.addresses(masters_only=True)
+        for address in addresses:
+            connection = connection_to(address)
+            if connection is None or connection is not self._known_by.get(address):
+                instance.broker_versions.pop(address, None)
+        await instance.send_missing_heartbeats()
+        self._known_by = {
+            address: connection_to(address) for address in addresses if address in instance.broker_versions
+        }
+
+    async def _find_reply_brokers(self, topic: str, deadline: Deadline) -> None:
+        """Learn of the brokers that take replies: more of the cluster, perhaps, than have the topic of the request.
+
+        RocketMQ does not; there a reply that goes to one of these comes by another attempt of who replies.
+        """
+        for cluster in self._instance.routes.clusters_of(topic):
+            reply_topic = cluster + REPLY_TOPIC_SUFFIX
+            if reply_topic in self._without_route:
+                continue
+            try:
+                await self._instance.route(reply_topic, timeout=deadline.remaining() / 2)
+            except RouteNotFound:
+                self._without_route.add(reply_topic)
+            except RocketError as error:
+                logger.debug("brokers of replies not known topic=%s error=%s", reply_topic, error)
 
     def _arrived(self, channel: object, request: RemotingCommand, header: ReplyMessageRequestHeader) -> RemotingCommand:
         """Take a reply; one that nobody waits for any more is taken too, so that the broker is content."""

@@ -190,6 +190,11 @@ class RouteTable:
         ]
         return with_brokers(data, brokers, replace(known, broker_datas=newest))
 
+    def clusters_of(self, topic: str) -> list[str]:
+        """Return the clusters that the brokers of a known topic say they belong to."""
+        known = self._answers.get(topic)
+        return [] if known is None else sorted({broker.cluster for broker in known.broker_datas if broker.cluster})
+
     def topics(self) -> list[str]:
         """Return the topics that have a route."""
         return list(self._routes)

@@ -59,6 +59,9 @@ class ServedRemoting(Remoting, Protocol):
     def expecting(self) -> contextlib.AbstractContextManager[None]:
         """Look for requests of servers at once while the context lasts."""
 
+    def connection_to(self, address: str) -> object | None:
+        """Return what is another object for another connection to an address; None where none is open."""
+
 
 @runtime_checkable
 class PipeliningRemoting(Remoting, Protocol):
@@ -102,6 +105,11 @@ class RemotingClient(BaseClient):
     def expecting(self) -> contextlib.AbstractContextManager[None]:
         """Do nothing: a loop hears of a server's request when it comes."""
         return contextlib.nullcontext()
+
+    def connection_to(self, address: str) -> Channel | None:
+        """Return the open connection to an address, None where there is none."""
+        channel = self._channels.get(address)
+        return None if channel is None or channel.closed else channel
 
     def address_of(self, channel: Channel) -> str | None:
         """Return the address that a connection was made to, None for one that is not ours any more."""

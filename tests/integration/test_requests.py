@@ -7,15 +7,20 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 import rocketcore as rmq
 from rocketcore import aio
+from rocketcore.client.instance import ClientInstance
 from rocketcore.errors import MessageIllegal, RequestTimeout
 from rocketcore.local import LocalCluster
 from rocketcore.message import ReceivedMessage
+from rocketcore.nameserver.config import NameServerConfig
+from rocketcore.nameserver.server import NameServer
 from tests.fixtures.topics import new_group, new_topic
+from tests.integration.broker_client import running_broker
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -157,3 +162,68 @@ def test_a_consumer_that_closes_sends_its_replies(namesrv: str, topic: str) -> N
 
             assert handled.wait(20.0)
         assert waiting.result().body == b"on leaving"
+
+
+def test_a_reply_may_take_another_broker_than_its_request() -> None:
+    """The topic is at one of two brokers, replies go to both: each is sent on at its first attempt, and stored once."""
+    topic, replies = "OnOneBroker", "DefaultCluster_REPLY_TOPIC"
+    with LocalCluster(brokers=2) as running, rmq.Admin(running.namesrv) as admin:
+        admin.create_topic(topic, queues=1, broker="broker-a")
+        with (
+            rmq.PushConsumer(running.namesrv, group=new_group(), start_from="first") as consumer,
+            rmq.Producer(running.namesrv, group=new_group()) as producer,
+        ):
+            consumer.subscribe(topic, handler=lambda message: message.reply(message.body) and None)
+            consumer.wait_ready()
+            for number in range(6):
+                assert producer.request(topic, f"{number}", timeout=20.0).text() == f"{number}"
+        stored = {queue.broker: bounds.max_offset for queue, bounds in admin.topic_stats(replies).items()}
+    assert set(stored) == {"broker-a", "broker-b"}
+    assert sum(stored.values()) == 6
+    assert min(stored.values()) > 0
+
+
+usual_heartbeat = ClientInstance.heartbeat
+
+
+async def no_heartbeat(instance: ClientInstance) -> None:
+    """Tell brokers of consumers only."""
+    if instance._consumer is not None:
+        await usual_heartbeat(instance)
+
+
+def test_a_request_after_its_connections_broke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker has forgotten the producer with its connection, and would not know where to send the reply."""
+
+    async def main() -> None:
+        config = NameServerConfig(rocketmq_home=tmp_path / "names", listen_port=0)
+        async with NameServer(config) as names, asyncio.timeout(60):
+            namesrv = f"127.0.0.1:{names.port}"
+            async with (
+                running_broker(tmp_path / "store", namesrv=namesrv) as client,
+                aio.Producer(namesrv, group=new_group()) as of_loop,
+                aio.PushConsumer(namesrv, group=new_group(), start_from="first") as consumer,
+            ):
+
+                async def answer(message: ReceivedMessage) -> None:
+                    if message.properties.get("REPLY_TO_CLIENT"):  # not the message that made the topic
+                        await message.reply(message.body)
+                        answered.put_nowait(message.body)
+
+                answered: asyncio.Queue[bytes] = asyncio.Queue()
+                await client.send("T")
+                await consumer.subscribe("T", handler=answer)
+                await consumer.wait_ready()
+                monkeypatch.setattr(ClientInstance, "heartbeat", no_heartbeat)  # the one that comes by the clock
+                of_threads = rmq.Producer(namesrv, group=new_group())
+                for text in ("before", "after"):
+                    await consumer.instance.heartbeat()
+                    assert (await of_loop.request("T", text, timeout=10.0)).text() == text
+                    reply = await asyncio.to_thread(of_threads.request, "T", text, timeout=10.0)
+                    assert reply.text() == text
+                    assert {await answered.get(), await answered.get()} == {text.encode()}
+                    for channel in list(client.broker._server.channels):
+                        channel.abort()
+                await asyncio.to_thread(of_threads.close)
+
+    asyncio.run(main())

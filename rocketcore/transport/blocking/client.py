@@ -195,6 +195,15 @@ class BlockingRemotingClient(BaseClient):
             with self._lock:
                 self._expected -= 1
 
+    def connection_to(self, address: str) -> BlockingChannel | None:
+        """Return the open connection to an address, None where there is none, or its server has closed it."""
+        slot = self._slots.get(address)
+        channel = None if slot is None else slot.channel
+        if channel is None:
+            return None
+        channel.look()
+        return None if channel.closed else channel
+
     def close_channel(self, address: str) -> None:
         """Close the connection to an address, if there is one; its outstanding requests fail."""
         if os.getpid() != self._pid:
@@ -379,3 +388,6 @@ class BlockingChannelAdapter:
 
     def expecting(self) -> contextlib.AbstractContextManager[None]:
         return self.client.expecting()
+
+    def connection_to(self, address: str) -> BlockingChannel | None:
+        return self.client.connection_to(address)
