@@ -149,3 +149,28 @@ def test_replies_are_checked_as_sends_are(tmp_path: Path) -> None:
         assert (await client.send("New", default_topic="?", code=code)).code == ResponseCode.TOPIC_NOT_EXIST
 
     play(tmp_path, scenario)
+
+
+def test_replies_that_wait_for_their_clients_have_a_limit(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        asker, asked, go_on = Asker(client), asyncio.Event(), asyncio.Event()
+
+        async def slow(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            asked.set()
+            await go_on.wait()
+            return RemotingCommand.response(request)
+
+        slow_client = RemotingClient()
+        slow_client.add_routes([Route(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, slow)])
+        asker.remoting, unused = slow_client, asker.remoting
+        await asker.heartbeat()
+        first = asyncio.create_task(reply(client, bytes(800)))
+        await asked.wait()
+        assert (await reply(client, bytes(800))).code == ResponseCode.SYSTEM_BUSY
+        go_on.set()
+        assert (await first).code == 0
+        assert (await reply(client, bytes(800))).code == 0
+        await slow_client.close()
+        await unused.close()
+
+    play(tmp_path, scenario, max_pending_connection_bytes=1000)
