@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -275,3 +276,30 @@ def drain(cluster: LocalCluster, topic: str, count: int) -> list[rmq.ReceivedMes
             received += batch
     assert len(received) == count
     return received
+
+
+def test_what_a_tool_asks_a_java_consumer(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
+    """Its state and stacks, and where to go on: told of by the broker where that is set so, as 4.9's does."""
+    group = new_group()
+    started = driver.call("push.start", group=group, topic=topic, options=FROM_FIRST)
+    with rmq.Producer(cluster.namesrv, group=new_group()) as producer, rmq.Admin(cluster.namesrv) as admin:
+        for number in range(4):
+            producer.send(topic, f"{number}")
+        assert len(consumed(driver, started["handle"], 4)) == 4
+        info = driver.call("admin.consumerRunningInfo", group=group, clientId=started["clientId"], jstack=True)
+        assert "TID: " in info["jstack"]
+        assert any(topic in queue for queue in info["mqTable"])
+        queues = admin.queues(topic)
+        while sum(admin.consumer_offset(group, queue) or 0 for queue in queues) < 4 or not all(
+            admin.consumer_offset(group, queue) is not None for queue in queues
+        ):
+            threading.Event().wait(0.1)
+        [broker] = next(iter(admin.cluster_info().broker_addr_table.values())).broker_addrs.values()
+        admin.update_broker_config(broker, {"useServerSideResetOffset": "false"})
+        try:
+            driver.call("admin.resetOffset", topic=topic, group=group, timestamp=0, force=True)
+            again = consumed(driver, started["handle"], 4)
+        finally:
+            admin.update_broker_config(broker, {"useServerSideResetOffset": "true"})
+    assert bodies(again) == [b"0", b"1", b"2", b"3"]
+    driver.call("push.shutdown", handle=started["handle"])
