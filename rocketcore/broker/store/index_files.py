@@ -5,10 +5,11 @@
                  file. Entries behind what the note counts are written again by the next start
 
 A file is believed as far as the note says, if the log still holds, where the file ends, the message that it ends with.
-Without a note, or where RocketMQ has run since, its rule decides: after a crash of whoever ran last a file goes whose
-end is later than the checkpoint's time for the index. What then stays is believed up to the first gap: RocketMQ leaves
-one where a crash of its took a file. From the first file on that is not believed all are removed, and what they held is
-indexed again from the log. So is what was in a file that is found damaged.
+Without the note none of ours is: nothing else tells what is in its entries. Where RocketMQ has run since, its rule
+decides: after a crash of whoever ran last a file goes whose end is later than the checkpoint's time for the index. What
+then stays is believed up to the first gap: RocketMQ leaves one where a crash of its took a file. From the first file on
+that is not believed all are removed, and what they held is indexed again from the log. So is what was in a file that is
+found damaged.
 """
 
 from __future__ import annotations
@@ -162,8 +163,10 @@ class IndexFiles:
         note = IndexNote.read(self._note_path, self._system) if ours else None
         if note is not None and (note.slot_count, note.max_entries) == (self._slot_count, self._max_entries):
             self._take_noted(note, log, clean=clean)
-        else:
+        elif not ours:
             self._take_found(names, log, None if clean else index_timestamp)
+        else:
+            self.position = log.begin
         kept = {file.path.name for file in self.files}
         return [self._folder / name for name in names if name not in kept]
 

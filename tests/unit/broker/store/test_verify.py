@@ -779,9 +779,10 @@ def test_a_damaged_index_is_named_and_made_again(indexed: Path, position: int, w
 
 
 def test_a_damaged_note_of_the_index(indexed: Path) -> None:
+    """No start believes the files that it told of."""
     overwrite(indexed / "indexbounds", 12, b"?")
-    damage = only(look(indexed))
-    assert (damage.kind, damage.path) == ("note", indexed / "indexbounds")
+    found = [(each.kind, each.path) for each in look(indexed).damaged]
+    assert found == [("note", indexed / "indexbounds"), ("index", index_file(indexed))]
     assert [each for each in repair(indexed).damaged if each.kind != "config"] == []
 
 
