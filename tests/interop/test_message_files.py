@@ -10,8 +10,8 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore.cli.main import run
+from tests.fixtures.message_files import contents, groups, messages
 from tests.fixtures.topics import await_messages
-from tests.integration.test_message_files import contents, groups, messages
 from tests.peers import ApacheCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
