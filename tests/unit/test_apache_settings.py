@@ -51,10 +51,10 @@ def test_what_asks_for_nothing_and_what_has_an_effect_is_silent(caplog: pytest.L
 
 def test_names_without_effect_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        check_settings("broker", {"timerWheelEnable": "true", "destroyMapedFileIntervalForcibly": "1"}, DECLARED)
+        check_settings("broker", {"warmMapedFileEnable": "true", "destroyMapedFileIntervalForcibly": "1"}, DECLARED)
     (record,) = caplog.records
     assert record.levelno == logging.INFO
-    assert "names=destroyMapedFileIntervalForcibly,timerWheelEnable" in record.getMessage()
+    assert "names=destroyMapedFileIntervalForcibly,warmMapedFileEnable" in record.getMessage()
 
 
 def test_unknown_names_are_a_warning_each_with_the_nearest(caplog: pytest.LogCaptureFixture) -> None:

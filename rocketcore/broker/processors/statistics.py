@@ -257,8 +257,9 @@ class StatisticsProcessor:
     ) -> RemotingCommand:
         """What a connected group wants of a topic."""
         group = self._context.consumers.find(header.group)
-        found = None if group is None else group.subscriptions.get(header.topic)
-        body = QuerySubscriptionResponseBody(found, header.group, header.topic)
+        topic = header.topic or ""
+        found = None if group is None else group.subscriptions.get(topic)
+        body = QuerySubscriptionResponseBody(found, header.group, topic)
         return RemotingCommand.response(request, body=body.encode())
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:

@@ -145,7 +145,7 @@ class QuerySubscriptionByConsumerRequestHeader(TopicHeader):
     """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
 
     group: str
-    topic: str
+    topic: str | None = None
 
 
 class QueryConsumeQueueRequestHeader(TopicHeader):
