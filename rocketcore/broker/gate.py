@@ -52,17 +52,25 @@ class Gate:
         properties  what it carries and asks by; its own text follows from them, as they are changed here
         returns     what the store says, PUT_OK or not; ``stored`` waits until it is durable
         """
-        place = message
-        if delay_level(properties.get(DELAY, "")) > 0:
-            drop_asking(properties, ASKS_TIMER)
-            place = schedule(message, properties, self._levels)
-        elif any(asked_by(name) == ASKS_TIMER for name in properties):
-            place = self._timer.schedule(message, properties)
+        place = self._place(message, properties)
         place.properties = encode_properties(properties)
         result = self.count(message.topic, self._store.put(place))
         if place.topic == TIMER_TOPIC and result.status is PutStatus.PUT_OK:
             self._timer.was_put(result, properties)
         return result
+
+    def check(self, message: StoredMessage, properties: dict[str, str]) -> None:
+        """Refuse what ``put`` would refuse now: a half message asks for it when it is committed; raises BrokerError."""
+        self._place(message, dict(properties))
+
+    def _place(self, message: StoredMessage, properties: dict[str, str]) -> StoredMessage:
+        """Return the message for where it has to wait, or itself; its properties are changed."""
+        if delay_level(properties.get(DELAY, "")) > 0:
+            drop_asking(properties, ASKS_TIMER)
+            return schedule(message, properties, self._levels)
+        if any(asked_by(name) == ASKS_TIMER for name in properties):
+            return self._timer.schedule(message, properties)
+        return message
 
     def count(self, topic: str, result: PutResult) -> PutResult:
         """Count what was put, or was not, for a topic."""

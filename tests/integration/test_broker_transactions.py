@@ -275,6 +275,18 @@ def test_a_commit_that_asks_for_a_time_waits_for_it(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+def test_a_half_message_that_asks_for_a_time_that_it_cannot_get_is_refused(tmp_path: Path) -> None:
+    """At once: its commit would be refused for ever."""
+
+    async def scenario(scene: Scene) -> None:
+        properties = {"TRAN_MSG": "true", "PGROUP": "shop", "TIMER_DELAY_MS": "1200"}
+        answer = await scene.client.send("T", properties=properties, sys_flag=4)
+        assert (answer.code, "timerWheelEnable is false" in (answer.remark or "")) == (1, True)
+        assert await scene.client.bodies(HALF) == []
+
+    play(tmp_path, scenario, store={"timer_wheel_enable": False})
+
+
 def test_a_producer_is_asked_and_its_answer_counts(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.register()

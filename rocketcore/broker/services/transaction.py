@@ -225,7 +225,11 @@ class TransactionService:
     # ------------------------------------------------------------------ half messages
 
     def prepare(self, message: StoredMessage, properties: dict[str, str]) -> PutResult:
-        """Put a message that waits for the end of its transaction; its real place enters its properties."""
+        """Put a message that waits for the end of its transaction; its real place enters its properties.
+
+        raises  BrokerError where it asks for a time that it would not get when it is committed
+        """
+        self._gate.check(message, properties)
         if unique := properties.get(UNIQ_KEY):
             properties[TRANSACTION_ID] = unique
         # These two are the broker's: who could set them might end the transaction of somebody else.
