@@ -201,6 +201,37 @@ def test_5_request_and_reply(shop: str) -> None:
     assert names["answer"].text() == "AAPL: 42.00"
 
 
+def test_6_transactions(shop: str) -> None:
+    program = source(
+        """
+        def check(half: rmq.ReceivedMessage) -> rmq.TransactionState:   # asked when the broker did not hear the outcome
+            return rmq.TransactionState.COMMIT if order_exists(half.keys[0]) else rmq.TransactionState.ROLLBACK
+
+        with rmq.Producer("127.0.0.1:9876", group="shop-tx", checker=check) as producer:
+            with producer.transaction(rmq.Message("orders", b"...", keys="o-1")):
+                insert_order("o-1")              # normal exit commits, an exception rolls back
+        """,
+        shop,
+    )
+
+    def insert_order(key: str) -> None:
+        if orders:
+            raise ValueError("there is one already")
+        orders.append(key)
+
+    orders: list[str] = []
+    names = {"rmq": rmq, "insert_order": insert_order, "order_exists": orders.__contains__}
+    exec(program, names)
+    with pytest.raises(ValueError, match="one already"):
+        exec(program, names)
+    with rmq.PullConsumer(shop, group="audit-tx", start_from="first") as consumer:
+        consumer.subscribe("orders")
+        read: list[rmq.ReceivedMessage] = []
+        while messages := consumer.poll(timeout=1.0 if read else 10.0):  # the other examples send there too
+            read += messages
+    assert [message.body for message in read if message.properties.get("TRAN_MSG")] == [b"..."]
+
+
 def test_11_pull_seek_commit(shop: str) -> None:
     archived: list[rmq.ReceivedMessage] = []
     with rmq.Producer(shop, group="shop") as producer:
