@@ -94,6 +94,7 @@ class InFlight:
         self._groups: deque[list[Put]] = deque()
         self._messages = 0
         self._is_full = False
+        self._refill_at = _REFILL
 
     def __iter__(self) -> Iterator[Put]:
         """Those that are not on disk yet."""
@@ -106,8 +107,12 @@ class InFlight:
 
     def has_room(self) -> bool:
         """Whether more may be put now."""
-        self._is_full = self._messages >= _MOST
+        self._is_full, self._refill_at = self._messages >= _MOST, _REFILL
         return not self._is_full
+
+    def go_on_later(self) -> None:
+        """Have more put when all of this is stored, though there is room."""
+        self._is_full, self._refill_at = True, 0
 
     def add(self, puts: list[Put]) -> None:
         """Note what was put, at least one, and wait until it is stored."""
@@ -135,7 +140,7 @@ class InFlight:
             return
         self._messages -= len(puts)
         self.forget_synced()
-        if self._is_full and self._messages <= _REFILL:
+        if self._is_full and self._messages <= self._refill_at:
             self._refill()
 
     def forget_synced(self) -> None:

@@ -55,7 +55,8 @@ ERROR_SECONDS = 10.0
 """How long a message rests that cannot be read, or all of them after an error that may heal."""
 
 _MAX_PER_READ = 32
-_READS_PER_TURN = 64
+_READS_PER_TURN = 16
+"""So that the loop is away for some ten milliseconds; the rest follows when this is stored."""
 _MAX_RESTING = 1024
 _LOG_BYTES_PER_SAVE = 64 << 20
 _UNITS_PER_READ = 1 << 16
@@ -339,6 +340,7 @@ class TimerService:
                     return
                 if not self._store.reads.now(_OWNER, self._deliver_some):
                     return
+            self._in_flight.go_on_later()
         except Cold as cold:
             self._is_reading = True
             try:
