@@ -15,6 +15,7 @@ from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.processors.pop import NO_NUMBERS
 from rocketcore.broker.record import RecordReader
+from rocketcore.broker.selection import SELECT_ALL
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader
 from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
@@ -284,6 +285,25 @@ def test_no_more_is_handed_out_than_the_bounds_allow(tmp_path: Path, monkeypatch
             assert await pop(client, "T") == []
             assert (await ack_batch(client, first)).code == 0
             assert len(await pop(client, "T")) == 3
+
+    asyncio.run(main())
+
+
+def test_an_offset_is_committed_when_what_was_handed_out_is_on_disk(tmp_path: Path) -> None:
+    """Offsets are saved in a file of their own: a start would pass over messages that nobody is known to have."""
+
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            for _ in range(3):
+                await client.send("T")
+            service, offsets = client.broker._pop, client.broker._context.offsets
+            channel = next(iter(client.broker._server._endpoint.channels))
+            key = ("T", GROUP, 0)
+            taken = await service.take(channel, key, 32, 1 << 20, SELECT_ALL, 1, 60_000, 0)
+            assert taken is not None
+            assert offsets.find(GROUP, "T", 0) is None
+            await service.stored(taken.end_offset)
+            assert offsets.find(GROUP, "T", 0) == 3
 
     asyncio.run(main())
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -83,6 +84,8 @@ class PopService:
         self._context = context
         self._gate = gate
         self._reader = RecordReader(1)
+        self._uncommitted: deque[tuple[int, QueueKey, int]] = deque()
+        """Where the log has to be synced to, queue and offset, in this order."""
         self._revive_task = PeriodicTask("broker-pop-revive", self.revive_due, REVIVE_SECONDS)
         self._save_task = PeriodicTask("broker-pop-save", journal.save, SAVE_SECONDS)
 
@@ -203,15 +206,23 @@ class PopService:
         return Taken(topic, queue_id, start, offsets, found.body, result.end_offset, counts)
 
     def _commit(self, key: QueueKey) -> None:
-        """Bring the committed offset, which tools look at, to where the group is: in order, to what it has done."""
-        topic, group, queue_id = key
-        self._context.offsets.commit(group, topic, queue_id, self.state.queues[key].done_until)
+        """Bring the committed offset to where the group is, in order: to what it has done.
+
+        It is saved in a file of its own, which may be on disk before the journal is. A start would pass over what was
+        handed out by a record that is not there, so it is committed when that is synced.
+        """
+        self._uncommitted.append((self.journal.end_offset, key, self.state.queues[key].done_until))
+
+    def _commit_synced(self) -> None:
+        synced = self._context.store.synced_offset
+        while self._uncommitted and self._uncommitted[0][0] <= synced:
+            _, (topic, group, queue_id), offset = self._uncommitted.popleft()
+            self._context.offsets.commit(group, topic, queue_id, offset)
 
     def _move(self, key: QueueKey, offset: int) -> None:
         """Pass over what is not for the group, or not there; after a crash it is passed over once more."""
-        topic, group, queue_id = key
         self.state.apply(["next", *key, offset])
-        self._context.offsets.commit(group, topic, queue_id, offset)
+        self._commit(key)
 
     # ------------------------------------------------------------------ changes
 
@@ -269,15 +280,18 @@ class PopService:
         status = await self._gate.stored(PutResult(PutStatus.PUT_OK, end_offset=end_offset))
         if status is not PutStatus.PUT_OK:
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, status.value)
+        self._commit_synced()
 
     def _reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """An admin moved a group: what it popped before stays handed out, the next POP goes on from there."""
         key = (topic, group, queue_id)
+        self._uncommitted = deque(each for each in self._uncommitted if each[1] != key)
         if key in self.state.queues:
             self.put(["reset", *key, offset])
 
     def _drop(self, topic: str, group: str) -> None:
         """Forget a topic, or a group, that was deleted."""
+        self._uncommitted = deque(each for each in self._uncommitted if topic != each[1][0] and group != each[1][1])
         if any((not topic or key[0] == topic) and (not group or key[1] == group) for key in self.state.queues):
             self.put(["drop", topic, group])
 
@@ -286,6 +300,7 @@ class PopService:
     async def revive_due(self) -> None:
         """Have come again what was not acknowledged in time."""
         self.journal.settle()
+        self._commit_synced()
         while (checkpoint := self.state.take_due()) is not None:
             if checkpoint.counts is not None:
                 self.on_free(checkpoint.key[0], checkpoint.key[2])  # a POP in order finds it where it is
