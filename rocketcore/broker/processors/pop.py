@@ -85,7 +85,7 @@ class PopProcessor:
     def _deadline(self, born_millis: int, poll_millis: int) -> float:
         """When a request that may wait is to be answered, by the monotonic clock."""
         clock = self._context.clock
-        left = min(poll_millis, born_millis + poll_millis - clock.time_millis())
+        left = min(poll_millis, born_millis + poll_millis - clock.time_millis()) if born_millis else poll_millis
         return clock.monotonic() + max(0, left) / 1000
 
     async def _execute(
@@ -299,7 +299,8 @@ class PopProcessor:
     def _check(self, channel: Channel, header: PopMessageRequestHeader) -> TopicConfig:
         context = self._context
         code = ResponseCode
-        if context.clock.time_millis() - header.born_time - header.poll_time > _LATE_MILLIS:
+        # As in Java: who names no time asks now, whatever its clock says.
+        if header.born_time and context.clock.time_millis() - header.born_time - header.poll_time > _LATE_MILLIS:
             raise BrokerError.of(code.POLLING_TIMEOUT, f"the broker[{context.address}] pop message is timeout too much")
         if not context.is_readable:
             raise BrokerError.of(code.NO_PERMISSION, f"the broker[{context.address}] pop message is forbidden")
