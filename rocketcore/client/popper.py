@@ -23,8 +23,9 @@ from rocketcore.service import Backoff
 __all__ = ["ANY_QUEUE", "HOLD_SECONDS", "Popper"]
 
 ANY_QUEUE: Final = -1
-HOLD_SECONDS: Final = 15.0
-"""How long a broker may keep us waiting for its word that there is something."""
+HOLD_SECONDS: Final = 3.0
+"""How long a broker may keep us waiting for its word that there is something. It gives that to one of a group: one that
+has found work meanwhile, or has died, keeps it from the others for so long at most."""
 POP_TIMEOUT: Final = 3.0
 HOLD_MARGIN: Final = 5.0
 FIRST_PAUSE: Final = 0.1

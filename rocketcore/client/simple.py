@@ -16,9 +16,9 @@ import contextlib
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from datetime import datetime
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, client_config
 from rocketcore.client.instance import ClientInstance
@@ -46,17 +46,18 @@ ROUTE_SECONDS: Final = 1.0
 
 
 class _Source:
-    """One topic at one broker, which has at most one request of ours.
+    """One topic at one broker, which has at most one request of each kind.
 
-    request  the POP or NOTIFICATION that is under way; ``taking``: it is a POP
+    taking   the POP that is under way
+    looking  the NOTIFICATION that is. It is not given up: its broker would still count on it, and wake nobody else
     """
 
-    __slots__ = ("popper", "request", "taking")
+    __slots__ = ("looking", "popper", "taking")
 
     def __init__(self, popper: Popper) -> None:
         self.popper = popper
-        self.request: asyncio.Task[bool] | None = None
-        self.taking = False
+        self.taking: asyncio.Task[None] | None = None
+        self.looking: asyncio.Task[None] | None = None
 
 
 class SimpleConsumer(Subscriber):
@@ -151,13 +152,18 @@ class SimpleConsumer(Subscriber):
 
     async def _stop_asking(self) -> None:
         """End what waits for messages; what takes some has a moment to say what it took."""
-        requests = [source.request for source in self._sources.values() if source.request and source.taking]
-        if requests:
-            await asyncio.wait(requests, timeout=POP_PATIENCE)
-        ended = [source.request for source in self._sources.values() if source.request]
-        for request in ended:
+        takes = [source.taking for source in self._sources.values() if source.taking is not None]
+        if takes:
+            await asyncio.wait(takes, timeout=POP_PATIENCE)
+        requests = [
+            request
+            for source in self._sources.values()
+            for request in (source.taking, source.looking)
+            if request is not None
+        ]
+        for request in requests:
             request.cancel()
-        await asyncio.gather(*ended, return_exceptions=True)
+        await asyncio.gather(*requests, return_exceptions=True)
 
     # Subscribing
 
@@ -247,8 +253,8 @@ class SimpleConsumer(Subscriber):
         }
         for key in [key for key in self._sources if key not in wanted]:
             source = self._sources.pop(key)
-            if source.request is not None and not source.taking:
-                source.request.cancel()
+            if source.looking is not None:
+                source.looking.cancel()
             self._refusals.pop(source.popper.queue, None)
         for key in sorted(wanted - self._sources.keys()):
             self._sources[key] = _Source(Popper(self, self.receipts, MessageQueue(*key, ANY_QUEUE)))
@@ -259,27 +265,23 @@ class SimpleConsumer(Subscriber):
         for key, source in self._find_sources():
             if self._arrived:
                 return True
-            if source.taking or source.popper.pause > 0:
+            if source.taking is not None or source.popper.pause > 0:
                 continue
             self._sources[key] = self._sources.pop(key)
-            await asyncio.wait([self._begin_taking(source, limit)], timeout=POP_PATIENCE)
+            source.taking = self._begin(source, self._take(source, limit))
+            await asyncio.wait([source.taking], timeout=POP_PATIENCE)
         return bool(self._arrived)
 
-    def _begin_taking(self, source: _Source, limit: int) -> asyncio.Task[bool]:
-        if source.request is not None:
-            source.request.cancel()
-        return self._begin(source, taking=True, limit=limit, seconds=0.0)
-
-    def _begin(self, source: _Source, *, taking: bool, limit: int, seconds: float) -> asyncio.Task[bool]:
-        work = self._take(source, limit) if taking else self._look(source, seconds)
+    def _begin(self, source: _Source, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=f"consumer-pop-{source.popper.queue.topic}")
-        source.request, source.taking = task, taking
         task.add_done_callback(lambda done: self._done(source, done))
         return task
 
-    def _done(self, source: _Source, task: asyncio.Task[bool]) -> None:
-        if source.request is task:
-            source.request, source.taking = None, False
+    def _done(self, source: _Source, task: asyncio.Task[None]) -> None:
+        if source.taking is task:
+            source.taking = None
+        if source.looking is task:
+            source.looking = None
         if not task.cancelled() and task.exception() is None:
             self._news.set()
 
@@ -288,12 +290,10 @@ class SimpleConsumer(Subscriber):
         self._news.clear()
         wait = min(seconds, await self._seconds_to_routes())
         for _, source in self._find_sources():
-            if source.request is not None:
-                continue
             if source.popper.pause > 0:
                 wait = min(wait, source.popper.pause)
-            else:
-                self._begin(source, taking=False, limit=0, seconds=min(seconds, HOLD_SECONDS))
+            elif source.taking is None and source.looking is None:
+                source.looking = self._begin(source, self._look(source, min(seconds, HOLD_SECONDS)))
         try:
             async with asyncio.timeout(max(0.0, wait)):
                 await self._news.wait()
@@ -311,26 +311,24 @@ class SimpleConsumer(Subscriber):
 
     # Requests
 
-    async def _take(self, source: _Source, limit: int) -> bool:
-        """Pop from one source into what has arrived; return whether there was something."""
+    async def _take(self, source: _Source, limit: int) -> None:
+        """Pop from one source into what has arrived."""
         try:
             messages = await source.popper.take(limit)
         except RocketError as error:
             await self._failed(source, error)
-            return False
+            return
         self.pulled(source.popper.queue)
         self._arrived += messages
-        return bool(messages)
 
-    async def _look(self, source: _Source, seconds: float) -> bool:
-        """Wait until a source says that it has something; return whether it did."""
+    async def _look(self, source: _Source, seconds: float) -> None:
+        """Wait until a source says that it has something, or for as long as it may say nothing."""
         try:
-            there = await source.popper.look(seconds)
+            await source.popper.look(seconds)
         except RocketError as error:
             await self._failed(source, error)
-            return False
+            return
         self.pulled(source.popper.queue)
-        return there
 
     async def _failed(self, source: _Source, error: RocketError) -> None:
         """Leave a source alone for a while; what waiting does not change is for who waits for messages."""

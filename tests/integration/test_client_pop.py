@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections import Counter
@@ -108,6 +112,64 @@ def test_acknowledgements_wait_for_a_broker_that_is_away(tmp_path: Path, group: 
             [message] = receive(consumer, 1)
             message.ack()
             consumer.flush()
+
+
+def test_a_child_is_told_that_messages_are_the_parents(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str
+) -> None:
+    topic = make_topic(1)
+    program = """
+        import os, sys
+        import rocketcore as rmq
+
+        def refused(call):
+            try:
+                call()
+            except rmq.ForkedClient:
+                return True
+            return False
+
+        consumer = rmq.SimpleConsumer(sys.argv[1], group=sys.argv[3], start_from="first")
+        consumer.subscribe(sys.argv[2])
+        [message] = consumer.receive(timeout=20)
+        pid = os.fork()
+        if pid == 0:
+            told = refused(message.ack) and refused(consumer.receive)
+            consumer.close()
+            with rmq.SimpleConsumer(sys.argv[1], group="of-child", start_from="first") as own:
+                own.subscribe(sys.argv[2])
+                for each in own.receive(timeout=20):
+                    each.ack()
+                    sys.exit(0 if told else 1)
+            sys.exit(2)
+        assert os.waitpid(pid, 0)[1] == 0
+        message.ack()
+        consumer.flush()
+        consumer.close()
+    """
+    fill(cluster, topic, 1)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), cluster.namesrv, topic, group],
+        timeout=40,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_loses_no_message(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    topic = make_topic(1)
+    with rmq.SimpleConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+        consumer.subscribe(topic)
+        timer = threading.Timer(0.5, signal.raise_signal, (signal.SIGINT,))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            consumer.receive(timeout=20.0)
+        timer.join()
+        fill(cluster, topic, 3)
+        for message in receive(consumer, 3):
+            message.ack()
 
 
 def test_a_group_that_is_switched_pops(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:

@@ -220,6 +220,22 @@ def test_who_waits_pops_nothing_until_there_is_something() -> None:
     run(test, "a", "b")
 
 
+def test_a_broker_that_still_counts_on_us_is_not_asked_again() -> None:
+    """It tells one of a group of a message: were the first question given up, nobody would hear."""
+
+    async def test(consumer: SimpleConsumer, remoting: Brokers, clock: ManualClock) -> None:
+        gone = asyncio.create_task(consumer.receive())
+        await remoting.was_asked(RequestCode.NOTIFICATION)
+        gone.cancel()
+        waiting = asyncio.create_task(consumer.receive())
+        await remoting.was_asked(RequestCode.POP_MESSAGE, 2)
+        remoting.put("a", b"x")
+        assert [message.body for message in await waiting] == [b"x"]
+        assert remoting.asked_of(RequestCode.NOTIFICATION) == ["a"]
+
+    run(test)
+
+
 def test_what_was_popped_for_a_caller_who_has_gone_is_for_the_next() -> None:
     async def test(consumer: SimpleConsumer, remoting: Brokers, clock: ManualClock) -> None:
         remoting.put("a", b"x")
