@@ -29,6 +29,7 @@ from rocketcore.errors import (
 )
 from rocketcore.message import Message, MessageQueue, SendStatus
 from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.compression import decompress
 from rocketcore.protocol.headers.message import SendMessageRequestHeaderV2
 from rocketcore.service import ManualClock
 from rocketcore.transport.blocking.client import run_sync
@@ -97,6 +98,21 @@ def test_a_signed_producer_sends_the_same_fields() -> None:
         each.pop("i")
         each.pop("e")
     assert fields[0] == fields[1]
+
+
+@pytest.mark.parametrize(("kind", "flag"), [("zlib", 0x301), ("lz4", 0x101), ("zstd", 0x201)])
+def test_the_shorter_of_two_bodies_is_sent(kind: str, flag: int) -> None:
+    """What compression would make longer leaves as it is, without a flag."""
+    remoting = FakeRemoting(ONE)
+    sender = producer(remoting, ProducerConfig(group="pg", compression=kind))
+    long, random_bytes = b"a" * 8192, random.Random(7).randbytes(8192)
+    run_sync(sender.send("T", long))
+    run_sync(sender.send("T", random_bytes))
+    (_, compressed), (_, plain) = remoting.asked
+    assert header(compressed).sys_flag == flag
+    assert len(compressed.body) < 200
+    assert decompress(bytes(compressed.body), flag) == long
+    assert (header(plain).sys_flag, plain.body) == (0, random_bytes)
 
 
 def test_queues_take_turns_and_every_id_is_new() -> None:
