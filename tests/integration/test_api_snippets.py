@@ -254,6 +254,27 @@ def test_11_pull_seek_commit(shop: str) -> None:
         assert consumer.committed(queue) == 1 + max(message.offset for message in archived if message.queue == queue)
 
 
+def test_11_receive_and_acknowledge(shop: str) -> None:
+    ran: list[rmq.ReceivedMessage] = []
+    with rmq.Admin(shop) as admin:
+        admin.create_topic("work", queues=2)
+    with rmq.Producer(shop, group="shop") as producer:
+        producer.send("work", "big job", tag="big")
+        producer.send("work", "small job", tag="small")
+    text = """
+        with rmq.SimpleConsumer("127.0.0.1:9876", group="jobs", invisible=30.0) as consumer:   # POP, 5.x and our broker
+            consumer.subscribe("work", tag="small")
+            for message in consumer.receive(max_messages=16, timeout=10.0):
+                run(message)
+                message.ack()                                 # or message.change_invisible(60.0)
+        """
+    exec(source(text, shop), {"rmq": rmq, "run": ran.append})
+    assert [message.text() for message in ran] == ["small job"]
+    with rmq.SimpleConsumer(shop, group="jobs") as consumer:
+        consumer.subscribe("work", tag="small")
+        assert consumer.receive(timeout=0.5) == []
+
+
 def test_7_everything_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = """
