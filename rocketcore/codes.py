@@ -369,6 +369,19 @@ class Version(IntEnum):
     V5_5_0 = 513
 
 
+def release_of(version: int) -> str | None:
+    """Return the release that an ordinal stands for, such as ``5.3.3``; None for one before 4.1, and for no ordinal.
+
+    From 4.1.0 on each release has two, that of its snapshot first, and each minor release ten patches (``MQVersion``).
+    """
+    if not Version.V4_1_0_SNAPSHOT <= version < _BEHIND_5_9_9:
+        return None
+    number = 410 + (version - Version.V4_1_0_SNAPSHOT) // 2
+    snapshot = "" if version % 2 else "-SNAPSHOT"
+    return f"{number // 100}.{number // 10 % 10}.{number % 10}{snapshot}"
+
+
+_BEHIND_5_9_9: Final = 612
 CURRENT_VERSION: Final = int(Version.V5_3_3)
 """The release whose behaviour we claim in ``version``: GO_AWAY is understood, routes are asked for in standard JSON."""
 
@@ -405,6 +418,18 @@ DEFAULT_REGION: Final = "DefaultRegion"
 
 OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 """What a server says with SYSTEM_BUSY; RocketMQ's clients wait a little then."""
+
+SYSTEM_GROUPS: Final = (
+    TOOLS_GROUP,
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    TRANS_GROUP,
+)
+"""Groups that every broker has from its start."""
 
 SYSTEM_TOPICS: Final = frozenset(
     {

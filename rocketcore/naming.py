@@ -16,6 +16,8 @@ from rocketcore.codes import (
     RETRY_TOPIC_MAX_LENGTH,
     RETRY_TOPIC_PREFIX,
     SEND_FORBIDDEN_TOPICS,
+    SYSTEM_GROUP_PREFIX,
+    SYSTEM_GROUPS,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
     TOPIC_MAX_LENGTH,
@@ -29,6 +31,7 @@ __all__ = [
     "check_topic",
     "is_legal",
     "is_legal_group",
+    "is_system_group",
     "is_system_topic",
     "topic_limit",
     "with_namespace",
@@ -57,6 +60,11 @@ def is_system_topic(topic: str) -> bool:
     Those that a cluster and its brokers name after themselves are beside these.
     """
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    """Whether a consumer group is RocketMQ's own, which brokers make and need."""
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_legal_group(group: str) -> bool:

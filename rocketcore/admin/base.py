@@ -26,6 +26,7 @@ from rocketcore.errors import (
     RouteNotFound,
     TransportError,
 )
+from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.bodies.route import ClusterInfo, TopicRouteData
 from rocketcore.protocol.signing import Signer
 from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline
@@ -36,9 +37,11 @@ if TYPE_CHECKING:
     from rocketcore.transport.hooks import RpcHook
     from rocketcore.transport.tls.settings import TlsOption
 
-__all__ = ["AdminBase", "Question", "masters_in", "no_broker"]
+__all__ = ["AdminBase", "Question", "masters_in", "merged", "no_broker"]
 
 T = TypeVar("T")
+K = TypeVar("K", MessageQueue, str)
+V = TypeVar("V")
 
 Question: TypeAlias = "Callable[[Remoting, str, float], Awaitable[T]]"
 """A ``Request``, or several with one answer: connections, address, timeout in seconds → answer."""
@@ -279,3 +282,9 @@ def no_broker(broker: str | None, cluster: str | None, kind: str = "") -> RouteN
     what = f"broker {broker!r}" if broker is not None else "broker"
     where = f" in cluster {cluster!r}" if cluster is not None else ""
     return RouteNotFound(f"no {what}{kind} is registered{where}")
+
+
+def merged(tables: Iterable[Mapping[K, V]]) -> dict[K, V]:
+    """Return the tables of several servers as one, sorted by key; a later one's value takes the place of an earlier."""
+    found = {key: value for table in tables for key, value in table.items()}
+    return {key: found[key] for key in sorted(found)}

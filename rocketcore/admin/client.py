@@ -175,10 +175,16 @@ class Admin:
     # Groups
 
     groups = blocking(AsyncAdmin.groups)
+    group_configs = blocking(AsyncAdmin.group_configs)
+    describe_group = blocking(AsyncAdmin.describe_group)
     create_group = blocking(AsyncAdmin.create_group)
+    update_group = blocking(AsyncAdmin.update_group)
     delete_group = blocking(AsyncAdmin.delete_group)
     consumer_connections = blocking(AsyncAdmin.consumer_connections)
+    group_members = blocking(AsyncAdmin.group_members)
     consume_stats = blocking(AsyncAdmin.consume_stats)
+    group_lag = blocking(AsyncAdmin.group_lag)
+    offsets = blocking(AsyncAdmin.offsets)
     consumer_offset = blocking(AsyncAdmin.consumer_offset)
     update_consumer_offset = blocking(AsyncAdmin.update_consumer_offset)
 

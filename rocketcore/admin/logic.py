@@ -13,15 +13,14 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from rocketcore.admin.base import Question, masters_in
-from rocketcore.admin.messages import MessageAdmin
+from rocketcore.admin.base import Question, masters_in, merged
+from rocketcore.admin.groups import GroupAdmin
 from rocketcore.admin.requests import Request, create_topic, delete_kv, delete_topic_in_namesrv, done, put_kv
 from rocketcore.client import api
 from rocketcore.client.route_table import readable_queues
 from rocketcore.codes import MASTER_ID, ORDER_TOPIC_NAMESPACE, Permission, RequestCode
 from rocketcore.errors import (
     ConfigError,
-    ConsumerNotOnline,
     RequestTimeout,
     RocketError,
     RouteNotFound,
@@ -29,32 +28,20 @@ from rocketcore.errors import (
     TransportError,
 )
 from rocketcore.message import MessageQueue
-from rocketcore.naming import check_group, check_topic
+from rocketcore.naming import check_topic
 from rocketcore.protocol.bodies.route import BrokerData, TopicRouteData
-from rocketcore.protocol.headers.admin import (
-    DeleteSubscriptionGroupRequestHeader,
-    DeleteTopicRequestHeader,
-    GetAllSubscriptionGroupRequestHeader,
-    GetConsumerConnectionListRequestHeader,
-    GetConsumeStatsRequestHeader,
-    GetTopicStatsInfoRequestHeader,
-)
+from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader, GetTopicStatsInfoRequestHeader
 from rocketcore.service import Deadline
 
 if TYPE_CHECKING:
-    from rocketcore.protocol.bodies.client import Connection
-    from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
-    from rocketcore.protocol.bodies.stats import OffsetWrapper, TopicOffset
+    from rocketcore.protocol.bodies.stats import TopicOffset
     from rocketcore.protocol.bodies.topic import TopicConfig
-    from rocketcore.transport.client import Remoting
 
 __all__ = ["AsyncAdmin", "CreatedTopic"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-K = TypeVar("K", MessageQueue, str)
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +54,7 @@ class CreatedTopic:
     brokers: tuple[str, ...]
 
 
-class AsyncAdmin(MessageAdmin):
+class AsyncAdmin(GroupAdmin):
     """Administration over asyncio (Java: ``DefaultMQAdminExt``).
 
     namesrv             addresses as in ``Producer``
@@ -265,7 +252,7 @@ class AsyncAdmin(MessageAdmin):
             lambda answer: TopicStatsTable.decode(answer.body).offset_table,
             GetTopicStatsInfoRequestHeader(topic=topic),
         )
-        return _merged(await self._all(addresses, request, deadline))
+        return merged(await self._all(addresses, request, deadline))
 
     # Offsets of queues
 
@@ -286,82 +273,7 @@ class AsyncAdmin(MessageAdmin):
         """Return when the first message of a queue was stored, epoch milliseconds; -1 without one."""
         return await self._at_broker_of(queue, lambda r, a, t: api.earliest_store_time(r, a, queue, t))
 
-    # Groups
-
-    async def groups(self) -> dict[str, SubscriptionGroupConfig]:
-        """Return the consumer groups that any master knows, by name."""
-        from rocketcore.protocol.bodies.group import SubscriptionGroupWrapper
-
-        request = Request(
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-            "list of groups",
-            lambda answer: SubscriptionGroupWrapper.decode(answer.body).subscription_group_table,
-            GetAllSubscriptionGroupRequestHeader(group_seq=0),
-        )
-        return _merged(await self._ask_masters(request))
-
-    async def create_group(
-        self, group: str, *, retry_max_times: int = 16, retry_queues: int = 1, broadcast: bool = True
-    ) -> list[str]:
-        """Create a consumer group on every master, or change it; return the names of the brokers.
-
-        raises  PartlyDone where some brokers fail
-        """
-        from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
-
-        check_group(group)
-        config = SubscriptionGroupConfig(
-            group_name=group,
-            retry_max_times=retry_max_times,
-            retry_queue_nums=retry_queues,
-            consume_broadcast_enable=broadcast,
-        )
-        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-        request = Request(code, f"creation of group {group!r}", done, body=config.encode())
-        return await self._change_masters(request)
-
-    async def delete_group(self, group: str, *, offsets: bool = True) -> list[str]:
-        """Delete a consumer group on every master, its offsets as well unless told otherwise.
-
-        raises  PartlyDone where some brokers fail
-        """
-        header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=offsets, remove_offset=offsets)
-        request = Request(RequestCode.DELETE_SUBSCRIPTIONGROUP, f"deletion of group {group!r}", done, header)
-        return await self._change_masters(request)
-
-    async def consumer_connections(self, group: str) -> list[Connection]:
-        """Return the connected members of a group, each once; empty when there is none."""
-        from rocketcore.protocol.bodies.client import ConsumerConnection
-
-        request = Request(
-            RequestCode.GET_CONSUMER_CONNECTION_LIST,
-            f"members of group {group!r}",
-            lambda answer: ConsumerConnection.decode(answer.body).connection_set,
-            GetConsumerConnectionListRequestHeader(consumer_group=group),
-        )
-
-        async def seen(remoting: Remoting, address: str, timeout: float) -> list[Connection]:
-            try:
-                return await request(remoting, address, timeout)
-            except ConsumerNotOnline:
-                return []
-
-        members: dict[str, Connection] = {}
-        for connections in await self._ask_masters(seen):
-            members.update((connection.client_id, connection) for connection in connections)
-        return list(members.values())
-
-    async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
-        """Return where a group is in every queue that it has an offset for, in one topic or in all."""
-        from rocketcore.protocol.bodies.stats import ConsumeStats
-
-        request = Request(
-            RequestCode.GET_CONSUME_STATS,
-            f"offsets of group {group!r}",
-            lambda answer: ConsumeStats.decode(answer.body).offset_table,
-            GetConsumeStatsRequestHeader(consumer_group=group, topic=topic),
-        )
-        return _merged(await self._ask_masters(request))
+    # Offsets of groups
 
     async def consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return the offset that a group stored for a queue, None without one."""
@@ -380,12 +292,6 @@ class AsyncAdmin(MessageAdmin):
             if data.broker_name == queue.broker and data.broker_addrs:
                 return await question(self._connections(), _first_address(data), deadline.remaining())
         raise RouteNotFound(f"broker {queue.broker!r} does not serve topic {queue.topic!r}")
-
-
-def _merged(tables: Iterable[Mapping[K, V]]) -> dict[K, V]:
-    """Return the tables of several servers as one, sorted by key; a later one's value takes the place of an earlier."""
-    merged = {key: value for table in tables for key, value in table.items()}
-    return {key: merged[key] for key in sorted(merged)}
 
 
 def _first_address(data: BrokerData) -> str:

@@ -90,6 +90,13 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
         delete=("topic", "delete", "Delete a topic and its messages."),
         route=("topic", "route", "Show which brokers serve a topic."),
     ),
+    "group": _group(
+        "group",
+        "Consumer groups: list, describe, lag.",
+        list=("group", "list_groups", "List the consumer groups of the cluster."),
+        describe=("group", "describe", "Show members, subscriptions and progress of a group."),
+        lag=("group", "lag", "Show how many messages wait for a group, and how long."),
+    ),
     "message": _group(
         "message",
         "Single messages, and those of a topic as a file, and back: get, find, export, import.",

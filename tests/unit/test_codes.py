@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rocketcore import codes
+from rocketcore.codes import Version, release_of
 from rocketcore.errors import MessageIllegal
 from rocketcore.naming import check_group, check_topic
 from rocketcore.protocol.bodies.client import CMResult
@@ -99,3 +100,10 @@ def test_topic_and_group_names(record: dict[str, Any]) -> None:
     assert (name in codes.SYSTEM_TOPICS or name.startswith(codes.SYSTEM_TOPIC_PREFIX)) == record["systemTopic"]
     assert (name in codes.SEND_FORBIDDEN_TOPICS) == record["notAllowedSendTopic"]
     assert name.startswith(codes.SYSTEM_GROUP_PREFIX) == record["sysConsumerGroup"]
+
+
+def test_an_ordinal_stands_for_a_release() -> None:
+    named = {Version.V4_9_7: "4.9.7", Version.V5_3_3: "5.3.3", Version.V5_5_0: "5.5.0", Version.V4_9_4: "4.9.4"}
+    assert {version: release_of(version) for version in named} == named
+    assert release_of(Version.V4_1_0_SNAPSHOT) == "4.1.0-SNAPSHOT"
+    assert [release_of(version) for version in (0, 231, 612, 1 << 31)] == [None] * 4

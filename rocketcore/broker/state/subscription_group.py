@@ -11,23 +11,12 @@ from dataclasses import replace
 
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.topic_config import check_queue_count
-from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, TOOLS_GROUP, TRANS_GROUP, Permission, ResponseCode
+from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, Permission, ResponseCode
 from rocketcore.errors import BrokerError, InvalidParameter
 from rocketcore.naming import is_legal, is_legal_group
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketcore.protocol.bodies.topic import DataVersion
 from rocketcore.service import SYSTEM_CLOCK, Clock
-
-_INITIAL_GROUPS = (
-    TOOLS_GROUP,
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    TRANS_GROUP,
-)
 
 
 class SubscriptionGroups:
@@ -56,7 +45,7 @@ class SubscriptionGroups:
             self.data_version = saved.data_version
             self.table = saved.subscription_group_table
             self._forbidden = saved.forbidden_table or {}
-        for name in _INITIAL_GROUPS:
+        for name in SYSTEM_GROUPS:
             self.table.setdefault(name, SubscriptionGroupConfig(group_name=name))
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:

@@ -69,7 +69,7 @@ class GetAllSubscriptionGroupRequestHeader(Header):
 class GetAllSubscriptionGroupResponseHeader(Header):
     """Answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
 
-    total_group_num: int
+    total_group_num: int | None = None
 
 
 class DeleteSubscriptionGroupRequestHeader(RpcHeader):

@@ -1,0 +1,424 @@
+"""GroupAdmin: consumer groups, their members, and how far they are.
+
+What a group is and has lies on every master by itself: all are asked side by side, and the answers are laid together.
+RocketMQ 5.5.0: ``ConsumerProgressSubCommand``, ``ConsumerConnectionSubCommand``, ``UpdateSubGroupSubCommand``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from rocketcore.admin.base import Question, masters_in, merged
+from rocketcore.admin.messages import MessageAdmin
+from rocketcore.admin.requests import Request, done
+from rocketcore.codes import RequestCode, release_of
+from rocketcore.errors import BrokerError, ConsumerNotOnline, GroupNotExist, RocketError, RouteNotFound
+from rocketcore.message import MessageQueue
+from rocketcore.naming import check_group
+from rocketcore.protocol.headers.admin import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupResponseHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetConsumeStatsRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+)
+from rocketcore.service import Deadline
+
+if TYPE_CHECKING:
+    from rocketcore.protocol.bodies.client import Connection, ConsumerConnection
+    from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+    from rocketcore.protocol.bodies.heartbeat import SubscriptionData
+    from rocketcore.protocol.bodies.stats import OffsetWrapper
+    from rocketcore.protocol.command import RemotingCommand
+    from rocketcore.transport.client import Remoting
+
+__all__ = ["GroupAdmin", "GroupDescription", "GroupMember", "QueueProgress", "lag_of"]
+
+_GROUPS_PER_PAGE: Final = 2000
+"""Groups that are asked of a broker at once; no 5.x broker sends more."""
+_FIFTY_YEARS: Final = 50 * 365 * 86_400_000
+"""Milliseconds; of a message that is not there any more brokers say that it has waited since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """Where a group is in one queue.
+
+    broker_offset  the offset that the next message of the queue will get
+    group_offset   the offset that the group goes on at, None where it has none
+    consumed_at    when the last message that it has consumed was stored, epoch milliseconds; None where unknown
+    waiting        seconds since the first message that waits for the group was stored: 0 where none waits, None where
+                   unknown, or not asked for
+    """
+
+    queue: MessageQueue
+    broker_offset: int
+    group_offset: int | None
+    consumed_at: int | None = None
+    waiting: float | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """How many messages wait for the group; None where it has no offset."""
+        return None if self.group_offset is None else self.broker_offset - self.group_offset
+
+
+def lag_of(rows: Iterable[QueueProgress]) -> int | None:
+    """Return how many messages wait in queues together; None where that is unknown for one, or there is none."""
+    lags = [row.lag for row in rows]
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if known and len(known) == len(lags) else None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A connected member of a group.
+
+    language  of the client, by RocketMQ's name; None where it is none of those
+    version   ordinal of the release whose behaviour the client claims; ``release`` is its name
+    brokers   those that it is connected to
+    """
+
+    client_id: str
+    address: str
+    language: str | None
+    version: int
+    brokers: tuple[str, ...]
+
+    @property
+    def release(self) -> str | None:
+        """The release that ``version`` stands for, such as ``5.3.3``; None where that is not known."""
+        return release_of(self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group as the masters together know it.
+
+    configs        settings by broker, of those that have the group
+    subscriptions  what its connected members want, by topic
+    consume_type, message_model, consume_from_where   as its members say: PULL, PUSH or POP, …; None without any
+    progress       every queue that it has an offset in
+    """
+
+    group: str
+    configs: Mapping[str, SubscriptionGroupConfig]
+    members: tuple[GroupMember, ...]
+    subscriptions: Mapping[str, SubscriptionData]
+    consume_type: str | None
+    message_model: str | None
+    consume_from_where: str | None
+    progress: tuple[QueueProgress, ...]
+
+
+class GroupAdmin(MessageAdmin):
+    """The part of ``AsyncAdmin`` about consumer groups."""
+
+    async def groups(self) -> dict[str, SubscriptionGroupConfig]:
+        """Return the consumer groups that any master knows, by name."""
+        deadline = self._deadline()
+        return merged((await self._group_tables(await self._masters(deadline), deadline)).values())
+
+    async def group_configs(
+        self, group: str, *, cluster: str | None = None, broker: str | None = None
+    ) -> dict[str, SubscriptionGroupConfig]:
+        """Return the settings of a group by broker, as the masters that have it say.
+
+        raises  GroupNotExist where none has it, RouteNotFound without such a broker, the error of one that does not say
+        """
+        deadline = self._deadline()
+        tables = await self._group_tables(masters_in((await self._views(deadline)).values(), cluster, broker), deadline)
+        found = {name: table[group] for name, table in tables.items() if group in table}
+        if not found:
+            raise _no_group(group, tables)
+        return found
+
+    async def _group_tables(
+        self, masters: Mapping[str, str], deadline: Deadline
+    ) -> dict[str, dict[str, SubscriptionGroupConfig]]:
+        """Return the groups of each master by broker."""
+        answers = await self._at_once([partial(self._groups_at, each, deadline) for each in masters.values()])
+        tables = {}
+        for name, answer in zip(masters, answers, strict=True):
+            if isinstance(answer, RocketError):
+                raise answer
+            tables[name] = answer
+        return tables
+
+    async def _groups_at(self, address: str, deadline: Deadline) -> dict[str, SubscriptionGroupConfig]:
+        result: dict[str, SubscriptionGroupConfig] = {}
+        while True:
+            request = Request(
+                RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+                "list of groups",
+                _page_of_groups,
+                GetAllSubscriptionGroupRequestHeader(group_seq=len(result), max_group_num=_GROUPS_PER_PAGE),
+            )
+            wrapper, total = await self._put(request, address, deadline.remaining())
+            before = len(result)
+            result.update(wrapper.subscription_group_table)
+            if total is None or len(result) >= total or len(result) == before:
+                return result
+
+    async def create_group(
+        self, group: str, *, retry_max_times: int = 16, retry_queues: int = 1, broadcast: bool = True
+    ) -> list[str]:
+        """Create a consumer group on every master, or change it; return the names of the brokers.
+
+        raises  PartlyDone where some brokers fail
+        """
+        from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
+
+        check_group(group)
+        config = SubscriptionGroupConfig(
+            group_name=group,
+            retry_max_times=retry_max_times,
+            retry_queue_nums=retry_queues,
+            consume_broadcast_enable=broadcast,
+        )
+        return await self._change_masters(_put_group(config))
+
+    async def update_group(self, changes: Mapping[str, SubscriptionGroupConfig]) -> None:
+        """Give groups these settings at these masters, by broker.
+
+        raises  RouteNotFound for a broker without a master, BrokerError where all refuse, PartlyDone where some do
+        """
+        deadline = self._deadline()
+        masters = await self._masters(deadline)
+        missing = sorted(set(changes) - set(masters))
+        if missing:
+            raise RouteNotFound(f"no master of {', '.join(missing)} is registered")
+        config_of = {masters[name]: config for name, config in changes.items()}
+        await self._everywhere(
+            lambda r, a, t: _put_group(config_of[a])(r, a, t), "change of the group", config_of, deadline
+        )
+
+    async def delete_group(self, group: str, *, offsets: bool = True) -> list[str]:
+        """Delete a consumer group on every master, its offsets as well unless told otherwise.
+
+        raises  PartlyDone where some brokers fail
+        """
+        header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=offsets, remove_offset=offsets)
+        request = Request(RequestCode.DELETE_SUBSCRIPTIONGROUP, f"deletion of group {group!r}", done, header)
+        return await self._change_masters(request)
+
+    # Members
+
+    async def consumer_connections(self, group: str) -> list[Connection]:
+        """Return the connected members of a group, each once; empty when there is none."""
+        members: dict[str, Connection] = {}
+        for seen in await self._ask_masters(_members_of(group)):
+            if seen is not None:
+                members.update((connection.client_id, connection) for connection in seen.connection_set)
+        return list(members.values())
+
+    async def describe_group(self, group: str) -> GroupDescription:
+        """Return a group's settings, members, subscriptions and progress, within one deadline.
+
+        raises  GroupNotExist where no master knows it, nobody is connected as it and no offset of it is stored
+        """
+        deadline = self._deadline()
+        masters = await self._masters(deadline)
+        tables = await self._group_tables(masters, deadline)
+        seen = dict(zip(masters, await self._all(masters.values(), _members_of(group), deadline), strict=True))
+        progress = await self._progress(group, None, masters, deadline, times=True)
+        configs = {name: table[group] for name, table in tables.items() if group in table}
+        online = {name: each for name, each in seen.items() if each is not None}
+        if not configs and not online and not progress:
+            raise _no_group(group, tables)
+        first = next(iter(online.values()), None)
+        return GroupDescription(
+            group,
+            configs,
+            _members_in(online),
+            merged(each.subscription_table for each in online.values()),
+            None if first is None or first.consume_type is None else first.consume_type.value,
+            None if first is None or first.message_model is None else first.message_model.name,
+            None if first is None or first.consume_from_where is None else first.consume_from_where.name,
+            tuple(progress),
+        )
+
+    async def group_members(self, group: str) -> list[GroupMember]:
+        """Return the connected members of a group with the brokers that each is connected to, sorted by id."""
+        deadline = self._deadline()
+        masters = await self._masters(deadline)
+        seen = await self._all(masters.values(), _members_of(group), deadline)
+        return list(_members_in({name: each for name, each in zip(masters, seen, strict=True) if each is not None}))
+
+    # Progress
+
+    async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
+        """Return where a group is in every queue that it has an offset for, in one topic or in all.
+
+        A queue of these topics in which the group has no offset has the offset 0 here, see ``offsets``.
+        """
+        return merged(await self._ask_masters(_stats_of(group, topic)))
+
+    async def group_lag(self, group: str, topic: str | None = None) -> list[QueueProgress]:
+        """Return how far a group is in each queue, and since when messages wait for it; sorted by queue.
+
+        topic   only this one; without it all in which the group has offsets, of those that its members subscribe to
+        raises  GroupNotExist where no master knows the group and no offset of it is stored
+        """
+        return await self._known_progress(group, topic, times=True)
+
+    async def offsets(self, group: str, topic: str | None = None) -> list[QueueProgress]:
+        """Return the same without ``waiting``, which takes brokers longer than all else."""
+        return await self._known_progress(group, topic, times=False)
+
+    async def _known_progress(self, group: str, topic: str | None, *, times: bool) -> list[QueueProgress]:
+        deadline = self._deadline()
+        masters = await self._masters(deadline)
+        rows = await self._progress(group, topic, masters, deadline, times=times)
+        if all(row.group_offset is None for row in rows):
+            tables = await self._group_tables(masters, deadline)
+            if not any(group in table for table in tables.values()):
+                raise _no_group(group, tables)
+        return rows
+
+    async def _progress(
+        self, group: str, topic: str | None, masters: Mapping[str, str], deadline: Deadline, *, times: bool
+    ) -> list[QueueProgress]:
+        async def ask(remoting: Remoting, address: str, timeout: float) -> list[QueueProgress]:
+            within = Deadline(timeout, self._clock)
+            stats = await _stats_of(group, topic)(remoting, address, timeout)
+            stored: Mapping[str, Mapping[int, int]] = {}
+            if any(not each.consumer_offset for each in stats.values()):
+                stored = await _stored_offsets(remoting, address, within.remaining())
+            waiting: dict[MessageQueue, float] = {}
+            behind = {queue.topic for queue, each in stats.items() if each.broker_offset > each.consumer_offset}
+            for name in sorted(behind) if times else ():
+                waiting |= await _waiting_of(group, name, remoting, address, within.remaining())
+            return [_progress_in(group, *each, stored, waiting, times=times) for each in stats.items()]
+
+        rows = [row for answer in await self._all(masters.values(), ask, deadline) for row in answer]
+        return sorted(rows, key=lambda row: row.queue)
+
+
+def _no_group(group: str, brokers: Iterable[str]) -> GroupNotExist:
+    return GroupNotExist(GroupNotExist.response_code, f"group {group!r} is not on {', '.join(brokers)}")
+
+
+def _put_group(config: SubscriptionGroupConfig) -> Request[None]:
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    return Request(code, f"creation of group {config.group_name!r}", done, body=config.encode())
+
+
+def _page_of_groups(answer: RemotingCommand) -> tuple[SubscriptionGroupWrapper, int | None]:
+    """Read groups, and how many the broker has in all; None: these are all, as one of 4.9 answers."""
+    from rocketcore.protocol.bodies.group import SubscriptionGroupWrapper
+
+    total = answer.header(GetAllSubscriptionGroupResponseHeader).total_group_num
+    return SubscriptionGroupWrapper.decode(answer.body), total
+
+
+def _members_of(group: str) -> Question[ConsumerConnection | None]:
+    """Ask for the members that a broker sees; None where there is none."""
+
+    def read(answer: RemotingCommand) -> ConsumerConnection:
+        from rocketcore.protocol.bodies.client import ConsumerConnection
+
+        return ConsumerConnection.decode(answer.body)
+
+    header = GetConsumerConnectionListRequestHeader(consumer_group=group)
+    request = Request(RequestCode.GET_CONSUMER_CONNECTION_LIST, f"members of group {group!r}", read, header)
+
+    async def seen(remoting: Remoting, address: str, timeout: float) -> ConsumerConnection | None:
+        try:
+            return await request(remoting, address, timeout)
+        except ConsumerNotOnline:
+            return None
+
+    return seen
+
+
+def _members_in(online: Mapping[str, ConsumerConnection]) -> tuple[GroupMember, ...]:
+    """Lay together what brokers say of members, by client id."""
+    brokers: dict[str, list[str]] = {}
+    connections: dict[str, Connection] = {}
+    for name, seen in online.items():
+        for connection in seen.connection_set:
+            brokers.setdefault(connection.client_id, []).append(name)
+            connections.setdefault(connection.client_id, connection)
+    return tuple(
+        GroupMember(
+            client_id,
+            each.client_addr,
+            None if each.language is None else each.language.name,
+            each.version,
+            tuple(brokers[client_id]),
+        )
+        for client_id, each in sorted(connections.items())
+    )
+
+
+def _stats_of(group: str, topic: str | None) -> Request[dict[MessageQueue, OffsetWrapper]]:
+    def read(answer: RemotingCommand) -> dict[MessageQueue, OffsetWrapper]:
+        from rocketcore.protocol.bodies.stats import ConsumeStats
+
+        return ConsumeStats.decode(answer.body).offset_table
+
+    header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+    return Request(RequestCode.GET_CONSUME_STATS, f"offsets of group {group!r}", read, header)
+
+
+async def _stored_offsets(remoting: Remoting, address: str, timeout: float) -> Mapping[str, Mapping[int, int]]:
+    """Ask for every stored offset of a broker, by ``topic@group`` and queue id.
+
+    Where a group has no offset 208 says 0: this tells the one from the other.
+    """
+
+    def read(answer: RemotingCommand) -> Mapping[str, Mapping[int, int]]:
+        from rocketcore.protocol.bodies.stats import ConsumerOffsetSerializeWrapper
+
+        return ConsumerOffsetSerializeWrapper.decode(answer.body).offset_table
+
+    request = Request(RequestCode.GET_ALL_CONSUMER_OFFSET, "stored offsets", read)
+    try:
+        return await request(remoting, address, timeout)
+    except BrokerError:  # it has none, or does not say
+        return {}
+
+
+async def _waiting_of(
+    group: str, topic: str, remoting: Remoting, address: str, timeout: float
+) -> dict[MessageQueue, float]:
+    """Ask for how many seconds the first message that a group has not consumed has waited, in each queue of a topic."""
+
+    def read(answer: RemotingCommand) -> dict[MessageQueue, float]:
+        from rocketcore.protocol.bodies.stats import QueryConsumeTimeSpanBody
+
+        return {
+            span.message_queue: span.delay_time / 1000
+            for span in QueryConsumeTimeSpanBody.decode(answer.body).consume_time_span_set
+            if span.message_queue is not None and 0 <= span.delay_time < _FIFTY_YEARS
+        }
+
+    header = QueryConsumeTimeSpanRequestHeader(topic=topic, group=group)
+    request = Request(RequestCode.QUERY_CONSUME_TIME_SPAN, f"time span of group {group!r} in {topic!r}", read, header)
+    try:
+        return await request(remoting, address, timeout)
+    except BrokerError:  # one that cannot look at its messages has said how many they are all the same
+        return {}
+
+
+def _progress_in(
+    group: str,
+    queue: MessageQueue,
+    each: OffsetWrapper,
+    stored: Mapping[str, Mapping[int, int]],
+    waiting: Mapping[MessageQueue, float],
+    *,
+    times: bool,
+) -> QueueProgress:
+    group_offset: int | None = each.consumer_offset
+    if not group_offset:
+        group_offset = stored.get(f"{queue.topic}@{group}", {}).get(queue.queue_id)
+    since: float | None = None
+    if times and group_offset is not None:
+        since = waiting.get(queue) if each.broker_offset > group_offset else 0.0
+    return QueueProgress(queue, each.broker_offset, group_offset, each.last_timestamp or None, since)
