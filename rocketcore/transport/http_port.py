@@ -1,0 +1,190 @@
+"""HttpPort: a small HTTP server for GET, beside a server's own port, for what monitors ask.
+
+One request a connection, and each of them is bounded: how many there are, how long a request is, how long it may take
+to come, and how long its answer may take to leave. It has no TLS and asks nobody who they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+
+from rocketcore.addresses import join
+
+__all__ = ["Answer", "HttpPort", "Page", "monitoring_pages"]
+
+logger = logging.getLogger(__name__)
+
+MOST_CONNECTIONS: Final = 32
+"""What comes beside them is closed at once."""
+MOST_REQUEST_BYTES: Final = 8192
+REQUEST_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0
+_LINGER_SECONDS: Final = 1.0
+"""How long what a client still sends is read and dropped, so that it gets to see the answer and no reset."""
+
+_REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,16}) ([\x21-\x7e]+) HTTP/1\.[01]")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a page says; the parts of its body are written one by one."""
+
+    status: HTTPStatus
+    parts: Iterable[bytes]
+    content_type: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, status: HTTPStatus, text: str, **headers: str) -> Answer:
+        """Make one of a line of text."""
+        return cls(status, [f"{text}\n".encode()], headers=headers)
+
+
+Page = Callable[[], Awaitable[Answer]]
+
+
+class HttpPort:
+    """Serves pages by their paths; ``address`` is known once it is started.
+
+    request_seconds, answer_seconds  for tests
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        pages: Mapping[str, Page],
+        *,
+        request_seconds: float = REQUEST_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._pages = pages
+        self._request_seconds = request_seconds
+        self._answer_seconds = answer_seconds
+        self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def address(self) -> str:
+        return join(self._host, self._port)
+
+    async def start(self) -> None:
+        """Listen.
+
+        raises  OSError
+        """
+        self._server = await asyncio.start_server(self._accept, self._host, self._port, limit=MOST_REQUEST_BYTES)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Close the port and every connection."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.close()
+        serving = list(self._serving)
+        for task in serving:
+            task.cancel()
+        if serving:
+            await asyncio.wait(serving)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._serving) >= MOST_CONNECTIONS or self._server is None:
+            writer.transport.abort()
+            return
+        task = asyncio.create_task(self._serve(reader, writer), name="http-request")
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            answer = await self._answer(reader)
+            if answer is not None:
+                async with asyncio.timeout(self._answer_seconds):
+                    await _write(writer, answer)
+                    writer.write_eof()
+                async with asyncio.timeout(_LINGER_SECONDS):
+                    while await reader.read(MOST_REQUEST_BYTES):
+                        pass
+        except (OSError, TimeoutError):
+            pass
+        finally:
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> Answer | None:
+        """Read a request and make its answer; None for a client that left before it had asked."""
+        try:
+            async with asyncio.timeout(self._request_seconds):
+                head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            return None
+        except asyncio.LimitOverrunError:
+            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            return Answer.of(status, f"a request has at most {MOST_REQUEST_BYTES} bytes")
+        except TimeoutError:
+            return Answer.of(HTTPStatus.REQUEST_TIMEOUT, f"no request within {self._request_seconds:g} s")
+        line = _REQUEST_LINE.fullmatch(head[: head.index(b"\r\n")])
+        if line is None:
+            return Answer.of(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request")
+        if line[1] != b"GET":
+            return Answer.of(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is served", Allow="GET")
+        page = self._pages.get(line[2].decode().partition("?")[0])
+        if page is None:
+            return Answer.of(HTTPStatus.NOT_FOUND, f"there are {', '.join(self._pages)}")
+        try:
+            async with asyncio.timeout(self._answer_seconds):
+                return await page()
+        except TimeoutError:
+            return Answer.of(HTTPStatus.SERVICE_UNAVAILABLE, f"not answered within {self._answer_seconds:g} s")
+        except Exception as error:
+            logger.exception("page failed path=%s", line[2])
+            return Answer.of(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}, see the log")
+
+
+async def _write(writer: asyncio.StreamWriter, answer: Answer) -> None:
+    parts = list(answer.parts)
+    headers = {
+        "Content-Type": answer.content_type,
+        "Content-Length": str(sum(map(len, parts))),
+        "Connection": "close",
+        **answer.headers,
+    }
+    lines = [
+        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
+        *(f"{k}: {v}" for k, v in headers.items()),
+        "",
+        "",
+    ]
+    writer.write("\r\n".join(lines).encode())
+    for part in parts:
+        writer.write(part)
+        await writer.drain()
+    await writer.drain()
+
+
+def monitoring_pages(metrics: Page, not_ready: Callable[[], str]) -> dict[str, Page]:
+    """Return the pages of a server: its metrics, whether it lives and whether it is ready.
+
+    not_ready  says why the server is not ready; empty where it is
+    """
+
+    async def livez() -> Answer:
+        return Answer.of(HTTPStatus.OK, "ok")
+
+    async def readyz() -> Answer:
+        reason = not_ready()
+        return Answer.of(HTTPStatus.SERVICE_UNAVAILABLE, reason) if reason else Answer.of(HTTPStatus.OK, "ok")
+
+    return {"/metrics": metrics, "/livez": livez, "/readyz": readyz}
