@@ -290,6 +290,10 @@ class ClientClosed(ClientError):
     """The client was closed."""
 
 
+class OffsetsMoved(ClientError):
+    """A group has moved since its reset was planned; nothing was changed."""
+
+
 class ForkedClient(ClientError):
     """The client belongs to the parent process; make a new one after ``fork()``."""
 

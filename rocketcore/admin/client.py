@@ -185,6 +185,8 @@ class Admin:
     consume_stats = blocking(AsyncAdmin.consume_stats)
     group_lag = blocking(AsyncAdmin.group_lag)
     offsets = blocking(AsyncAdmin.offsets)
+    plan_reset = blocking(AsyncAdmin.plan_reset)
+    reset_offsets = blocking(AsyncAdmin.reset_offsets)
     consumer_offset = blocking(AsyncAdmin.consumer_offset)
     update_consumer_offset = blocking(AsyncAdmin.update_consumer_offset)
 

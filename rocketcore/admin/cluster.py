@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketcore.admin.base import AdminBase, no_broker
 from rocketcore.admin.requests import (
+    BROKER_CONFIG,
     BROKER_RUNTIME_INFO,
     CLUSTER_INFO,
     CLUSTER_INFO_AND_VERSION,
@@ -266,8 +267,7 @@ class ClusterAdmin(AdminBase):
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """Return the settings of a broker."""
-        request = Request(RequestCode.GET_BROKER_CONFIG, "settings of the broker", properties_in)
-        return await request(self._connections(), address, self.timeout)
+        return await BROKER_CONFIG(self._connections(), address, self.timeout)
 
     async def update_broker_config(self, address: str, properties: Mapping[str, str]) -> None:
         """Change settings of a running broker; raises NoPermission for a protected one."""

@@ -6,6 +6,7 @@ RocketMQ 5.5.0: ``ConsumerProgressSubCommand``, ``ConsumerConnectionSubCommand``
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.command import RemotingCommand
     from rocketcore.transport.client import Remoting
 
-__all__ = ["GroupAdmin", "GroupDescription", "GroupMember", "QueueProgress", "lag_of"]
+__all__ = ["STORED_OFFSETS", "GroupAdmin", "GroupDescription", "GroupMember", "QueueProgress", "lag_of", "members_of"]
 
 _GROUPS_PER_PAGE: Final = 2000
 """Groups that are asked of a broker at once; no 5.x broker sends more."""
@@ -211,7 +212,7 @@ class GroupAdmin(MessageAdmin):
     async def consumer_connections(self, group: str) -> list[Connection]:
         """Return the connected members of a group, each once; empty when there is none."""
         members: dict[str, Connection] = {}
-        for seen in await self._ask_masters(_members_of(group)):
+        for seen in await self._ask_masters(members_of(group)):
             if seen is not None:
                 members.update((connection.client_id, connection) for connection in seen.connection_set)
         return list(members.values())
@@ -224,7 +225,7 @@ class GroupAdmin(MessageAdmin):
         deadline = self._deadline()
         masters = await self._masters(deadline)
         tables = await self._group_tables(masters, deadline)
-        seen = dict(zip(masters, await self._all(masters.values(), _members_of(group), deadline), strict=True))
+        seen = dict(zip(masters, await self._all(masters.values(), members_of(group), deadline), strict=True))
         progress = await self._progress(group, None, masters, deadline, times=True)
         configs = {name: table[group] for name, table in tables.items() if group in table}
         online = {name: each for name, each in seen.items() if each is not None}
@@ -246,7 +247,7 @@ class GroupAdmin(MessageAdmin):
         """Return the connected members of a group with the brokers that each is connected to, sorted by id."""
         deadline = self._deadline()
         masters = await self._masters(deadline)
-        seen = await self._all(masters.values(), _members_of(group), deadline)
+        seen = await self._all(masters.values(), members_of(group), deadline)
         return list(_members_in({name: each for name, each in zip(masters, seen, strict=True) if each is not None}))
 
     # Progress
@@ -288,7 +289,8 @@ class GroupAdmin(MessageAdmin):
             stats = await _stats_of(group, topic)(remoting, address, timeout)
             stored: Mapping[str, Mapping[int, int]] = {}
             if any(not each.consumer_offset for each in stats.values()):
-                stored = await _stored_offsets(remoting, address, within.remaining())
+                with contextlib.suppress(BrokerError):  # it has none, or does not say
+                    stored = await STORED_OFFSETS(remoting, address, within.remaining())
             waiting: dict[MessageQueue, float] = {}
             behind = {queue.topic for queue, each in stats.items() if each.broker_offset > each.consumer_offset}
             for name in sorted(behind) if times else ():
@@ -316,7 +318,7 @@ def _page_of_groups(answer: RemotingCommand) -> tuple[SubscriptionGroupWrapper, 
     return SubscriptionGroupWrapper.decode(answer.body), total
 
 
-def _members_of(group: str) -> Question[ConsumerConnection | None]:
+def members_of(group: str) -> Question[ConsumerConnection | None]:
     """Ask for the members that a broker sees; None where there is none."""
 
     def read(answer: RemotingCommand) -> ConsumerConnection:
@@ -366,22 +368,14 @@ def _stats_of(group: str, topic: str | None) -> Request[dict[MessageQueue, Offse
     return Request(RequestCode.GET_CONSUME_STATS, f"offsets of group {group!r}", read, header)
 
 
-async def _stored_offsets(remoting: Remoting, address: str, timeout: float) -> Mapping[str, Mapping[int, int]]:
-    """Ask for every stored offset of a broker, by ``topic@group`` and queue id.
+def _offset_table(answer: RemotingCommand) -> dict[str, dict[int, int]]:
+    from rocketcore.protocol.bodies.stats import ConsumerOffsetSerializeWrapper
 
-    Where a group has no offset 208 says 0: this tells the one from the other.
-    """
+    return ConsumerOffsetSerializeWrapper.decode(answer.body).offset_table
 
-    def read(answer: RemotingCommand) -> Mapping[str, Mapping[int, int]]:
-        from rocketcore.protocol.bodies.stats import ConsumerOffsetSerializeWrapper
 
-        return ConsumerOffsetSerializeWrapper.decode(answer.body).offset_table
-
-    request = Request(RequestCode.GET_ALL_CONSUMER_OFFSET, "stored offsets", read)
-    try:
-        return await request(remoting, address, timeout)
-    except BrokerError:  # it has none, or does not say
-        return {}
+STORED_OFFSETS: Final = Request(RequestCode.GET_ALL_CONSUMER_OFFSET, "stored offsets", _offset_table)
+"""Every offset that a broker has stored, by ``topic@group`` and queue id: where 208 says 0 for a group without one."""
 
 
 async def _waiting_of(

@@ -14,8 +14,16 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketcore.admin.base import Question, masters_in, merged
-from rocketcore.admin.groups import GroupAdmin
-from rocketcore.admin.requests import Request, create_topic, delete_kv, delete_topic_in_namesrv, done, put_kv
+from rocketcore.admin.offsets import OffsetAdmin
+from rocketcore.admin.requests import (
+    Request,
+    create_topic,
+    delete_kv,
+    delete_topic_in_namesrv,
+    done,
+    put_kv,
+    topic_stats,
+)
 from rocketcore.client import api
 from rocketcore.client.route_table import readable_queues
 from rocketcore.codes import MASTER_ID, ORDER_TOPIC_NAMESPACE, Permission, RequestCode
@@ -30,7 +38,7 @@ from rocketcore.errors import (
 from rocketcore.message import MessageQueue
 from rocketcore.naming import check_topic
 from rocketcore.protocol.bodies.route import BrokerData, TopicRouteData
-from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader, GetTopicStatsInfoRequestHeader
+from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader
 from rocketcore.service import Deadline
 
 if TYPE_CHECKING:
@@ -54,7 +62,7 @@ class CreatedTopic:
     brokers: tuple[str, ...]
 
 
-class AsyncAdmin(GroupAdmin):
+class AsyncAdmin(OffsetAdmin):
     """Administration over asyncio (Java: ``DefaultMQAdminExt``).
 
     namesrv             addresses as in ``Producer``
@@ -241,18 +249,10 @@ class AsyncAdmin(GroupAdmin):
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """Return the bounds of every queue of a topic; one request a broker, all at the same time."""
-        from rocketcore.protocol.bodies.stats import TopicStatsTable
-
         deadline = self._deadline()
         route = await self._route(topic, deadline)
         addresses = [_first_address(data) for data in route.broker_datas if data.broker_addrs]
-        request = Request(
-            RequestCode.GET_TOPIC_STATS_INFO,
-            f"offsets of topic {topic!r}",
-            lambda answer: TopicStatsTable.decode(answer.body).offset_table,
-            GetTopicStatsInfoRequestHeader(topic=topic),
-        )
-        return merged(await self._all(addresses, request, deadline))
+        return merged(await self._all(addresses, topic_stats(topic), deadline))
 
     # Offsets of queues
 

@@ -20,6 +20,7 @@ from rocketcore.protocol.headers.admin import (
     CreateTopicRequestHeader,
     GetAllTopicConfigRequestHeader,
     GetAllTopicConfigResponseHeader,
+    GetTopicStatsInfoRequestHeader,
 )
 from rocketcore.protocol.headers.nameserver import (
     DeleteKVConfigRequestHeader,
@@ -28,11 +29,14 @@ from rocketcore.protocol.headers.nameserver import (
 )
 
 if TYPE_CHECKING:
+    from rocketcore.message_queue import MessageQueue
+    from rocketcore.protocol.bodies.stats import TopicOffset
     from rocketcore.protocol.bodies.topic import TopicConfig, TopicList
     from rocketcore.protocol.schema import Header
     from rocketcore.transport.client import Remoting
 
 __all__ = [
+    "BROKER_CONFIG",
     "BROKER_RUNTIME_INFO",
     "CLUSTER_INFO",
     "CLUSTER_INFO_AND_VERSION",
@@ -47,6 +51,7 @@ __all__ = [
     "put_kv",
     "table_in",
     "topic_list",
+    "topic_stats",
 ]
 
 T = TypeVar("T")
@@ -118,6 +123,22 @@ CLUSTER_INFO_AND_VERSION: Final = Request(
 
 BROKER_RUNTIME_INFO: Final = Request(RequestCode.GET_BROKER_RUNTIME_INFO, "state of the broker", table_in)
 """Counters and state of a broker, by RocketMQ's names."""
+
+
+BROKER_CONFIG: Final = Request(RequestCode.GET_BROKER_CONFIG, "settings of the broker", properties_in)
+"""The settings of a broker."""
+
+
+def topic_stats(topic: str) -> Request[dict[MessageQueue, TopicOffset]]:
+    """Ask for the bounds of a broker's queues of a topic."""
+
+    def read(answer: RemotingCommand) -> dict[MessageQueue, TopicOffset]:
+        from rocketcore.protocol.bodies.stats import TopicStatsTable
+
+        return TopicStatsTable.decode(answer.body).offset_table
+
+    header = GetTopicStatsInfoRequestHeader(topic=topic)
+    return Request(RequestCode.GET_TOPIC_STATS_INFO, f"offsets of topic {topic!r}", read, header)
 
 
 def topic_list(code: RequestCode, what: str = "list of topics", header: Header | None = None) -> Request[TopicList]:

@@ -21,6 +21,7 @@ from rocketcore.errors import (
     NoBrokerRegistered,
     NoPermission,
     NotWritable,
+    OffsetsMoved,
     PartlyDone,
     QueryNotFound,
     RequestTimeout,
@@ -93,6 +94,12 @@ _TABLE: tuple[tuple[type[BaseException], int, str, str], ...] = (
     (ConnectionLost, EXIT_UNREACHABLE, "CONNECTION_LOST", "try again; a server that serves TLS only wants --tls"),
     (RequestTimeout, EXIT_TIMEOUT, "TIMEOUT", "give it longer with --timeout"),
     (TimeoutError, EXIT_TIMEOUT, "TIMEOUT", "give it longer with --timeout"),
+    (
+        OffsetsMoved,
+        EXIT_FAILED,
+        "OFFSETS_MOVED",
+        "nothing was changed: run it again, or stop the members first",
+    ),
     (StoreLocked, EXIT_FAILED, "STORE_LOCKED", "stop the other process, or use another folder"),
 )
 

@@ -97,6 +97,12 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
         describe=("group", "describe", "Show members, subscriptions and progress of a group."),
         lag=("group", "lag", "Show how many messages wait for a group, and how long."),
     ),
+    "offset": _group(
+        "offset",
+        "Offsets of consumer groups: show, reset.",
+        show=("offset", "show", "Show the offsets of a group."),
+        reset=("offset", "reset", "Have a group go on elsewhere."),
+    ),
     "message": _group(
         "message",
         "Single messages, and those of a topic as a file, and back: get, find, export, import.",

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+import pytest
+
 from rocketcore.admin.client import Admin
-from rocketcore.client.sync import PullConsumer
+from rocketcore.cli.render import counted_are
+from rocketcore.client.sync import Producer, PullConsumer
+from rocketcore.errors import OffsetsMoved
 from rocketcore.local import LocalCluster
 from rocketcore.message import MessageQueue
 from tests.fixtures.commands import Rocket
@@ -66,3 +71,99 @@ def test_a_group_with_its_members(rocket: Rocket, cluster: LocalCluster, topic: 
     assert (kinds["watched"], kinds["TOOLS_CONSUMER"]) == ("normal", "system")
     assert shown(rocket, "group", "describe", "watched")["state"] == "offline"
     assert rocket("group", "describe", "nobody")[0] == 3
+
+
+def committed(cluster: LocalCluster, group: str, topic: str) -> int | None:
+    with Admin(cluster.namesrv) as admin:
+        return admin.consumer_offset(group, MessageQueue(topic, "broker-a", 0))
+
+
+@pytest.mark.parametrize(
+    ("to", "offset"),
+    [("earliest", 0), ("latest", 5), ("1", 1), ("99", 5), ("+2", 4), ("-1", 1), ("-9", 0), ("@2001-01-01", 0)],
+)  # fmt: skip
+def test_a_reset_goes_where_it_is_told(rocket: Rocket, cluster: LocalCluster, to: str, offset: int) -> None:
+    topic = f"reset-to-{re.sub('[^a-z0-9]', '_', to)}"
+    with Admin(cluster.namesrv) as admin, Producer(cluster.namesrv, group="p") as producer:
+        admin.create_topic(topic, 1)
+        for number in range(5):
+            producer.send(topic, b"%d" % number)
+    at(cluster, "mover", topic, 2)
+    place = ("offset", "reset", "mover", topic, "--to", to)
+    code, out, err = rocket(*place, "--dry-run")
+    assert (code, out, committed(cluster, "mover", topic)) == (0, "", 2)
+    assert err.startswith(f"reset group mover in topic {topic}: {counted_are(max(0, 2 - offset), 'message')} consumed")
+    assert f"broker-a/0  2 → {offset}  (queue holds 0 to 5)" in err
+    assert rocket(*place, stdin=b"")[0] == 2
+    assert committed(cluster, "mover", topic) == 2
+    assert shown(rocket, *place, "--yes") == [
+        {
+            "group": "mover", "topic": topic, "broker": "broker-a", "queue_id": 0, "before": 2, "after": offset,
+            "lag": 5 - offset,
+        }
+    ]  # fmt: skip
+    assert committed(cluster, "mover", topic) == offset
+
+
+def test_a_reset_of_some_queues(rocket: Rocket, cluster: LocalCluster, topic: str) -> None:
+    at(cluster, "part", topic, 2)
+    reset = ("offset", "reset", "part", topic, "--yes", "--to")
+    assert [row["queue_id"] for row in shown(rocket, *reset, "earliest", "--queue", "broker-a/1")] == [1]
+    assert [row["group_offset"] for row in shown(rocket, "offset", "show", "part", topic)] == [2, 0]
+    assert [row["queue_id"] for row in shown(rocket, *reset, "latest", "--queue", "0")] == [0]
+    assert [row["group_offset"] for row in shown(rocket, "offset", "show", "part")] == [5, 0]
+    for arguments in (("--queue", "2"), ("--queue", "x/y")):
+        assert rocket(*reset, "latest", *arguments)[0] == 2
+    assert rocket(*reset, "soon")[0] == 2
+    assert rocket("offset", "reset", "part", topic, "--yes")[0] == 2, "there is no default"
+    assert rocket("offset", "reset", "nobody", topic, "--to", "latest", "--yes")[0] == 3
+    assert rocket("offset", "reset", "part", "nothing", "--to", "latest", "--yes")[0] == 3
+    at(cluster, "fresh", topic, 2)
+    code, _, err = rocket("offset", "reset", "fresh", topic, "--to", "+1", "--yes")
+    assert (code, "no offset in broker-a/1: a shift starts from one" in err) == (2, True)
+
+
+def test_a_reset_of_a_group_that_moved_changes_nothing(cluster: LocalCluster, topic: str) -> None:
+    at(cluster, "moved", topic, 2)
+    with Admin(cluster.namesrv) as admin:
+        plan = admin.plan_reset("moved", topic, "latest")
+        at(cluster, "moved", topic, 3)
+        with pytest.raises(OffsetsMoved, match=r"in 1 of 2 queues .* in broker-a/0 from 2 to 3"):
+            admin.reset_offsets(plan)
+        assert committed(cluster, "moved", topic) == 3
+        admin.reset_offsets(admin.plan_reset("moved", topic, "latest"))
+        assert committed(cluster, "moved", topic) == 5
+
+
+def test_a_connected_member_goes_on_where_a_reset_says(rocket: Rocket, cluster: LocalCluster, topic: str) -> None:
+    with PullConsumer(cluster.namesrv, group="alive", start_from="first") as consumer:
+        consumer.subscribe(topic)
+        read: list[str] = []
+        while len(read) < 5:
+            read += [message.text() for message in consumer.poll(timeout=5)]
+        consumer.commit()
+        code, _, err = rocket("offset", "reset", "alive", topic, "--to", "3", "--yes", "-o", "json")
+        assert (code, "1 member is connected" in err) == (0, True)
+        again: list[str] = []
+        while len(again) < 2:
+            again += [message.text() for message in consumer.poll(timeout=5)]
+        assert again == ["hello 3", "hello 4"]
+
+
+def test_a_broker_without_resets_of_its_own(monkeypatch: pytest.MonkeyPatch, rocket: Rocket, topic: str) -> None:
+    """As those of 4.9: a group that is away is committed for, members that are there are sent to a time."""
+    with LocalCluster(properties={"useServerSideResetOffset": "false"}) as old:
+        monkeypatch.setenv("ROCKET_NAMESRV", old.namesrv)
+        with Admin(old.namesrv) as admin, Producer(old.namesrv, group="p") as producer:
+            admin.create_topic("t", 1)
+            for number in range(5):
+                producer.send("t", b"%d" % number)
+            at(old, "away", "t", 2)
+            assert rocket("offset", "reset", "away", "t", "--to", "4", "--yes")[0] == 0
+            assert committed(old, "away", "t") == 4
+            with PullConsumer(old.namesrv, group="away") as consumer:
+                consumer.subscribe("t")
+                code, _, err = rocket("offset", "reset", "away", "t", "--to", "3", "--yes")
+                assert (code, "stop the members of group 'away' first" in err) == (2, True)
+                _, _, err = rocket("offset", "reset", "away", "t", "--to", "earliest", "--dry-run")
+                assert "broker-a: the members are told to go to the begin" in err

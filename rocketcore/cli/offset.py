@@ -1,0 +1,138 @@
+"""``rocket offset …``: where groups go on."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rocketcore.admin.offsets import OffsetShift
+from rocketcore.cli.confirm import confirm
+from rocketcore.cli.connection import open_admin
+from rocketcore.cli.group import progress_columns, progress_row
+from rocketcore.cli.options import command
+from rocketcore.cli.render import UNKNOWN, Column, counted, counted_are, progress, show_rows, timestamp
+from rocketcore.cli.times import parse_time
+from rocketcore.message import MessageQueue
+from rocketcore.printable import printable
+
+if TYPE_CHECKING:
+    from rocketcore.admin.offsets import OffsetMove, ResetPlan, ResetTarget
+
+__all__ = ["reset", "reset_plan", "reset_target", "show"]
+
+_NUMBER: Final = re.compile(r"([+-]?)(\d{1,18})")
+_QUEUE: Final = re.compile(r"(?:(.+)/)?(\d{1,9})")
+
+
+@command(help="Show the offsets of a group: in every topic that it has any in, or in every queue of TOPIC.")
+@click.argument("group")
+@click.argument("topic", required=False)
+def show(group: str, topic: str | None) -> None:
+    with open_admin() as admin:
+        rows = admin.offsets(group, topic)
+    shown = [progress_row(row) for row in rows]
+    for row in shown:
+        del row["lag_seconds"]
+    show_rows(shown, progress_columns(waiting=False), name="group_offset")
+
+
+def reset_target(text: str, now_millis: int) -> ResetTarget:
+    """Read ``earliest``, ``latest``, ``@TIME``, ``N``, ``+N`` or ``-N``; raises ValueError."""
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    if text.startswith("@"):
+        return datetime.fromtimestamp(parse_time(text[1:], now_millis) / 1000, UTC)
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not earliest, latest, @TIME, an offset N, or a shift +N or -N")
+    return OffsetShift(int(text)) if match[1] else int(text)
+
+
+class _Target(click.ParamType["ResetTarget"]):
+    name = "target"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ResetTarget:
+        try:
+            return reset_target(str(value), round(time.time() * 1000))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@command(
+    help="Have a group go on elsewhere in a topic; shows the plan first and asks for the group's name.\n\nOffsets "
+    "beyond a queue are its nearest bound. What has moved since the plan is not written over: nothing is changed then."
+)
+@click.argument("group")
+@click.argument("topic")
+@click.option("--to", "target", type=_Target(), required=True, metavar="earliest|latest|@TIME|N|+N|-N",
+              help="Where: there is no default.")  # fmt: skip
+@click.option("--queue", "queues", multiple=True, metavar="[BROKER/]ID",
+              help="Only this queue, on one broker or on all; may be repeated.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+def reset(group: str, topic: str, target: ResetTarget, queues: tuple[str, ...], yes: bool, dry_run: bool) -> None:
+    with open_admin(calls=2 + bool(queues)) as admin:
+        only = _named(queues, admin.queues(topic)) if queues else None
+        plan = admin.plan_reset(group, topic, target, queues=only)
+        if not confirm(reset_plan(plan), group, yes=yes, dry_run=dry_run):
+            return
+        admin.reset_offsets(plan)
+    show_rows(
+        [_row(plan, move) for move in plan.moves],
+        ["topic", "broker", Column("queue_id", "QUEUE"), "before", "after", "lag"],
+        name="after",
+    )
+    if plan.by_time:
+        progress(f"the members of {', '.join(sorted(plan.by_time))} go there themselves, within ten seconds")
+
+
+def _row(plan: ResetPlan, move: OffsetMove) -> dict[str, Any]:
+    return {
+        "group": plan.group,
+        "topic": plan.topic,
+        "broker": move.queue.broker,
+        "queue_id": move.queue.queue_id,
+        "before": move.before,
+        "after": move.after,
+        "lag": move.max_offset - move.after,
+    }
+
+
+def _named(texts: Iterable[str], queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+    """Return the queues that are meant; raises UsageError for one that is not there."""
+    found: set[MessageQueue] = set()
+    for text in texts:
+        match = _QUEUE.fullmatch(text)
+        if match is None:
+            raise click.UsageError(f"--queue {text}: a queue is BROKER/ID or ID")
+        meant = {each for each in queues if each.queue_id == int(match[2]) and match[1] in (None, each.broker)}
+        if not meant:
+            raise click.UsageError(f"--queue {text}: the topic has no such queue to read")
+        found |= meant
+    return found
+
+
+def reset_plan(plan: ResetPlan) -> str:
+    """Say what changes in each queue, and who is connected."""
+    again = sum(max(0, move.before - move.after) for move in plan.moves if move.before is not None)
+    skipped = sum(max(0, move.after - move.before) for move in plan.moves if move.before is not None)
+    lines = [
+        f"reset group {plan.group} in topic {plan.topic}: {counted_are(again, 'message')} consumed again, "
+        f"{counted(skipped, 'message')} skipped, {counted_are(plan.members, 'member')} connected"
+    ]
+    for move in plan.moves:
+        before = UNKNOWN if move.before is None else str(move.before)
+        change = f"{before} → {move.after}" if move.before != move.after else f"{before}, as it is"
+        place = f"{move.queue.broker}/{move.queue.queue_id}"
+        lines.append(f"  {place}  {change}  (queue holds {move.min_offset} to {move.max_offset})")
+    if plan.by_time and plan.millis is not None:
+        where = timestamp(plan.millis) or ("the end" if plan.millis < 0 else "the begin")
+        lines.append(f"  {', '.join(sorted(plan.by_time))}: the members are told to go to {where}")
+    return "\n".join(map(printable, lines))
