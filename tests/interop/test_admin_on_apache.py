@@ -448,3 +448,56 @@ def test_messages_a_second_are_known_in_time(rocket: Call) -> None:
         time.sleep(0.5)
     assert row["in_tps"] >= 0
     assert row["out_tps"] >= 0
+
+
+# Groups and their offsets
+
+
+def test_a_group_is_described_and_reset(target: Target, rocket: Call) -> None:
+    topic, group = unique("Moved"), unique("movers")
+    with rmq.Admin(target.namesrv) as admin:
+        admin.create_topic(topic, 1)
+        admin.create_group(group)
+    with rmq.Producer(target.namesrv, group="p") as producer:
+        for number in range(5):
+            producer.send(topic, b"%d" % number)
+
+    def reset(to: str, *options: str) -> tuple[int, Any, Any]:
+        return rocket("offset", "reset", group, topic, "--to", to, "--yes", *options)
+
+    assert group in [row["group"] for row in rocket("group", "list")[1]]
+    assert rocket("group", "list", "--all")[0] == 0
+    _, [row], _ = rocket("offset", "show", group, topic)
+    assert (row["broker_offset"], row["group_offset"], row["lag"]) == (5, None, None)
+    assert reset("+1")[0] == 2, "there is nothing to start from"
+    _, [row], _ = reset("1")
+    assert (row["before"], row["after"], row["lag"]) == (None, 1, 4)
+    _, [row], _ = rocket("group", "lag", group)
+    assert (row["group_offset"], row["lag"]) == (1, 4)
+    assert 0 < row["lag_seconds"] < 240
+    for to, after in (("+2", 3), ("-1", 2), ("@2001-01-01", 0), ("99", 5), ("earliest", 0), ("latest", 5)):
+        _, [row], _ = reset(to)
+        assert row["after"] == after, to
+        assert rocket("offset", "show", group, topic)[1][0]["group_offset"] == after, to
+    assert reset("3")[0] == 0
+    with rmq.PullConsumer(target.namesrv, group=group, start_from="first") as consumer:
+        consumer.subscribe(topic)
+        read: list[str] = []
+        while len(read) < 2:
+            read += [message.text() for message in consumer.poll(timeout=5)]
+        assert read == ["3", "4"], "an offline reset is where a member begins"
+        consumer.commit()
+        _, found, _ = rocket("group", "describe", group)
+        [member] = found["members"]
+        assert (found["state"], member["client_id"], member["brokers"]) == ("online", consumer.client_id, [BROKER])
+        assert {each["topic"] for each in found["subscriptions"]} >= {topic}
+        code, _, error = reset("1")
+        if target.is_4_9:
+            assert (code, "stop the members" in error["message"]) == (2, True)
+        else:
+            with rmq.Producer(target.namesrv, group="p") as producer:  # a pull that waits is over then
+                producer.send(topic, b"5")
+            again: list[str] = []
+            while again[-5:] != ["1", "2", "3", "4", "5"]:  # one that is online goes there
+                again += [message.text() for message in consumer.poll(timeout=5)]
+    assert rocket("group", "describe", unique("nobody"))[2]["code"] == "GROUP_NOT_EXIST"
