@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rocketcore.addresses import host_field, join
 from rocketcore.broker.config import BrokerConfig
@@ -64,9 +65,13 @@ from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.hooks import RpcHook
+from rocketcore.transport.monitoring import RUNNING, STOPPING, Monitoring
 from rocketcore.transport.server.server import RemotingServer
 from rocketcore.transport.tls.server_settings import ServerTls
 from rocketcore.transport.tls.settings import TlsOption
+
+if TYPE_CHECKING:
+    from rocketcore.broker.metrics import BrokerMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -186,9 +191,11 @@ class Broker:
             hooks=hooks,
             clock=clock,
         )
+        self._monitoring = Monitoring(config, self._metrics, self._not_ready)
         self._uses_tls = bool(client_tls)
         self._client = RemotingClient(name="broker-out", tls=client_tls, clock=clock)
         self._outer: OuterApi | None = None
+        self._broker_metrics: BrokerMetrics | None = None
         self._running = contextlib.AsyncExitStack()
 
     @property
@@ -210,7 +217,24 @@ class Broker:
             "cluster": config.broker_cluster_name,
             "store": str(self._store_config.root.absolute()),
             "name_servers": {"asked": asked, "registered_at": 0 if self._outer is None else self._outer.registered},
+            **self._monitoring.ready(),
         }
+
+    async def _metrics(self) -> list[bytes]:
+        from rocketcore.broker.metrics import BrokerMetrics
+
+        if self._broker_metrics is None:
+            self._broker_metrics = BrokerMetrics(self._context, self._store, self._pop.state, lambda: len(self._timer))
+        return await self._broker_metrics.encode()
+
+    def _not_ready(self) -> str:
+        """Why the broker is not ready for clients; empty where it is."""
+        if self._store.refusal:
+            return f"the store takes no messages: {self._store.refusal}"
+        asked = len(self._context.config.name_servers)
+        if asked and (self._outer is None or not self._outer.registered):
+            return f"registered at none of {asked} name servers"
+        return ""
 
     @property
     def port(self) -> int:
@@ -236,6 +260,8 @@ class Broker:
 
     async def _start(self) -> None:
         context, stack = self._context, self._running
+        await self._monitoring.start()
+        stack.push_async_callback(self._monitoring.stop)
         stack.push_async_callback(context.writer.close)
         await self._load_store()
         stack.push_async_callback(self._store.stop)
@@ -279,6 +305,7 @@ class Broker:
         self._outer = OuterApi(self._client, lambda: context.config, context.address, self._topics, context.clock)
         stack.push_async_callback(self._outer.stop)
         await self._outer.start()
+        self._monitoring.phase = RUNNING
         logger.info("broker started name=%s address=%s", context.config.broker_name, context.address)
 
     async def _load_store(self) -> None:
@@ -307,6 +334,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Sign off, finish what is in progress, save everything; idempotent."""
+        self._monitoring.phase = STOPPING
         await self._running.aclose()
         logger.info("broker stopped name=%s", self._context.config.broker_name)
 

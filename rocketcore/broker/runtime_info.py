@@ -7,11 +7,13 @@ because ``mqadmin clusterList`` and the Dashboard read them.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.services.delay import DelayService
 from rocketcore.broker.services.timer import TimerService
 from rocketcore.broker.stats import Totals
-from rocketcore.broker.store import StoreConfig
+from rocketcore.broker.store import MessageStore, StoreConfig
 from rocketcore.broker.store.record_head import RecordHead
 from rocketcore.codes import CURRENT_VERSION, Version
 from rocketcore.message import INT32_MAX
@@ -108,14 +110,8 @@ class RuntimeInfo:
             "remainHowManyDataToFlush": str(store.max_physical_offset - store.synced_offset),
             "remainTransientStoreBufferNumbs": str(INT32_MAX),
             "pageCacheLockTimeMills": "0",
-            "earliestMessageTimeStamp": str(await self._earliest()),
+            "earliestMessageTimeStamp": str(await earliest_time(store, self)),
         }
-
-    async def _earliest(self) -> int:
-        """Store time of the oldest message; −1 for an empty store."""
-        store = self._context.store
-        head = RecordHead.read(await store.reads.read(self, store.lookup, store.min_physical_offset))
-        return -1 if head is None else head.store_timestamp
 
     def _trouble(self) -> dict[str, str]:
         """What the store found wrong since the start; names of ours, in docs/architecture.md."""
@@ -159,6 +155,12 @@ class RuntimeInfo:
             result[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         result["EndTransactionQueueSize"] = result["EndTransactionThreadPoolQueueCapacity"] = "0"
         return result
+
+
+async def earliest_time(store: MessageStore, owner: Hashable) -> int:
+    """Return the store time of the oldest message; −1 for an empty store."""
+    head = RecordHead.read(await store.reads.read(owner, store.lookup, store.min_physical_offset))
+    return -1 if head is None else head.store_timestamp
 
 
 def _sum_rates(first: str, second: str) -> str:

@@ -137,6 +137,10 @@ class StatItems:
         item = self._items.get((name, key))
         return 0.0 if item is None else item.over(0, self._clock.monotonic()).tps
 
+    def totals(self) -> list[tuple[tuple[str, str], StatItem]]:
+        """Name and key of all counters, with what was counted since each began."""
+        return list(self._items.items())
+
     def data(self, name: str, key: str) -> BrokerStatsData | None:
         """Minute, hour and day of a counter, None for one that there is not."""
         item = self._items.get((name, key))

@@ -15,7 +15,7 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 SNAPSHOT_SECONDS = SAMPLE_SECONDS
 _SNAPSHOTS = 61
 _NEWEST_TIMES: Final = 1000
-_PUT_TIMES: Final = (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
+PUT_TIMES: Final = (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
 _PUT_TIME_NAMES: Final = (
     "<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s", "1~2s", "2~3s", "3~4s", "4~5s",
     "5~10s", "10s~",
@@ -71,13 +71,15 @@ class PutTimes:
 
     def __init__(self) -> None:
         self.longest = 0.0
-        self.counts = [0] * (len(_PUT_TIMES) + 1)
+        self.total = 0.0
+        self.counts = [0] * (len(PUT_TIMES) + 1)
         self._newest: deque[float] = deque(maxlen=_NEWEST_TIMES)
 
     def add(self, seconds: float) -> None:
         self._newest.append(seconds)
+        self.total += seconds
         self.longest = max(self.longest, seconds)
-        self.counts[bisect_left(_PUT_TIMES, seconds)] += 1
+        self.counts[bisect_left(PUT_TIMES, seconds)] += 1
 
     def quantile(self, part: float) -> float:
         """The time that this part of the newest thousand did not exceed."""
@@ -168,6 +170,10 @@ class BrokerStats:
     def data(self, name: str, key: str) -> BrokerStatsData | None:
         """What request 315 tells of a counter, None for one that there is not."""
         return self._items.data(name, key)
+
+    def counters(self) -> list[tuple[tuple[str, str], StatItem]]:
+        """Name and key of each counter, topic@group of a group's, with what it counted."""
+        return self._items.totals()
 
     def snapshot(self) -> None:
         """Keep the counters of now; called every ``SNAPSHOT_SECONDS``."""

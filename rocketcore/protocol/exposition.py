@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, Literal
 
-__all__ = ["CONTENT_TYPE", "Family", "label_text"]
+__all__ = ["CONTENT_TYPE", "Family", "Kind", "label_text"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from rocketcore.addresses import join
 
-__all__ = ["Answer", "HttpPort", "Page", "monitoring_pages"]
+__all__ = ["Answer", "HttpPort", "Page"]
 
 logger = logging.getLogger(__name__)
 
@@ -172,19 +172,3 @@ async def _write(writer: asyncio.StreamWriter, answer: Answer) -> None:
         writer.write(part)
         await writer.drain()
     await writer.drain()
-
-
-def monitoring_pages(metrics: Page, not_ready: Callable[[], str]) -> dict[str, Page]:
-    """Return the pages of a server: its metrics, whether it lives and whether it is ready.
-
-    not_ready  says why the server is not ready; empty where it is
-    """
-
-    async def livez() -> Answer:
-        return Answer.of(HTTPStatus.OK, "ok")
-
-    async def readyz() -> Answer:
-        reason = not_ready()
-        return Answer.of(HTTPStatus.SERVICE_UNAVAILABLE, reason) if reason else Answer.of(HTTPStatus.OK, "ok")
-
-    return {"/metrics": metrics, "/livez": livez, "/readyz": readyz}

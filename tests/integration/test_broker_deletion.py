@@ -53,7 +53,7 @@ def held_at(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         patch.setattr(
             QueueSaver,
             "write_notes",
-            lambda saver, bounds, after: steps.take(NOTE, lambda: write_notes(saver, bounds, after)),
+            lambda saver, *notes: steps.take(NOTE, lambda: write_notes(saver, *notes)),
         )
         try:
             yield

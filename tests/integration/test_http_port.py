@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketcore.transport.http_port import MOST_CONNECTIONS, Answer, HttpPort, monitoring_pages
+from rocketcore.transport.http_port import MOST_CONNECTIONS, Answer, HttpPort
 
 GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -32,14 +32,18 @@ async def ask(port: int, request: bytes) -> tuple[int, bytes]:
     return int(head.split()[1]), body
 
 
+async def livez() -> Answer:
+    return Answer.of(HTTPStatus.OK, "ok")
+
+
 async def metrics() -> Answer:
     return Answer(HTTPStatus.OK, [b"a{} 1\n", b"b{} 2\n"], "text/x")
 
 
-def play(scenario: Callable[[HttpPort], Awaitable[None]], *, reason: str = "", **settings: Any) -> None:
+def play(scenario: Callable[[HttpPort], Awaitable[None]], **settings: Any) -> None:
     @asynccontextmanager
     async def running() -> AsyncIterator[HttpPort]:
-        port = HttpPort("127.0.0.1", 0, monitoring_pages(metrics, lambda: reason), **settings)
+        port = HttpPort("127.0.0.1", 0, {"/livez": livez, "/metrics": metrics}, **settings)
         await port.start()
         try:
             yield port
@@ -56,19 +60,11 @@ def play(scenario: Callable[[HttpPort], Awaitable[None]], *, reason: str = "", *
 def test_pages_by_their_paths() -> None:
     async def scenario(port: HttpPort) -> None:
         assert await ask(port.port, GET) == (200, b"ok\n")
-        assert await ask(port.port, b"GET /readyz?verbose HTTP/1.0\r\n\r\n") == (200, b"ok\n")
+        assert await ask(port.port, b"GET /livez?verbose HTTP/1.0\r\n\r\n") == (200, b"ok\n")
         assert await ask(port.port, b"GET /metrics HTTP/1.1\r\n\r\n") == (200, b"a{} 1\nb{} 2\n")
         assert (await ask(port.port, b"GET /other HTTP/1.1\r\n\r\n"))[0] == 404
 
     play(scenario)
-
-
-def test_who_is_not_ready_says_why() -> None:
-    async def scenario(port: HttpPort) -> None:
-        assert await ask(port.port, b"GET /readyz HTTP/1.1\r\n\r\n") == (503, b"the disk is full\n")
-        assert await ask(port.port, GET) == (200, b"ok\n")
-
-    play(scenario, reason="the disk is full")
 
 
 @pytest.mark.parametrize(

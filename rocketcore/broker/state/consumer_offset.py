@@ -7,7 +7,7 @@ In memory  pull offsets (how far a group was handed messages) and pending resets
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -110,6 +110,10 @@ class ConsumerOffsets:
     def groups_of(self, topic: str) -> list[str]:
         """The groups that have offsets in the topic."""
         return [group for name, group in map(_split, self._offsets) if name == topic]
+
+    def places(self) -> Iterator[tuple[str, str]]:
+        """Topic and group of every pair that has offsets now, also while they change."""
+        return map(_split, list(self._offsets))
 
     def remove_topic(self, topic: str) -> None:
         """Forget every group's offsets in a topic that was deleted."""

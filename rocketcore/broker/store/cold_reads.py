@@ -112,6 +112,11 @@ class ColdReads:
 
     # ------------------------------------------------------------------ reading
 
+    @property
+    def waiting_reads(self) -> int:
+        """How many reads wait for the disk."""
+        return self._count
+
     def now(self, owner: Hashable, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what ``call`` returns.
 

@@ -261,6 +261,11 @@ class Committer:
         else:
             self._waiting.append(waiter)
 
+    @property
+    def waiting(self) -> int:
+        """How many wait until what they put counts as stored."""
+        return len(self._waiting)
+
     def expire_waiters(self) -> None:
         """Answer those whose time is over."""
         now = self._clock.monotonic()

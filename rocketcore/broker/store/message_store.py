@@ -390,6 +390,11 @@ class MessageStore:
         return self._log.end_offset - self._committer.durable_offset
 
     @property
+    def waiting_puts(self) -> int:
+        """How many wait until what they put counts as stored."""
+        return self._committer.waiting
+
+    @property
     def max_physical_offset(self) -> int:
         """End of the log, what is not durable yet included."""
         return self._log.end_offset

@@ -20,7 +20,7 @@ _WARNING_INTERVAL: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """Settings of every server's port."""
+    """Settings of every server's ports."""
 
     server_max_connections: int = setting(20_000, "connections accepted at a time", unit="count", least=1)
     server_max_connections_per_address: int = setting(
@@ -33,6 +33,10 @@ class ConnectionSettings:
     proxy_protocol_trusted: str = setting(
         "127.0.0.0/8,::1", "load balancers whose preamble is believed: addresses and networks, joined by commas"
     )
+    metrics_port: int = setting(
+        -1, "HTTP port of /metrics, /livez and /readyz; 0 takes a free one, -1: there is none", least=-1, most=65535
+    )
+    metrics_address: str = setting("127.0.0.1", "address to listen on for them")
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -1,0 +1,311 @@
+"""The metrics of a broker under RocketMQ's names (Java: ``BrokerMetricsManager``, 5.5.0).
+
+What is counted anyway is written down when someone asks. A scrape is made in slices, between which the event loop
+serves others, and has a bound of samples and of time for what has to be read from the log. ``docs/operations.md`` has
+the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Final
+
+from rocketcore.broker.context import BrokerContext
+from rocketcore.broker.runtime_info import earliest_time
+from rocketcore.broker.state.client_table import ClientChannel
+from rocketcore.broker.state.pop_state import PopState
+from rocketcore.broker.stats import (
+    GROUP_GET_NUMS,
+    GROUP_GET_SIZE,
+    PUT_TIMES,
+    SNDBCK_PUT_NUMS,
+    TOPIC_PUT_NUMS,
+    TOPIC_PUT_SIZE,
+)
+from rocketcore.broker.store.message_store import MessageStore
+from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_GROUP_PREFIX, Version
+from rocketcore.errors import RocketError
+from rocketcore.naming import is_system_topic
+from rocketcore.protocol.exposition import Family, Kind, label_text
+from rocketcore.service import Clock
+
+__all__ = ["BrokerMetrics"]
+
+MOST_SAMPLES: Final = 50_000
+"""Of topics and groups in one scrape; how many more there would be is a metric of its own."""
+READ_SECONDS: Final = 5.0
+"""For the store times that latencies are made of; what is not read by then is left out."""
+_SLICE_SECONDS: Final = 0.0005
+_SLICE_STEPS: Final = 100
+
+_TOPIC_COUNTERS: Final = {
+    TOPIC_PUT_NUMS: ("rocketmq_messages_in_total", "Messages that were stored"),
+    TOPIC_PUT_SIZE: ("rocketmq_throughput_in_total", "Bytes of the messages that were stored"),
+}
+_GROUP_COUNTERS: Final = {
+    GROUP_GET_NUMS: ("rocketmq_messages_out_total", "Messages that groups were handed"),
+    GROUP_GET_SIZE: ("rocketmq_throughput_out_total", "Bytes of the messages that groups were handed"),
+    SNDBCK_PUT_NUMS: ("rocketcore_messages_sent_back_total", "Messages that groups gave back, to get them again"),
+}
+
+
+class _Slices:
+    """Lets the loop serve others after each slice of work."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._monotonic = clock.monotonic
+        self._began = clock.monotonic()
+        self._steps = 0
+
+    async def step(self) -> None:
+        """Called between two small pieces of work."""
+        self._steps += 1
+        if self._steps >= _SLICE_STEPS or self._monotonic() - self._began >= _SLICE_SECONDS:
+            self._steps = 0
+            await asyncio.sleep(0)
+            self._began = self._monotonic()
+
+
+class _Sheet:
+    """The families of one scrape."""
+
+    def __init__(self, clock: Clock, node: str) -> None:
+        self.slices = _Slices(clock)
+        self.node = node
+        self.left_out = 0
+        self.reads_end = clock.monotonic() + READ_SECONDS
+        self._families: dict[str, Family] = {}
+        self._samples = 0
+
+    def gauge(self, name: str, text: str, value: float, labels: str = "") -> None:
+        self._family(name, "gauge", text).add(value, self._labels(labels))
+
+    def counter(self, name: str, text: str, value: float, labels: str = "") -> None:
+        self._family(name, "counter", text).add(value, self._labels(labels))
+
+    def histogram(self, name: str, text: str, bounds: tuple[float, ...], counts: list[int], total: float) -> None:
+        self._family(name, "histogram", text).add_histogram(bounds, counts, total, self.node)
+
+    def has_room(self, samples: int) -> bool:
+        """Take room for samples of a topic or group; False, and counted, where there is none."""
+        if self._samples + samples > MOST_SAMPLES:
+            self.left_out += samples
+            return False
+        self._samples += samples
+        return True
+
+    async def encode(self) -> list[bytes]:
+        parts = []
+        for family in self._families.values():
+            for part in family.encode():
+                parts.append(part)
+                await self.slices.step()
+        return parts
+
+    def _labels(self, labels: str) -> str:
+        return f"{self.node},{labels}" if labels else self.node
+
+    def _family(self, name: str, kind: Kind, text: str) -> Family:
+        family = self._families.get(name)
+        if family is None:
+            family = self._families[name] = Family(name, kind, text)
+        return family
+
+
+class BrokerMetrics:
+    """Makes the metrics of one broker.
+
+    waiting_timers  how many messages wait for their time
+    """
+
+    def __init__(
+        self, context: BrokerContext, store: MessageStore, pops: PopState, waiting_timers: Callable[[], int]
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._pops = pops
+        self._waiting_timers = waiting_timers
+        self._scraping = asyncio.Lock()
+
+    async def encode(self) -> list[bytes]:
+        """Return the text in parts. One scrape is made at a time."""
+        config = self._context.config
+        node = {"cluster": config.broker_cluster_name, "node_type": "broker", "node_id": config.broker_name}
+        async with self._scraping:
+            sheet = _Sheet(self._context.clock, label_text(node))
+            self._add_broker(sheet)
+            await self._add_store(sheet)
+            await self._add_clients(sheet)
+            await self._add_counters(sheet)
+            await self._add_lags(sheet)
+            sheet.gauge("rocketcore_metrics_left_out", "Samples beyond the bound of one scrape", sheet.left_out)
+            return await sheet.encode()
+
+    def _add_broker(self, sheet: _Sheet) -> None:
+        context, stats = self._context, self._context.stats
+        gauge, counter = sheet.gauge, sheet.counter
+        gauge("rocketmq_broker_permission", "4 read + 2 write", context.config.broker_permission)
+        gauge("rocketmq_topic_number", "Topics that the broker has", len(context.topics.table))
+        gauge("rocketmq_consumer_group_number", "Consumer groups that the broker has", len(context.groups.table))
+        text = "Requests that wait for the disk; no others wait, as one event loop serves them all"
+        gauge("rocketmq_processor_watermark", text, self._store.waiting_puts, 'processor="send"')
+        gauge("rocketmq_processor_watermark", text, self._store.reads.waiting_reads, 'processor="pull"')
+        gauge("rocketmq_timing_messages", "Messages that wait for their time", self._waiting_timers())
+        counter("rocketcore_put_failures_total", "Sends that the store refused", stats.totals.put_failures)
+        times = stats.put_times
+        sheet.histogram(
+            "rocketcore_put_latency_seconds", "From a send to its message being durable",
+            PUT_TIMES, times.counts, round(times.total, 6),
+        )  # fmt: skip
+
+    async def _add_store(self, sheet: _Sheet) -> None:
+        store, labels = self._store, 'storage_type="local",storage_medium="disk"'
+        gauge = sheet.gauge
+        usage = await asyncio.to_thread(shutil.disk_usage, store.config.root)
+        gauge("rocketmq_storage_size", "Bytes used on the disk of the store", usage.total - usage.free, labels)
+        behind = store.max_physical_offset - store.synced_offset
+        gauge("rocketmq_storage_flush_behind_bytes", "Bytes that are not on disk yet", behind, labels)
+        text = "Bytes that consumers cannot see yet"
+        gauge("rocketmq_storage_dispatch_behind_bytes", text, store.dispatch_behind, labels)
+        size = store.max_physical_offset - store.min_physical_offset
+        gauge("rocketcore_storage_log_bytes", "Bytes of the commit log that are kept", size)
+        earliest = await self._time_of(sheet, partial(earliest_time, store, self))
+        if earliest > 0:
+            age = max(0, self._context.clock.time_millis() - earliest)
+            gauge("rocketmq_storage_message_reserve_time", "Age of the oldest message, in ms", age, labels)
+        counter = sheet.counter
+        counter("rocketcore_damaged_messages_total", "Messages found damaged, and left out", store.damaged_records)
+        counter("rocketcore_log_read_errors_total", "Reads of the log that the disk failed", store.read_errors)
+        counter("rocketcore_cold_reads_total", "Reads of the log that waited for the disk", store.reads.cold_reads)
+
+    async def _add_clients(self, sheet: _Sheet) -> None:
+        context = self._context
+        producers: Counter[str] = Counter()
+        for group in context.producers.groups():
+            await _count_clients(producers, group.clients.values(), "", sheet.slices)
+        consumers: Counter[str] = Counter()
+        for consumer in context.consumers.groups():
+            mode = "" if consumer.consume_type is None else consumer.consume_type.value.lower()
+            system = _truth(_is_system(consumer.name))
+            lead = {"consumer_group": consumer.name, "consume_mode": mode, "is_system": system}
+            await _count_clients(consumers, consumer.clients.values(), label_text(lead) + ",", sheet.slices)
+        for name, text, counts in (
+            ("rocketmq_producer_connections", "Connections of producers", producers),
+            ("rocketmq_consumer_connections", "Connections of consumers", consumers),
+        ):
+            for labels, count in counts.items():
+                if sheet.has_room(1):
+                    sheet.gauge(name, text, count, labels)
+                await sheet.slices.step()
+
+    async def _add_counters(self, sheet: _Sheet) -> None:
+        dead = "rocketmq_send_to_dlq_messages_total", "Messages that were given up on and became dead letters"
+        for (name, key), item in self._context.stats.counters():
+            await sheet.slices.step()
+            if name in _TOPIC_COUNTERS and sheet.has_room(1):
+                system = _truth(is_system_topic(key))
+                sheet.counter(*_TOPIC_COUNTERS[name], item.value, label_text({"topic": key, "is_system": system}))
+                if name == TOPIC_PUT_NUMS and key.startswith(DLQ_TOPIC_PREFIX) and sheet.has_room(1):
+                    group = key.removeprefix(DLQ_TOPIC_PREFIX)
+                    labels = {"topic": key, "consumer_group": group, "is_system": _truth(_is_system(group))}
+                    sheet.counter(*dead, item.value, label_text(labels))
+            elif name in _GROUP_COUNTERS and sheet.has_room(1):
+                topic, _, group = key.rpartition("@")
+                sheet.counter(*_GROUP_COUNTERS[name], item.value, _pair_labels(topic, group))
+
+    async def _add_lags(self, sheet: _Sheet) -> None:
+        """Where each group is in each topic that it has offsets in."""
+        context = self._context
+        for topic, group in context.offsets.places():
+            await sheet.slices.step()
+            config = context.topics.find(topic)
+            if config is None or not sheet.has_room(4):
+                continue
+            await self._add_lag(sheet, topic, group, config.read_queue_nums)
+
+    async def _add_lag(self, sheet: _Sheet, topic: str, group: str, queues: int) -> None:
+        context, store = self._context, self._store
+        lag = ready = in_flight = 0
+        waiting: list[tuple[int, int]] = []
+        for queue_id in range(queues):
+            end = store.max_offset(topic, queue_id)
+            done = max(context.offsets.find(group, topic, queue_id) or 0, store.min_offset(topic, queue_id))
+            handed = max(context.offsets.pull_offset(group, topic, queue_id), done)
+            popped = self._pops.find(topic, group, queue_id)
+            unacknowledged = () if popped is None else popped.in_flight
+            if popped is not None:
+                handed = max(handed, popped.next)
+                in_flight += len(unacknowledged)
+            else:
+                in_flight += handed - done
+            ready += max(0, end - handed)
+            lag += max(0, end - done)
+            if popped is not None and not popped.ordered:  # whose committed offset is behind what was handed out
+                lag += len(unacknowledged)
+            first_open = min(unacknowledged, default=done)
+            if min(first_open, done) < end:
+                waiting.append((queue_id, min(first_open, done)))
+            await sheet.slices.step()
+        labels = _pair_labels(topic, group)
+        sheet.gauge("rocketmq_consumer_lag_messages", "Messages that a group has not consumed", lag, labels)
+        sheet.gauge("rocketmq_consumer_ready_messages", "Messages that a group was not handed yet", ready, labels)
+        text = "Messages that a group was handed and has not consumed"
+        sheet.gauge("rocketmq_consumer_inflight_messages", text, in_flight, labels)
+        first: int | None = None
+        for queue_id, offset in waiting:
+            read = partial(store.reads.read, self, store.store_time, topic, queue_id, offset)
+            stored = await self._time_of(sheet, read)
+            if stored <= 0:
+                return
+            first = stored if first is None else min(first, stored)
+            await sheet.slices.step()
+        latency = 0 if first is None else max(0, context.clock.time_millis() - first)
+        text = "Age of the oldest message that a group has not consumed, in ms"
+        sheet.gauge("rocketmq_consumer_lag_latency", text, latency, labels)
+
+    async def _time_of(self, sheet: _Sheet, read: Callable[[], Awaitable[int]]) -> int:
+        """Return a time that is read from the log; -1 where it cannot be read, or not in time."""
+        left = sheet.reads_end - self._context.clock.monotonic()
+        if left <= 0:
+            return -1
+        try:
+            async with asyncio.timeout(left):
+                return await read()
+        except (RocketError, OSError, TimeoutError):
+            return -1
+
+
+async def _count_clients(counts: Counter[str], clients: Iterable[ClientChannel], lead: str, slices: _Slices) -> None:
+    for client in list(clients):
+        language = "" if client.language is None else client.language.name.lower()
+        try:
+            version = Version(client.version).name.lower()
+        except ValueError:
+            version = str(client.version)
+        labels = {"language": language, "version": version, "protocol_type": "remoting"}
+        counts[lead + label_text(labels)] += 1
+        await slices.step()
+
+
+def _pair_labels(topic: str, group: str) -> str:
+    system = is_system_topic(topic) or _is_system(group)
+    return label_text(
+        {
+            "topic": topic,
+            "consumer_group": group,
+            "is_system": _truth(system),
+            "is_retry": _truth(topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))),
+        }
+    )
+
+
+def _is_system(group: str) -> bool:
+    return group.upper().startswith(SYSTEM_GROUP_PREFIX)
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
