@@ -63,6 +63,12 @@ config_file_option = click.option(
 )
 _print_config = click.option("-p", "--print", "only_print", is_flag=True, help="Print the effective settings and exit.")
 _listen = click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
+_metrics_port = click.option(
+    "--metrics-port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    help="HTTP port of /metrics, /livez and /readyz, on metricsAddress; 0 takes a free one. Default: there is none.",
+)
 insecure_option = click.option("--insecure", is_flag=True, help="Listen on an address that other machines reach.")
 
 
@@ -71,15 +77,23 @@ insecure_option = click.option("--insecure", is_flag=True, help="Listen on an ad
 @_print_config
 @_listen
 @click.option("--home", type=Folder(), help="Folder of its files.")
+@_metrics_port
 @insecure_option
 def start_namesrv(
-    config_file: Path | None, only_print: bool, listen: str | None, home: Path | None, insecure: bool
+    config_file: Path | None,
+    only_print: bool,
+    listen: str | None,
+    home: Path | None,
+    metrics_port: int | None,
+    insecure: bool,
 ) -> int:
     from rocketcore.nameserver.config import NameServerConfig
 
     options = _listen_properties(listen)
     if home is not None:
         options["rocketmqHome"] = str(home)
+    if metrics_port is not None:
+        options["metricsPort"] = str(metrics_port)
     if config_file is not None:
         options["configStorePath"] = str(config_file.absolute())
     sources, (config,), tls, to_others = _load("name server", config_file, options, [NameServerConfig])
@@ -87,6 +101,8 @@ def start_namesrv(
         click.echo(print_config(config, tls), nl=False)
         return 0
     check_bind(config.bind_address, insecure)
+    if config.metrics_port >= 0:
+        check_bind(config.metrics_address, insecure)
 
     def make() -> Server:
         from rocketcore.nameserver.server import NameServer
@@ -111,10 +127,12 @@ def start_namesrv(
     type=click.IntRange(1, 1000),
     default=1,
     help="Run N brokers, a process each. brokerName, storePathRootDir and listenPort, wherever they are set, "
-    "are the common part: names are NAME-0, NAME-1, …, folders STORE/NAME-0, …, ports ten higher each. "
+    "are the common part: names are NAME-0, NAME-1, …, folders STORE/NAME-0, …, ports, that of metrics too, ten "
+    "higher each. "
     "What is set counts for all.",
 )
 @click.option("--shard", metavar="NUMBER", type=click.IntRange(0), help="Run this one of them only, from 0.")
+@_metrics_port
 @click.option("--leave-messages", is_flag=True, help="Start although messages of other shards are out of reach then.")
 @insecure_option
 def start_broker(
@@ -128,6 +146,7 @@ def start_broker(
     flush: str | None,
     shards: int,
     shard: int | None,
+    metrics_port: int | None,
     leave_messages: bool,
     insecure: bool,
 ) -> int:
@@ -146,6 +165,7 @@ def start_broker(
         "brokerId": None if broker_id is None else str(broker_id),
         "flushDiskType": None if flush is None else f"{flush.upper()}_FLUSH",
         "namesrvAddr": current().namesrv_option,
+        "metricsPort": None if metrics_port is None else str(metrics_port),
     }
     options.update({key: value for key, value in given.items() if value is not None})
     _, (config, store_config), tls, to_others = _load("broker", config_file, options, [BrokerConfig, StoreConfig])
@@ -158,6 +178,8 @@ def start_broker(
             click.echo(heading + print_config(*each, tls), nl=False)
         return 0
     check_bind(config.bind_address, insecure)
+    if config.metrics_port >= 0:
+        check_bind(config.metrics_address, insecure)
     if not leave_messages:
         check_reach(config, store_config, shards)
     if len(brokers) > 1:

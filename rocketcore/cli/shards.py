@@ -42,14 +42,18 @@ def shards_of(config: BrokerConfig, store: StoreConfig, count: int) -> list[Shar
     raises  ConfigError where there are not as many ports
     """
     ports = ports_beside(config.listen_port, count)
-    return [_shard(config, store, number, port) for number, port in enumerate(ports)]
+    metrics_ports = [-1] * count if config.metrics_port < 0 else ports_beside(config.metrics_port, count)
+    return [
+        _shard(replace(config, listen_port=port, metrics_port=metrics_port), store, number)
+        for number, (port, metrics_port) in enumerate(zip(ports, metrics_ports, strict=True))
+    ]
 
 
-def _shard(config: BrokerConfig, store: StoreConfig, number: int, port: int) -> Shard:
+def _shard(config: BrokerConfig, store: StoreConfig, number: int) -> Shard:
     name = f"{config.broker_name}-{number}"
     log = store.store_path_commit_log
     return Shard(
-        replace(config, broker_name=name, listen_port=port),
+        replace(config, broker_name=name),
         replace(
             store,
             store_path_root_dir=store.root / name,
@@ -64,7 +68,7 @@ def check_reach(config: BrokerConfig, store: StoreConfig, count: int) -> None:
     1 is the one broker without shards, whose store is the folder itself.
     """
     served = count if count > 1 else 0
-    unserved = [_shard(config, store, number, 0).store for number in _numbers(config, store) if number >= served]
+    unserved = [_shard(config, store, number).store for number in _numbers(config, store) if number >= served]
     if count > 1:
         unserved.append(store)
     logs = [each.commit_log_folder for each in unserved if _holds_messages(each.commit_log_folder)]

@@ -32,6 +32,7 @@ _OWN = {
     "brokerId": "its brokers are masters",
     "storePathRootDir": "--store sets it",
     "storePathCommitLog": "--store sets it",
+    "metricsPort": "its brokers would share it; rocket broker start has --metrics-port",
 }
 """Settings of a broker that ``up`` does not take from a file, and why."""
 

@@ -437,6 +437,10 @@ class RouteInfoManager:
     def topics(self) -> list[str]:
         return list(self._topics)
 
+    @property
+    def topic_count(self) -> int:
+        return len(self._topics)
+
     def topics_of_cluster(self, cluster: str) -> list[str]:
         names = self._clusters.get(cluster, {}).keys()
         return [topic for topic, known in self._topics.items() if not names.isdisjoint(known.queues)]

@@ -15,6 +15,7 @@ from rocketcore.nameserver.processor import ZONE_MODE, NameServerProcessor
 from rocketcore.nameserver.route_info import RouteInfoManager
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.hooks import RpcHook
+from rocketcore.transport.monitoring import RUNNING, STOPPING, Monitoring
 from rocketcore.transport.server.server import RemotingServer
 from rocketcore.transport.tls.server_settings import ServerTls
 from rocketcore.transport.tls.settings import TlsOption
@@ -76,6 +77,7 @@ class NameServer:
         if self._ready_answers is not None:
             self._ready_answers.enabled = self._serving
         self._server.on_close(self._housekeeping.connection_closed)
+        self._monitoring = Monitoring(config, self._metrics, self._not_ready)
 
     @property
     def config(self) -> NameServerConfig:
@@ -89,7 +91,16 @@ class NameServer:
 
     def ready(self) -> dict[str, object]:
         """What a program that has started the server wants to know."""
-        return {"address": self.address}
+        return {"address": self.address, **self._monitoring.ready()}
+
+    async def _metrics(self) -> list[bytes]:
+        from rocketcore.nameserver.metrics import encode_metrics
+
+        return await encode_metrics(self.routes, self._server)
+
+    def _not_ready(self) -> str:
+        """Why it does not answer for routes; empty where it does."""
+        return "" if self._is_serving() else "it waits for brokers to register (needWaitForService)"
 
     @property
     def port(self) -> int:
@@ -99,15 +110,23 @@ class NameServer:
         """Load the key-value table, listen, and begin to watch for silent brokers."""
         self._kv.load()
         self._started_at = self._clock.monotonic()
-        await self._server.start()
+        await self._monitoring.start()
+        try:
+            await self._server.start()
+        except BaseException:
+            await self._monitoring.stop()
+            raise
         self._housekeeping.start()
+        self._monitoring.phase = RUNNING
         logger.info("name server started address=%s", self.address)
 
     async def stop(self) -> None:
         """Answer what was received, close the connections and end the background work; routes are not kept."""
+        self._monitoring.phase = STOPPING
         grace = self.config.shutdown_wait_time_seconds if self.config.enable_shutdown_gracefully else 0
         await self._housekeeping.stop()
         await self._server.stop(grace)
+        await self._monitoring.stop()
         await asyncio.get_running_loop().run_in_executor(None, self._writer.shutdown)
         logger.info("name server stopped")
 

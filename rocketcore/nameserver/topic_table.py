@@ -47,6 +47,9 @@ class TopicTable:
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics
 
+    def __len__(self) -> int:
+        return len(self._topics)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._topics)
 

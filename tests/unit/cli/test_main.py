@@ -498,10 +498,16 @@ def test_what_a_file_asks_for_in_vain_is_told_when_settings_are_printed_too(tmp_
     assert f"name=brokerNmae nearest=brokerName where={file}, line 2" in done.stderr
 
 
-def test_an_open_address_needs_to_be_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_open_address_needs_to_be_allowed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert run(["namesrv", "start", "--listen", "0.0.0.0:0"]) == 2
     assert "--insecure" in capsys.readouterr().err
     assert run(["namesrv", "start", "--listen", "nowhere"]) == 2
+    monkeypatch.setenv("ROCKETCORE_METRICS_ADDRESS", "0.0.0.0")
+    for server in ("namesrv", "broker"):
+        assert run([server, "start", "--listen", "127.0.0.1:0", "--metrics-port", "0"]) == 2
+        assert "0.0.0.0 can be reached from other machines" in capsys.readouterr().err
     assert run(["namesrv", "start", "-c", "/no/such/file"]) == 2
 
 

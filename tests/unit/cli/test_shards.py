@@ -35,6 +35,14 @@ def test_shards_differ_in_name_folder_and_port_alone(tmp_path: Path) -> None:
     assert second.store.file_reserved_time == 5
 
 
+def test_ports_of_metrics_are_beside_each_other_too(tmp_path: Path) -> None:
+    def ports(port: int) -> list[int]:
+        config = BrokerConfig(broker_name="here", metrics_port=port)
+        return [shard.config.metrics_port for shard in shards_of(config, stored(tmp_path), 2)]
+
+    assert (ports(5557), ports(0), ports(-1)) == ([5557, 5567], [0, 0], [-1, -1])
+
+
 def test_logs_elsewhere_are_kept_apart(tmp_path: Path) -> None:
     """Two brokers that append to one log would end it."""
     log = tmp_path / "log"
