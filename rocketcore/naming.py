@@ -39,7 +39,6 @@ __all__ = [
 ]
 
 NAMESPACE_SEPARATOR: Final = "%"
-SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
