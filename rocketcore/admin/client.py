@@ -182,6 +182,7 @@ class Admin:
     delete_group = blocking(AsyncAdmin.delete_group)
     consumer_connections = blocking(AsyncAdmin.consumer_connections)
     group_members = blocking(AsyncAdmin.group_members)
+    producers = blocking(AsyncAdmin.producers)
     consume_stats = blocking(AsyncAdmin.consume_stats)
     group_lag = blocking(AsyncAdmin.group_lag)
     offsets = blocking(AsyncAdmin.offsets)

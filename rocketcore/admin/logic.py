@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketcore.admin.base import Question, masters_in, merged
-from rocketcore.admin.offsets import OffsetAdmin
+from rocketcore.admin.clients import ClientAdmin
 from rocketcore.admin.requests import (
     Request,
     create_topic,
@@ -62,7 +62,7 @@ class CreatedTopic:
     brokers: tuple[str, ...]
 
 
-class AsyncAdmin(OffsetAdmin):
+class AsyncAdmin(ClientAdmin):
     """Administration over asyncio (Java: ``DefaultMQAdminExt``).
 
     namesrv             addresses as in ``Producer``

@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rocketcore.admin.base import masters_in
 from rocketcore.admin.groups import lag_of
-from rocketcore.cli.connection import open_admin
+from rocketcore.cli.confirm import confirm
+from rocketcore.cli.connection import answered, open_admin
+from rocketcore.cli.failures import EXIT_NOT_ALLOWED, CommandFailed
 from rocketcore.cli.options import command, current
-from rocketcore.cli.render import Column, show_object, show_rows, show_title, timestamp
-from rocketcore.naming import is_system_group
+from rocketcore.cli.render import (
+    UNKNOWN,
+    Column,
+    counted,
+    counted_are,
+    progress,
+    show_object,
+    show_rows,
+    show_title,
+    timestamp,
+)
+from rocketcore.cli.topic import arrow, brokers_named
+from rocketcore.errors import GroupNotExist
+from rocketcore.naming import check_group, is_system_group
+from rocketcore.printable import printable
 
 if TYPE_CHECKING:
     from rocketcore.admin.groups import GroupMember, QueueProgress
+    from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 
-__all__ = ["describe", "lag", "list_groups", "progress_columns", "progress_row"]
+__all__ = [
+    "clients",
+    "create",
+    "delete",
+    "describe",
+    "lag",
+    "list_groups",
+    "member_row",
+    "progress_columns",
+    "progress_row",
+    "update",
+]
 
 LAG_INTERVAL: Final = 2.0
 """Seconds between two looks of ``--watch``."""
@@ -154,3 +183,168 @@ def lag(group: str, topic: str | None, watch: bool) -> None:
         if not watch:
             return
         time.sleep(LAG_INTERVAL)
+
+
+@command(help="List the connected members of a group, with the brokers that each is connected to.")
+@click.argument("group")
+def clients(group: str) -> None:
+    with open_admin(calls=2) as admin:
+        members = admin.group_members(group)
+        if not members:
+            admin.group_configs(group)  # which says that there is no such group
+    show_rows([member_row(member) for member in members], MEMBER_COLUMNS)
+
+
+_max_retries = click.option("--max-retries", type=click.IntRange(-1, 2**31 - 1), help="How often a failed message "
+                            "comes again before it is a dead letter; -1 keeps to the client's own number.")  # fmt: skip
+_retry_queues = click.option("--retry-queues", type=click.IntRange(1, 65535), help="Queues of its retry topic.")
+_broadcast = click.option("--broadcast/--no-broadcast", default=None, help="Whether members may ask for every message.")
+_orderly = click.option("--orderly/--no-orderly", default=None, help="Whether POP hands out each queue in order.")
+
+
+def _settings(
+    max_retries: int | None, retry_queues: int | None, broadcast: bool | None, orderly: bool | None
+) -> dict[str, Any]:
+    """Return the settings that are named, by the names of ``SubscriptionGroupConfig``."""
+    wanted = {
+        "retry_max_times": max_retries,
+        "retry_queue_nums": retry_queues,
+        "consume_broadcast_enable": broadcast,
+        "consume_message_orderly": orderly,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+@command(help="Create a group on every broker. One that is there stays as it is: exit code 1.")
+@click.argument("group")
+@_max_retries
+@_retry_queues
+@_broadcast
+@_orderly
+@click.option("--if-not-exists", is_flag=True, help="Where the group is, do nothing and show it: exit code 0.")
+def create(
+    group: str,
+    max_retries: int | None,
+    retry_queues: int | None,
+    broadcast: bool | None,
+    orderly: bool | None,
+    if_not_exists: bool,
+) -> None:
+    from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
+
+    check_group(group)
+    named = _settings(max_retries, retry_queues, broadcast, orderly)
+    with open_admin(calls=3) as admin:
+        try:
+            found = admin.group_configs(group)
+        except GroupNotExist:
+            found = {}
+        if found and not if_not_exists:
+            raise CommandFailed(
+                "GROUP_EXISTS", f"group {group!r} is on {', '.join(found)}: nothing was changed",
+                "rocket group update changes it",
+            )  # fmt: skip
+        if found:
+            progress(f"group {group} is there: nothing was changed")
+        else:
+            views = answered(admin.cluster_infos())[0].values()
+            found = dict.fromkeys(masters_in(views), SubscriptionGroupConfig(group_name=group, **named))
+            admin.update_group(found)
+    first = next(iter(found.values()))
+    show_object({"group": group, **_setting_values(first), "brokers": list(found)})
+
+
+def _setting_values(config: SubscriptionGroupConfig) -> dict[str, Any]:
+    return {
+        "consume_enabled": config.consume_enable,
+        "broadcast_enabled": config.consume_broadcast_enable,
+        "orderly": config.consume_message_orderly,
+        "max_retries": config.retry_max_times,
+        "retry_queues": config.retry_queue_nums,
+    }
+
+
+@command(help="Change what is named of a group, on every broker that has it; show what was before and what is now. "
+              "It asks first where members would not receive any more.")  # fmt: skip
+@click.argument("group")
+@_max_retries
+@_retry_queues
+@_broadcast
+@_orderly
+@click.option("--consume/--no-consume", default=None, help="Whether members may receive at all.")
+@click.option("--broker", help="Only on this broker.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+def update(
+    group: str,
+    max_retries: int | None,
+    retry_queues: int | None,
+    broadcast: bool | None,
+    orderly: bool | None,
+    consume: bool | None,
+    broker: str | None,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    named = _settings(max_retries, retry_queues, broadcast, orderly)
+    if consume is not None:
+        named["consume_enable"] = consume
+    if not named:
+        raise click.UsageError("nothing to change is named")
+    with open_admin(calls=2) as admin, brokers_named():
+        before = admin.group_configs(group, broker=broker)
+        after = {name: replace(config, **named) for name, config in before.items()}
+        changes = {name: _pairs(before[name], after[name]) for name in before}
+        stops = any(before[name].consume_enable and not after[name].consume_enable for name in before)
+        plan = "\n".join(_update_plan(group, changes, stops=stops))
+        if (dry_run or stops) and not confirm(plan, group, yes=yes, dry_run=dry_run):
+            return
+        admin.update_group(after)
+    show_rows(
+        [{"group": group, "broker": name, **change} for name, change in changes.items()],
+        ["broker", *(Column(key, text=arrow) for key in next(iter(changes.values())))],
+        name="broker",
+    )
+
+
+def _pairs(before: SubscriptionGroupConfig, after: SubscriptionGroupConfig) -> dict[str, dict[str, Any]]:
+    """Return each setting as it was and as it is."""
+    now = _setting_values(after)
+    return {key: {"before": value, "after": now[key]} for key, value in _setting_values(before).items()}
+
+
+def _update_plan(group: str, changes: Mapping[str, dict[str, dict[str, Any]]], *, stops: bool) -> list[str]:
+    lines = []
+    for name, change in changes.items():
+        changed = {key: pair for key, pair in change.items() if pair["before"] != pair["after"]}
+        parts = [f"{key.replace('_', ' ')} {arrow(pair)}" for key, pair in changed.items()]
+        lines.append(printable(f"update group {group} on {name}: {', '.join(parts) or 'nothing changes'}"))
+    if stops:
+        lines.append("  its members receive nothing any more")
+    return lines
+
+
+@command(help="Delete a group and its offsets on every broker. Its retry and dead-letter topics stay.")
+@click.argument("group")
+@click.option("--keep-offsets", is_flag=True, help="Leave its offsets: the group goes on there when it is back.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+def delete(group: str, keep_offsets: bool, yes: bool, dry_run: bool) -> None:
+    if is_system_group(group):
+        raise CommandFailed(
+            "NO_PERMISSION", f"{group} is a group of the system: brokers need it", exit_code=EXIT_NOT_ALLOWED
+        )
+    with open_admin(calls=4) as admin:
+        brokers = list(admin.group_configs(group))
+        rows = admin.offsets(group)
+        members = len(admin.group_members(group))
+        behind = lag_of(rows)
+        waiting = f"{UNKNOWN} messages wait" if behind is None else f"{counted(behind, 'message')} not consumed"
+        offsets = "its offsets stay" if keep_offsets else f"its offsets in {counted(len(rows), 'queue')} go"
+        lines = [f"delete group {group} on {', '.join(brokers)}: {offsets}, {waiting}"]
+        if members:
+            lines.append(f"  {counted_are(members, 'member')} connected: brokers that create groups make it again")
+        if not confirm("\n".join(map(printable, lines)), group, yes=yes, dry_run=dry_run):
+            return
+        deleted = admin.delete_group(group, offsets=not keep_offsets)
+    show_object({"group": group, "deleted_on": deleted, "offsets_deleted": not keep_offsets})

@@ -92,10 +92,14 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
     ),
     "group": _group(
         "group",
-        "Consumer groups: list, describe, lag.",
+        "Consumer groups: list, describe, lag, clients, create, update, delete.",
         list=("group", "list_groups", "List the consumer groups of the cluster."),
         describe=("group", "describe", "Show members, subscriptions and progress of a group."),
         lag=("group", "lag", "Show how many messages wait for a group, and how long."),
+        clients=("group", "clients", "List the connected members of a group."),
+        create=("group", "create", "Create a group."),
+        update=("group", "update", "Change a group; shows before and after."),
+        delete=("group", "delete", "Delete a group and its offsets."),
     ),
     "offset": _group(
         "offset",
@@ -110,6 +114,11 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
         find=("message_find", "find", "Find messages by key or by tag."),
         export=("message_export", "export_messages", "Write the messages of a topic to a file."),
         **{"import": ("message_import", "import_messages", "Send the messages of a file to a topic.")},
+    ),
+    "client": _group(
+        "client",
+        "Connected clients: list.",
+        list=("client", "list_clients", "List connected producers, or the clients of a group."),
     ),
     "cluster": _group(
         "cluster",

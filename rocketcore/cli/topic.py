@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -29,7 +29,18 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.route import TopicRouteData
     from rocketcore.protocol.bodies.topic import TopicConfig
 
-__all__ = ["create", "delete", "describe", "list_topics", "permission_text", "route", "topic_kind", "update"]
+__all__ = [
+    "arrow",
+    "brokers_named",
+    "create",
+    "delete",
+    "describe",
+    "list_topics",
+    "permission_text",
+    "route",
+    "topic_kind",
+    "update",
+]
 
 _QUEUES: Final = click.IntRange(1, 65535)
 LISTS: Final = ("system", "unit", "unit-sub", "unit-sub-ununit")
@@ -150,7 +161,7 @@ def create(
     named = named_values(attributes, "--attribute")
     if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
         raise click.UsageError(f"{topic}: brokers make retry and dead-letter topics, when a group needs one")
-    with open_admin(calls=3) as admin, _brokers_named():
+    with open_admin(calls=3) as admin, brokers_named():
         there = _configs(admin, topic, cluster, broker)
         if there and not if_not_exists:
             raise CommandFailed(
@@ -178,7 +189,7 @@ def create(
 
 
 @contextmanager
-def _brokers_named() -> Iterator[None]:
+def brokers_named() -> Iterator[None]:
     """A broker or cluster that is not registered is not found."""
     try:
         yield
@@ -234,7 +245,7 @@ def update(
     added = named_values(attributes, "--attribute")
     if not named and not added:
         raise click.UsageError("nothing to change is named")
-    with open_admin(calls=3) as admin, _brokers_named():
+    with open_admin(calls=3) as admin, brokers_named():
         before = admin.topic_configs(topic, cluster=cluster, broker=broker)
         after = {name: replace(config, **named) for name, config in before.items()}
         changed = {name: replace(config, attributes=config.attributes | added) for name, config in after.items()}
@@ -248,7 +259,7 @@ def update(
         admin.update_topic({name: replace(config, attributes=added) for name, config in after.items()})
     show_rows(
         [{"topic": topic, "broker": name, **change} for name, change in changes.items()],
-        ["broker", *(Column(key, text=_arrow) for key in _change_keys)],
+        ["broker", *(Column(key, text=arrow) for key in _change_keys)],
         name="broker",
     )
 
@@ -267,7 +278,8 @@ def _change(before: TopicConfig, after: TopicConfig) -> dict[str, dict[str, Any]
     return {key: {"before": old, "after": new} for key, old, new in pairs}
 
 
-def _arrow(change: dict[str, Any]) -> str:
+def arrow(change: Mapping[str, Any]) -> str:
+    """Return a setting as it was and as it is."""
     old, new = cell(change["before"]), cell(change["after"])
     return old if old == new else f"{old} → {new}"
 
@@ -277,7 +289,7 @@ def _plan(topic: str, changes: dict[str, dict[str, dict[str, Any]]]) -> list[str
     lines = []
     for name, change in changes.items():
         changed = {key: pair for key, pair in change.items() if pair["before"] != pair["after"]}
-        parts = [f"{key.replace('_', ' ')} {_arrow(pair)}" for key, pair in changed.items()]
+        parts = [f"{key.replace('_', ' ')} {arrow(pair)}" for key, pair in changed.items()]
         lines.append(printable(f"update topic {topic} on {name}: {', '.join(parts) or 'nothing changes'}"))
     return lines
 

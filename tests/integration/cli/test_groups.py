@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -168,3 +169,66 @@ def test_a_broker_without_resets_of_its_own(monkeypatch: pytest.MonkeyPatch, roc
                 assert (code, "stop the members of group 'away' first" in err) == (2, True)
                 _, _, err = rocket("offset", "reset", "away", "t", "--to", "earliest", "--dry-run")
                 assert "broker-a: the members are told to go to the begin" in err
+
+
+def test_a_group_is_created_changed_and_deleted(rocket: Rocket, cluster: LocalCluster, topic: str) -> None:
+    settings = {
+        "consume_enabled": True, "broadcast_enabled": False, "orderly": False, "max_retries": 3, "retry_queues": 2
+    }  # fmt: skip
+    create = ("group", "create", "made", "--max-retries", "3", "--retry-queues", "2", "--no-broadcast")
+    assert shown(rocket, *create) == {"group": "made", **settings, "brokers": ["broker-a"]}
+    code, _, err = rocket("group", "create", "made", "--max-retries", "9", "-o", "json")
+    assert (code, json.loads(err.splitlines()[-1])["error"]["code"]) == (1, "GROUP_EXISTS")
+    assert shown(rocket, "group", "create", "made", "--max-retries", "9", "--if-not-exists")["max_retries"] == 3
+    [row] = shown(rocket, "group", "update", "made", "--max-retries", "5")
+    assert (row["max_retries"], row["retry_queues"]) == ({"before": 3, "after": 5}, {"before": 2, "after": 2})
+    code, out, err = rocket("group", "update", "made", "--no-consume", "--dry-run")
+    assert (code, out) == (0, "")
+    assert "update group made on broker-a: consume enabled true → false" in err
+    assert rocket("group", "update", "made", "--no-consume", stdin=b"")[0] == 2
+    assert shown(rocket, "group", "describe", "made")["consume_enabled"] is True
+    assert rocket("group", "update", "made", "--no-consume", "--yes")[0] == 0
+    assert shown(rocket, "group", "describe", "made")["consume_enabled"] is False
+    assert rocket("group", "update", "made")[0] == rocket("group", "create", "no good")[0] == 2
+    assert rocket("group", "update", "nobody", "--orderly")[0] == 3
+    assert rocket("group", "update", "made", "--orderly", "--broker", "nobody")[0] == 3
+    with Admin(cluster.namesrv) as admin:
+        admin.update_consumer_offset("made", MessageQueue(topic, "broker-a", 0), 2)
+    code, out, err = rocket("group", "delete", "made", "--dry-run")
+    assert (code, out) == (0, "")
+    assert err == "delete group made on broker-a: its offsets in 2 queues go, – messages wait\n"
+    assert rocket("group", "delete", "made", stdin=b"")[0] == 2
+    gone = {"group": "made", "deleted_on": ["broker-a"], "offsets_deleted": True}
+    assert shown(rocket, "group", "delete", "made", "--yes") == gone
+    assert rocket("group", "delete", "made", "--yes")[0] == rocket("offset", "show", "made")[0] == 3
+    assert rocket("group", "delete", "TOOLS_CONSUMER", "--yes")[0] == 4
+
+
+def test_a_deleted_group_may_keep_its_offsets(rocket: Rocket, cluster: LocalCluster, topic: str) -> None:
+    at(cluster, "kept", topic, 2)
+    assert shown(rocket, "group", "delete", "kept", "--keep-offsets", "--yes")["offsets_deleted"] is False
+    assert shown(rocket, "offset", "show", "kept")[0]["group_offset"] == 2
+
+
+def test_who_is_connected(rocket: Rocket, cluster: LocalCluster, topic: str) -> None:
+    with (
+        Producer(cluster.namesrv, group="senders", heartbeat_interval=0.05) as producer,
+        PullConsumer(cluster.namesrv, group="readers") as consumer,
+    ):
+        producer.send(topic, b"x")
+        consumer.subscribe(topic)
+        end = time.monotonic() + 20
+        found: dict[str, Any] = {}
+        while producer.client_id not in found:  # brokers know a producer from its first heartbeat on
+            assert time.monotonic() < end
+            found = {row["client_id"]: row for row in shown(rocket, "client", "list")}
+        row = found[producer.client_id]
+        assert (row["kind"], row["group"], row["language"]) == ("producer", "senders", "PYTHON")
+        assert (row["brokers"], row["address"].count(":"), row["seen_at"][-1]) == (["broker-a"], 1, "Z")
+        [row] = shown(rocket, "client", "list", "-g", "readers")
+        assert (row["kind"], row["client_id"]) == ("consumer", consumer.client_id)
+        assert shown(rocket, "group", "clients", "readers")[0]["client_id"] == consumer.client_id
+        _, _, err = rocket("group", "delete", "readers", "--dry-run")
+        assert "1 member is connected" in err
+    assert shown(rocket, "group", "clients", "readers") == []
+    assert rocket("group", "clients", "nobody")[0] == 3

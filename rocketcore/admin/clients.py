@@ -1,0 +1,63 @@
+"""ClientAdmin: who is connected as a producer. Consumers are asked for by group, see ``GroupAdmin.group_members``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rocketcore.admin.groups import GroupMember
+from rocketcore.admin.offsets import OffsetAdmin
+from rocketcore.admin.requests import Request
+from rocketcore.codes import RequestCode
+
+if TYPE_CHECKING:
+    from rocketcore.protocol.bodies.client import ProducerInfo
+    from rocketcore.protocol.command import RemotingCommand
+
+__all__ = ["ClientAdmin", "ConnectedProducer"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedProducer:
+    """A connected producer; ``seen_at`` is when a broker last heard of it, epoch milliseconds."""
+
+    group: str
+    client: GroupMember
+    seen_at: int
+
+
+def _producers_in(answer: RemotingCommand) -> Mapping[str, list[ProducerInfo]]:
+    from rocketcore.protocol.bodies.client import ProducerTableInfo
+
+    return ProducerTableInfo.decode(answer.body).data
+
+
+_PRODUCERS: Final = Request(RequestCode.GET_ALL_PRODUCER_INFO, "list of producers", _producers_in)
+
+
+class ClientAdmin(OffsetAdmin):
+    """The part of ``AsyncAdmin`` about producers."""
+
+    async def producers(self, group: str | None = None) -> list[ConnectedProducer]:
+        """Return the connected producers of all groups, or of one, each once, sorted by group and id.
+
+        One request a master (Java: ``getAllProducerInfo``).
+
+        raises  BrokerError of a broker that does not say, RequestNotSupported of an old one
+        """
+        deadline = self._deadline()
+        masters = await self._masters(deadline)
+        found: dict[tuple[str, str], list[tuple[str, ProducerInfo]]] = {}
+        for name, table in zip(masters, await self._all(masters.values(), _PRODUCERS, deadline), strict=True):
+            for of, clients in table.items():
+                for each in clients if group in (None, of) else ():
+                    found.setdefault((of, each.client_id), []).append((name, each))
+        result = []
+        for (of, client_id), seen in sorted(found.items()):
+            first = seen[0][1]
+            language = None if first.language is None else first.language.name
+            brokers = tuple(name for name, _ in seen)
+            member = GroupMember(client_id, first.remote_ip.lstrip("/"), language, first.version, brokers)
+            result.append(ConnectedProducer(of, member, max(each.last_update_timestamp for _, each in seen)))
+        return result

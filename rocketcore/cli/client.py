@@ -1,0 +1,33 @@
+"""``rocket client …``."""
+
+from __future__ import annotations
+
+import click
+
+from rocketcore.cli.connection import open_admin
+from rocketcore.cli.group import member_row
+from rocketcore.cli.options import command
+from rocketcore.cli.render import Column, show_rows, timestamp
+
+__all__ = ["list_clients"]
+
+
+@command(
+    help="List connected producers; of one group with --group, and its connected consumers too.\n\nBrokers tell "
+    "consumers only of a group that is named."
+)
+@click.option("-g", "--group", help="Only this group of producers, and of consumers.")
+def list_clients(group: str | None) -> None:
+    with open_admin(calls=1 if group is None else 2) as admin:
+        producers = admin.producers(group)
+        consumers = [] if group is None else admin.group_members(group)
+    rows = [
+        {"kind": "producer", "group": each.group, **member_row(each.client), "seen_at": timestamp(each.seen_at)}
+        for each in producers
+    ]
+    rows += [{"kind": "consumer", "group": group, **member_row(each), "seen_at": None} for each in consumers]
+    show_rows(
+        rows,
+        ["kind", "group", "client_id", "address", "language", "version", "brokers", Column("seen_at", wide=True)],
+        name="client_id",
+    )
