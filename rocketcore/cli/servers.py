@@ -18,6 +18,7 @@ import click
 from rocketcore import addresses
 from rocketcore.apache_settings import check_settings, protective_variables
 from rocketcore.cli.failures import EXIT_USAGE, CommandFailed
+from rocketcore.cli.notify import notify
 from rocketcore.cli.options import Folder, command, current, log_to_stderr
 from rocketcore.config_file import (
     BadSetting,
@@ -258,9 +259,11 @@ def serve(make: Callable[[], Server]) -> int:
         try:
             click.echo(json.dumps({"event": "ready", **server.ready(), "pid": os.getpid()}))
             sys.stdout.flush()
+            notify("READY=1")
             async with watched_heap():
                 await ended.wait()
         finally:
+            notify("STOPPING=1")
             await server.stop()
 
     uvloop.run(run())

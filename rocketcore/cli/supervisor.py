@@ -19,6 +19,7 @@ import click
 
 from rocketcore.child import command_line
 from rocketcore.cli.failures import EXIT_INTERRUPTED
+from rocketcore.cli.notify import NOTIFY_SOCKET, notify
 from rocketcore.service import SYSTEM_CLOCK, Backoff
 
 __all__ = ["Supervisor"]
@@ -79,6 +80,7 @@ class Supervisor:
             self._code = code
         if not self._ending.is_set():
             self._ending.set()
+            notify("STOPPING=1")
             for process in self._running.values():
                 _terminate(process)
 
@@ -113,6 +115,8 @@ class Supervisor:
             stdin=asyncio.subprocess.PIPE,  # which ends with this process, and the shard with it
             stdout=asyncio.subprocess.PIPE,
             process_group=0,
+            # This process speaks for all: one of them that is ready is not the service.
+            env={name: value for name, value in os.environ.items() if name != NOTIFY_SOCKET},
         )
         self._running[name] = process
         try:
@@ -132,6 +136,7 @@ class Supervisor:
         if len(self._ready) == len(self._names) and not again:
             brokers = [self._ready[each] for each in self._names]
             click.echo(json.dumps({"event": "ready", "brokers": brokers, "pid": os.getpid()}))
+            notify("READY=1")
 
 
 def _terminate(process: Process) -> None:

@@ -1,12 +1,20 @@
-"""What servers that ``rocket`` runs tell monitors: the port of metrics and health."""
+"""What servers that ``rocket`` runs tell monitors and systemd: the port of metrics and health, READY and STOPPING."""
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from tests.fixtures.processes import Processes
+from rocketcore.cli.notify import notify
+from tests.fixtures.processes import SMALL_FILES, Processes
 from tests.reference.exposition import read_exposition
 
 
@@ -23,7 +31,6 @@ def test_servers_have_a_port_of_metrics_where_it_is_asked_for(processes: Process
         assert read(address, "/livez") == read(address, "/readyz") == "ok\n"
         kinds, _ = read_exposition(read(address, "/metrics"))
         assert kinds[name] == "gauge"
-        assert server.stop() == 0
 
 
 @pytest.mark.parametrize("server", ["namesrv", "broker"])
@@ -31,3 +38,57 @@ def test_there_is_none_otherwise(processes: Processes, server: str) -> None:
     namesrv = processes.namesrv()
     started = namesrv if server == "namesrv" else processes.broker(namesrv.address)
     assert "metrics" not in started.ready
+
+
+@contextmanager
+def listening(name: str) -> Iterator[socket.socket]:
+    """The socket of who started a service."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind("\0" + name[1:] if name.startswith("@") else name)
+        told.settimeout(20)
+        yield told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["namesrv", "start"], ["broker", "start"], ["broker", "start", "--shards", "2"]],
+    ids=["name server", "broker", "shards"],
+)
+def test_who_started_a_server_is_told_when_it_is_ready_and_when_it_stops(tmp_path: Path, arguments: list[str]) -> None:
+    path = str(tmp_path / "notify")
+    folder = "--store" if "broker" in arguments else "--home"
+    command = [sys.executable, "-m", "rocketcore.cli.main", *arguments, "--listen", "127.0.0.1:0"]
+    env = {**os.environ, **SMALL_FILES, "NOTIFY_SOCKET": path, "ROCKETCORE_NAMESRV_ADDR": "127.0.0.1:1"}
+    with (
+        listening(path) as told,
+        subprocess.Popen(
+            [*command, folder, str(tmp_path)], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as server,
+    ):
+        try:
+            assert told.recv(100) == b"READY=1"
+            server.terminate()
+            assert told.recv(100) == b"STOPPING=1"
+            assert server.wait(30) == 0
+            told.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                told.recv(100)
+        finally:
+            server.kill()
+
+
+def test_a_socket_in_no_folder_and_one_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    name = f"@rocketcore-test-{tmp_path}"
+    monkeypatch.setenv("NOTIFY_SOCKET", name)
+    with listening(name) as told:
+        notify("READY=1")
+        assert told.recv(100) == b"READY=1"
+    assert not caplog.records
+    notify("STOPPING=1")
+    assert "STOPPING=1" in caplog.text
+    caplog.clear()
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    notify("READY=1")
+    assert not caplog.records
