@@ -219,7 +219,7 @@ def test_drain_makes_producers_leave_a_broker(monkeypatch: pytest.MonkeyPatch, r
         monkeypatch.setattr(sys, "stdin", Terminal("broker-a\n"))
         code, out, err = rocket("broker", "drain", "broker-a", "-o", "json")
         assert code == 0
-        assert json.loads(out) == {"broker": "broker-a", "topics": 9, "writable": False, "until": "undrain"}
+        assert json.loads(out) == {"broker": "broker-a", "topics": 13, "writable": False, "until": "undrain"}
         assert out[0] == "{", "the question is not on stdout"
         assert "broker-a is now read-only; producers move within 30 s" in err
         assert used() == {"broker-b"}
