@@ -27,7 +27,7 @@ from rocketcore.errors import (
     TransportError,
 )
 from rocketcore.message_queue import MessageQueue
-from rocketcore.protocol.bodies.route import ClusterInfo, TopicRouteData
+from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
 from rocketcore.protocol.signing import Signer
 from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rocketcore.transport.hooks import RpcHook
     from rocketcore.transport.tls.settings import TlsOption
 
-__all__ = ["AdminBase", "Question", "masters_in", "merged", "no_broker"]
+__all__ = ["AdminBase", "Question", "first_address", "masters_in", "merged", "no_broker"]
 
 T = TypeVar("T")
 K = TypeVar("K", MessageQueue, str)
@@ -229,6 +229,14 @@ class AdminBase:
     async def _route(self, topic: str, deadline: Deadline | None = None) -> TopicRouteData:
         return await self._ask(lambda r, a, t: api.topic_route(r, a, topic, t), deadline)
 
+    async def _at_broker_of(self, queue: MessageQueue, question: Question[T]) -> T:
+        deadline = self._deadline()
+        route = await self._route(queue.topic, deadline)
+        for data in route.broker_datas:
+            if data.broker_name == queue.broker and data.broker_addrs:
+                return await question(self._connections(), first_address(data), deadline.remaining())
+        raise RouteNotFound(f"broker {queue.broker!r} does not serve topic {queue.topic!r}")
+
     async def _views(self, deadline: Deadline) -> dict[str, ClusterInfo]:
         """Return what each name server knows that answers within half of the time; raises where none does."""
         half = Deadline(deadline.remaining() / 2, self._clock)
@@ -288,3 +296,8 @@ def merged(tables: Iterable[Mapping[K, V]]) -> dict[K, V]:
     """Return the tables of several servers as one, sorted by key; a later one's value takes the place of an earlier."""
     found = {key: value for table in tables for key, value in table.items()}
     return {key: found[key] for key in sorted(found)}
+
+
+def first_address(data: BrokerData) -> str:
+    """Return the address of a master, or where there is none that of a slave."""
+    return data.broker_addrs.get(MASTER_ID) or next(iter(data.broker_addrs.values()))

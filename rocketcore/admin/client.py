@@ -191,6 +191,13 @@ class Admin:
     consumer_offset = blocking(AsyncAdmin.consumer_offset)
     update_consumer_offset = blocking(AsyncAdmin.update_consumer_offset)
 
+    # Dead letters
+
+    dead_letter_groups = blocking(AsyncAdmin.dead_letter_groups)
+    dead_letter_queues = blocking(AsyncAdmin.dead_letter_queues)
+    dead_letters = blocking(AsyncAdmin.dead_letters)
+    redrive = blocking(AsyncAdmin.redrive)
+
     # Clusters and brokers
 
     cluster_info = blocking(AsyncAdmin.cluster_info)

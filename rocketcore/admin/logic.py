@@ -13,8 +13,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from rocketcore.admin.base import Question, masters_in, merged
-from rocketcore.admin.clients import ClientAdmin
+from rocketcore.admin.base import first_address, masters_in, merged
+from rocketcore.admin.dead_letters import DeadLetterAdmin
 from rocketcore.admin.requests import (
     Request,
     create_topic,
@@ -26,7 +26,7 @@ from rocketcore.admin.requests import (
 )
 from rocketcore.client import api
 from rocketcore.client.route_table import readable_queues
-from rocketcore.codes import MASTER_ID, ORDER_TOPIC_NAMESPACE, Permission, RequestCode
+from rocketcore.codes import ORDER_TOPIC_NAMESPACE, Permission, RequestCode
 from rocketcore.errors import (
     ConfigError,
     RequestTimeout,
@@ -37,7 +37,7 @@ from rocketcore.errors import (
 )
 from rocketcore.message import MessageQueue
 from rocketcore.naming import check_topic
-from rocketcore.protocol.bodies.route import BrokerData, TopicRouteData
+from rocketcore.protocol.bodies.route import TopicRouteData
 from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader
 from rocketcore.service import Deadline
 
@@ -62,7 +62,7 @@ class CreatedTopic:
     brokers: tuple[str, ...]
 
 
-class AsyncAdmin(ClientAdmin):
+class AsyncAdmin(DeadLetterAdmin):
     """Administration over asyncio (Java: ``DefaultMQAdminExt``).
 
     namesrv             addresses as in ``Producer``
@@ -251,7 +251,7 @@ class AsyncAdmin(ClientAdmin):
         """Return the bounds of every queue of a topic; one request a broker, all at the same time."""
         deadline = self._deadline()
         route = await self._route(topic, deadline)
-        addresses = [_first_address(data) for data in route.broker_datas if data.broker_addrs]
+        addresses = [first_address(data) for data in route.broker_datas if data.broker_addrs]
         return merged(await self._all(addresses, topic_stats(topic), deadline))
 
     # Offsets of queues
@@ -284,16 +284,3 @@ class AsyncAdmin(ClientAdmin):
     async def update_consumer_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store a group's offset of a queue; members that run overwrite it at their next commit."""
         await self._at_broker_of(queue, lambda r, a, t: api.update_consumer_offset(r, a, group, queue, offset, t))
-
-    async def _at_broker_of(self, queue: MessageQueue, question: Question[T]) -> T:
-        deadline = self._deadline()
-        route = await self._route(queue.topic, deadline)
-        for data in route.broker_datas:
-            if data.broker_name == queue.broker and data.broker_addrs:
-                return await question(self._connections(), _first_address(data), deadline.remaining())
-        raise RouteNotFound(f"broker {queue.broker!r} does not serve topic {queue.topic!r}")
-
-
-def _first_address(data: BrokerData) -> str:
-    """Return the address of a master, or where there is none that of a slave."""
-    return data.broker_addrs.get(MASTER_ID) or next(iter(data.broker_addrs.values()))

@@ -115,6 +115,14 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
         export=("message_export", "export_messages", "Write the messages of a topic to a file."),
         **{"import": ("message_import", "import_messages", "Send the messages of a file to a topic.")},
     ),
+    "dlq": _group(
+        "dlq",
+        "Dead letters of consumer groups: list, show, redrive, purge.",
+        list=("dlq", "list_groups", "List the groups that have dead letters."),
+        show=("dlq", "show", "Show the newest dead letters of a group."),
+        redrive=("dlq", "redrive", "Have a group receive its dead letters again."),
+        purge=("dlq", "purge", "Delete the dead letters of a group."),
+    ),
     "client": _group(
         "client",
         "Connected clients: list.",

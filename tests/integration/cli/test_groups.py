@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
@@ -11,10 +12,10 @@ import pytest
 
 from rocketcore.admin.client import Admin
 from rocketcore.cli.render import counted_are
-from rocketcore.client.sync import Producer, PullConsumer
+from rocketcore.client.sync import Producer, PullConsumer, PushConsumer
 from rocketcore.errors import OffsetsMoved
 from rocketcore.local import LocalCluster
-from rocketcore.message import Message, MessageQueue
+from rocketcore.message import ConsumeResult, Message, MessageQueue, ReceivedMessage
 from tests.fixtures.commands import Rocket
 
 
@@ -232,3 +233,45 @@ def test_who_is_connected(rocket: Rocket, cluster: LocalCluster, topic: str) -> 
         assert "1 member is connected" in err
     assert shown(rocket, "group", "clients", "readers") == []
     assert rocket("group", "clients", "nobody")[0] == 3
+
+
+def test_dead_letters_come_back_to_their_group(rocket: Rocket, cluster: LocalCluster) -> None:
+    with Admin(cluster.namesrv) as admin, Producer(cluster.namesrv, group="p") as producer:
+        admin.create_topic("risky", 1)
+        for number in range(3):
+            producer.send("risky", b"%d" % number)
+    assert rocket("dlq", "show", "careless")[0] == 3
+
+    failing = PushConsumer(cluster.namesrv, group="careless", start_from="first", max_reconsume_times=0)
+
+    @failing.subscribe("risky")
+    def fail(message: ReceivedMessage) -> ConsumeResult:
+        return ConsumeResult.RETRY
+
+    with failing:
+        rows: list[dict[str, Any]] = []
+        end = time.monotonic() + 20
+        while len(rows) < 3:
+            assert time.monotonic() < end
+            code, out, _ = rocket("dlq", "show", "careless", "-o", "json")
+            rows = json.loads(out) if code == 0 else []
+    assert "careless" in rocket("dlq", "list", "-o", "name")[1].splitlines()
+    assert {row["topic"] for row in rows} == {"risky"}
+    assert {row["body"] for row in rows} == {"0", "1", "2"}
+    assert not any(row["redriven"] for row in rows)
+    assert len(shown(rocket, "dlq", "show", "careless", "-n", "1")) == 1
+    code, out, err = rocket("dlq", "redrive", "careless", "--dry-run")
+    assert (code, out, err.splitlines()[0]) == (0, "", "redrive the dead letters of group careless: 3 messages")
+    assert rocket("dlq", "redrive", "careless", stdin=b"")[0] == 2
+    assert rocket("dlq", "redrive", "careless", "--rate", "fast", "--yes")[0] == 2
+    assert shown(rocket, "dlq", "redrive", "careless", "--rate", "100/s", "--yes")["redriven"] == 3
+    assert all(row["redriven"] for row in shown(rocket, "dlq", "show", "careless"))
+    assert shown(rocket, "dlq", "redrive", "careless", "--yes")["redriven"] == 0, "once is enough"
+    with PushConsumer(cluster.namesrv, group="careless") as consumer:
+        consumer.subscribe("risky")
+        again = sorted(message.text() for message in itertools.islice(consumer, 3))
+        assert again == ["0", "1", "2"]
+    gone = {"group": "careless", "deleted_on": ["broker-a"], "messages": 3}
+    assert rocket("dlq", "purge", "careless", stdin=b"")[0] == 2
+    assert shown(rocket, "dlq", "purge", "careless", "--yes") == gone
+    assert rocket("dlq", "show", "careless")[0] == 3

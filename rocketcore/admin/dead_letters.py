@@ -1,0 +1,139 @@
+"""DeadLetterAdmin: messages that a group failed for too often, and their way back to it.
+
+They lie in the topic ``%DLQ%group``. A redrive has the broker copy one to the group's retry topic, as when a consumer
+sends a message back (request 36): no other group of its topic sees it again. How far that is, is the group's offset
+in ``%DLQ%group``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rocketcore.admin.clients import ClientAdmin
+from rocketcore.admin.requests import topic_stats
+from rocketcore.client import api
+from rocketcore.codes import DLQ_TOPIC_PREFIX, MASTER_ID, TOOLS_GROUP, PullSysFlag
+from rocketcore.errors import RouteNotFound
+from rocketcore.message import MessageQueue
+from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader, PullMessageRequestHeader
+from rocketcore.protocol.message import decode_messages
+from rocketcore.service import Deadline
+
+if TYPE_CHECKING:
+    from rocketcore.message import ReceivedMessage
+    from rocketcore.protocol.bodies.stats import TopicOffset
+
+__all__ = ["DeadLetterAdmin", "DeadLetterQueue"]
+
+_ONE_SECOND_LEVEL: Final = 1
+_ANY_TIMES: Final = (1 << 31) - 1
+"""Failures that a message may have and not be a dead letter again at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterQueue:
+    """The dead letters of a group at one broker: from ``start`` up to, not including, ``end``.
+
+    redriven  offset up to which they were redriven, at least ``start``
+    """
+
+    queue: MessageQueue
+    start: int
+    redriven: int
+    end: int
+
+
+class DeadLetterAdmin(ClientAdmin):
+    """The part of ``AsyncAdmin`` about dead letters."""
+
+    async def dead_letter_groups(self) -> list[str]:
+        """Return the groups that have a topic of dead letters, sorted; it may be empty."""
+        topics = await self.topics()
+        return sorted(each.removeprefix(DLQ_TOPIC_PREFIX) for each in topics if each.startswith(DLQ_TOPIC_PREFIX))
+
+    async def dead_letter_queues(self, group: str) -> list[DeadLetterQueue]:
+        """Return where the dead letters of a group lie; raises TopicNotExist where it never had any."""
+        topic = DLQ_TOPIC_PREFIX + group
+        deadline = self._deadline()
+        route = await self._route(topic, deadline)
+        masters = {
+            data.broker_name: data.broker_addrs[MASTER_ID]
+            for data in route.broker_datas
+            if MASTER_ID in data.broker_addrs
+        }
+        if not masters:
+            raise RouteNotFound(f"topic {topic!r} has no master")
+        bounds: dict[MessageQueue, TopicOffset] = {}
+        for table in await self._all(masters.values(), topic_stats(topic), deadline):
+            bounds.update(table)
+        marks = await self._stored(group, topic, masters, deadline)
+        found = []
+        for queue, each in sorted(bounds.items()):
+            mark = marks.get(queue, each.min_offset)
+            # A mark behind the end is that of a topic that was deleted since.
+            redriven = mark if each.min_offset <= mark <= each.max_offset else each.min_offset
+            found.append(DeadLetterQueue(queue, each.min_offset, redriven, each.max_offset))
+        return found
+
+    async def dead_letters(self, queue: MessageQueue, offset: int, max_messages: int = 32) -> list[ReceivedMessage]:
+        """Return dead letters of a queue from an offset on, as many as the broker gives at once; none at the end.
+
+        raises  NoPermission where the topic is not readable, as brokers of 4.9 make it
+        """
+        header = PullMessageRequestHeader(
+            consumer_group=TOOLS_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_messages,
+            sys_flag=int(PullSysFlag.SUBSCRIPTION),
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+            expression_type="TAG",
+        )
+        result = await self._at_broker_of(queue, lambda r, a, t: api.pull_message(r, a, header, t))
+        return decode_messages(result.body, queue.broker) if result.body else []
+
+    async def redrive(self, group: str, messages: Sequence[ReceivedMessage]) -> int:
+        """Have a group receive dead letters of one queue again, in order; return how many.
+
+        Each is tried once more: a member that fails for it again makes it a dead letter again. After an error those
+        before it are redriven, and the next ``dead_letter_queues`` says so; where the broker did not answer, one may be
+        redriven twice.
+        """
+        if not messages:
+            return 0
+        deadline = self._deadline()
+        queue = messages[0].queue
+        address = await self._master_of(queue, deadline)
+        remoting = self._connections()
+        done = 0
+        try:
+            for message in messages:
+                header = ConsumerSendMsgBackRequestHeader(
+                    offset=message.physical_offset,
+                    group=group,
+                    delay_level=_ONE_SECOND_LEVEL,
+                    origin_msg_id=message.msg_id,
+                    origin_topic=queue.topic,
+                    max_reconsume_times=_ANY_TIMES,
+                )
+                await api.send_message_back(remoting, address, header, deadline.remaining())
+                done += 1
+        finally:
+            if done:
+                mark = messages[done - 1].offset + 1
+                within = Deadline(max(deadline.remaining(), 1.0), self._clock)
+                await api.update_consumer_offset(remoting, address, group, queue, mark, within.remaining())
+        return done
+
+    async def _master_of(self, queue: MessageQueue, deadline: Deadline) -> str:
+        route = await self._route(queue.topic, deadline)
+        for data in route.broker_datas:
+            if data.broker_name == queue.broker and MASTER_ID in data.broker_addrs:
+                return data.broker_addrs[MASTER_ID]
+        raise RouteNotFound(f"broker {queue.broker!r} has no master with topic {queue.topic!r}")
