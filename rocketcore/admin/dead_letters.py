@@ -78,10 +78,7 @@ class DeadLetterAdmin(ClientAdmin):
         return found
 
     async def dead_letters(self, queue: MessageQueue, offset: int, max_messages: int = 32) -> list[ReceivedMessage]:
-        """Return dead letters of a queue from an offset on, as many as the broker gives at once; none at the end.
-
-        raises  NoPermission where the topic is not readable, as brokers of 4.9 make it
-        """
+        """Return dead letters of a queue from an offset on, as many as the broker gives at once; none at the end."""
         header = PullMessageRequestHeader(
             consumer_group=TOOLS_GROUP,
             topic=queue.topic,

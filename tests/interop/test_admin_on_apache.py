@@ -501,3 +501,32 @@ def test_a_group_is_described_and_reset(target: Target, rocket: Call) -> None:
             while again[-5:] != ["1", "2", "3", "4", "5"]:  # one that is online goes there
                 again += [message.text() for message in consumer.poll(timeout=5)]
     assert rocket("group", "describe", unique("nobody"))[2]["code"] == "GROUP_NOT_EXIST"
+
+
+def test_dead_letters_are_redriven(target: Target, rocket: Call) -> None:
+    topic, group = unique("Risky"), unique("careless")
+    with rmq.Admin(target.namesrv) as admin:
+        admin.create_topic(topic, 1)
+    with rmq.Producer(target.namesrv, group="p") as producer:
+        producer.send(topic, b"dead")
+    failing = rmq.PushConsumer(target.namesrv, group=group, start_from="first", max_reconsume_times=0)
+
+    @failing.subscribe(topic)
+    def fail(message: rmq.ReceivedMessage) -> rmq.ConsumeResult:
+        return rmq.ConsumeResult.RETRY
+
+    with failing:
+        Peer(target.namesrv, apache=True).eventually(
+            lambda: group in [row["group"] for row in rocket("dlq", "list")[1]]
+        )
+    _, [row], _ = rocket("dlq", "show", group)
+    assert (row["topic"], row["body"], row["redriven"]) == (topic, "dead", False)
+    assert rocket("dlq", "redrive", group, "--yes")[1] == {"group": group, "redriven": 1}
+    assert rocket("dlq", "redrive", group, "--yes")[1] == {"group": group, "redriven": 0}
+    with rmq.PushConsumer(target.namesrv, group=group, max_reconsume_times=99) as consumer:
+        consumer.subscribe(topic)
+        message = next(iter(consumer))
+        assert (message.topic, message.text()) == (topic, "dead")
+        message.ack()
+    assert rocket("dlq", "purge", group, "--yes")[1]["messages"] == 1
+    assert rocket("dlq", "show", group)[0] == 3
