@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketcore.admin.clients import ClientAdmin
+from rocketcore.admin.messages import pull_header
 from rocketcore.admin.requests import topic_stats
 from rocketcore.client import api
-from rocketcore.codes import DLQ_TOPIC_PREFIX, MASTER_ID, TOOLS_GROUP, PullSysFlag
+from rocketcore.codes import DLQ_TOPIC_PREFIX, MASTER_ID
 from rocketcore.errors import RouteNotFound
 from rocketcore.message import MessageQueue
-from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader, PullMessageRequestHeader
+from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader
 from rocketcore.protocol.message import decode_messages
 from rocketcore.service import Deadline
 
@@ -79,19 +80,7 @@ class DeadLetterAdmin(ClientAdmin):
 
     async def dead_letters(self, queue: MessageQueue, offset: int, max_messages: int = 32) -> list[ReceivedMessage]:
         """Return dead letters of a queue from an offset on, as many as the broker gives at once; none at the end."""
-        header = PullMessageRequestHeader(
-            consumer_group=TOOLS_GROUP,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=max_messages,
-            sys_flag=int(PullSysFlag.SUBSCRIPTION),
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription="*",
-            expression_type="TAG",
-        )
+        header = pull_header(queue, offset, max_messages)
         result = await self._at_broker_of(queue, lambda r, a, t: api.pull_message(r, a, header, t))
         return decode_messages(result.body, queue.broker) if result.body else []
 

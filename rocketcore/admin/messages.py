@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.route import TopicRouteData
     from rocketcore.transport.client import Remoting
 
-__all__ = ["MessageAdmin"]
+__all__ = ["MessageAdmin", "pull_header"]
 
 _END_OF_TIME = (1 << 63) - 1
 _ID_ANSWERS = 32
@@ -152,19 +152,7 @@ class MessageAdmin(ClusterAdmin):
         if not 0 <= queue.queue_id < counts.get(queue.broker, 0):
             what = f"topic {queue.topic} has no queue {queue.broker}/{queue.queue_id} to read"
             raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, what)
-        header = PullMessageRequestHeader(
-            consumer_group=TOOLS_GROUP,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=1,
-            sys_flag=int(PullSysFlag.SUBSCRIPTION),
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription="*",
-            expression_type="TAG",
-        )
+        header = pull_header(queue, offset, 1)
         result = await api.pull_message(self._connections(), masters[queue.broker], header, deadline.remaining())
         for message in decode_messages(result.body, queue.broker) if result.body else ():
             if message.offset == offset:
@@ -184,6 +172,23 @@ def _masters_in(route: TopicRouteData, topic: str) -> dict[str, str]:
     if not masters:
         raise RouteNotFound(f"topic {topic!r} has no master")
     return masters
+
+
+def pull_header(queue: MessageQueue, offset: int, max_messages: int) -> PullMessageRequestHeader:
+    """Return the question for messages of a queue from an offset on, which leaves no trace of a group."""
+    return PullMessageRequestHeader(
+        consumer_group=TOOLS_GROUP,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=max_messages,
+        sys_flag=int(PullSysFlag.SUBSCRIPTION),
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+        subscription="*",
+        expression_type="TAG",
+    )
 
 
 def _millis(time: int | datetime) -> int:

@@ -179,6 +179,8 @@ def lag(group: str, topic: str | None, watch: bool) -> None:
     while True:
         with open_admin() as admin:
             rows = admin.group_lag(group, topic)
+        if watch:
+            progress(f"at {timestamp(round(time.time() * 1000))}")
         show_rows([progress_row(row) for row in rows], progress_columns(waiting=True), name="lag")
         if not watch:
             return

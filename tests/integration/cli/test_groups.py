@@ -53,6 +53,25 @@ def test_lag_tells_no_offset_from_offset_0(rocket: Rocket, cluster: LocalCluster
     assert (code, json.loads(err)["error"]["code"]) == (3, "GROUP_NOT_EXIST")
 
 
+def test_lag_is_watched_until_ctrl_c(
+    rocket: Rocket, cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        at(cluster, "watched-lag", topic, 4)
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    at(cluster, "watched-lag", topic, 2)
+    monkeypatch.setattr("rocketcore.cli.group.time.sleep", pause)
+    code, out, err = rocket("group", "lag", "watched-lag", "--watch", "-o", "jsonl")
+    assert (code, pauses, err.count("at 2")) == (130, [2.0, 2.0], 2)
+    rows = map(json.loads, out.splitlines())
+    assert [row["lag"] for row in rows if row["queue_id"] == 0] == [3, 1]
+
+
 def test_a_group_with_its_members(rocket: Rocket, cluster: LocalCluster, topic: str) -> None:
     with PullConsumer(cluster.namesrv, group="watched") as consumer:
         consumer.subscribe(topic, tag="even")

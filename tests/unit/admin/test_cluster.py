@@ -40,7 +40,11 @@ from rocketcore.protocol.bodies.route import (
 from rocketcore.protocol.bodies.stats import ConsumeStats, OffsetWrapper
 from rocketcore.protocol.bodies.topic import DataVersion, KVTable, TopicConfig, TopicConfigSerializeWrapper, TopicList
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.protocol.headers.admin import GetAllTopicConfigRequestHeader, GetAllTopicConfigResponseHeader
+from rocketcore.protocol.headers.admin import (
+    GetAllSubscriptionGroupResponseHeader,
+    GetAllTopicConfigRequestHeader,
+    GetAllTopicConfigResponseHeader,
+)
 from rocketcore.protocol.headers.nameserver import QueryDataVersionResponseHeader, WipeWritePermOfBrokerResponseHeader
 from rocketcore.service import ManualClock
 
@@ -418,6 +422,20 @@ def test_masters_are_asked_about_groups_side_by_side() -> None:
     assert servers.together == 3
     servers = masters(x=nobody_there, y=nobody_there)
     assert run(servers, "a", lambda admin: admin.consumer_connections("g")) == []
+
+
+def test_groups_come_in_pages() -> None:
+    names = [f"g{number}" for number in range(5)]
+
+    def page(request: RemotingCommand) -> RemotingCommand:
+        first = int((request.ext_fields or {})["groupSeq"])
+        table = {name: SubscriptionGroupConfig(name) for name in names[first : first + 2]}
+        header = GetAllSubscriptionGroupResponseHeader(total_group_num=len(names))
+        return RemotingCommand.response(request, header=header, body=SubscriptionGroupWrapper(table).encode())
+
+    servers = masters(x=page)
+    assert list(run(servers, "a", lambda admin: admin.groups())) == names
+    assert [code for _, code in servers.asked].count(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG) == 3
 
 
 @pytest.mark.parametrize(
