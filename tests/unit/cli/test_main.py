@@ -69,11 +69,23 @@ def test_a_name_server_starts_without_what_it_may_never_need() -> None:
         "msgspec",
         "random",
         "rocketcore.message",
+        "rocketcore.nameserver.metrics",
         "rocketcore.protocol.headers.message",
         "rocketcore.transport.client",
+        "rocketcore.transport.http_port",
     ]
     program = (
         "import sys, rocketcore.cli.servers, rocketcore.nameserver.server;"
+        f"print([name for name in {unneeded} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_broker_starts_without_the_port_of_metrics() -> None:
+    unneeded = ["http", "rocketcore.broker.metrics", "rocketcore.protocol.exposition", "rocketcore.transport.http_port"]
+    program = (
+        "import sys, rocketcore.cli.servers, rocketcore.broker.broker;"
         f"print([name for name in {unneeded} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
