@@ -166,7 +166,7 @@ class BrokerMetrics:
         store, labels = self._store, 'storage_type="local",storage_medium="disk"'
         gauge = sheet.gauge
         usage = await asyncio.to_thread(shutil.disk_usage, store.config.root)
-        gauge("rocketmq_storage_size", "Bytes used on the disk of the store", usage.total - usage.free, labels)
+        gauge("rocketmq_storage_size_bytes", "Bytes used on the disk of the store", usage.total - usage.free, labels)
         behind = store.max_physical_offset - store.synced_offset
         gauge("rocketmq_storage_flush_behind_bytes", "Bytes that are not on disk yet", behind, labels)
         text = "Bytes that consumers cannot see yet"
@@ -176,7 +176,7 @@ class BrokerMetrics:
         earliest = await self._time_of(sheet, partial(earliest_time, store, self))
         if earliest > 0:
             age = max(0, self._context.clock.time_millis() - earliest)
-            gauge("rocketmq_storage_message_reserve_time", "Age of the oldest message, in ms", age, labels)
+            gauge("rocketmq_storage_message_reserve_time_milliseconds", "Age of the oldest message", age, labels)
         counter = sheet.counter
         counter("rocketcore_damaged_messages_total", "Messages found damaged, and left out", store.damaged_records)
         counter("rocketcore_log_read_errors_total", "Reads of the log that the disk failed", store.read_errors)
@@ -215,7 +215,7 @@ class BrokerMetrics:
                     sheet.counter(*dead, item.value, label_text(labels))
             elif name in _GROUP_COUNTERS and sheet.has_room(1):
                 topic, _, group = key.rpartition("@")
-                sheet.counter(*_GROUP_COUNTERS[name], item.value, _pair_labels(topic, group))
+                sheet.counter(*_GROUP_COUNTERS[name], item.value, label_text(_pair(topic, group)))
 
     async def _add_lags(self, sheet: _Sheet) -> None:
         """Where each group is in each topic that it has offsets in."""
@@ -250,7 +250,8 @@ class BrokerMetrics:
             if min(first_open, done) < end:
                 waiting.append((queue_id, min(first_open, done)))
             await sheet.slices.step()
-        labels = _pair_labels(topic, group)
+        is_retry = _truth(topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)))
+        labels = label_text({**_pair(topic, group), "is_retry": is_retry})
         sheet.gauge("rocketmq_consumer_lag_messages", "Messages that a group has not consumed", lag, labels)
         sheet.gauge("rocketmq_consumer_ready_messages", "Messages that a group was not handed yet", ready, labels)
         text = "Messages that a group was handed and has not consumed"
@@ -264,8 +265,8 @@ class BrokerMetrics:
             first = stored if first is None else min(first, stored)
             await sheet.slices.step()
         latency = 0 if first is None else max(0, context.clock.time_millis() - first)
-        text = "Age of the oldest message that a group has not consumed, in ms"
-        sheet.gauge("rocketmq_consumer_lag_latency", text, latency, labels)
+        text = "Age of the oldest message that a group has not consumed"
+        sheet.gauge("rocketmq_consumer_lag_latency_milliseconds", text, latency, labels)
 
     async def _time_of(self, sheet: _Sheet, read: Callable[[], Awaitable[int]]) -> int:
         """Return a time that is read from the log; -1 where it cannot be read, or not in time."""
@@ -291,16 +292,12 @@ async def _count_clients(counts: Counter[str], clients: Iterable[ClientChannel],
         await slices.step()
 
 
-def _pair_labels(topic: str, group: str) -> str:
-    system = is_system_topic(topic) or _is_system(group)
-    return label_text(
-        {
-            "topic": topic,
-            "consumer_group": group,
-            "is_system": _truth(system),
-            "is_retry": _truth(topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))),
-        }
-    )
+def _pair(topic: str, group: str) -> dict[str, str]:
+    return {
+        "topic": topic,
+        "consumer_group": group,
+        "is_system": _truth(is_system_topic(topic) or _is_system(group)),
+    }
 
 
 def _is_system(group: str) -> bool:

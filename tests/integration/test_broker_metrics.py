@@ -19,7 +19,8 @@ from tests.integration.test_http_port import ask
 from tests.reference.exposition import Samples, read_exposition
 
 NODE = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
-PAIR = {"topic": "T", "consumer_group": "readers", "is_system": "false", "is_retry": "false"}
+OUT = {"topic": "T", "consumer_group": "readers", "is_system": "false"}
+PAIR = OUT | {"is_retry": "false"}
 
 
 def port_of(client: BrokerClient) -> int:
@@ -65,19 +66,19 @@ def test_messages_in_and_out_and_what_lies_between(tmp_path: Path) -> None:
         topic = {"topic": "T", "is_system": "false"}
         assert value(samples, "rocketmq_messages_in_total", **topic) == 8
         assert (value(samples, "rocketmq_throughput_in_total", **topic) or 0) > 800
-        assert value(samples, "rocketmq_messages_out_total", **PAIR) == 5
-        assert (value(samples, "rocketmq_throughput_out_total", **PAIR) or 0) > 500
+        assert value(samples, "rocketmq_messages_out_total", **OUT) == 5
+        assert (value(samples, "rocketmq_throughput_out_total", **OUT) or 0) > 500
         assert value(samples, "rocketmq_consumer_lag_messages", **PAIR) == 6
         assert value(samples, "rocketmq_consumer_inflight_messages", **PAIR) == 3
         assert value(samples, "rocketmq_consumer_ready_messages", **PAIR) == 3
-        assert 0 <= (value(samples, "rocketmq_consumer_lag_latency", **PAIR) or 0) < 60_000
-        assert 0 <= (value(samples, "rocketmq_storage_message_reserve_time", **DISK) or 0) < 60_000
+        assert 0 <= (value(samples, "rocketmq_consumer_lag_latency_milliseconds", **PAIR) or 0) < 60_000
+        assert 0 <= (value(samples, "rocketmq_storage_message_reserve_time_milliseconds", **DISK) or 0) < 60_000
         assert value(samples, "rocketcore_put_latency_seconds_count") == 8
         assert value(samples, "rocketcore_put_latency_seconds_bucket", le="+Inf") == 8
         await commit(client, "T", 8)
         samples = await scrape(client)
         assert value(samples, "rocketmq_consumer_lag_messages", **PAIR) == 0
-        assert value(samples, "rocketmq_consumer_lag_latency", **PAIR) == 0
+        assert value(samples, "rocketmq_consumer_lag_latency_milliseconds", **PAIR) == 0
 
     play(tmp_path, scenario)
 
@@ -95,7 +96,7 @@ def test_state_of_a_broker(tmp_path: Path) -> None:
         assert value(samples, "rocketmq_consumer_group_number") == len(client.broker._groups.table)
         assert value(samples, "rocketmq_processor_watermark", processor="send") == 0
         assert value(samples, "rocketmq_processor_watermark", processor="pull") == 0
-        assert (value(samples, "rocketmq_storage_size", **DISK) or 0) > 0
+        assert (value(samples, "rocketmq_storage_size_bytes", **DISK) or 0) > 0
         assert value(samples, "rocketmq_storage_flush_behind_bytes", **DISK) == 0
         assert value(samples, "rocketmq_storage_dispatch_behind_bytes", **DISK) == 0
         assert value(samples, "rocketcore_metrics_left_out") == 0
@@ -166,7 +167,7 @@ def test_a_thousand_topics_hold_nobody_up(tmp_path: Path) -> None:
             longest.append(max(slices))
             parts = scraping.result()
         samples = read_exposition(b"".join(parts).decode())[1]
-        lags = [labels for name, labels in samples if name == "rocketmq_consumer_lag_latency"]
+        lags = [labels for name, labels in samples if name == "rocketmq_consumer_lag_latency_milliseconds"]
         assert sum(("consumer_group", "readers") in labels for labels in lags) == 1000
         assert len(slices) > 10
         assert min(longest) < 0.002
@@ -195,7 +196,7 @@ def test_times_that_cannot_be_read_in_time_are_left_out(tmp_path: Path, monkeypa
         client.broker._context.offsets.commit("readers", "T", 0, 0)
         samples = await scrape(client)
         assert value(samples, "rocketmq_consumer_lag_messages", **PAIR) == 1
-        assert value(samples, "rocketmq_consumer_lag_latency", **PAIR) is None
-        assert value(samples, "rocketmq_storage_message_reserve_time", **DISK) is None
+        assert value(samples, "rocketmq_consumer_lag_latency_milliseconds", **PAIR) is None
+        assert value(samples, "rocketmq_storage_message_reserve_time_milliseconds", **DISK) is None
 
     play(tmp_path, scenario)
