@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from rocketcore.broker import metrics
+from rocketcore.broker.broker import Broker
+from rocketcore.broker.config import BrokerConfig
 from rocketcore.codes import RequestCode
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
 from rocketcore.protocol.headers.consumer import UpdateConsumerOffsetRequestHeader
-from tests.integration.broker_client import BrokerClient, running_broker
+from rocketcore.transport.client import RemotingClient
+from tests.integration.broker_client import BrokerClient, running_broker, store_config
 from tests.integration.test_http_port import ask
 from tests.reference.exposition import Samples, read_exposition
 
@@ -145,6 +149,38 @@ def test_who_is_registered_nowhere_is_not_ready(tmp_path: Path) -> None:
         assert (await get(client, "/metrics"))[0] == 200
 
     play(tmp_path, scenario, namesrv="127.0.0.1:1")
+
+
+def test_a_broker_that_recovers_its_store_lives_and_is_not_ready(tmp_path: Path) -> None:
+    async def run() -> None:
+        broker = Broker(BrokerConfig(broker_name="broker-a", listen_port=0, metrics_port=0), store_config(tmp_path))
+        load, recovering, may_go_on = broker._store.load, asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def slow_load() -> object:
+            loop.call_soon_threadsafe(recovering.set)
+            assert may_go_on.wait(30)
+            return load()
+
+        broker._store.load = slow_load  # type: ignore[method-assign, assignment]
+        async with RemotingClient() as client, asyncio.timeout(60):
+            asking = BrokerClient(broker, client)
+            starting = asyncio.create_task(broker.start())
+            try:
+                await recovering.wait()
+                assert await get(asking, "/livez") == (200, "ok\n")
+                assert await get(asking, "/readyz") == (503, "starting\n")
+                assert await get(asking, "/metrics") == (503, "starting\n")
+            finally:
+                may_go_on.set()
+                await starting
+            assert await get(asking, "/readyz") == (200, "ok\n")
+            await broker.stop()
+            assert broker._monitoring.phase == "stopping"
+            with pytest.raises(OSError):
+                await get(asking, "/livez")
+
+    asyncio.run(run())
 
 
 def test_a_thousand_topics_hold_nobody_up(tmp_path: Path) -> None:
