@@ -17,6 +17,7 @@ from rocketcore.cli.group import progress_columns, progress_row
 from rocketcore.cli.options import command
 from rocketcore.cli.render import UNKNOWN, Column, counted, counted_are, progress, show_rows, timestamp
 from rocketcore.cli.times import parse_time
+from rocketcore.codes import DLQ_TOPIC_PREFIX
 from rocketcore.message import MessageQueue
 from rocketcore.printable import printable
 
@@ -78,6 +79,10 @@ class _Target(click.ParamType["ResetTarget"]):
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 def reset(group: str, topic: str, target: ResetTarget, queues: tuple[str, ...], yes: bool, dry_run: bool) -> None:
+    if topic.startswith(
+        DLQ_TOPIC_PREFIX
+    ):  # a broker of 5.x takes no more commits until a pull, which nobody makes here
+        raise click.UsageError(f"{topic}: its offset is how far redrives are, and is not reset")
     with open_admin(calls=2 + bool(queues)) as admin:
         only = _named(queues, admin.queues(topic)) if queues else None
         plan = admin.plan_reset(group, topic, target, queues=only)

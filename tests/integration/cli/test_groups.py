@@ -286,6 +286,7 @@ def test_dead_letters_come_back_to_their_group(rocket: Rocket, cluster: LocalClu
     assert shown(rocket, "dlq", "redrive", "careless", "--rate", "100/s", "--yes")["redriven"] == 3
     assert all(row["redriven"] for row in shown(rocket, "dlq", "show", "careless"))
     assert shown(rocket, "dlq", "redrive", "careless", "--yes")["redriven"] == 0, "once is enough"
+    assert rocket("offset", "reset", "careless", "%DLQ%careless", "--to", "earliest", "--yes")[0] == 2
     with PushConsumer(cluster.namesrv, group="careless") as consumer:
         consumer.subscribe("risky")
         again = sorted(message.text() for message in itertools.islice(consumer, 3))
