@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -162,11 +163,15 @@ def test_ctrl_c_loses_no_message(cluster: LocalCluster, make_topic: MakeTopic, g
     topic = make_topic(1)
     with rmq.SimpleConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
         consumer.subscribe(topic)
-        timer = threading.Timer(0.5, signal.raise_signal, (signal.SIGINT,))
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            consumer.receive(timeout=20.0)
-        timer.join()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                consumer.receive(timeout=20.0)
+            timer.join()
+        finally:
+            signal.signal(signal.SIGINT, before)
         fill(cluster, topic, 3)
         for message in receive(consumer, 3):
             message.ack()
