@@ -79,9 +79,8 @@ class _Target(click.ParamType["ResetTarget"]):
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 def reset(group: str, topic: str, target: ResetTarget, queues: tuple[str, ...], yes: bool, dry_run: bool) -> None:
-    if topic.startswith(
-        DLQ_TOPIC_PREFIX
-    ):  # a broker of 5.x takes no more commits until a pull, which nobody makes here
+    if topic.startswith(DLQ_TOPIC_PREFIX):
+        # A broker of 5.x would take no more commits until a pull, which nobody makes here.
         raise click.UsageError(f"{topic}: its offset is how far redrives are, and is not reset")
     with open_admin(calls=2 + bool(queues)) as admin:
         only = _named(queues, admin.queues(topic)) if queues else None
