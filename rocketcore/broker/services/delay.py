@@ -29,7 +29,7 @@ from typing import Any
 from rocketcore._fast.properties import decode_properties
 from rocketcore._fast.record import delay_level
 from rocketcore.broker.record import RecordReader, StoredRecord
-from rocketcore.broker.services.delivery import InFlight, Put, mark_of, put_delivery
+from rocketcore.broker.services.delivery import ERROR_SECONDS, InFlight, Outdated, Put, mark_of, put_delivery
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.store import Cold, MessageStore, PutStatus, StoredMessage
 from rocketcore.broker.store.record_head import RecordHead
@@ -43,8 +43,6 @@ from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.1
-ERROR_SECONDS = 10.0
-"""A level rests for this long after an error that may heal, as upstream's."""
 
 _ARRIVAL_SECONDS = 0.05
 """Messages that arrive within this time of the first of them are due together, with the last."""
@@ -155,8 +153,7 @@ class DelayService:
         self._saved_end = 0
         self._delivered: set[int] = set()
         self._log_offset = 0
-        self._is_outdated = False
-        self._replace_at = -math.inf
+        self._outdated = Outdated(file, self.encode_file, clock, "positions not saved, delayed messages wait for that")
         self._loaded_millis = 0
         self._loaded = 0.0
         self._stopped = False
@@ -185,14 +182,14 @@ class DelayService:
         for topic, queue_id in self._store.queues():
             if topic == SCHEDULE_TOPIC:
                 self._levels.setdefault(queue_id + 1, self._level(queue_id + 1, longest))
-        self._is_outdated = self._log_offset > self._store.max_physical_offset
+        self._outdated.found = self._log_offset > self._store.max_physical_offset
         for level in self._levels.values():
             low, high = self._bounds(level)
             level.cursor = min(max(table.get(level.number, 0), low), high)
             level.old_end = level.due_end = high
-            self._is_outdated = self._is_outdated or table.get(level.number, 0) > high
+            self._outdated.found = self._outdated.found or table.get(level.number, 0) > high
         self._find_deliveries()
-        self._replace_outdated()
+        self._outdated.replace()
 
     def _find_deliveries(self) -> None:
         """Pass over what was delivered after the positions were saved."""
@@ -207,24 +204,6 @@ class DelayService:
             while self._delivered and self._pass_delivered(level):
                 pass
         self._delivered = {mark for mark in self._delivered if self._still_waits(mark)}
-
-    def _replace_outdated(self) -> bool:
-        """Replace positions that say more than the log or the queues hold; whether nothing like that is saved now.
-
-        Log and queues will grow past what was noted, which must not be believed then.
-        """
-        now = self._clock.monotonic()
-        if self._is_outdated and now >= self._replace_at:
-            try:
-                self.file.save(self.encode_file())
-                self._is_outdated = False
-            except OSError as error:
-                self._replace_at = now + ERROR_SECONDS
-                logger.error(
-                    "positions not saved, delayed messages wait for that path=%s again_in=%gs reason=%s",
-                    *(self.file.path, ERROR_SECONDS, error),
-                )
-        return not self._is_outdated
 
     def _pass_delivered(self, level: _Level) -> bool:
         """Move the cursor past messages that were delivered before; False at the first that was not."""
@@ -310,7 +289,7 @@ class DelayService:
 
     def take_changes(self) -> bool:
         """Say whether a position moved since the last call, or the log grew much while messages wait."""
-        if self._is_outdated:
+        if self._outdated.found:
             return False
         positions = [level.position for level in self._levels.values()]
         end = self._store.max_physical_offset
@@ -324,7 +303,7 @@ class DelayService:
 
     def deliver_due(self) -> None:
         """Deliver what is due now in every level."""
-        if not self._replace_outdated():
+        if not self._outdated.replace():
             return
         for level in self._levels.values():
             level.in_flight.forget_synced()

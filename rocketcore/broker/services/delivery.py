@@ -9,22 +9,59 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from rocketcore.broker.record import StoredRecord
+from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.store import MessageStore, PutResult, PutStatus
 from rocketcore.broker.store.timed import TIMED_TOPICS
 from rocketcore.codes import TRANSACTION_MASK
 from rocketcore.message import REAL_QUEUE_ID, REAL_TOPIC
+from rocketcore.service import Clock
 
-__all__ = ["InFlight", "Put", "Undeliverable", "mark_of", "put_delivery"]
+__all__ = ["ERROR_SECONDS", "InFlight", "Outdated", "Put", "Undeliverable", "mark_of", "put_delivery"]
+
+ERROR_SECONDS = 10.0
+"""How long what failed rests, where it may heal, as upstream's."""
 
 _MOST = 1024
 _REFILL = _MOST // 2
 
 logger = logging.getLogger(__name__)
+
+
+class Outdated:
+    """A file of positions that may say more than the store holds.
+
+    The store will grow past what was noted, which must not be believed then: the file is replaced first.
+
+    found   whether it does
+    encode  what the file is to say
+    what    what is not saved, and who waits for it, for the log
+    """
+
+    def __init__(self, file: JsonFile, encode: Callable[[], bytes], clock: Clock, what: str) -> None:
+        self.found = False
+        self._file = file
+        self._encode = encode
+        self._clock = clock
+        self._what = what
+        self._again_at = -math.inf
+
+    def replace(self) -> bool:
+        """Replace the file where it is outdated, and it is time; whether it is right now."""
+        now = self._clock.monotonic()
+        if self.found and now >= self._again_at:
+            try:
+                self._file.save(self._encode())
+                self.found = False
+            except OSError as error:
+                self._again_at = now + ERROR_SECONDS
+                logger.error("%s path=%s again_in=%gs reason=%s", *(self._what, self._file.path, ERROR_SECONDS, error))
+        return not self.found
 
 
 class Undeliverable(Exception):

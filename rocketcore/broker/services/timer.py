@@ -26,7 +26,15 @@ from rocketcore._fast.consume_queue import UNIT_SIZE, unit
 from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore._fast.timer_heap import TimerHeap, timer_code_due
 from rocketcore.broker.record import RecordReader, StoredRecord
-from rocketcore.broker.services.delivery import InFlight, Put, Undeliverable, mark_of, put_delivery
+from rocketcore.broker.services.delivery import (
+    ERROR_SECONDS,
+    InFlight,
+    Outdated,
+    Put,
+    Undeliverable,
+    mark_of,
+    put_delivery,
+)
 from rocketcore.broker.services.timer_progress import Progress, Saved, parse
 from rocketcore.broker.services.timer_schedule import delete_key, schedule
 from rocketcore.broker.state.json_file import JsonFile
@@ -51,8 +59,6 @@ from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.1
-ERROR_SECONDS = 10.0
-"""How long a message rests that cannot be read, or all of them after an error that may heal."""
 
 _MAX_PER_READ = 32
 _READS_PER_TURN = 16
@@ -125,8 +131,7 @@ class TimerService:
         self._loaded = Saved()
         self._progress = Progress()
         self._delivered: set[int] = set()
-        self._is_outdated = False
-        self._replace_at = -math.inf
+        self._outdated = Outdated(file, self.encode_file, clock, "times not saved, messages wait for that")
         self._written = -1, 0
         self._stopped = False
         self._task = PeriodicTask("broker-timer", self.deliver_due, TICK_SECONDS)
@@ -139,7 +144,7 @@ class TimerService:
         low, high = store.min_offset(TIMER_TOPIC, 0), store.max_offset(TIMER_TOPIC, 0)
         end = store.max_physical_offset
         saved = self.file.load(parse) or Saved()
-        self._is_outdated = saved.log_offset > end or saved.before > high
+        self._outdated.found = saved.log_offset > end or saved.before > high
         first = max(low, min(saved.first, high))
         log_offset = saved.log_offset
         if not 0 <= log_offset <= end:
@@ -152,7 +157,7 @@ class TimerService:
             # All units are sound, so what is left is no delivery of a message that waits.
             self._delivered = set()
         self._end = high
-        self._replace_outdated()
+        self._outdated.replace()
 
     def _find_waiting(self, first: int, end: int) -> int:
         """Take the units of a part of the queue for what waits; returns how many cannot be right."""
@@ -176,24 +181,6 @@ class TimerService:
         if last_due >= 0:
             self._progress.delivered(last_due, self._loaded.log_offset)
         return wrong
-
-    def _replace_outdated(self) -> bool:
-        """Replace what is saved where it says more than the store holds; whether nothing like that is saved now.
-
-        The store will grow past what was noted, which must not be believed then.
-        """
-        now = self._clock.monotonic()
-        if self._is_outdated and now >= self._replace_at:
-            try:
-                self.file.save(self.encode_file())
-                self._is_outdated = False
-            except OSError as error:
-                self._replace_at = now + ERROR_SECONDS
-                logger.error(
-                    "times not saved, messages wait for that path=%s again_in=%gs reason=%s",
-                    *(self.file.path, ERROR_SECONDS, error),
-                )
-        return not self._is_outdated
 
     def start(self) -> None:
         self._stopped = False
@@ -313,7 +300,7 @@ class TimerService:
 
     def take_changes(self) -> bool:
         """Say whether more is delivered than at the last call, or the log grew much."""
-        if self._is_outdated:
+        if self._outdated.found:
             return False
         until, end = self._advance().until, self._store.max_physical_offset
         if until == self._written[0] and end - self._written[1] < _LOG_BYTES_PER_SAVE:
@@ -325,7 +312,7 @@ class TimerService:
 
     def deliver_due(self) -> None:
         """Deliver what is due now."""
-        if not self._replace_outdated():
+        if not self._outdated.replace():
             return
         self._in_flight.forget_synced()
         self._deliver_all()

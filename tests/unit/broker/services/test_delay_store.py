@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rocketcore._fast.properties import encode_properties
-from rocketcore.broker.services.delay import ERROR_SECONDS, DelayService, schedule
+from rocketcore.broker.services.delay import DelayService, schedule
+from rocketcore.broker.services.delivery import ERROR_SECONDS
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.store import FlushDiskType, MessageStore, StoredMessage
 from rocketcore.broker.store.cold_reads import SECONDS as READ_SECONDS
