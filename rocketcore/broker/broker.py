@@ -265,6 +265,7 @@ class Broker:
         stack.push_async_callback(context.writer.close)
         await self._load_store()
         stack.push_async_callback(self._store.stop)
+        self._name_missing_log()
         self._topics.load()
         self._groups.load()
         context.offsets.load()
@@ -318,7 +319,6 @@ class Broker:
             if not loading.cancelled() and loading.exception() is None:
                 await self._store.stop()
             raise
-        self._name_missing_log()
 
     def _name_missing_log(self) -> None:
         """Say that a log which holds nothing held messages: the folder was lost, or is another one than before."""

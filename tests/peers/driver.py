@@ -81,7 +81,12 @@ class JavaDriver:
         command = java(version, "peers.Driver", home, self._log, options, acl=acl)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+                command,
+                cwd=home,  # where mqadmin writes what it was asked for
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
             )
         assert self._process.stdin
         assert self._process.stdout

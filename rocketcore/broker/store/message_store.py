@@ -139,29 +139,32 @@ class MessageStore:
         """
         self._files.make_folder(self.config.root)
         self._lock.acquire()
-        warn_of_remote_folders(self.config, self._files)
-        self._files.keep_spare()
         try:
-            notes = self._queue_saver.read()
-            clean = notes.mark is None
-            self._log.sealed_from = notes.sealed_from
-            outdate = partial(notes.bounds.outdate, self.config.root, self._files)
-            mended = self._log.load(outdate, begin=notes.log_begin)
-            believed = not (mended or rebuild)
-            self.recovery = recover(self.config, self._log, self._queues, notes, self._files, believed=believed)
-            if not self.recovery.rebuilt:
-                self._queue_saver.adopted(notes.bounds)
-            self._log.open_at(self.recovery.end_offset)
-            if not clean:
-                self._log.make_sure(notes.bounds.confirm_offset, self.recovery.end_offset)
-            self._queue_saver.log_ends_at(self.recovery.end_offset)
-            self._queue_saver.remove_deleted()
-            self._log.run_begins(sealed=self.config.enabled_append_prop_crc)
-            last_alive = RunMark.last_alive(self._run_mark, self._files)
-            RunMark(self._log.sealed_from).write(self._run_mark, self._files)
+            return self._recover(rebuild)
         except BaseException:
             self._close_files()
             raise
+
+    def _recover(self, rebuild: bool) -> Recovery:
+        warn_of_remote_folders(self.config, self._files)
+        self._files.keep_spare()
+        notes = self._queue_saver.read()
+        clean = notes.mark is None
+        self._log.sealed_from = notes.sealed_from
+        outdate = partial(notes.bounds.outdate, self.config.root, self._files)
+        mended = self._log.load(outdate, begin=notes.log_begin)
+        believed = not (mended or rebuild)
+        self.recovery = recover(self.config, self._log, self._queues, notes, self._files, believed=believed)
+        if not self.recovery.rebuilt:
+            self._queue_saver.adopted(notes.bounds)
+        self._log.open_at(self.recovery.end_offset)
+        if not clean:
+            self._log.make_sure(notes.bounds.confirm_offset, self.recovery.end_offset)
+        self._queue_saver.log_ends_at(self.recovery.end_offset)
+        self._queue_saver.remove_deleted()
+        self._log.run_begins(sealed=self.config.enabled_append_prop_crc)
+        last_alive = RunMark.last_alive(self._run_mark, self._files)
+        RunMark(self._log.sealed_from).write(self._run_mark, self._files)
         self._queues.begin()
         if not clean:
             self._log_begin.run_crashed()
@@ -217,11 +220,13 @@ class MessageStore:
             self._close_files()
 
     def _close_files(self) -> None:
-        self._log.close()
-        self._cleaner.close()
-        self._queue_files.close()
-        self._files.drop_spare()
-        self._lock.release()
+        try:
+            self._log.close()
+            self._cleaner.close()
+            self._queue_files.close()
+            self._files.drop_spare()
+        finally:
+            self._lock.release()
 
     @property
     def store_host(self) -> bytes:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import logging
 import multiprocessing
 import os
 import shutil
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from rocketcore.broker.store.damage import DamagedRange
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.errors import StoreCorrupted, StoreLocked
 from rocketcore.service import ManualClock
+from tests.fault.system_calls import Call, SystemCalls
 from tests.fixtures.stores import (
     SEGMENT_BYTES,
     UNITS_PER_FILE,
@@ -314,6 +318,44 @@ def test_a_folder_has_one_store(tmp_path: Path) -> None:
             pass
 
     asyncio.run(run())
+
+
+def test_a_start_that_a_disk_stops_leaves_the_folder_free(tmp_path: Path) -> None:
+    """Whichever call on the files fails: the next start of this process has the folder, and loses nothing."""
+
+    async def write() -> None:
+        async with running_store(tmp_path) as store:
+            for number in range(3):
+                await put(store, b"%06d" % number)
+
+    def start(failing: int) -> int:
+        """Load a store whose call of this number fails, and return how many calls there were."""
+        made = 0
+
+        def around(_: Call, function: Callable[[], object]) -> object:
+            nonlocal made
+            made += 1
+            if made == failing:
+                raise OSError(errno.EIO, "refused")
+            return function()
+
+        with SystemCalls(tmp_path, lambda _: None, around):
+            store = MessageStore(store_config(tmp_path))
+            with contextlib.suppress(OSError):
+                store.load()
+                asyncio.run(store.stop())
+        return made
+
+    asyncio.run(write())
+    async def read() -> None:
+        async with running_store(tmp_path) as store:
+            assert numbers(store, 0) == [0, 1, 2]
+
+    calls = start(0)
+    assert calls > 30
+    for failing in range(1, calls + 1):
+        start(failing)
+        asyncio.run(read())
 
 
 def test_a_message_put_before_the_start_is_refused(tmp_path: Path) -> None:
