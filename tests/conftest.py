@@ -12,6 +12,7 @@ pytest_plugins = [
     "tests.fixtures.apache",
     "tests.fixtures.cluster",
     "tests.fixtures.name_servers",
+    "tests.fixtures.brokers",
     "tests.fixtures.addresses",
     "tests.fixtures.loops",
     "tests.fixtures.threads",
