@@ -358,7 +358,7 @@ class Broker:
             RecallProcessor(context, self._gate),
             ClientProcessor(context),
             ConsumerProcessor(context),
-            ResetProcessor(context),
+            ResetProcessor(context, self._offsets_reset),
             RelayProcessor(context),
             AssignmentProcessor(context, self._modes, self._route),
             AdminProcessor(
@@ -396,6 +396,11 @@ class Broker:
         listener = self._listeners.get(topic)
         if listener is not None:
             listener(queue_id, max_offset)
+
+    def _offsets_reset(self, topic: str, group: str, queue_ids: Iterable[int]) -> None:
+        for queue_id in queue_ids:
+            self._pull.long_poll.offset_reset(topic, group, queue_id)
+        self._pop_processor.poll.offset_reset(topic, group)
 
     async def _route(self, topic: str) -> TopicRouteData | None:
         return None if self._outer is None else await self._outer.route(topic)

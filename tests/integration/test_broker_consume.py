@@ -283,6 +283,33 @@ def test_a_reset_moves_the_next_pull(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+def test_a_reset_ends_the_pulls_that_wait(tmp_path: Path) -> None:
+    """Those of the group in that queue, and no others."""
+
+    async def scenario(client: BrokerClient) -> None:
+        long_poll = client.broker._pull.long_poll
+        for _ in range(3):
+            await client.send("T")
+            await client.send("T", queue_id=1)
+        await client.heartbeat("T")
+        await client.heartbeat("T", group="others", client_id="other")
+        waits = [
+            asyncio.create_task(client.pull("T", queue_id, 3, group=group, hold_millis=9_000))
+            for group in ("readers", "others")
+            for queue_id in (0, 1)
+        ]
+        await _until(lambda: len(long_poll) == 4)
+        header = ResetOffsetRequestHeader(group="readers", topic="T", timestamp=0, force=True, queue_id=0, offset=1)
+        assert (await client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)).code == 0
+        moved = await waits[0]
+        assert (moved.code, moved.remark, ext(moved)["nextBeginOffset"]) == (21, "OFFSET_RESET", "1")
+        assert len(long_poll) == 3
+        for wait in waits:
+            wait.cancel()
+
+    play(tmp_path, scenario)
+
+
 def test_bounds_and_times_of_a_queue(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         for _ in range(3):

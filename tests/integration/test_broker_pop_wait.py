@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from rocketcore.codes import RequestCode
+from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
 from rocketcore.protocol.headers.pop import (
     NotificationRequestHeader,
     NotificationResponseHeader,
@@ -68,6 +69,23 @@ def test_a_message_of_another_tag_wakes_nobody(tmp_path: Path) -> None:
             assert not wants.done()
             await client.send("T", b"2", properties={"TAGS": "b"})
             assert [message.body for message in await wants] == [b"2"]
+
+    asyncio.run(main())
+
+
+def test_a_reset_wakes_those_of_the_group_that_wait(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            await client.send("T", b"1")
+            await client.send("T", b"2", queue_id=1)
+            for message in [*await pop(client, "T"), *await pop(client, "T")]:
+                assert (await ack(client, message)).code == 0
+            pops = [asyncio.create_task(pop(client, "T", poll_time=8_000)) for _ in range(2)]
+            await until(lambda: waiting(client) == 2)
+            reset = ResetOffsetRequestHeader(topic="T", group=GROUP, timestamp=0, force=True)
+            assert (await client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)).code == 0
+            bodies = [message.body for each in await asyncio.gather(*pops) for message in each]
+            assert sorted(bodies) == [b"1", b"2"]
 
     asyncio.run(main())
 

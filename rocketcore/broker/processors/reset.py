@@ -1,14 +1,14 @@
 """Resets of a group's offsets: 222 (Java: ``AdminBrokerProcessor.resetOffset``, ``Broker2Client``, 5.5.0).
 
 With ``useServerSideResetOffset``, as 5.x, the broker sets the offsets itself and the next pull of each queue learns of
-it. Without, as 4.9, the group's clients are told to go on elsewhere (220): there have to be some, and each queue needs
-an offset of the group.
+it; one that is held, at once. Without, as 4.9, the group's clients are told to go on elsewhere (220): there have to be
+some, and each queue needs an offset of the group.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.processors.relay import require_version
@@ -27,10 +27,14 @@ _TO_THE_END = -1
 
 
 class ResetProcessor:
-    """Moves groups to other offsets."""
+    """Moves groups to other offsets.
 
-    def __init__(self, context: BrokerContext) -> None:
+    on_reset  (topic, group, queue ids): hears of a reset that is done
+    """
+
+    def __init__(self, context: BrokerContext, on_reset: Callable[[str, str, Iterable[int]], None]) -> None:
         self._context = context
+        self._on_reset = on_reset
 
     def routes(self) -> Iterable[Route]:
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
@@ -52,6 +56,7 @@ class ResetProcessor:
         targets = {queue_id: await self._reset_target(channel, header, queue_id) for queue_id in queue_ids}
         for queue_id, target in targets.items():
             context.offsets.reset(header.group, header.topic, queue_id, target)
+        self._on_reset(header.topic, header.group, targets)
         body = ResetOffsetBody(
             offset_table={
                 MessageQueue(header.topic, context.config.broker_name, queue_id): target

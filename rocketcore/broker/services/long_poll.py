@@ -1,7 +1,8 @@
 """Pulls that found nothing and wait for a message (Java: ``PullRequestHoldService``, 5.5.0).
 
-A held pull ends when a message that its filter lets through becomes readable, when its time is over, or, every few
-seconds, when messages came that its filter does not let through: the answer then moves the client past them.
+A held pull ends when a message that its filter lets through becomes readable, when its group's offset is reset, when
+its time is over, or, every few seconds, when messages came that its filter does not let through: the answer then moves
+the client past them.
 
 Tags are told with each message. For a filter by properties the new messages of a turn are read together at its end.
 
@@ -87,6 +88,11 @@ class LongPoll(HeldRequests[HeldPull]):
             self._passed_by.add((topic, queue_id))
         if matching:
             self._wake(matching)
+
+    def offset_reset(self, topic: str, group: str, queue_id: int) -> None:
+        """Wake the pulls of a group, which is to go on elsewhere in a queue."""
+        held = self._held.get((topic, queue_id), ())
+        self._wake([pull for pull in held if pull.header.consumer_group == group])
 
     def tick(self) -> None:
         """End what is over time; every fifth call also what has unwanted messages before it."""

@@ -98,6 +98,10 @@ class PopPoll(HeldRequests[HeldPop]):
                     self._wake([held])
                     break
 
+    def offset_reset(self, topic: str, group: str) -> None:
+        """Wake all of a group that wait for a topic: there may be messages for each of them."""
+        self._wake(list(self._held.get((topic, group), ())))
+
     def _forget(self, held: HeldPop) -> None:
         super()._forget(held)
         if held.key not in self._held:
