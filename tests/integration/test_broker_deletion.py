@@ -20,6 +20,7 @@ from rocketcore.protocol.schema import Header
 from rocketcore.transport.channel import Channel
 from tests.fixtures.stores import crash_copy
 from tests.integration.broker_client import BrokerClient, running_broker
+from tests.integration.test_broker_transactions import Half
 from tests.unit.broker.fakes import FakeChannel
 
 TIMEOUT = 10.0
@@ -141,6 +142,44 @@ def test_a_delayed_message_does_not_bring_its_deleted_topic_back(tmp_path: Path)
 
     asyncio.run(delete_first())
     asyncio.run(look())
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}, {"TRAN_MSG": "true", "PGROUP": "shop"}],
+    ids=["delayed", "timed", "half"],
+)
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_waits_does_not_bring_back_a_topic_that_held_nothing(
+    tmp_path: Path, properties: dict[str, str], restart: bool
+) -> None:
+    """Also where the broker that deleted the topic is killed before its messages are due."""
+    request = RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T")
+    is_half = "TRAN_MSG" in properties
+
+    async def wait_for_it(client: BrokerClient, sent: RemotingCommand) -> None:
+        if is_half:
+            await client.ask(RequestCode.END_TRANSACTION, Half(sent).end())
+        await client.send("U", properties={"DELAY": "1"})
+        await until(lambda: client.broker._store.max_offset("U", 0) == 1)
+        await until(lambda: len(client.broker._timer) == 0)
+        assert client.broker._context.topics.find("T") is None
+        assert "T" not in {topic for topic, _ in client.broker._store.queues()}
+
+    async def run() -> None:
+        async with running_broker(tmp_path / "live") as client:
+            sent = await client.send("T", b"late", properties=properties, sys_flag=4 if is_half else 0)
+            assert sent.code == 0
+            assert client.broker._context.topics.find("T") is not None
+            assert (await delete(client, *request)).code == 0
+            crash_copy(tmp_path / "live", tmp_path / "killed")
+            if not restart:
+                await wait_for_it(client, sent)
+        if restart:
+            async with running_broker(tmp_path / "killed") as client:
+                await wait_for_it(client, sent)
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("held", ["subscriptionGroup.json", "consumerOffset.json"])

@@ -33,6 +33,7 @@ from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig, parse_hours
 from rocketcore.broker.store.index import MessageIndex
 from rocketcore.broker.store.log_begin import LogBegin
+from rocketcore.broker.store.pages import Cold
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.segment_file import FileSystem, Segment
 from rocketcore.errors import RocketError
@@ -110,6 +111,13 @@ class Cleaner:
     def keep_from(self, needed_from: Callable[[], int | None]) -> None:
         """Have one more function say from which physical offset on the log is needed; None: nothing of it."""
         self._needed_from.append(needed_from)
+
+    def anything_waits(self) -> bool:
+        """Whether any part of the log is needed; also where that is not known now."""
+        try:
+            return any(self._reads.now(self, needed_from) is not None for needed_from in self._needed_from)
+        except (Cold, OSError, RocketError):
+            return True
 
     def ask(self) -> None:
         """Have expired files deleted at any hour, for some looks."""

@@ -21,6 +21,8 @@ __all__ = ["DeletedTopics"]
 
 logger = logging.getLogger(__name__)
 
+_MOST_NAMES = 100_000
+
 
 class DeletedTopics:
     """Topic → the end of the log when it was deleted; loop thread only, except ``write``.
@@ -64,6 +66,11 @@ class DeletedTopics:
         except ValueError as error:
             return str(error)
         return ""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many are noted that none is added which the log holds nothing of: names cost nothing."""
+        return len(self.before) >= _MOST_NAMES
 
     def add(self, topic: str, end_offset: int) -> None:
         """What the log holds of a topic before ``end_offset`` belongs to no queue."""

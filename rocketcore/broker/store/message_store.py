@@ -50,6 +50,7 @@ from rocketcore.broker.store.recovery import Recovery, recover
 from rocketcore.broker.store.remote_folder import warn_of_remote_folders
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.broker.store.values import GetResult, PutStatus
+from rocketcore.errors import StoreError
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 
 if TYPE_CHECKING:
@@ -255,6 +256,8 @@ class MessageStore:
     def delete_topic(self, topic: str) -> asyncio.Future[None]:
         """Forget a topic and its queues at once; its messages stay in the log. A new topic of the name starts at 0.
 
+        Of a topic without queues it is noted, too, while messages wait that may be for it: they must not bring it back.
+
         returns  a future that is done when the deletion is durable: from then on no crash brings the topic back
         raises   StoreError, from the future, when it could not be noted; deleting the topic again tries that again
         """
@@ -262,7 +265,13 @@ class MessageStore:
         if removed is not None:
             self._dispatcher.forget(removed)
             self._queue_files.forget(topic)
-            self._queue_saver.topic_deleted(topic, self._log.end_offset)
+        elif not self._cleaner.anything_waits():
+            return self._queue_saver.note_deletions(topic)
+        elif self._queue_saver.deleted.is_full:
+            refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            refused.set_exception(StoreError(f"the deletion of topic {topic} is not durable: too many are noted"))
+            return refused
+        self._queue_saver.topic_deleted(topic, self._log.end_offset)
         return self._queue_saver.note_deletions(topic)
 
     def keep_from(self, needed_from: Callable[[], int | None]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore.broker.store import FlushDiskType, MessageStore, PutStatus
+from rocketcore.broker.store import FlushDiskType, MessageStore, PutStatus, deleted_topics
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.queue_bounds import QueueBounds
 from rocketcore.broker.store.segment_file import FileSystem
@@ -210,6 +210,29 @@ def test_a_deletion_that_cannot_be_noted_says_so_and_is_tried_again(tmp_path: Pa
             crash_copy(tmp_path / "live", tmp_path / "crash")
         async with running_store(tmp_path / "crash") as store:
             assert list(store.queues()) == []
+
+    asyncio.run(run())
+
+
+def test_deletions_of_topics_that_hold_nothing_are_noted_while_something_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there is room for: a name costs nothing."""
+    monkeypatch.setattr(deleted_topics, "_MOST_NAMES", 2)
+
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            await put(store, b"waits", topic="Waiting")
+            await store.delete_topic("None")
+            assert not store.is_deleted("None", 0)
+            store.keep_from(lambda: 0)
+            for name in ("A", "B"):
+                await store.delete_topic(name)
+                assert store.is_deleted(name, 0)
+            with pytest.raises(StoreError, match="deletion of topic C is not durable: too many"):
+                await store.delete_topic("C")
+            await store.delete_topic("Waiting")
+            assert store.is_deleted("Waiting", 0)
 
     asyncio.run(run())
 

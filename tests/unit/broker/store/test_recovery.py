@@ -347,6 +347,7 @@ def test_a_start_that_a_disk_stops_leaves_the_folder_free(tmp_path: Path) -> Non
         return made
 
     asyncio.run(write())
+
     async def read() -> None:
         async with running_store(tmp_path) as store:
             assert numbers(store, 0) == [0, 1, 2]
