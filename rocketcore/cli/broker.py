@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketcore.cli.cluster import broker_permissions, broker_row, whole
+from rocketcore.admin.shapes import broker_figures, broker_row, permission_text, topic_kind, whole
+from rocketcore.cli.cluster import broker_permissions
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import answered, open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, EXIT_UNREACHABLE, CommandFailed, failure_of
 from rocketcore.cli.options import command, current
 from rocketcore.cli.render import Column, counted, progress, show_object, show_rows, timestamp
-from rocketcore.cli.topic import permission_text, topic_kind
 from rocketcore.codes import MASTER_ID, Permission
 from rocketcore.errors import RocketError, RouteNotFound
 from rocketcore.printable import printable
@@ -85,10 +85,7 @@ def describe(broker: str, broker_id: int | None) -> int:
     row = {
         "broker": member.broker,
         **broker_row(member, permissions.get(broker)),
-        "messages_in_today": _since_midnight(runtime, "msgPut"),
-        "messages_out_today": _since_midnight(runtime, "msgGet"),
-        "log_bytes": _difference(runtime, "commitLogMaxOffset", "commitLogMinOffset"),
-        "disk_ratio": _ratio(runtime, "commitLogDiskRatio"),
+        **broker_figures(runtime),
     }
     if current().output in ("table", "csv"):
         show_object(row)
@@ -97,24 +94,6 @@ def describe(broker: str, broker_id: int | None) -> int:
     if not member.alive:
         return EXIT_UNREACHABLE
     return 0 if member.error is None else failure_of(member.error, current()).exit_code
-
-
-def _ratio(runtime: dict[str, str], name: str) -> float | None:
-    """Return a part of a whole; a broker that cannot tell says -1, or NaN."""
-    try:
-        ratio = float(runtime[name])
-    except (KeyError, ValueError):
-        return None
-    return ratio if 0 <= ratio <= 1 else None
-
-
-def _difference(runtime: dict[str, str], end: str, start: str) -> int | None:
-    last, first = whole(runtime.get(end)), whole(runtime.get(start))
-    return None if last is None or first is None else last - first
-
-
-def _since_midnight(runtime: dict[str, str], counter: str) -> int | None:
-    return _difference(runtime, f"{counter}TotalTodayNow", f"{counter}TotalTodayMorning")
 
 
 @command(help="Make producers leave a broker: it becomes read-only, also after a restart, until undrain. "

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from rocketcore.admin.shapes import member_row, producer_row
 from rocketcore.cli.connection import open_admin
-from rocketcore.cli.group import member_row
 from rocketcore.cli.options import command
-from rocketcore.cli.render import Column, show_rows, timestamp
+from rocketcore.cli.render import Column, show_rows
 
 __all__ = ["list_clients"]
 
@@ -21,10 +21,7 @@ def list_clients(group: str | None) -> None:
     with open_admin(calls=1 if group is None else 2) as admin:
         producers = admin.producers(group)
         consumers = [] if group is None else admin.group_members(group)
-    rows = [
-        {"kind": "producer", "group": each.group, **member_row(each.client), "seen_at": timestamp(each.seen_at)}
-        for each in producers
-    ]
+    rows = [producer_row(each) for each in producers]
     rows += [{"kind": "consumer", "group": group, **member_row(each), "seen_at": None} for each in consumers]
     show_rows(
         rows,

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from rocketcore.admin.shapes import broker_row
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import FORMATS, Settings, command, current
-from rocketcore.cli.render import Column, progress, show_object, show_rows, timestamp
-from rocketcore.codes import MASTER_ID, Permission
+from rocketcore.cli.render import Column, progress, show_object, show_rows
+from rocketcore.codes import MASTER_ID
 from rocketcore.errors import RouteNotFound, TopicNotExist
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import Admin
-    from rocketcore.admin.cluster import BrokerStatus
 
-__all__ = ["broker_permissions", "broker_row", "describe", "list_clusters", "no_cluster", "topology", "whole"]
+__all__ = ["broker_permissions", "broker_row", "describe", "list_clusters", "no_cluster", "topology"]
 
 DRAWINGS: Final = ("dot", "mermaid", "svg")
 
@@ -92,49 +91,6 @@ def broker_permissions(admin: Admin) -> dict[str, int]:
     except TopicNotExist:
         return {}
     return {queues.broker_name: queues.perm for queues in route.queue_datas}
-
-
-def broker_row(member: BrokerStatus, permission: int | None = None) -> dict[str, Any]:
-    """Return what is known of a broker; messages a second are those of the last 10 seconds.
-
-    permission  see ``broker_permissions``
-    """
-    runtime = member.runtime or {}
-    return {
-        "cluster": member.cluster,
-        "broker": member.broker,
-        "broker_id": member.broker_id,
-        "role": "master" if member.broker_id == MASTER_ID else "slave",
-        "address": member.address,
-        "zone": member.zone,
-        "state": _state(member, permission),
-        "version": runtime.get("brokerVersionDesc", "").removeprefix("V").replace("_", ".") or None,
-        "topics": member.topic_count,
-        "in_tps": _latest_rate(runtime.get("putTps")),
-        # 4.9 spells it wrong, 5.5 right, and those between say both.
-        "out_tps": _latest_rate(runtime.get("getTransferredTps") or runtime.get("getTransferedTps")),
-        "started_at": timestamp(whole(runtime.get("bootTimestamp"))),
-        "error": None if member.error is None else str(member.error),
-    }
-
-
-def _state(member: BrokerStatus, permission: int | None) -> str:
-    if member.error is None:
-        return "up" if permission is None or permission & Permission.WRITE else "drained"
-    return "refuses" if member.alive else "unreachable"
-
-
-def _latest_rate(figures: str | None) -> float | None:
-    """Return the first of three rates, which are over 10 seconds, a minute and ten minutes."""
-    try:
-        rate = float((figures or "").split()[0])
-    except (IndexError, ValueError):
-        return None
-    return round(rate, 2) if isfinite(rate) else None
-
-
-def whole(figure: str | None) -> int | None:
-    return int(figure) if figure is not None and figure.isdecimal() and len(figure) < 20 else None
 
 
 def _choose(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:

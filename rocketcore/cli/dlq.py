@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocketcore.admin.shapes import dead_letter_row
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
-from rocketcore.cli.messages import message_object
 from rocketcore.cli.options import command
 from rocketcore.cli.render import Column, counted, progress, show_object, show_rows
 from rocketcore.codes import DLQ_TOPIC_PREFIX
-from rocketcore.message import RETRY_TOPIC
 from rocketcore.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocketcore.admin.dead_letters import DeadLetterQueue
-    from rocketcore.message import ReceivedMessage
 
 __all__ = ["list_groups", "purge", "redrive", "show"]
-
-_ORIGIN: Final = "DLQ_ORIGIN_TOPIC"
 
 
 @command(help="List the groups that have, or had, dead letters.")
@@ -32,12 +28,6 @@ def list_groups() -> None:
     with open_admin() as admin:
         groups = admin.dead_letter_groups()
     show_rows([{"group": group, "topic": DLQ_TOPIC_PREFIX + group} for group in groups], ["group", "topic"])
-
-
-def dead_letter_row(message: ReceivedMessage, redriven: int) -> dict[str, Any]:
-    """Return what ``-o json`` shows of a dead letter; ``topic`` is where it was sent to."""
-    origin = message.properties.get(_ORIGIN) or message.properties.get(RETRY_TOPIC)
-    return {**message_object(message), "topic": origin, "redriven": message.offset < redriven}
 
 
 @command(help="Show the newest dead letters of a group, the oldest of them first.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +11,7 @@ import click
 
 from rocketcore.admin.base import masters_in
 from rocketcore.admin.groups import lag_of
+from rocketcore.admin.shapes import group_document, group_row, member_row, progress_row
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import answered, open_admin
 from rocketcore.cli.failures import EXIT_NOT_ALLOWED, CommandFailed
@@ -32,7 +33,6 @@ from rocketcore.naming import check_group, is_system_group
 from rocketcore.printable import printable
 
 if TYPE_CHECKING:
-    from rocketcore.admin.groups import GroupMember, QueueProgress
     from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 
 __all__ = [
@@ -59,18 +59,7 @@ MEMBER_COLUMNS: Final = ("client_id", "address", "language", "version", "brokers
 def list_groups(everything: bool) -> None:
     with open_admin() as admin:
         groups = admin.groups()
-    rows = [
-        {
-            "group": name,
-            "kind": "system" if is_system_group(name) else "normal",
-            "consume_enabled": config.consume_enable,
-            "broadcast_enabled": config.consume_broadcast_enable,
-            "orderly": config.consume_message_orderly,
-            "max_retries": config.retry_max_times,
-            "retry_queues": config.retry_queue_nums,
-        }
-        for name, config in groups.items()
-    ]
+    rows = [group_row(name, config) for name, config in groups.items()]
     show_rows(
         [row for row in rows if everything or row["kind"] == "normal"],
         [
@@ -83,20 +72,6 @@ def list_groups(everything: bool) -> None:
             Column("retry_queues", wide=True),
         ],
     )
-
-
-def progress_row(row: QueueProgress) -> dict[str, Any]:
-    """Return what ``-o json`` shows of a queue."""
-    return {
-        "topic": row.queue.topic,
-        "broker": row.queue.broker,
-        "queue_id": row.queue.queue_id,
-        "broker_offset": row.broker_offset,
-        "group_offset": row.group_offset,
-        "lag": row.lag,
-        "lag_seconds": row.waiting,
-        "consumed_at": timestamp(row.consumed_at),
-    }
 
 
 def progress_columns(*, waiting: bool) -> Sequence[Column | str]:
@@ -113,46 +88,17 @@ def progress_columns(*, waiting: bool) -> Sequence[Column | str]:
     ]
 
 
-def member_row(member: GroupMember) -> dict[str, Any]:
-    """Return what ``-o json`` shows of a member."""
-    return {
-        "client_id": member.client_id,
-        "address": member.address,
-        "language": member.language,
-        "version": member.release,
-        "brokers": list(member.brokers),
-    }
-
-
 @command(help="Show a group: its settings, members, subscriptions, and how far it is in each queue.")
 @click.argument("group")
 def describe(group: str) -> None:
     with open_admin() as admin:
         found = admin.describe_group(group)
-    config = next(iter(found.configs.values()), None)
-    head: dict[str, Any] = {
-        "group": group,
-        "state": "online" if found.members else "offline",
-        "brokers": list(found.configs),
-        "consume_type": found.consume_type,
-        "message_model": found.message_model,
-        "starts_from": found.consume_from_where,
-        "consume_enabled": None if config is None else config.consume_enable,
-        "orderly": None if config is None else config.consume_message_orderly,
-        "max_retries": None if config is None else config.retry_max_times,
-        "lag": lag_of(found.progress),
-        "lag_seconds": _longest(found.progress),
-    }
-    members = [member_row(member) for member in found.members]
-    subscriptions = [
-        {"topic": topic, "expression_type": each.expression_type, "expression": each.sub_string}
-        for topic, each in found.subscriptions.items()
-    ]
-    queues = [progress_row(row) for row in found.progress]
+    document = group_document(found)
     if current().output not in ("table", "wide"):
-        show_object({**head, "members": members, "subscriptions": subscriptions, "queues": queues})
+        show_object(document)
         return
-    show_object(head)
+    members, subscriptions, queues = (document.pop(part) for part in ("members", "subscriptions", "queues"))
+    show_object(document)
     if members:
         show_title("members")
         show_rows(members, MEMBER_COLUMNS)
@@ -162,13 +108,6 @@ def describe(group: str) -> None:
     if queues:
         show_title("queues")
         show_rows(queues, progress_columns(waiting=True))
-
-
-def _longest(rows: Iterable[QueueProgress]) -> float | None:
-    """Return for how long the message that waits longest has waited; None where that is unknown for a queue."""
-    waiting = [row.waiting for row in rows]
-    known = [seconds for seconds in waiting if seconds is not None]
-    return max(known) if known and len(known) == len(waiting) else None
 
 
 @command(help="Show how many messages wait for a group in each queue, and since when the first of them waits.")

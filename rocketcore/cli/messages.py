@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable
-from typing import Any
 
+from rocketcore.admin.shapes import message_object
 from rocketcore.cli.render import timestamp
 from rocketcore.message import ReceivedMessage
 from rocketcore.printable import printable
@@ -17,28 +16,6 @@ FORMAT_HELP = (
     "A line of your own: %t topic, %b broker, %q queue, %o offset, %i id, %g tag, %k keys, %s body, %S its size, "
     "%T store time, %p properties, %% a percent sign, \\n, \\t."
 )
-
-
-def message_object(message: ReceivedMessage) -> dict[str, Any]:
-    """Return a message as JSON values; the body is ``body`` where it is UTF-8 text, else ``body_base64``."""
-    value: dict[str, Any] = {
-        "topic": message.topic,
-        "broker": message.queue.broker,
-        "queue_id": message.queue.queue_id,
-        "offset": message.offset,
-        "msg_id": message.msg_id,
-        "tag": message.tag,
-        "keys": list(message.keys),
-        "properties": dict(message.properties),
-        "born_at": timestamp(message.born_timestamp),
-        "stored_at": timestamp(message.store_timestamp),
-        "reconsume_times": message.reconsume_times,
-    }
-    try:
-        value["body"] = message.text()
-    except UnicodeDecodeError:
-        value["body_base64"] = base64.b64encode(message.body).decode()
-    return value
 
 
 def message_line(message: ReceivedMessage) -> str:

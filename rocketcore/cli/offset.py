@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketcore.admin.offsets import OffsetShift
+from rocketcore.admin.shapes import move_row, progress_row
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
-from rocketcore.cli.group import progress_columns, progress_row
+from rocketcore.cli.group import progress_columns
 from rocketcore.cli.options import command
 from rocketcore.cli.render import UNKNOWN, Column, counted, counted_are, progress, show_rows, timestamp
 from rocketcore.cli.times import parse_time
@@ -22,7 +23,7 @@ from rocketcore.message import MessageQueue
 from rocketcore.printable import printable
 
 if TYPE_CHECKING:
-    from rocketcore.admin.offsets import OffsetMove, ResetPlan, ResetTarget
+    from rocketcore.admin.offsets import ResetPlan, ResetTarget
 
 __all__ = ["reset", "reset_plan", "reset_target", "show"]
 
@@ -89,24 +90,12 @@ def reset(group: str, topic: str, target: ResetTarget, queues: tuple[str, ...], 
             return
         admin.reset_offsets(plan)
     show_rows(
-        [_row(plan, move) for move in plan.moves],
+        [move_row(plan, move) for move in plan.moves],
         ["topic", "broker", Column("queue_id", "QUEUE"), "before", "after", "lag"],
         name="after",
     )
     if plan.by_time:
         progress(f"the members of {', '.join(sorted(plan.by_time))} go there themselves, within ten seconds")
-
-
-def _row(plan: ResetPlan, move: OffsetMove) -> dict[str, Any]:
-    return {
-        "group": plan.group,
-        "topic": plan.topic,
-        "broker": move.queue.broker,
-        "queue_id": move.queue.queue_id,
-        "before": move.before,
-        "after": move.after,
-        "lag": move.max_offset - move.after,
-    }
 
 
 def _named(texts: Iterable[str], queues: Iterable[MessageQueue]) -> set[MessageQueue]:

@@ -16,11 +16,11 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import click
 
+from rocketcore.admin.timestamps import timestamp
 from rocketcore.cli.options import current
 from rocketcore.printable import printable, printable_json
 
@@ -50,8 +50,6 @@ Row = Mapping[str, Any]
 
 _FORMULA = ("=", "+", "-", "@")
 """How a cell begins that a spreadsheet takes for a formula and runs."""
-_YEAR_10000 = 253_402_300_800_000
-"""In milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +187,6 @@ def discard(stream: TextIO) -> None:
             os.dup2(nowhere.fileno(), stream.fileno())
     except (OSError, ValueError):  # it is no file
         return
-
-
-def timestamp(millis: int | None) -> str | None:
-    """Return milliseconds since the epoch as RFC 3339 in UTC; None where there is no time, or none of ours."""
-    if millis is None or not 0 < millis < _YEAR_10000:
-        return None
-    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def json_text(value: Any, indent: int | None = None, stream: TextIO | None = None) -> str:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rocketcore.admin.shapes import permission_text, queue_row, route_rows, topic_kind
 from rocketcore.cli.cluster import no_cluster
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import answered, open_admin
 from rocketcore.cli.failures import EXIT_NOT_ALLOWED, EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command, named_values
-from rocketcore.cli.render import Column, cell, counted, progress, show_object, show_rows, timestamp
+from rocketcore.cli.render import Column, cell, counted, progress, show_object, show_rows
 from rocketcore.codes import (
     DLQ_TOPIC_PREFIX,
-    REPLY_TOPIC_SUFFIX,
     RETRY_TOPIC_PREFIX,
     Permission,
 )
@@ -46,11 +46,6 @@ _QUEUES: Final = click.IntRange(1, 65535)
 LISTS: Final = ("system", "unit", "unit-sub", "unit-sub-ununit")
 
 PERMISSIONS = {"rw": Permission.READ | Permission.WRITE, "r": Permission.READ, "w": Permission.WRITE}
-
-
-def permission_text(perm: int) -> str:
-    """Return ``rw``, ``r``, ``w`` or ``none``."""
-    return f"{'r' if perm & Permission.READ else ''}{'w' if perm & Permission.WRITE else ''}" or "none"
 
 
 @command(help="List the topics of the cluster; system, retry and dead-letter topics with --all.")
@@ -83,38 +78,13 @@ def _listed(admin: Admin, only: str) -> list[str]:
     return asks[only]()
 
 
-def topic_kind(topic: str, own: set[str]) -> str:
-    """Return normal, system, retry or dlq; ``own`` are the names of clusters and brokers, which name topics too."""
-    from rocketcore.naming import is_system_topic
-
-    if topic.startswith(RETRY_TOPIC_PREFIX):
-        return "retry"
-    if topic.startswith(DLQ_TOPIC_PREFIX):
-        return "dlq"
-    reply = topic.endswith(REPLY_TOPIC_SUFFIX) and topic.removesuffix(REPLY_TOPIC_SUFFIX) in own
-    if is_system_topic(topic) or topic in own or reply:
-        return "system"
-    return "normal"
-
-
 @command(help="Show the queues of a topic with their offsets.")
 @click.argument("topic")
 def describe(topic: str) -> None:
     with open_admin() as admin:
         stats = admin.topic_stats(topic)
     show_rows(
-        [
-            {
-                "topic": topic,
-                "broker": queue.broker,
-                "queue_id": queue.queue_id,
-                "min_offset": bounds.min_offset,
-                "max_offset": bounds.max_offset,
-                "messages": bounds.max_offset - bounds.min_offset,
-                "last_stored_at": timestamp(bounds.last_update_timestamp),
-            }
-            for queue, bounds in stats.items()
-        ],
+        [queue_row(queue, bounds) for queue, bounds in stats.items()],
         [
             "broker",
             Column("queue_id", "QUEUE"),
@@ -361,27 +331,8 @@ def _owners(routes: list[TopicRouteData], topic: str, cluster: str | None) -> li
 def route(topic: str) -> None:
     with open_admin() as admin:
         found = admin.topic_route(topic)
-    brokers = {data.broker_name: data for data in found.broker_datas}
-    rows = []
-    for queues in sorted(found.queue_datas, key=lambda each: str(each.broker_name)):
-        broker = brokers.get(queues.broker_name)
-        addresses = {} if broker is None else broker.broker_addrs
-        rows.append(
-            {
-                "topic": topic,
-                "cluster": None if broker is None else broker.cluster,
-                "broker": queues.broker_name,
-                "master": addresses.get(0),
-                "slaves": [address for broker_id, address in sorted(addresses.items()) if broker_id],
-                "perm": permission_text(queues.perm),
-                "read_queues": queues.read_queue_nums,
-                "write_queues": queues.write_queue_nums,
-                "zone": None if broker is None else broker.zone_name,
-                "order_conf": found.order_topic_conf or None,
-            }
-        )
     show_rows(
-        rows,
+        route_rows(topic, found),
         ["cluster", "broker", "master", "slaves", "perm", "read_queues", "write_queues"],
         wide=["zone", "order_conf"],
         name="broker",
