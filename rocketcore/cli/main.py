@@ -175,6 +175,21 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
         spark=("bench_spark", "bench_spark", "Write and read with Spark, beside its own speed."),
         codec=("bench", "bench_codec", "Encode and decode messages without a network."),
     ),
+    "context": _group(
+        "context",
+        "Named clusters and accounts: list, show, add, use, remove.",
+        list=("context", "list_contexts", "List the contexts."),
+        show=("context", "show", "Show a context."),
+        add=("context", "add", "Give a cluster and an account a name."),
+        use=("context", "use", "Use a context from now on."),
+        remove=("context", "remove", "Forget a context."),
+    ),
+    "config": _group(
+        "config",
+        "Settings of this command: path, show.",
+        path=("context", "path", "Print where the file of the contexts is."),
+        show=("context", "show_config", "Show the settings and where each comes from."),
+    ),
     "completion": Entry("completion", "completion", "Print the script that completes verbs in a shell."),
     "version": Entry("version", "version", "Show versions."),
 }

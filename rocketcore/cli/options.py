@@ -38,19 +38,6 @@ DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 DEFAULT_TIMEOUT: Final = 5.0
 NAMESRV_VARIABLES: Final = ("ROCKET_NAMESRV", "ROCKETMQ_NAMESRV_ADDR", "NAMESRV_ADDR")
 
-_KINDS: Final[dict[type, str]] = {str: "a text", bool: "true or false"}
-_CONTEXT_KEYS: Final[dict[str, type]] = {
-    "namesrv": str,
-    "tls": bool,
-    "tls_ca": str,
-    "tls_cert": str,
-    "tls_key": str,
-    "tls_insecure": bool,
-    "access_key": str,
-    "secret_key_env": str,
-    "secret_key_file": str,
-}
-
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -95,6 +82,7 @@ class Settings:
 
     arguments: tuple[str, ...] = ()
     namesrv_option: str | None = None
+    context_option: str | None = None
     output: str = "table"
     timeout: float = DEFAULT_TIMEOUT
     tls_option: bool = False
@@ -130,10 +118,27 @@ class Settings:
 
                 raise ConfigError("--namesrv is empty")
             return self.namesrv_option
+        asked = self._asked("namesrv")
+        if asked:
+            return asked
         for variable in NAMESRV_VARIABLES:
             if os.environ.get(variable):
                 return os.environ[variable]
-        return _context().get("namesrv")
+        return self.context[1].get("namesrv")
+
+    @property
+    def context(self) -> tuple[str | None, dict[str, str]]:
+        """The name of the context in use and what it says; None and nothing without one.
+
+        raises  ConfigError where it is not there, or the file cannot be read
+        """
+        from rocketcore.cli.contexts import chosen_context
+
+        return chosen_context(self.context_option)
+
+    def _asked(self, name: str) -> str:
+        """Return what the context of ``--context`` says, an option like any other; empty without one."""
+        return self.context[1].get(name, "") if self.context_option else ""
 
     @property
     def credentials(self) -> Credentials:
@@ -143,11 +148,14 @@ class Settings:
         """
         from rocketcore.errors import ConfigError
 
-        context = _context()
-        access_key = self.access_key or os.environ.get("ROCKET_ACCESS_KEY") or context.get("access_key", "")
+        context = self.context[1]
+        asked = self.access_key or self._asked("access_key")
+        access_key = asked or os.environ.get("ROCKET_ACCESS_KEY") or context.get("access_key", "")
         if not access_key:
             return Credentials(access_key="", secret_key="")
-        secret_key = os.environ.get("ROCKET_SECRET_KEY") or os.environ.get(context.get("secret_key_env", ""), "")
+        named = access_key == self._asked("access_key")
+        secret_key = "" if named else os.environ.get("ROCKET_SECRET_KEY", "")
+        secret_key = secret_key or os.environ.get(context.get("secret_key_env", ""), "")
         if not secret_key and "secret_key_file" in context:
             try:
                 secret_key = Path(context["secret_key_file"]).expanduser().read_text("utf-8").strip()
@@ -165,10 +173,10 @@ class Settings:
     @property
     def tls(self) -> TlsOption:
         """How to connect: plainly, unless an option, an environment variable or the context speaks of TLS."""
-        context = _context()
+        context = self.context[1]
 
         def text(name: str) -> str:
-            return os.environ.get(f"ROCKET_{name.upper()}") or context.get(name, "")
+            return self._asked(name) or os.environ.get(f"ROCKET_{name.upper()}") or context.get(name, "")
 
         def flag(name: str) -> bool:
             return text(name).lower() in ("1", "true", "yes", "on")
@@ -184,44 +192,6 @@ class Settings:
         from rocketcore.transport.tls.settings import TlsConfig
 
         return TlsConfig(ca_file=ca, cert_file=cert, key_file=key, verify=not insecure)
-
-
-def _context() -> dict[str, str]:
-    """Return the context in use: ``ROCKET_CONTEXT``, or ``current`` in config.toml, names a table of ``contexts``."""
-    from rocketcore.errors import ConfigError
-
-    path = Path(click.get_app_dir("rocket", force_posix=False)) / "config.toml"
-    try:
-        there = path.is_file()
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; give --namesrv, and HOME as yours") from error
-    if not there:
-        if os.environ.get("ROCKET_CONTEXT"):
-            raise ConfigError(f"{path}: there is no such file, and ROCKET_CONTEXT names a context of it")
-        return {}
-    import tomllib
-
-    try:
-        document = tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"{path}: {why}") from error
-    name = os.environ.get("ROCKET_CONTEXT") or document.get("current")
-    if name is None:
-        return {}
-    contexts = document.get("contexts")
-    context = contexts.get(name) if isinstance(contexts, dict) and isinstance(name, str) else None
-    if not isinstance(context, dict):
-        raise ConfigError(f"{path}: no context {name!r}")
-    for key, value in context.items():
-        kind = _CONTEXT_KEYS.get(key)
-        if kind is None:
-            raise ConfigError(f"{path}: context {name!r} has a key {key!r}; there are {', '.join(_CONTEXT_KEYS)}")
-        if not isinstance(value, kind):
-            raise ConfigError(f"{path}: {key} of context {name!r} is {_KINDS[kind]}, got {value!r}")
-        if value == "":
-            raise ConfigError(f"{path}: {key} of context {name!r} is empty")
-    return {key: str(value) for key, value in context.items()}
 
 
 def end_signals() -> list[signal.Signals]:
@@ -264,7 +234,8 @@ def _store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     if parameter.name == "namesrv" and not value.isprintable():
         raise click.BadParameter(f"{value!r} is no address", ctx, parameter)
     settings = ctx.find_root().ensure_object(Settings)
-    setattr(settings, f"{parameter.name}_option" if parameter.name in ("namesrv", "tls") else parameter.name, value)
+    named = parameter.name in ("namesrv", "context", "tls")
+    setattr(settings, f"{parameter.name}_option" if named else parameter.name, value)
 
 
 def _options(taken: set[str]) -> list[click.Option]:
@@ -276,6 +247,7 @@ def _options(taken: set[str]) -> list[click.Option]:
 
     return [
         *option("--namesrv", metavar="A[;B]", help="Name servers, host:port joined by ;"),
+        *option("--context", metavar="NAME", help="Cluster and account, see rocket context."),
         *option("-o", "--output", type=click.Choice(FORMATS), help="Form of the data on stdout."),
         *option("--timeout", type=_Timeout(), metavar="SECONDS", help="Longest wait for servers, altogether."),
         *option("--tls", is_flag=True, help="Connect with TLS."),

@@ -92,6 +92,7 @@ def damaged_store(root: Path) -> None:
 def check(found: list[tuple[str, int, str]], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Run commands and compare what they print with what the page shows."""
     monkeypatch.setenv("ROCKET_CONTEXT", "")
+    monkeypatch.setattr(click, "get_app_dir", lambda *_, **__: str(folder / "config"))
     monkeypatch.chdir(folder)
     damaged_store(folder / "store")
     with LocalCluster(brokers=2) as cluster:
