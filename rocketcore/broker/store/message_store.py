@@ -179,7 +179,7 @@ class MessageStore:
         """Take messages, on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._committer.start(self._loop)
-        self._queue_saver.start(self._loop)
+        self._queue_saver.start(self._loop, self.recovery.messages)
         self.index.start(self._loop)
         self.reads.start(self._loop)
         self._refuse("life", "")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Set
 from dataclasses import replace
 from functools import partial
@@ -39,6 +40,9 @@ TRIMMED_TOPICS: Final = 100
 """Topics that nobody has looked at since an unclean end, whose queues one save cuts to their bounds."""
 
 logger = logging.getLogger(__name__)
+
+_MANY_MESSAGES = 10_000
+"""Read by a start in some hundredths of a second."""
 
 
 class _Save:
@@ -172,9 +176,15 @@ class QueueSaver:
         for topic in left:
             self._remove_files(topic, self._kept_folders(topic))
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+    def start(self, loop: asyncio.AbstractEventLoop, messages_read: int) -> None:
+        """Save on this loop from now on.
+
+        messages_read  by this start; where they are many they are noted soon: a broker that is killed again and again
+                       before its first note would read more each time
+        """
         self._thread = DiskThread("rocket-store-queues", loop)
-        self._thorough_at = self._clock.monotonic()
+        soon = messages_read >= _MANY_MESSAGES
+        self._thorough_at = -math.inf if soon else self._clock.monotonic()
 
     @property
     def log_begin(self) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore.broker.store import MessageStore
+from rocketcore.broker.store import MessageStore, queue_saver
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.damage import DamagedRange
 from rocketcore.broker.store.segment_file import FileSystem
@@ -428,5 +428,30 @@ def test_a_rebuild_that_does_not_come_to_its_end_is_begun_again(tmp_path: Path) 
         async with running_store(tmp_path / "crash") as store:
             assert store.recovery.rebuilt
             assert numbers(store, 1) == list(range(1, 240, 2))
+
+    asyncio.run(run())
+
+
+def test_what_a_start_read_is_noted_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is killed before its first note, again and again, does not read more each time."""
+    monkeypatch.setattr(queue_saver, "_MANY_MESSAGES", 5)
+
+    async def life(root: Path, *, read: int, noted: bool) -> None:
+        async with running_store(root, flush_interval_consume_queue=5) as store:
+            assert store.recovery.messages == read
+            async with asyncio.timeout(10):
+                while noted and store._queue_saver.noted_offset < store.recovery.end_offset:  # noqa: ASYNC110  # no event
+                    await asyncio.sleep(0.005)
+            await put(store)
+            crash_copy(root, root.parent / f"{root.name}+")
+
+    async def run() -> None:
+        async with running_store(tmp_path / "0") as store:
+            for _ in range(5):
+                await put(store)
+            crash_copy(tmp_path / "0", tmp_path / "1")
+        await life(tmp_path / "1", read=5, noted=True)
+        await life(tmp_path / "1+", read=1, noted=False)
+        await life(tmp_path / "1++", read=2, noted=False)
 
     asyncio.run(run())
