@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import time
 from collections import Counter
@@ -43,11 +44,12 @@ _BODY = b"%09d" + b"." * 600
 class Told:
     """What a group was told of messages, by their numbers."""
 
-    acknowledged: set[int] = field(default_factory=set)
+    acknowledged: dict[int, float] = field(default_factory=dict)
+    """Number → when that was known (monotonic)."""
     tried: set[int] = field(default_factory=set)
     """An acknowledgement was sent, whatever became of it: acknowledged or unsure."""
-    places: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Queue id and offset → the message that was handed out from there, of the topic itself."""
+    places: dict[int, dict[int, int]] = field(default_factory=dict)
+    """Queue id → offset → the message that was handed out from there, of which no acknowledgement was sent."""
 
 
 class PopRun:
@@ -131,10 +133,9 @@ class PopRun:
             with contextlib.suppress(RocketError, OSError):
                 while until is None or (time.monotonic() < until and (all_of_it or not self.stored <= told.tried)):
                     begin = time.monotonic()
-                    before = set(told.acknowledged)
                     messages = await self._pop(ask, group, rng)
                     for message in messages:
-                        if _number(message) in before:
+                        if told.acknowledged.get(_number(message), math.inf) < begin:
                             self._blame("acknowledged, and came again", f"{group}: {message}")
                     self._judge_order(group, messages)
                     if until is None:
@@ -169,12 +170,16 @@ class PopRun:
         if not GROUPS[group]:
             return
         told = self.groups[group]
-        here = {(each.handle.queue_id, each.handle.queue_offset): _number(each) for each in messages}
-        for queue_id, last in dict(sorted(here)).items():
-            for (queue, offset), number in told.places.items():
-                if queue == queue_id and offset < last and (queue, offset) not in here and number not in told.tried:
+        here: dict[int, dict[int, int]] = {}
+        for each in messages:
+            here.setdefault(each.handle.queue_id, {})[each.handle.queue_offset] = _number(each)
+        for queue_id, handed in here.items():
+            before, last = told.places.get(queue_id, {}), max(handed)
+            left = {offset: number for offset, number in before.items() if number not in told.tried}
+            for offset in left:
+                if offset < last and offset not in handed:
                     self._blame("out of order", f"{group}: {queue_id} {offset} before {last}")
-        told.places.update(here)
+            told.places[queue_id] = left | handed
 
     async def _hide_some(self, ask: Ask, group: str, messages: list[Popped], rng: random.Random) -> None:
         for message in [each for each in messages if rng.random() < 0.1]:
@@ -212,13 +217,13 @@ class PopRun:
             body = BatchAckMessageRequestBody("b", parts).encode()
             answer = await ask(RequestCode.BATCH_ACK_MESSAGE, None, body)  # type: ignore[arg-type]  # it has no header
             if answer.code == 0 and time.monotonic() < begin + INVISIBLE_MILLIS / 1000:
-                told.acknowledged |= {_number(each) for each in chosen}
+                told.acknowledged |= dict.fromkeys(map(_number, chosen), time.monotonic())
             return
         for each in chosen:
             told.tried.add(_number(each))
             answer = await ask(RequestCode.ACK_MESSAGE, ack_header(each, group))
             if answer.code == 0 and time.monotonic() < begin + INVISIBLE_MILLIS / 1000:
-                told.acknowledged.add(_number(each))
+                told.acknowledged[_number(each)] = time.monotonic()
 
 
 def _number(message: Popped) -> int:
