@@ -24,6 +24,7 @@ from rocketcore.admin.requests import (
     put_kv,
     topic_stats,
 )
+from rocketcore.admin.statistics import StatisticsAdmin
 from rocketcore.client import api
 from rocketcore.client.route_table import readable_queues
 from rocketcore.codes import ORDER_TOPIC_NAMESPACE, Permission, RequestCode
@@ -62,7 +63,7 @@ class CreatedTopic:
     brokers: tuple[str, ...]
 
 
-class AsyncAdmin(DeadLetterAdmin):
+class AsyncAdmin(DeadLetterAdmin, StatisticsAdmin):
     """Administration over asyncio (Java: ``DefaultMQAdminExt``).
 
     namesrv             addresses as in ``Producer``

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.stats import TopicOffset
     from rocketcore.transport.client import Remoting
 
-__all__ = ["OffsetAdmin", "OffsetMove", "OffsetShift", "ResetPlan", "ResetTarget"]
+__all__ = ["OffsetAdmin", "OffsetMove", "OffsetShift", "OffsetsOf", "ResetPlan", "ResetTarget"]
 
 _SERVER_SIDE: Final = "useServerSideResetOffset"
 
@@ -38,7 +38,14 @@ class OffsetShift:
     by: int
 
 
-ResetTarget: TypeAlias = 'Literal["earliest", "latest"] | int | datetime | OffsetShift'
+@dataclass(frozen=True, slots=True)
+class OffsetsOf:
+    """Where another group is, in the queues that it has an offset in; the others stay."""
+
+    group: str
+
+
+ResetTarget: TypeAlias = 'Literal["earliest", "latest"] | int | datetime | OffsetShift | OffsetsOf'
 """Where a group shall go on: an offset, or what was stored at a time or later; at most at a bound of the queue."""
 
 
@@ -104,13 +111,38 @@ class OffsetAdmin(GroupAdmin):
                 f"stop the members of group {group!r} first"
             )
         before = await self._stored(group, topic, masters, deadline)
-        found = await self._targets(to, bounds, before, masters, deadline)
+        if isinstance(to, OffsetsOf):
+            source = await self._stored(to.group, topic, masters, deadline)
+            bounds = {queue: each for queue, each in bounds.items() if queue in source}
+            if not bounds:
+                raise ConfigError(f"group {to.group!r} has no offset in topic {topic!r}")
+            found = {queue: min(max(source[queue], each.min_offset), each.max_offset) for queue, each in bounds.items()}
+        else:
+            found = await self._targets(to, bounds, before, masters, deadline)
         moves = tuple(
             OffsetMove(queue, before.get(queue), target, bounds[queue].min_offset, bounds[queue].max_offset)
             for queue, target in found.items()
         )
         connected = {client for clients in members.values() for client in clients}
         return ResetPlan(group, topic, moves, len(connected), frozenset(by_time), millis)
+
+    async def offsets_at(self, topic: str, time: int | datetime) -> dict[MessageQueue, tuple[int, int, int]]:
+        """Return for each queue the offset of the first message stored at a time or later, and its bounds.
+
+        Brokers are asked queue by queue, all at the same time. A queue without a message of that time or later has its
+        upper bound, which is the offset of its next message.
+
+        time    an int is epoch milliseconds
+        raises  TopicNotExist, RouteNotFound for a broker without a master; the error of one that does not answer
+        """
+        deadline = self._deadline()
+        bounds, masters = await self._bounds(topic, None, deadline)
+        millis = round(time.timestamp() * 1000) if isinstance(time, datetime) else time
+        found = await self._at_time(millis, list(bounds), masters, deadline)
+        return {
+            queue: (min(max(offset, each.min_offset), each.max_offset), each.min_offset, each.max_offset)
+            for (queue, each), offset in zip(bounds.items(), found, strict=True)
+        }
 
     async def reset_offsets(self, plan: ResetPlan) -> None:
         """Do what was planned, at every broker at the same time.
@@ -192,7 +224,7 @@ class OffsetAdmin(GroupAdmin):
 
     async def _targets(
         self,
-        to: ResetTarget,
+        to: Literal["earliest", "latest"] | int | datetime | OffsetShift,
         bounds: Mapping[MessageQueue, TopicOffset],
         before: Mapping[MessageQueue, int],
         masters: Mapping[str, str],

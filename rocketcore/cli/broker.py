@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.route import ClusterInfo
     from rocketcore.protocol.bodies.topic import TopicConfig
 
-__all__ = ["clean", "clean_plan", "describe", "drain", "drain_plan", "list_brokers", "undrain"]
+__all__ = ["clean", "clean_plan", "describe", "drain", "drain_plan", "list_brokers", "undrain", "view_with"]
 
 PERMISSION = "brokerPermission"
 READ_ONLY, READ_WRITE = "4", "6"
@@ -103,7 +103,7 @@ def describe(broker: str, broker_id: int | None) -> int:
 @click.option("--dry-run", is_flag=True, help="Only show what would lose its write queues.")
 def drain(broker: str, yes: bool, dry_run: bool) -> None:
     with open_admin(calls=5) as admin:
-        info = _view_with(admin, broker)
+        info = view_with(admin, broker)
         topics = _topics_of(admin, info, broker)
         if topics is not None and _is_drained(admin, info, broker):
             show_object({"broker": broker, "topics": len(topics), "writable": False, "until": "undrain"})
@@ -148,7 +148,7 @@ def _permit(admin: Admin, info: ClusterInfo, broker: str, permission: str) -> bo
     return True
 
 
-def _view_with(admin: Admin, broker: str) -> ClusterInfo:
+def view_with(admin: Admin, broker: str) -> ClusterInfo:
     """Return what a name server says that knows a broker: perhaps not all do."""
     for view in answered(admin.cluster_infos())[0].values():
         if broker in view.broker_addr_table:
@@ -193,7 +193,7 @@ def drain_plan(info: ClusterInfo, broker: str, topics: dict[str, TopicConfig] | 
 @click.argument("broker")
 def undrain(broker: str) -> None:
     with open_admin(calls=4) as admin:
-        info = _view_with(admin, broker)
+        info = view_with(admin, broker)
         topics = _topics_of(admin, info, broker)
         if topics is not None and _permit(admin, info, broker, READ_WRITE):
             count = len(topics)
@@ -229,7 +229,7 @@ def _await_writable(admin: Admin, broker: str, topics: dict[str, TopicConfig]) -
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted, as far as the broker says.")
 def clean(broker: str, unused_topics: bool, yes: bool, dry_run: bool) -> None:
     with open_admin(calls=4) as admin:
-        members = _view_with(admin, broker).broker_addr_table[broker].broker_addrs
+        members = view_with(admin, broker).broker_addr_table[broker].broker_addrs
         addresses = [address for _, address in sorted(members.items())]
         plan = clean_plan(broker, _kept(admin, broker, addresses), round(time.time() * 1000), unused_topics)
         if not confirm(plan, broker, yes=yes, dry_run=dry_run):

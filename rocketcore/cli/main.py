@@ -82,13 +82,14 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
     "tail": Entry("consume", "tail", "Watch topics without a group: moves nothing."),
     "topic": _group(
         "topic",
-        "Topics: list, describe, create, update, delete, route.",
+        "Topics: list, describe, create, update, delete, route, stats.",
         list=("topic", "list_topics", "List the topics of the cluster."),
         describe=("topic", "describe", "Show the queues of a topic and their offsets."),
         create=("topic", "create", "Create a topic."),
         update=("topic", "update", "Change a topic; shows before and after."),
         delete=("topic", "delete", "Delete a topic and its messages."),
         route=("topic", "route", "Show which brokers serve a topic."),
+        stats=("statistics", "topic_stats", "Show what was stored in a topic in a minute, an hour, a day."),
     ),
     "group": _group(
         "group",
@@ -103,9 +104,12 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
     ),
     "offset": _group(
         "offset",
-        "Offsets of consumer groups: show, reset.",
+        "Offsets of consumer groups: show, reset, skip, clone, locate.",
         show=("offset", "show", "Show the offsets of a group."),
         reset=("offset", "reset", "Have a group go on elsewhere."),
+        skip=("offset", "skip", "Have a group leave out messages that wait for it."),
+        clone=("offset", "clone", "Have a group go on where another one is."),
+        locate=("offset", "locate", "Show which offset each queue had at a time."),
     ),
     "message": _group(
         "message",
@@ -117,10 +121,11 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
     ),
     "dlq": _group(
         "dlq",
-        "Dead letters of consumer groups: list, show, redrive, purge.",
+        "Dead letters of consumer groups: list, show, redrive, export, purge.",
         list=("dlq", "list_groups", "List the groups that have dead letters."),
         show=("dlq", "show", "Show the newest dead letters of a group."),
         redrive=("dlq", "redrive", "Have a group receive its dead letters again."),
+        export=("dlq_export", "export_dead_letters", "Write the dead letters of a group to a file."),
         purge=("dlq", "purge", "Delete the dead letters of a group."),
     ),
     "client": _group(
@@ -135,16 +140,25 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
         describe=("cluster", "describe", "Show brokers with version, topics and messages a second."),
         topology=("cluster", "topology", "Show who is registered where, or draw it."),
     ),
-    "broker": _group(
+    "broker": LazyGroup(
         "broker",
-        "Brokers: start one, list, describe, drain, undrain, clean, verify.",
-        start=("servers", "start_broker", "Run a broker in the foreground."),
-        list=("broker", "list_brokers", "List the brokers that are registered."),
-        describe=("broker", "describe", "Show what a broker says of itself."),
-        drain=("broker", "drain", "Make producers leave a broker."),
-        undrain=("broker", "undrain", "Let them come back."),
-        clean=("broker", "clean", "Have a broker delete old files now."),
-        verify=("verify", "verify", "Look at the files of a broker that does not run."),
+        "Brokers: start one, list, describe, stats, config, drain, undrain, clean, verify.",
+        {
+            "start": Entry("servers", "start_broker", "Run a broker in the foreground."),
+            "list": Entry("broker", "list_brokers", "List the brokers that are registered."),
+            "describe": Entry("broker", "describe", "Show what a broker says of itself."),
+            "stats": Entry("statistics", "broker_stats", "Show messages in and out in a minute, an hour, a day."),
+            "config": _group(
+                "config",
+                "Settings of a broker.",
+                get=("broker_config", "get_config", "Show the settings of a broker."),
+                set=("broker_config", "set_config", "Change a setting of a broker that runs."),
+            ),
+            "drain": Entry("broker", "drain", "Make producers leave a broker."),
+            "undrain": Entry("broker", "undrain", "Let them come back."),
+            "clean": Entry("broker", "clean", "Have a broker delete old files now."),
+            "verify": Entry("verify", "verify", "Look at the files of a broker that does not run."),
+        },
     ),
     "namesrv": LazyGroup(
         "namesrv",

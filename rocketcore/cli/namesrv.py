@@ -12,6 +12,7 @@ from rocketcore.cli.connection import answered, open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command
 from rocketcore.cli.render import Column, progress, show_object, show_rows
+from rocketcore.cli.settings import means
 from rocketcore.errors import PartlyDone
 from rocketcore.printable import printable
 
@@ -85,7 +86,7 @@ def set_config(name: str, value: str) -> None:
     kept: list[str] = []
     other: list[str] = []
     for address, said in now.items():
-        if not _means(value, said):
+        if not means(value, said):
             unchanged = address in before and before[address].get(name) == said
             (kept if unchanged else other).append(f"{said} at {address}")
     if other:
@@ -97,17 +98,6 @@ def set_config(name: str, value: str) -> None:
         progress(f"name server {address} does not say what it took: {error}")
     values = {config.get(name) for config in before.values()}
     show_object({"name": name, "before": values.pop() if len(values) == 1 else None, "value": value})
-
-
-def _means(value: str, said: str | None) -> bool:
-    """Whether a server that says a setting's value has the one that was asked for: numbers and truths have one form."""
-    value = value.strip()
-    if said in ("true", "false"):
-        return value.lower() == said
-    try:
-        return said is not None and (value == said or int(value) == int(said))
-    except ValueError:
-        return False
 
 
 @command(help="List the keys and values of a namespace.")

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rocketcore.admin.offsets import OffsetShift
+from rocketcore.admin.offsets import OffsetShift, OffsetsOf
 from rocketcore.admin.shapes import move_row, progress_row
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.group import progress_columns
 from rocketcore.cli.options import command
 from rocketcore.cli.render import UNKNOWN, Column, counted, counted_are, progress, show_rows, timestamp
-from rocketcore.cli.times import parse_time
+from rocketcore.cli.times import TIME, parse_time
 from rocketcore.codes import DLQ_TOPIC_PREFIX
 from rocketcore.message import MessageQueue
 from rocketcore.printable import printable
@@ -25,7 +25,7 @@ from rocketcore.printable import printable
 if TYPE_CHECKING:
     from rocketcore.admin.offsets import ResetPlan, ResetTarget
 
-__all__ = ["reset", "reset_plan", "reset_target", "show"]
+__all__ = ["clone", "locate", "reset", "reset_plan", "reset_target", "show", "skip"]
 
 _NUMBER: Final = re.compile(r"([+-]?)(\d{1,18})")
 _QUEUE: Final = re.compile(r"(?:(.+)/)?(\d{1,9})")
@@ -80,6 +80,11 @@ class _Target(click.ParamType["ResetTarget"]):
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 def reset(group: str, topic: str, target: ResetTarget, queues: tuple[str, ...], yes: bool, dry_run: bool) -> None:
+    _move(group, topic, target, queues, yes=yes, dry_run=dry_run)
+
+
+def _move(group: str, topic: str, target: ResetTarget, queues: tuple[str, ...], *, yes: bool, dry_run: bool) -> None:
+    """Show what is planned, ask, do it, and show what was done."""
     if topic.startswith(DLQ_TOPIC_PREFIX):
         # A broker of 5.x would take no more commits until a pull, which nobody makes here.
         raise click.UsageError(f"{topic}: its offset is how far redrives are, and is not reset")
@@ -96,6 +101,65 @@ def reset(group: str, topic: str, target: ResetTarget, queues: tuple[str, ...], 
     )
     if plan.by_time:
         progress(f"the members of {', '.join(sorted(plan.by_time))} go there themselves, within ten seconds")
+
+
+@command(
+    help="Have a group leave out messages that wait for it in a topic; shows the plan first and asks for its name.\n\n"
+    "All of them, or with --count so many in each queue. Nobody consumes them then."
+)
+@click.argument("group")
+@click.argument("topic")
+@click.option("-n", "--count", type=click.IntRange(1), help="So many in each queue; without it all that wait.")
+@click.option("--queue", "queues", multiple=True, metavar="[BROKER/]ID",
+              help="Only this queue, on one broker or on all; may be repeated.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+def skip(group: str, topic: str, count: int | None, queues: tuple[str, ...], yes: bool, dry_run: bool) -> None:
+    _move(group, topic, "latest" if count is None else OffsetShift(count), queues, yes=yes, dry_run=dry_run)
+
+
+@command(
+    help="Have a group go on where another one is in a topic; shows the plan first and asks for the group's name.\n\n"
+    "Queues in which SOURCE has no offset stay as they are."
+)
+@click.argument("source")
+@click.argument("group")
+@click.argument("topic")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+def clone(source: str, group: str, topic: str, yes: bool, dry_run: bool) -> None:
+    _move(group, topic, OffsetsOf(source), (), yes=yes, dry_run=dry_run)
+
+
+@command(help="Show which offset each queue of a topic had at a time: that of the first message stored then or later.")
+@click.argument("topic")
+@click.argument("time", type=TIME)
+def locate(topic: str, time: int) -> None:
+    with open_admin() as admin:
+        found = admin.offsets_at(topic, time)
+    show_rows(
+        [
+            {
+                "topic": topic,
+                "broker": queue.broker,
+                "queue_id": queue.queue_id,
+                "offset": offset,
+                "min_offset": first,
+                "max_offset": end,
+                "messages_since": end - offset,
+            }
+            for queue, (offset, first, end) in found.items()
+        ],
+        [
+            "broker",
+            Column("queue_id", "QUEUE"),
+            "offset",
+            Column("min_offset", "MIN"),
+            Column("max_offset", "MAX"),
+            "messages_since",
+        ],
+        name="offset",
+    )
 
 
 def _named(texts: Iterable[str], queues: Iterable[MessageQueue]) -> set[MessageQueue]:

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -254,12 +255,12 @@ def test_who_is_connected(rocket: Rocket, cluster: LocalCluster, topic: str) -> 
     assert rocket("group", "clients", "nobody")[0] == 3
 
 
-def test_dead_letters_come_back_to_their_group(rocket: Rocket, cluster: LocalCluster) -> None:
+def test_dead_letters_come_back_to_their_group(rocket: Rocket, cluster: LocalCluster, tmp_path: Path) -> None:
     with Admin(cluster.namesrv) as admin, Producer(cluster.namesrv, group="p") as producer:
         admin.create_topic("risky", 1)
         for number in range(3):
             producer.send("risky", b"%d" % number)
-    assert rocket("dlq", "show", "careless")[0] == 3
+    assert rocket("dlq", "show", "careless")[0] == rocket("dlq", "export", "careless")[0] == 3
 
     failing = PushConsumer(cluster.namesrv, group="careless", start_from="first", max_reconsume_times=0)
 
@@ -291,6 +292,10 @@ def test_dead_letters_come_back_to_their_group(rocket: Rocket, cluster: LocalClu
         consumer.subscribe("risky")
         again = sorted(message.text() for message in itertools.islice(consumer, 3))
         assert again == ["0", "1", "2"]
+    file = tmp_path / "dead.jsonl"
+    summary = shown(rocket, "dlq", "export", "careless", "-o", str(file))
+    assert (summary["topic"], summary["messages"]) == ("%DLQ%careless", 3)
+    assert {json.loads(line)["body"] for line in file.read_text().splitlines()} == {"0", "1", "2"}
     gone = {"group": "careless", "deleted_on": ["broker-a"], "messages": 3}
     assert rocket("dlq", "purge", "careless", stdin=b"")[0] == 2
     assert shown(rocket, "dlq", "purge", "careless", "--yes") == gone

@@ -1,0 +1,81 @@
+"""``rocket broker config get`` and ``set``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rocketcore.cli.connection import open_admin
+from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
+from rocketcore.cli.options import command
+from rocketcore.cli.render import show_object, show_rows
+from rocketcore.cli.settings import means
+from rocketcore.codes import MASTER_ID
+
+if TYPE_CHECKING:
+    from rocketcore.admin.client import Admin
+
+__all__ = ["get_config", "set_config"]
+
+_member = click.option(
+    "--id", "broker_id", type=click.IntRange(0), default=MASTER_ID, help="Of this member; 0 is the master."
+)
+
+
+def _address(admin: Admin, broker: str, broker_id: int) -> str:
+    from rocketcore.cli.broker import view_with
+
+    members = view_with(admin, broker).broker_addr_table[broker].broker_addrs
+    if broker_id not in members:
+        raise CommandFailed(
+            "BROKER_NOT_EXIST", f"broker {broker!r} with id {broker_id} is not registered",
+            "rocket broker list shows who is", exit_code=EXIT_NOT_FOUND,
+        )  # fmt: skip
+    return members[broker_id]
+
+
+def _no_setting(broker: str, name: str) -> CommandFailed:
+    return CommandFailed(
+        "NOT_FOUND", f"broker {broker} has no setting {name!r}",
+        f"rocket broker config get {broker} shows them all", exit_code=EXIT_NOT_FOUND,
+    )  # fmt: skip
+
+
+@command(help="Show the settings of a broker that runs, or one of them.")
+@click.argument("broker")
+@click.argument("name", required=False)
+@_member
+def get_config(broker: str, name: str | None, broker_id: int) -> None:
+    with open_admin(calls=2) as admin:
+        properties = admin.broker_config(_address(admin, broker, broker_id))
+    if name is not None:
+        if name not in properties:
+            raise _no_setting(broker, name)
+        properties = {name: properties[name]}
+    show_rows([{"name": key, "value": properties[key]} for key in sorted(properties)], ["name", "value"])
+
+
+@command(
+    help="Change a setting of a broker that runs; show what it was before.\n\nOurs takes the settings that count at "
+    "once, and has them after a restart too."
+)
+@click.argument("broker")
+@click.argument("name")
+@click.argument("value")
+@_member
+def set_config(broker: str, name: str, value: str, broker_id: int) -> None:
+    with open_admin(calls=4) as admin:
+        address = _address(admin, broker, broker_id)
+        before = admin.broker_config(address)
+        if name not in before:
+            raise _no_setting(broker, name)
+        admin.update_broker_config(address, {name: value})
+        now = admin.broker_config(address).get(name)
+    if not means(value, now):
+        code, what = ("REFUSED", "kept") if now == before[name] else ("TAKEN_OTHERWISE", "took it as")
+        raise CommandFailed(
+            code, f"{name}={value}: broker {broker} {what} {now}",
+            "check the form of the value, and whether the setting counts from the next start on only",
+        )  # fmt: skip
+    show_object({"broker": broker, "name": name, "before": before[name], "value": now})
