@@ -48,12 +48,14 @@ __all__ = [
 
 GUARD = "peers.Guard"
 NAMESRV = "org.apache.rocketmq.namesrv.NamesrvStartup"
-BROKER = "org.apache.rocketmq.broker.BrokerStartup"
+BROKER = "peers.Broker"
 FULL = 0.85
 """Above 0.9 a broker takes no messages (``DefaultMessageStore.CleanCommitLogService``), whatever its settings say."""
 MEMORY = Path("/dev/shm")
 MEMORY_NEEDED = 4 << 30
 NAMESRV_HEAP = ["-Xms256m", "-Xmx256m"]
+REGISTER_AGAIN = 0.2
+"""Seconds. A broker of 5.x that has no connection to the NameServer when it is up would register 10 s later."""
 BROKER_HEAP = ["-Xms1g", "-Xmx1g", "-Xmn512m", "-XX:MaxDirectMemorySize=1g"]
 
 
@@ -143,6 +145,13 @@ class Server:
                 raise PeerError(f"{self.name} at {self.address} {what}; end of {self.log}:\n{log}")
             time.sleep(0.02)
         self.started_in = time.monotonic() - self._start
+
+    def register(self) -> None:
+        """Has a broker register now."""
+        assert self._process, "not started"
+        assert self._process.stdin
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
 
     def stop(self, graceful: bool) -> None:
         if self._process:
@@ -257,7 +266,18 @@ class ApacheCluster:
         return [*([self._namesrv] if self._namesrv else ()), *self._brokers]
 
     def _wait(self, server: Server) -> None:
-        server.wait(self._timeout, lambda: server.address in (self._registered() or ()))
+        asked = 0.0
+
+        def registered() -> bool:
+            nonlocal asked
+            if server.address in (self._registered() or ()):
+                return True
+            if (now := time.monotonic()) >= asked + REGISTER_AGAIN:
+                server.register()
+                asked = now
+            return False
+
+        server.wait(self._timeout, registered)
 
     def _registered(self) -> set[str] | None:
         try:
@@ -285,6 +305,8 @@ class ApacheCluster:
             "storePathCommitLog": store / "commitlog",
             "mappedFileSizeCommitLog": 64 << 20,
             "waitTimeMillsInSendQueue": 2000,
+            "transactionMetricFlushInterval": 200,  # 5.x turns in a busy loop for so long after its start
+            "timerFlushIntervalMs": 5000,  # 5.x writes 38 MB each time
             **self._conf,
         }
         conf, log = home / "broker.conf", home / "broker.log"
