@@ -181,6 +181,8 @@ class Admin:
     create_group = blocking(AsyncAdmin.create_group)
     update_group = blocking(AsyncAdmin.update_group)
     delete_group = blocking(AsyncAdmin.delete_group)
+    request_modes = blocking(AsyncAdmin.request_modes)
+    set_request_mode = blocking(AsyncAdmin.set_request_mode)
     consumer_connections = blocking(AsyncAdmin.consumer_connections)
     group_members = blocking(AsyncAdmin.group_members)
     producers = blocking(AsyncAdmin.producers)

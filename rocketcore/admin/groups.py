@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from rocketcore.admin.base import Question, masters_in, merged
 from rocketcore.admin.messages import MessageAdmin
 from rocketcore.admin.requests import Request, done
-from rocketcore.codes import RequestCode, release_of
-from rocketcore.errors import BrokerError, ConsumerNotOnline, GroupNotExist, RocketError, RouteNotFound
+from rocketcore.codes import MASTER_ID, RequestCode, release_of
+from rocketcore.errors import BrokerError, ConfigError, ConsumerNotOnline, GroupNotExist, RocketError, RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.naming import check_group
 from rocketcore.protocol.headers.admin import (
@@ -207,6 +207,46 @@ class GroupAdmin(MessageAdmin):
         request = Request(RequestCode.DELETE_SUBSCRIPTIONGROUP, f"deletion of group {group!r}", done, header)
         return await self._change_masters(request)
 
+    async def request_modes(self, group: str, topic: str) -> dict[str, str]:
+        """Return by broker how a group reads a topic: ``pull`` or ``pop``; only 5.x brokers know."""
+        deadline = self._deadline()
+        masters = await self._masters_of(topic, deadline)
+        modes = await self._all(masters.values(), _ALL_REQUEST_MODES, deadline)
+        return {name: table.get((topic, group), "pull") for name, table in zip(masters, modes, strict=True)}
+
+    async def set_request_mode(
+        self, group: str, topic: str, mode: Literal["pull", "pop"], *, share_queues: int = 0
+    ) -> list[str]:
+        """Say whether a group's members pull or pop a topic, at every broker that has it; return their names.
+
+        Members that ask their brokers go over with their next rebalance: ``PushConsumer(pop=True)``, Java's with
+        ``setClientRebalance(false)``.
+
+        share_queues  POP: how many members after it a member shares its queues with; 0: all pop all queues
+        raises        PartlyDone where some brokers fail
+        """
+        from rocketcore.protocol.bodies.pop import MessageRequestMode, SetMessageRequestModeRequestBody
+
+        check_group(group)
+        if mode not in ("pull", "pop"):
+            raise ConfigError(f"mode is 'pull' or 'pop', got {mode!r}")
+        body = SetMessageRequestModeRequestBody(topic, group, MessageRequestMode(mode.upper()), share_queues)
+        deadline = self._deadline()
+        masters = await self._masters_of(topic, deadline)
+        what = f"request mode of group {group!r} for topic {topic!r}"
+        request = Request(RequestCode.SET_MESSAGE_REQUEST_MODE, what, done, body=body.encode())
+        await self._everywhere(request, addresses=masters.values(), deadline=deadline)
+        return list(masters)
+
+    async def _masters_of(self, topic: str, deadline: Deadline) -> dict[str, str]:
+        """Return the masters of a topic by broker name."""
+        route = await self._route(topic, deadline)
+        found = {data.broker_name: data.broker_addrs.get(MASTER_ID) for data in route.broker_datas}
+        masters = {name: address for name, address in found.items() if address is not None}
+        if not masters:
+            raise RouteNotFound(f"no master of topic {topic!r} is registered")
+        return dict(sorted(masters.items()))
+
     # Members
 
     async def consumer_connections(self, group: str) -> list[Connection]:
@@ -308,6 +348,21 @@ def _no_group(group: str, brokers: Iterable[str]) -> GroupNotExist:
 def _put_group(config: SubscriptionGroupConfig) -> Request[None]:
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
     return Request(code, f"creation of group {config.group_name!r}", done, body=config.encode())
+
+
+def _read_request_modes(answer: RemotingCommand) -> dict[tuple[str, str], str]:
+    """Return the modes by topic and group."""
+    from rocketcore.protocol.bodies.pop import MessageRequestModeSerializeWrapper
+
+    table = MessageRequestModeSerializeWrapper.decode(answer.body).message_request_mode_map
+    return {
+        (topic, group): "pull" if said.mode is None else said.mode.value.lower()
+        for topic, groups in table.items()
+        for group, said in groups.items()
+    }
+
+
+_ALL_REQUEST_MODES: Final = Request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, "request modes", _read_request_modes)
 
 
 def _page_of_groups(answer: RemotingCommand) -> tuple[SubscriptionGroupWrapper, int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -213,7 +213,12 @@ def _setting_values(config: SubscriptionGroupConfig) -> dict[str, Any]:
 @_broadcast
 @_orderly
 @click.option("--consume/--no-consume", default=None, help="Whether members may receive at all.")
-@click.option("--broker", help="Only on this broker.")
+@click.option("--pop", "popped", metavar="TOPIC", multiple=True, help="Have members pop this topic that ask their "
+              "brokers; may be repeated.")  # fmt: skip
+@click.option("--pull", "pulled", metavar="TOPIC", multiple=True, help="Have them pull it again.")
+@click.option("--pop-share", type=click.IntRange(0, 2**31 - 1), default=0, help="With --pop: how many members after it "
+              "a member shares its queues with; 0: each pops all queues.")  # fmt: skip
+@click.option("--broker", help="Only on this broker; --pop and --pull are for all.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 def update(
@@ -223,6 +228,9 @@ def update(
     broadcast: bool | None,
     orderly: bool | None,
     consume: bool | None,
+    popped: tuple[str, ...],
+    pulled: tuple[str, ...],
+    pop_share: int,
     broker: str | None,
     yes: bool,
     dry_run: bool,
@@ -230,20 +238,34 @@ def update(
     named = _settings(max_retries, retry_queues, broadcast, orderly)
     if consume is not None:
         named["consume_enable"] = consume
-    if not named:
+    modes: dict[str, Literal["pull", "pop"]] = dict.fromkeys(popped, "pop")
+    if both := modes.keys() & set(pulled):
+        raise click.UsageError(f"--pop and --pull of {', '.join(sorted(both))}: a group reads a topic in one way")
+    modes |= dict.fromkeys(pulled, "pull")
+    if broker is not None and modes:
+        raise click.UsageError("--pop and --pull are for every broker of the topic, not for one (--broker)")
+    if not named and not modes:
         raise click.UsageError("nothing to change is named")
-    with open_admin(calls=2) as admin, brokers_named():
+    with open_admin(calls=2 + 2 * len(modes)) as admin, brokers_named():
         before = admin.group_configs(group, broker=broker)
+        read_before = {topic: admin.request_modes(group, topic) for topic in modes}
         after = {name: replace(config, **named) for name, config in before.items()}
         changes = {name: _pairs(before[name], after[name]) for name in before}
+        for topic, mode in modes.items():
+            for name, was in read_before[topic].items():
+                changes.setdefault(name, {})[f"mode of {topic}"] = {"before": was, "after": mode}
         stops = any(before[name].consume_enable and not after[name].consume_enable for name in before)
         plan = "\n".join(_update_plan(group, changes, stops=stops))
         if (dry_run or stops) and not confirm(plan, group, yes=yes, dry_run=dry_run):
             return
-        admin.update_group(after)
+        if named:
+            admin.update_group(after)
+        for topic, mode in modes.items():
+            admin.set_request_mode(group, topic, mode, share_queues=pop_share)
+    keys = dict.fromkeys(key for change in changes.values() for key in change)
     show_rows(
-        [{"group": group, "broker": name, **change} for name, change in changes.items()],
-        ["broker", *(Column(key, text=arrow) for key in next(iter(changes.values())))],
+        [{"group": group, "broker": name, **dict.fromkeys(keys), **change} for name, change in changes.items()],
+        ["broker", *(Column(key, text=arrow) for key in keys)],
         name="broker",
     )
 
@@ -258,7 +280,7 @@ def _update_plan(group: str, changes: Mapping[str, dict[str, dict[str, Any]]], *
     lines = []
     for name, change in changes.items():
         changed = {key: pair for key, pair in change.items() if pair["before"] != pair["after"]}
-        parts = [f"{key.replace('_', ' ')} {arrow(pair)}" for key, pair in changed.items()]
+        parts = [f"{key if ' ' in key else key.replace('_', ' ')} {arrow(pair)}" for key, pair in changed.items()]
         lines.append(printable(f"update group {group} on {name}: {', '.join(parts) or 'nothing changes'}"))
     if stops:
         lines.append("  its members receive nothing any more")

@@ -10,8 +10,7 @@ from typing import Any
 
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.errors import BrokerSystemError
-from rocketcore.protocol import fastjson
-from rocketcore.protocol.bodies.pop import SetMessageRequestModeRequestBody
+from rocketcore.protocol.bodies.pop import MessageRequestModeSerializeWrapper, SetMessageRequestModeRequestBody
 
 __all__ = ["CAPACITY", "RequestModes"]
 
@@ -44,18 +43,14 @@ class RequestModes:
 
     def encode(self) -> bytes:
         """The table as the file holds it and as request 402 answers it."""
-        table: dict[str, dict[str, Any]] = {}
+        table: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
         for (topic, group), mode in self._modes.items():
-            table.setdefault(topic, {})[group] = mode.to_json()
-        return fastjson.dumps({"messageRequestModeMap": table})
+            table.setdefault(topic, {})[group] = mode
+        return MessageRequestModeSerializeWrapper(table).encode()
 
 
 def _parse(text: dict[str, Any]) -> dict[tuple[str, str], SetMessageRequestModeRequestBody]:
-    table = text.get("messageRequestModeMap")
-    if not isinstance(table, dict):
+    if not isinstance(text.get("messageRequestModeMap"), dict):
         raise ValueError("messageRequestMode.json has no messageRequestModeMap")
-    return {
-        (topic, group): SetMessageRequestModeRequestBody.from_json(mode)
-        for topic, groups in table.items()
-        for group, mode in groups.items()
-    }
+    table = MessageRequestModeSerializeWrapper.from_json(text).message_request_mode_map
+    return {(topic, group): mode for topic, groups in table.items() for group, mode in groups.items()}

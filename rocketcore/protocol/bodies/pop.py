@@ -58,6 +58,13 @@ class SetMessageRequestModeRequestBody(Body):
 
 
 @body
+class MessageRequestModeSerializeWrapper(Body):
+    """Answer to GET_ALL_MESSAGE_REQUEST_MODE (402), and the file of the modes: by topic and group."""
+
+    message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = field(default_factory=dict)
+
+
+@body
 class BatchAck(Body):
     """Acknowledged messages of one POP: the bit i of ``bit_set`` is the message ``start_offset`` index i.
 

@@ -213,6 +213,15 @@ def test_a_group_is_created_changed_and_deleted(rocket: Rocket, cluster: LocalCl
     assert rocket("group", "update", "made")[0] == rocket("group", "create", "no good")[0] == 2
     assert rocket("group", "update", "nobody", "--orderly")[0] == 3
     assert rocket("group", "update", "made", "--orderly", "--broker", "nobody")[0] == 3
+    [row] = shown(rocket, "group", "update", "made", "--pop", topic, "--pop-share", "1")
+    assert row[f"mode of {topic}"] == {"before": "pull", "after": "pop"}
+    code, out, err = rocket("group", "update", "made", "--pull", topic, "--dry-run")
+    assert (code, out, err) == (0, "", f"update group made on broker-a: mode of {topic} pop → pull\n")
+    with Admin(cluster.namesrv) as admin:
+        assert admin.request_modes("made", topic) == {"broker-a": "pop"}
+    assert rocket("group", "update", "made", "--pop", topic, "--pull", topic)[0] == 2
+    assert rocket("group", "update", "made", "--pop", topic, "--broker", "broker-a")[0] == 2
+    assert rocket("group", "update", "made", "--pop", "nothing")[0] == 3
     with Admin(cluster.namesrv) as admin:
         admin.update_consumer_offset("made", MessageQueue(topic, "broker-a", 0), 2)
     code, out, err = rocket("group", "delete", "made", "--dry-run")
