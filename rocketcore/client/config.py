@@ -322,8 +322,8 @@ class ConsumerConfig(ClientConfig):
         check_invisible(self.invisible)
         if not 1 <= self.pull_batch_size <= 1024:
             raise ConfigError(f"pull_batch_size is 1 to 1024, got {self.pull_batch_size}")
-        if self.pop and (self.broadcast or self.ordered):
-            raise ConfigError("pop is not for broadcast and not for ordered: their queues are the members' own")
+        if self.pop and self.broadcast:
+            raise ConfigError("pop is not for broadcast: its queues are the members' own")
         if self.broadcast and self.ordered:
             raise ConfigError("broadcast and ordered exclude each other: order is kept by locks of a group's members")
 

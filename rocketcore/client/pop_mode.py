@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
@@ -28,7 +29,7 @@ from rocketcore.protocol.bodies.heartbeat import MessageModel
 from rocketcore.protocol.bodies.pop import MessageRequestMode, QueryAssignmentRequestBody
 from rocketcore.service import PeriodicTask
 
-__all__ = ["PopMode"]
+__all__ = ["NO_LOCK", "PopMode"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ ASSIGNMENT_TIMEOUT: Final = 3.0
 MESSAGES_IN_MEMORY: Final = 96
 """Popped messages of one topic and broker that are here and not done (Java: ``popThresholdForQueue``)."""
 CHECKS_PER_INVISIBLE_TIME: Final = 4
+NO_LOCK: Final = math.inf
+"""When a popped queue was locked: its broker keeps the order by what it hands out."""
 TAKE_SECONDS: Final = 0.25
 """What a POP that is under way gets to say what it took when its consumer closes."""
 
@@ -47,6 +50,7 @@ class _PopReader(QueueReader):
 
     def __init__(self, consumer: Subscriber, mode: PopMode, queue: MessageQueue) -> None:
         super().__init__(consumer, ProcessQueue(queue, 0, consumer.clock, consumer.config))
+        self.process_queue.last_lock = NO_LOCK
         self._mode = mode
         self._popper = Popper(consumer, mode.receipts, queue)
         self.room = asyncio.Event()
@@ -174,14 +178,16 @@ class PopMode:
             if self._closed:
                 self.receipts.give_back(receipt)
                 continue
+            if (message.queue, message.offset) not in self._receipts_of:  # else it came again while it is here
+                self._held[self._key(message)] += 1
             self._receipts_of[message.queue, message.offset] = receipt
-            self._held[self._key(message)] += 1
             by_queue[message.queue].append(message)
         hand_out(messages, self._consumer.take_result, self._consumer.take_reply)
         for queue, some in by_queue.items():
             process_queue = self._queues.get(queue)
             if process_queue is None:
                 process_queue = ProcessQueue(queue, 0, self._consumer.clock, self._consumer.config)
+                process_queue.last_lock = NO_LOCK
                 self._queues[queue] = process_queue
             process_queue.put(some, some[-1].offset + 1)
             self._arrived(process_queue)
@@ -208,6 +214,13 @@ class PopMode:
         """Return the process queue of a message that was popped and is not done."""
         process_queue = self._queues.get(message.queue)
         return process_queue if process_queue is not None and process_queue.holds(message) else None
+
+    def suspends(self, message: ReceivedMessage, result: ConsumeResult) -> bool:
+        """Whether a message is tried again where it is, and those of its queue behind it wait for that."""
+        if not self._consumer.config.ordered or result is ConsumeResult.SUCCESS:
+            return False
+        limit = self._consumer.config.max_reconsume_times
+        return limit < 0 or message.reconsume_times < limit
 
     def settle(
         self, process_queue: ProcessQueue, message: ReceivedMessage, result: ConsumeResult, delay: float | None

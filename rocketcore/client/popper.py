@@ -8,6 +8,7 @@ RocketMQ 5.5.0: ``DefaultMQPushConsumerImpl.popMessage``.
 
 from __future__ import annotations
 
+import uuid
 from typing import Final
 
 from rocketcore.client import pop_api
@@ -34,9 +35,12 @@ _FROM_FIRST, _FROM_LAST = 0, 1
 
 
 class Popper:
-    """One topic at one broker, in all of its queues (``ANY_QUEUE``) or in one."""
+    """One topic at one broker, in all of its queues (``ANY_QUEUE``) or in one.
 
-    __slots__ = ("_consumer", "_not_before", "_pauses", "_promised", "_receipts", "queue")
+    In order, a POP of which no answer came is made again under its attempt id: the broker gives what it gave.
+    """
+
+    __slots__ = ("_attempt_id", "_consumer", "_not_before", "_pauses", "_promised", "_receipts", "queue")
 
     def __init__(self, consumer: Subscriber, receipts: Receipts, queue: MessageQueue) -> None:
         self.queue = queue
@@ -44,6 +48,7 @@ class Popper:
         self._receipts = receipts
         self._not_before = 0.0
         self._promised = False
+        self._attempt_id: str | None = None
         self._pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
 
     @property
@@ -68,6 +73,8 @@ class Popper:
         if subscription is None:
             return []
         config = consumer.config
+        if config.ordered and self._attempt_id is None:
+            self._attempt_id = uuid.uuid4().hex
         header = PopMessageRequestHeader(
             consumer_group=consumer.group,
             topic=queue.topic,
@@ -77,6 +84,8 @@ class Popper:
             poll_time=0,
             born_time=0,  # the broker takes its own clock: ours may differ
             init_mode=_FROM_FIRST if config.start_from == "first" else _FROM_LAST,
+            order=config.ordered,
+            attempt_id=self._attempt_id,
             exp_type=subscription.expression_type,
             exp=subscription.sub_string,
             bname=queue.broker,
@@ -84,6 +93,7 @@ class Popper:
         asked_at = consumer.clock.monotonic()
         address = consumer.instance.routes.publish_address(queue.broker)
         popped = await pop_api.pop_messages(consumer.instance.remoting, address, header, queue.broker, POP_TIMEOUT)
+        self._attempt_id = None
         if popped:
             self._pauses.reset()
         elif self._promised:  # others were quicker, or it counts messages that it does not give us
@@ -115,6 +125,7 @@ class Popper:
             queue_id=queue.queue_id,
             poll_time=round(seconds * 1000),
             born_time=0,
+            order=consumer.config.ordered,
             exp_type=subscription.expression_type,
             exp=subscription.sub_string,
             bname=queue.broker,

@@ -321,7 +321,10 @@ class PushConsumer(GroupConsumer):
         if self._watched is not None:
             self._watched.settled(message, result)
         if self._pop is not None and (popped := self._pop.find(message)) is not None:
-            self._pop.settle(popped, message, result, delay)
+            if self._pop.suspends(message, result):
+                self._suspend(popped, message, delay)
+            else:
+                self._pop.settle(popped, message, result, delay)
             return
         # Verdicts come in runs of one queue, and hashing a queue costs as much as all the rest here.
         process_queue = self._last_process_queue
@@ -336,17 +339,14 @@ class PushConsumer(GroupConsumer):
         elif self.config.broadcast:
             logger.warning("broadcast message dropped msg_id=%s queue=%s", message.msg_id, message.queue)
             process_queue.remove(message)
-        elif self.config.ordered:
+        elif self.config.ordered and not 0 <= self.config.max_reconsume_times <= message.reconsume_times:
             self._suspend(process_queue, message, delay)
         else:
-            self._return(process_queue, message, 0 if delay is None else delay_level_of(delay))
+            level = 0 if delay is None or self.config.ordered else delay_level_of(delay)
+            self._return(process_queue, message, level)
 
     def _suspend(self, process_queue: ProcessQueue, message: ReceivedMessage, delay: float | None) -> None:
-        """Try an ordered message again in place, or give it up to the DLQ."""
-        limit = self.config.max_reconsume_times
-        if 0 <= limit <= message.reconsume_times:
-            self._return(process_queue, message, 0)
-            return
+        """Try an ordered message again in place."""
         count_redelivery(message)
         seconds = min(SUSPEND_MAX, max(SUSPEND_MIN, self.config.suspend_time if delay is None else delay))
         process_queue.give_back([message])
@@ -460,7 +460,9 @@ class PushConsumer(GroupConsumer):
     async def _acquire(self, queues: list[MessageQueue]) -> set[MessageQueue]:
         if not self.config.ordered:
             return set(queues)
-        return {queue for queue, locked in (await self._lock(queues)).items() if locked}
+        popped = {queue for queue in queues if self._pop is not None and self._pop.pops(queue)}
+        locks = await self._lock(queue for queue in queues if queue not in popped)
+        return popped | {queue for queue, locked in locks.items() if locked}
 
     async def _lock(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, bool]:
         """Return whether queues are locked for us now; nothing of those whose broker does not say."""
@@ -505,7 +507,11 @@ class PushConsumer(GroupConsumer):
     async def _renew_locks(self) -> None:
         async with self._locking:
             # Not those that are taken meanwhile: they have locks of their own.
-            readers = {queue: reader for queue, reader in self._readers.items() if not reader.process_queue.leaving}
+            readers = {
+                queue: reader
+                for queue, reader in self._readers.items()
+                if not reader.process_queue.leaving and (self._pop is None or not self._pop.pops(queue))
+            }
             answers = await self._lock(readers)
         now = self.clock.monotonic()
         for queue, locked in answers.items():  # without an answer the lock is ours until it expires

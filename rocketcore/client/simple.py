@@ -64,7 +64,9 @@ class SimpleConsumer(Subscriber):
     """Takes messages as a member of a group, and acknowledges each (Java: POP, ``SimpleConsumer``).
 
     ``invisible`` seconds after it was received a message that is not acknowledged is for any member again; its
-    ``change_invisible`` prolongs that. All methods belong to one event loop, but for those of messages.
+    ``change_invisible`` prolongs that. ``ordered``: of each queue the group gets nothing more before all that it has
+    is acknowledged; what is not comes again from there. All methods belong to one event loop, but for those of
+    messages.
     """
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
@@ -78,9 +80,8 @@ class SimpleConsumer(Subscriber):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__(client_config(ConsumerConfig, namesrv, options, config), clock)
-        for name in ("broadcast", "ordered"):
-            if getattr(self.config, name):
-                raise ConfigError(f"{name} is not for a SimpleConsumer: its brokers hand out each message by itself")
+        if self.config.broadcast:
+            raise ConfigError("broadcast is not for a SimpleConsumer: its brokers hand out each message once")
         if isinstance(self.config.start_from, datetime):
             raise ConfigError("start_from of a SimpleConsumer is 'first' or 'last': brokers know no time for POP")
         self._sources: dict[tuple[str, str], _Source] = {}

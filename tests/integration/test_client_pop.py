@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -17,11 +16,7 @@ from pathlib import Path
 import pytest
 
 import rocketcore as rmq
-from rocketcore.codes import RequestCode
 from rocketcore.local import LocalCluster
-from rocketcore.protocol.bodies.pop import MessageRequestMode, SetMessageRequestModeRequestBody
-from rocketcore.protocol.command import RemotingCommand
-from rocketcore.transport.client import RemotingClient
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -207,14 +202,115 @@ def test_a_group_that_is_switched_pops(cluster: LocalCluster, make_topic: MakeTo
 
 
 def switch_to_pop(cluster: LocalCluster, topic: str, group: str) -> None:
-    """Have a group's members pop a topic, as ``mqadmin setConsumeMode`` does."""
-    body = SetMessageRequestModeRequestBody(topic=topic, consumer_group=group, mode=MessageRequestMode.POP)
+    with rmq.Admin(cluster.namesrv) as admin:
+        assert set(admin.request_modes(group, topic).values()) == {"pull"}
+        brokers = admin.set_request_mode(group, topic, "pop")
+        assert brokers == ["broker-a", "broker-b"]
+        assert admin.request_modes(group, topic) == dict.fromkeys(brokers, "pop")
 
-    async def ask() -> None:
-        client = RemotingClient()
-        for address in cluster.broker_addresses:
-            request = RemotingCommand.request(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
-            (await client.invoke(address, request, 10.0)).raise_for_code(address, "request mode")
-        await client.close()
 
-    asyncio.run(ask())
+def fill_in_order(cluster: LocalCluster, topic: str, count: int, queues: int = 1) -> None:
+    with rmq.Producer(cluster.namesrv, group="filling") as producer:
+        for number in range(count):
+            producer.send(topic, b"%d" % number, queue=rmq.MessageQueue(topic, "broker-a", number % queues))
+
+
+def test_in_order_nothing_more_comes_before_all_is_acknowledged(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str
+) -> None:
+    topic = make_topic(1)
+    fill_in_order(cluster, topic, 6)
+    with (
+        rmq.SimpleConsumer(cluster.namesrv, group=group, ordered=True, invisible=2.0, start_from="first") as one,
+        rmq.SimpleConsumer(cluster.namesrv, group=group, ordered=True, invisible=2.0, start_from="first") as other,
+    ):
+        one.subscribe(topic)
+        other.subscribe(topic)
+        first = one.receive(3)
+        assert [message.body for message in first] == [b"0", b"1", b"2"]
+        assert other.receive(timeout=0.5) == []
+        first[0].ack()
+        first[2].ack()
+        one.flush()
+        assert other.receive(timeout=0.3) == []
+        [again] = receive(other, 1)
+        assert (again.body, again.reconsume_times) == (b"1", 1)
+        waiting: list[rmq.ReceivedMessage] = []
+        thread = threading.Thread(target=lambda: waiting.extend(one.receive(timeout=10.0)))
+        thread.start()
+        again.ack()
+        other.flush()
+        began = time.monotonic()
+        thread.join()
+        assert time.monotonic() - began < 3.0
+        assert [message.body for message in waiting] == [b"3", b"4", b"5"]
+        for message in waiting:
+            message.ack()
+
+
+def test_a_group_pops_in_order(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    topic = make_topic(2)
+    switch_to_pop(cluster, topic, group)
+    handled: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+    failed: set[tuple[int, int]] = set()
+    enough, lock = threading.Event(), threading.Lock()
+
+    def handle(message: rmq.ReceivedMessage) -> None:
+        place = message.queue.queue_id, message.offset
+        with lock:
+            handled[place[0]].append((message.offset, message.reconsume_times))
+            if sum(len({offset for offset, _ in each}) for each in handled.values()) == 60:
+                enough.set()
+            fails = message.offset % 10 == 5 and place not in failed
+            failed.add(place)
+        if fails:
+            raise rmq.RetryLater(delay=0.05)
+
+    members = [
+        rmq.PushConsumer(
+            cluster.namesrv, group=group, start_from="first", pop=True, ordered=True, invisible=10.0, suspend_time=0.05
+        )
+        for _ in range(2)
+    ]
+    for member in members:
+        member.subscribe(topic)(handle)
+    with members[0], members[1]:
+        for member in members:
+            member.wait_ready(20.0)
+            assert {queue.queue_id for queue in member.queues()} == {-1}
+        fill_in_order(cluster, topic, 60, queues=2)
+        assert enough.wait(30.0)
+    for places in handled.values():
+        assert [offset for offset, _ in places] == sorted(offset for offset, _ in places)
+        assert [offset for offset, times in places if times == 0] == list(range(30))
+        assert [offset for offset, times in places if times == 1] == [5, 15, 25]
+
+
+def test_in_order_what_fails_too_often_is_a_dead_letter(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str
+) -> None:
+    topic = make_topic(1)
+    fill_in_order(cluster, topic, 3)
+    switch_to_pop(cluster, topic, group)
+    handled: list[bytes] = []
+    last = threading.Event()
+
+    def handle(message: rmq.ReceivedMessage) -> None:
+        handled.append(message.body)
+        if message.body == b"1":
+            raise ValueError("never")
+        if message.body == b"2":
+            last.set()
+
+    consumer = rmq.PushConsumer(
+        cluster.namesrv, group=group, start_from="first", pop=True, ordered=True, suspend_time=0.01,
+        max_reconsume_times=2,
+    )  # fmt: skip
+    consumer.subscribe(topic)(handle)
+    with consumer:
+        assert last.wait(30.0)
+    assert handled == [b"0", b"1", b"1", b"1", b"2"]
+    with rmq.PullConsumer(cluster.namesrv, group=f"{group}-dead", start_from="first") as dead:
+        dead.subscribe(f"%DLQ%{group}")
+        [buried] = dead.poll(timeout=40.0)
+        assert buried.body == b"1"

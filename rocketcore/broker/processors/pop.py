@@ -177,7 +177,7 @@ class PopProcessor:
         codes: frozenset[int] | None,
         deadline: float,
     ) -> RemotingCommand | None:
-        has_message, is_full = self._rest(header, topic) > 0, False
+        has_message, is_full = self._has_message(header, topic), False
         if not has_message and self._context.clock.monotonic() < deadline:
             again = partial(self._notify, channel, request, header, topic, codes, deadline)
             key = (header.topic, header.consumer_group)
@@ -186,6 +186,12 @@ class PopProcessor:
             is_full = True
         answer = NotificationResponseHeader(has_msg=has_message, polling_full=is_full)
         return RemotingCommand.response(request, header=answer)
+
+    def _has_message(self, header: NotificationRequestHeader, topic: TopicConfig) -> bool:
+        if not header.order:
+            return self._rest(header, topic) > 0
+        queue_ids = self._queue_ids(header.queue_id, topic)
+        return any(self._ordered.has_message((header.topic, header.consumer_group, each)) for each in queue_ids)
 
     def polling_info(
         self, channel: Channel, request: RemotingCommand, header: PollingInfoRequestHeader

@@ -53,6 +53,15 @@ class OrderedPops:
             return None
         return await self._again(owner, key, sorted(handed_out)[:count], pop_time, invisible, attempt_id, repeats)
 
+    def has_message(self, key: QueueKey) -> bool:
+        """Whether a POP in order would get something of a queue now."""
+        handed_out = self._handed_out(key)
+        if not handed_out:
+            topic, group, queue_id = key
+            return self._pop.rest(topic, group, queue_id) > 0
+        now = self._context.clock.monotonic()
+        return all(each.due <= now for each in handed_out.values())
+
     def _handed_out(self, key: QueueKey) -> dict[int, Checkpoint]:
         """What was handed out in order and is not acknowledged, by queue offset."""
         queue = self._pop.state.queues.get(key)

@@ -179,7 +179,6 @@ def test_a_broker_says_what_is_popped() -> None:
     run(test)
 
 
-def test_order_and_broadcast_are_not_for_pop() -> None:
-    for other in ({"ordered": True}, {"broadcast": True}):
-        with pytest.raises(ConfigError, match="pop is not for broadcast and not for ordered"):
-            ConsumerConfig(pop=True, **other)
+def test_broadcast_is_not_for_pop() -> None:
+    with pytest.raises(ConfigError, match="pop is not for broadcast"):
+        ConsumerConfig(pop=True, broadcast=True)

@@ -26,6 +26,7 @@ from rocketcore.errors import (
     RequestTimeout,
 )
 from rocketcore.message import MessageQueue, ReceivedMessage, hand_out
+from rocketcore.protocol.headers.pop import PopMessageRequestHeader
 from rocketcore.service import ManualClock
 from tests.unit.client.fakes import route
 from tests.unit.client.pop_brokers import Brokers
@@ -33,13 +34,16 @@ from tests.unit.client.pop_brokers import Brokers
 INVISIBLE = 30.0
 
 
-def run(test: Callable[[SimpleConsumer, Brokers, ManualClock], Awaitable[None]], *brokers: str) -> None:
+def run(
+    test: Callable[[SimpleConsumer, Brokers, ManualClock], Awaitable[None]], *brokers: str, ordered: bool = False
+) -> None:
     """Run a test with a consumer of topic T at some brokers; its clock stands still."""
 
     async def work() -> None:
         clock = ManualClock()
         remoting = Brokers({"T": route(*(brokers or ("a",)))}, clock)
-        consumer = SimpleConsumer(config=ConsumerConfig(group="g", invisible=INVISIBLE, close_timeout=1.0), clock=clock)
+        config = ConsumerConfig(group="g", invisible=INVISIBLE, close_timeout=1.0, ordered=ordered)
+        consumer = SimpleConsumer(config=config, clock=clock)
         consumer._set_up(ClientInstance(consumer.config, remoting, ASYNCIO, clock=clock))
         await consumer.subscribe("T")
         async with asyncio.timeout(20):
@@ -68,6 +72,26 @@ def test_what_is_acknowledged_together_leaves_together() -> None:
         assert remoting.acks["a"] == [list(range(20))]
 
     run(test)
+
+
+def test_in_order_a_pop_without_an_answer_is_made_again_as_the_same() -> None:
+    async def test(consumer: SimpleConsumer, remoting: Brokers, clock: ManualClock) -> None:
+        remoting.put("a", b"x")
+        remoting.failures[RequestCode.POP_MESSAGE] = [ConnectionLost("cut")]
+        receiving = asyncio.create_task(consumer.receive(timeout=1000))
+        await remoting.was_asked(RequestCode.POP_MESSAGE)
+        clock.advance(10)
+        remoting.put("a", b"y")
+        await receiving
+        await consumer.receive(timeout=0.0)
+        asked = [request for _, request in remoting.asked if request.code == RequestCode.POP_MESSAGE]
+        pops = [request.header(PopMessageRequestHeader) for request in asked]
+        assert all(pop.order for pop in pops)
+        first, again, *others = [pop.attempt_id for pop in pops]
+        assert first == again is not None
+        assert first not in others
+
+    run(test, ordered=True)
 
 
 def test_a_broker_without_batches_is_told_one_by_one() -> None:
