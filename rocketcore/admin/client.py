@@ -201,6 +201,16 @@ class Admin:
     dead_letter_queues = blocking(AsyncAdmin.dead_letter_queues)
     dead_letters = blocking(AsyncAdmin.dead_letters)
     redrive = blocking(AsyncAdmin.redrive)
+    redrive_each = blocking(AsyncAdmin.redrive_each)
+
+    # Everything of a kind
+
+    survey_topics = blocking(AsyncAdmin.survey_topics)
+    survey_groups = blocking(AsyncAdmin.survey_groups)
+    broker_runtimes = blocking(AsyncAdmin.broker_runtimes)
+    newest_messages = blocking(AsyncAdmin.newest_messages)
+    messages_from = blocking(AsyncAdmin.messages_from)
+    group_offsets = blocking(AsyncAdmin.group_offsets)
 
     # Clusters and brokers
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketcore.admin.base import first_address, masters_in, merged
-from rocketcore.admin.dead_letters import DeadLetterAdmin
 from rocketcore.admin.requests import (
     Request,
     create_topic,
@@ -25,6 +24,7 @@ from rocketcore.admin.requests import (
     topic_stats,
 )
 from rocketcore.admin.statistics import StatisticsAdmin
+from rocketcore.admin.survey import SurveyAdmin
 from rocketcore.client import api
 from rocketcore.client.route_table import readable_queues
 from rocketcore.codes import ORDER_TOPIC_NAMESPACE, Permission, RequestCode
@@ -63,7 +63,7 @@ class CreatedTopic:
     brokers: tuple[str, ...]
 
 
-class AsyncAdmin(DeadLetterAdmin, StatisticsAdmin):
+class AsyncAdmin(SurveyAdmin, StatisticsAdmin):
     """Administration over asyncio (Java: ``DefaultMQAdminExt``).
 
     namesrv             addresses as in ``Producer``

@@ -204,6 +204,7 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
         path=("context", "path", "Print where the file of the contexts is."),
         show=("context", "show_config", "Show the settings and where each comes from."),
     ),
+    "console": Entry("console", "console", "Serve the web console of a cluster."),
     "completion": Entry("completion", "completion", "Print the script that completes verbs in a shell."),
     "version": Entry("version", "version", "Show versions."),
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from rocketcore.cli.console import console_option, console_port_option, running_console
 from rocketcore.cli.options import Folder, command, end_signals, log_to_stderr
 from rocketcore.cli.render import check_stream_form, progress, show_line
 from rocketcore.cli.servers import (
@@ -49,6 +50,8 @@ _OWN = {
 @click.option("--listen", metavar="HOST", default="127.0.0.1", show_default=True, help="Address of all servers.")
 @click.option("--cluster", help="Name of the cluster. Default: DefaultCluster.")
 @click.option("--flush", type=click.Choice(["sync", "async"]), help="When a message counts as stored.")
+@console_option
+@console_port_option
 @config_file_option
 @insecure_option
 def up(
@@ -59,6 +62,8 @@ def up(
     listen: str,
     cluster: str | None,
     flush: str | None,
+    with_console: bool | None,
+    console_port: int,
     config_file: Path | None,
     insecure: bool,
 ) -> int:
@@ -96,16 +101,21 @@ def up(
     with contextlib.ExitStack() as stack:
         with sources.named():
             stack.enter_context(servers)
+        at = None
+        if with_console is not False:
+            at = stack.enter_context(running_console(servers.namesrv, console_port, asked=with_console is True))
         show_line(
             {
                 "event": "ready",
                 "address": servers.namesrv,
+                "console": None if at is None else f"http://{at}/",
                 "brokers": list(servers.broker_addresses),
                 "store": str(servers.store),
                 "broker_stores": list(map(str, servers.broker_stores)),
                 "pid": os.getpid(),
             },
-            f"name server {servers.namesrv}, brokers {', '.join(servers.broker_addresses)}",
+            f"name server {servers.namesrv}, brokers {', '.join(servers.broker_addresses)}"
+            + ("" if at is None else f", console http://{at}/"),
         )
         where = ", ".join(map(str, servers.broker_stores))
         progress(f"messages are in {where}" + ("" if store else ", deleted at the end"))

@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "client": SERVERS,
     "admin": SERVERS | {"client"},
     "spark": SERVERS | {"client"},
+    "console": SERVERS | {"client", "admin"},
     "local": SERVERS | {"apache_settings", "broker", "broker.store", "child", "nameserver"},
     "testing": SERVERS | {"local", "client", "admin"},
 }

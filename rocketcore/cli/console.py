@@ -1,0 +1,93 @@
+"""``rocket console``: the web console of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from rocketcore.cli.options import command, current, log_to_stderr
+from rocketcore.cli.render import progress
+from rocketcore.errors import ConfigError
+from rocketcore.printable import error_text
+
+__all__ = ["console", "console_option", "console_port_option", "running_console"]
+
+
+@command(help="Serve the web console of a cluster, ours or Apache's, until Ctrl-C or SIGTERM. Other machines reach it "
+              "only with accounts (--auth) or where nothing can be changed (--readonly).")  # fmt: skip
+@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:9880", show_default=True,
+              help="Where to listen; port 0 takes a free one.")  # fmt: skip
+@click.option("--readonly", is_flag=True, help="Nothing can be changed.")
+@click.option("--auth", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+              help="Accounts: who may log in, and who of them may change something.")  # fmt: skip
+@click.option("--host", "hosts", multiple=True, metavar="NAME",
+              help="A name by which browsers reach it, besides addresses and localhost; may be repeated.")  # fmt: skip
+@click.option("--add", metavar="NAME", help="Ask for a password, print the line of an account for --auth, and end.")
+@click.option("--viewer", is_flag=True, help="With --add: an account that changes nothing.")
+def console(
+    listen: str, readonly: bool, auth: Path | None, hosts: tuple[str, ...], add: str | None, viewer: bool
+) -> int:
+    from rocketcore.console.serve import address_of, bind, check_extra, server_of
+    from rocketcore.console.settings import ConsoleSettings
+
+    if add is not None:
+        from rocketcore.console.accounts import account_line
+
+        password = click.prompt("password", hide_input=True, confirmation_prompt=True, err=True)
+        click.echo(account_line(add, "viewer" if viewer else "admin", password))
+        return 0
+    accounts = {}
+    if auth is not None:
+        from rocketcore.console.accounts import read_accounts
+
+        accounts = read_accounts(auth)
+    log_to_stderr()
+    check_extra()
+    mine = current()
+    settings = ConsoleSettings(
+        namesrv=mine.namesrv, listen=listen, timeout=mine.timeout, readonly=readonly, accounts=accounts, hosts=hosts,
+        tls=mine.tls, **mine.credentials,
+    )  # fmt: skip
+    with contextlib.closing(bind(settings)) as listening:
+        address = address_of(listening, settings)
+        server = server_of(settings)
+        click.echo(json.dumps({"event": "ready", "address": address, "url": f"http://{address}/", "pid": os.getpid()}))
+        sys.stdout.flush()
+        server.run([listening])
+    return 0
+
+
+console_option = click.option("--console/--no-console", "with_console", default=None,
+                              help="Serve the web console too, on this machine's own address.")  # fmt: skip
+console_port_option = click.option("--console-port", type=click.IntRange(0, 65535), default=9880, show_default=True,
+                                   help="Port of the web console.")  # fmt: skip
+
+
+@contextlib.contextmanager
+def running_console(namesrv: str, port: int, *, asked: bool) -> Iterator[str | None]:
+    """Serve a console beside servers, at this machine's own address; yield where, or None.
+
+    asked  False: where it cannot be, for want of the libraries or of the port, the servers run without it
+    """
+    from rocketcore.console.serve import ConsoleThread
+    from rocketcore.console.settings import ConsoleSettings
+
+    try:
+        running = ConsoleThread(ConsoleSettings(namesrv=namesrv, listen=f"127.0.0.1:{port}"))
+    except (OSError, ConfigError) as error:
+        if asked:
+            raise
+        progress(f"no console: {error_text(error)}")
+        yield None
+        return
+    running.start()
+    try:
+        yield running.address
+    finally:
+        running.stop()

@@ -1,0 +1,97 @@
+"""Pictures that the server makes: small lines of rates, and who consumes what, as SVG without a style of its own.
+
+Names come from the network: each is escaped, and boxes are placed by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from markupsafe import Markup
+
+from rocketcore.admin.survey import GroupSurvey
+from rocketcore.console.show import url
+from rocketcore.naming import is_system_group
+from rocketcore.printable import printable
+
+__all__ = ["spark", "topology"]
+
+_WIDTH, _HEIGHT = 120, 28
+MOST_LINKS: Final = 14
+"""Links of the picture: those with the largest lag."""
+_ROW: Final = 36
+_BOX: Final = 26
+
+
+def spark(values: Sequence[float | None]) -> Markup:
+    """Draw a line of values over time; a gap where one is not known."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return Markup('<svg class="spark" viewBox="0 0 {} {}" aria-hidden="true"></svg>').format(_WIDTH, _HEIGHT)
+    top = max(known) or 1.0
+    step = _WIDTH / max(1, len(values) - 1)
+    parts: list[str] = []
+    pen = "M"
+    for index, value in enumerate(values):
+        if value is None:
+            pen = "M"
+            continue
+        parts.append(f"{pen}{index * step:.1f} {_HEIGHT - 2 - value / top * (_HEIGHT - 4):.1f}")
+        pen = "L"
+    return Markup(
+        '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true"><path d="{}"/></svg>'
+    ).format(_WIDTH, _HEIGHT, "".join(parts))
+
+
+def topology(groups: GroupSurvey, topics: set[str]) -> Markup:
+    """Draw topics to the left, groups to the right, a line where a group consumes a topic: its colour is the lag.
+
+    Empty where no group has consumed anything.
+    """
+    links = [
+        (each.lag, topic, group)
+        for group, by_topic in groups.traffic.items()
+        if not is_system_group(group)
+        for topic, each in by_topic.items()
+        if topic in topics
+    ]
+    links = sorted(links, key=lambda link: (-link[0], link[1], link[2]))[:MOST_LINKS]
+    if not links:
+        return Markup("")
+    left = {name: number for number, name in enumerate(dict.fromkeys(topic for _, topic, _ in links))}
+    right = {name: number for number, name in enumerate(dict.fromkeys(group for *_, group in links))}
+    height = max(len(left), len(right)) * _ROW + 8
+    parts = []
+    for lag, topic, group in links:
+        y1, y2 = (number * _ROW + 4 + _BOX / 2 for number in (left[topic], right[group]))
+        parts.append(
+            Markup(
+                '<path class="link {}" d="M190 {}C270 {} 270 {} 350 {}"><title>{} → {}: {} msg</title></path>'
+            ).format(_level(lag), y1, y1, y2, y2, printable(topic), printable(group), f"{lag:,}")
+        )
+    boxes = [(0, number, name, url("/topic", name=name), "") for name, number in left.items()]
+    worst = {group: max(lag for lag, _, of in links if of == group) for group in right}
+    boxes += [(350, number, name, url("/group", name=name), _level(worst[name])) for name, number in right.items()]
+    for x, number, name, where, level in boxes:
+        parts.append(
+            Markup(
+                '<a href="{}"><rect class="node {}" x="{}.5" y="{}.5" width="189" height="{}" rx="6"/>'
+                '<text x="{}" y="{}">{}</text><title>{}</title></a>'
+            ).format(
+                where, level, x, number * _ROW + 4, _BOX, x + 12, number * _ROW + 22, shortened_name(name),
+                printable(name),
+            )
+        )  # fmt: skip
+    return Markup(
+        '<svg class="topology" viewBox="0 0 540 {}" width="540" height="{}" role="img" aria-label="{}">{}</svg>'
+    ).format(height, height, "topics and the groups that consume them", Markup("").join(parts))
+
+
+def shortened_name(name: str) -> str:
+    text = printable(name)
+    return text if len(text) <= 26 else f"{text[:25]}…"
+
+
+def _level(lag: int) -> str:
+    return "bad" if lag >= 10_000 else "warn" if lag >= 100 else "ok"

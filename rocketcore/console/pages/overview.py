@@ -1,0 +1,114 @@
+"""The front page: what the cluster does now, and what needs attention."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rocketcore.admin.cluster import BrokerStatus
+from rocketcore.admin.shapes import broker_figures, broker_row, topic_kind, whole
+from rocketcore.admin.survey import GroupSurvey, TopicSurvey
+from rocketcore.codes import DLQ_TOPIC_PREFIX
+from rocketcore.console.console import Page, Visit
+from rocketcore.console.drawing import spark, topology
+from rocketcore.console.show import url
+from rocketcore.naming import is_system_group
+
+__all__ = ["overview"]
+
+FULL: Final = 0.85
+"""Of a disk; brokers refuse messages at 0.9."""
+MOST_ATTENTION: Final = 8
+
+
+async def overview(visit: Visit) -> Page:
+    brokers, topics, groups, producers = await asyncio.gather(
+        visit.admin.broker_status(), visit.admin.survey_topics(), visit.admin.survey_groups(), visit.admin.producers(),
+        return_exceptions=True,
+    )  # fmt: skip
+    for answer in (brokers, topics, groups):
+        if isinstance(answer, BaseException):
+            raise answer
+    assert not isinstance(brokers, BaseException)
+    assert not isinstance(topics, BaseException)
+    assert not isinstance(groups, BaseException)
+    rates = visit.console.rates
+    lag = _lag_of(groups)
+    now = rates.latest()
+    figures = _figures(brokers)
+    api = {
+        "brokers": [broker_row(each) for each in brokers],
+        "topics": sum(topic_kind(name, topics.own) == "normal" for name in topics.configs),
+        "groups": sum(not is_system_group(name) for name in groups.configs),
+        "producers": None if isinstance(producers, BaseException) else len(producers),
+        "in_msgs": now["in_msgs"],
+        "out_msgs": now["out_msgs"],
+        "in_bytes": now["in_bytes"],
+        "put_p99_ms": now["p99_ms"],
+        "lag": lag,
+        **figures,
+        "dead_letter_groups": sum(name.startswith(DLQ_TOPIC_PREFIX) for name in topics.configs),
+        "attention": _attention(visit, brokers, topics, groups),
+        "failed": {name: str(error) for name, error in {**topics.failed, **groups.failed}.items()},
+    }
+    sparks = {name: spark(rates.line(name)) for name in ("in_msgs", "out_msgs", "in_bytes", "p99_ms", "lag")}
+    drawing = topology(groups, {name for name in topics.configs if topic_kind(name, topics.own) == "normal"})
+    return Page("overview.html", "Overview", {"now": api, "sparks": sparks, "drawing": drawing}, api)
+
+
+def _lag_of(groups: GroupSurvey) -> int | None:
+    if groups.failed:
+        return None
+    return sum(each.lag for name, topics in groups.traffic.items() for each in topics.values()
+               if not is_system_group(name))  # fmt: skip
+
+
+def _figures(brokers: list[BrokerStatus]) -> dict[str, Any]:
+    """Return what masters say together; None where one of them does not."""
+    runtimes: list[Mapping[str, str]] = [each.runtime or {} for each in brokers if each.broker_id == 0]
+    ratios = [broker_figures(runtime)["disk_ratio"] for runtime in runtimes]
+    logs = [broker_figures(runtime)["log_bytes"] for runtime in runtimes]
+    timers = [whole(runtime.get("timerCongestNum")) for runtime in runtimes]
+    known_ratios = [ratio for ratio in ratios if ratio is not None]
+    return {
+        "disk_ratio": max(known_ratios, default=None),
+        "log_bytes": None if None in logs or not logs else sum(logs),
+        "delayed": None if None in timers or not timers else sum(each or 0 for each in timers),
+    }
+
+
+def _attention(
+    visit: Visit, brokers: list[BrokerStatus], topics: TopicSurvey, groups: GroupSurvey
+) -> list[dict[str, Any]]:
+    """Return what somebody should look at, the most urgent first."""
+    found: list[dict[str, Any]] = []
+
+    def add(level: str, what: str, name: str, more: str, where: str) -> None:
+        found.append({"level": level, "what": what, "name": name, "more": more, "url": where})
+
+    for broker in brokers:
+        where = url("/broker", name=broker.broker, id=broker.broker_id)
+        if not broker.alive:
+            add("bad", "broker does not answer", broker.broker, str(broker.error), where)
+            continue
+        runtime = broker.runtime or {}
+        ratio = broker_figures(runtime)["disk_ratio"]
+        if ratio is not None and ratio >= FULL:
+            add("bad" if ratio >= 0.9 else "warn", "disk is nearly full", broker.broker, f"{ratio:.0%}", where)
+        for name in ("damagedMessages", "logReadErrors"):
+            if whole(runtime.get(name)):
+                add("bad", "store found damage", broker.broker, f"{name}={runtime[name]}", where)
+    for name in topics.configs:
+        group = name.removeprefix(DLQ_TOPIC_PREFIX)
+        if group != name:
+            add("warn", "group has a topic of dead letters", group, "", url("/dead-letters/group", name=group))
+    for name, config in groups.configs.items():
+        if not config.consume_enable:
+            add("warn", "group may not consume", name, "", url("/group", name=name))
+    behind = [(each.lag, name) for name in groups.traffic if (each := groups.total(name)) and each.lag]
+    for lag, name in sorted(behind, reverse=True)[:MOST_ATTENTION]:
+        if not is_system_group(name):
+            add("info", "group is behind", name, f"{lag:,} msg", url("/group", name=name))
+    order = ("bad", "warn", "info")
+    return sorted(found, key=lambda each: order.index(each["level"]))[:MOST_ATTENTION]

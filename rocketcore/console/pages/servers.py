@@ -1,0 +1,74 @@
+"""Clients, brokers and their rates."""
+
+from __future__ import annotations
+
+from rocketcore.admin.shapes import broker_figures, broker_row, member_row, producer_row
+from rocketcore.console.console import Page, Visit, page_of
+from rocketcore.console.rates import RINGS, SERIES, put_times
+from rocketcore.console.safety import BadRequest
+from rocketcore.errors import RocketError, RouteNotFound
+
+__all__ = ["broker", "brokers", "clients", "rates"]
+
+
+async def clients(visit: Visit) -> Page:
+    """List producers, and with ``group`` the consumers of that group: brokers tell them only by group."""
+    group = visit.given("group").strip()
+    producers = await visit.admin.producers()
+    members = await visit.admin.group_members(group) if group else []
+    rows = [producer_row(each) for each in producers]
+    rows += [{"kind": "consumer", "group": group, **member_row(each), "seen_at": None} for each in members]
+    shown, state = page_of(
+        rows, visit, ("group", "client_id", "language", "version", "seen_at"),
+        lambda row, wanted: any(wanted in str(row[key]).lower() for key in ("group", "client_id", "address")),
+    )  # fmt: skip
+    return Page("clients.html", "Clients", {"rows": shown, "state": state, "group": group}, rows)
+
+
+async def brokers(visit: Visit) -> Page:
+    members = await visit.admin.broker_status()
+    rows = [{**broker_row(each), **broker_figures(each.runtime or {})} for each in members]
+    return Page("brokers.html", "Brokers", {"rows": rows}, rows)
+
+
+async def broker(visit: Visit) -> Page:
+    name, broker_id = visit.needed("name"), visit.number("id", 0)
+    members = [each for each in await visit.admin.broker_status(broker=name) if each.broker_id == broker_id]
+    if not members:
+        raise RouteNotFound(f"broker {name!r} has no member {broker_id}")
+    member = members[0]
+    runtime = dict(sorted((member.runtime or {}).items()))
+    config: dict[str, str] | None = None
+    if member.alive:
+        try:
+            config = dict(sorted((await visit.admin.broker_config(member.address)).items()))
+        except RocketError:
+            config = None
+    row = {**broker_row(member), **broker_figures(runtime)}
+    tab = visit.given("tab", "state")
+    if tab not in ("state", "config"):
+        raise BadRequest("tab is state or config")
+    api = {**row, "runtime": runtime, "config": config}
+    data = {"row": row, "runtime": runtime, "config": config, "name": name, "id": broker_id, "tab": tab}
+    return Page("broker.html", name, data, api)
+
+
+async def rates(visit: Visit) -> Page:
+    step = visit.number("step", 1)
+    if step not in dict(RINGS):
+        raise BadRequest(f"step is one of {', '.join(str(each) for each, _ in RINGS)}")
+    table = visit.console.rates.table(step)
+    runtimes = await visit.admin.broker_runtimes()
+    buckets: dict[str, int] = {}
+    for runtime in runtimes.values():
+        for label, count in () if isinstance(runtime, RocketError) else put_times(runtime):
+            buckets[label] = buckets.get(label, 0) + count
+    newest = {name: next((each for each in reversed(table[name]) if each is not None), None) for name in SERIES}
+    data = {
+        "step": step,
+        "rings": RINGS,
+        "newest": newest,
+        "buckets": buckets,
+        "most": max(buckets.values(), default=0),
+    }
+    return Page("rates.html", "Rates", data, {**table, "put_times": buckets})

@@ -1,0 +1,229 @@
+"""One topic: its messages, queues, groups, route and settings; what changes and deletes it, and sends to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from rocketcore.admin.shapes import message_object, permission_text, queue_row, route_rows, topic_kind
+from rocketcore.codes import Permission
+from rocketcore.console.console import Page, Visit, done
+from rocketcore.console.pages.topics import PERMISSIONS
+from rocketcore.console.safety import BadRequest, Forbidden
+from rocketcore.errors import OffsetsMoved
+from rocketcore.message_queue import MessageQueue
+from rocketcore.protocol.bodies.stats import TopicOffset
+from rocketcore.protocol.bodies.topic import TopicConfig
+
+__all__ = ["config_rows", "delete", "deletion", "publish", "topic", "update"]
+
+TABS: Final = ("messages", "tail", "queues", "groups", "route", "config", "publish")
+MESSAGES: Final = 20
+
+
+async def topic(visit: Visit) -> Page:
+    name = visit.needed("name")
+    tab = visit.given("tab", "messages")
+    if tab not in TABS:
+        raise BadRequest(f"tab is one of {', '.join(TABS)}, got {tab[:40]!r}")
+    data, api = await _LOADERS[tab](visit, name)
+    page = {"name": name, "tab": tab, "tabs": TABS, "kind": topic_kind(name, ()), **data}
+    return Page(f"topic_{tab}.html", name, page, api)
+
+
+async def _messages(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:
+    newest = await visit.admin.newest_messages(name, visit.number("count", MESSAGES, 1, 200))
+    rows = [message_object(message) for message in newest.messages]
+    filled = sum(each.max_offset > each.min_offset for each in newest.bounds.values())
+    total = sum(each.max_offset - each.min_offset for each in newest.bounds.values())
+    return {"rows": rows, "looked": newest.looked, "filled": filled, "total": total}, rows
+
+
+async def _tail(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:
+    route = await visit.admin.topic_route(name)
+    return {"tag": visit.given("tag"), "text": visit.given("text")}, route_rows(name, route)
+
+
+async def _queues(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:
+    stats = await visit.admin.topic_stats(name)
+    rows = [queue_row(queue, bounds) for queue, bounds in stats.items()]
+    most = max((row["messages"] for row in rows), default=0)
+    return {"rows": rows, "most": most, "total": sum(row["messages"] for row in rows)}, rows
+
+
+async def _groups(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:
+    stats, offsets = await asyncio.gather(visit.admin.topic_stats(name), visit.admin.group_offsets(name))
+    rows = [_group(group, stats, table) for group, table in offsets.items()]
+    return {"rows": rows}, rows
+
+
+def _group(
+    group: str, bounds: Mapping[MessageQueue, TopicOffset], offsets: Mapping[MessageQueue, int]
+) -> dict[str, Any]:
+    """Return how far a group is: what waits, and how many messages were deleted before it saw them."""
+    known = {queue: offset for queue, offset in offsets.items() if queue in bounds}
+    return {
+        "group": group,
+        "queues": len(known),
+        "lag": sum(max(0, bounds[queue].max_offset - max(offset, 0)) for queue, offset in known.items()),
+        "overtaken": sum(max(0, bounds[queue].min_offset - offset) for queue, offset in known.items()),
+    }
+
+
+async def _route(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:
+    rows = route_rows(name, await visit.admin.topic_route(name))
+    return {"rows": rows, "problems": list(_problems(rows))}, rows
+
+
+def _problems(rows: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    """Return what is odd about a route: what, at which broker, what to do."""
+    found = []
+    for row in rows:
+        if row["master"] is None:
+            found.append(("No master is registered: nothing can be sent there.", row["broker"], "Start its master."))
+        if "w" not in row["perm"]:
+            found.append(("The broker takes no messages of this topic.", row["broker"], "rocket broker undrain"))
+        if row["read_queues"] != row["write_queues"]:
+            found.append(("Read and write queues differ.", row["broker"], "rocket topic update --queues"))
+    if len({row["write_queues"] for row in rows}) > 1:
+        found.append(("Brokers have different numbers of queues.", "", "rocket topic update --queues"))
+    return found
+
+
+async def _config(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:
+    configs = await visit.admin.topic_configs(name)
+    rows = config_rows(name, configs)
+    seal = visit.seal("update-topic", {"topic": name, "seen": rows})
+    return {"rows": rows, "plan": seal, "permissions": PERMISSIONS}, rows
+
+
+def config_rows(name: str, configs: Mapping[str, TopicConfig]) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": name,
+            "broker": broker,
+            "read_queues": each.read_queue_nums,
+            "write_queues": each.write_queue_nums,
+            "perm": permission_text(each.perm),
+            "order": each.order,
+            "attributes": dict(each.attributes),
+        }
+        for broker, each in configs.items()
+    ]
+
+
+async def _publish(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:
+    route = await visit.admin.topic_route(name)
+    writable = any(each.perm & Permission.WRITE for each in route.queue_datas)
+    return {"writable": writable, "sent": None}, route_rows(name, route)
+
+
+_LOADERS: Final = {
+    "messages": _messages,
+    "tail": _tail,
+    "queues": _queues,
+    "groups": _groups,
+    "route": _route,
+    "config": _config,
+    "publish": _publish,
+}
+
+
+# Writes
+
+
+async def update(visit: Visit) -> Response:
+    """Change queues and permission; refused where the topic changed since its form was shown."""
+    plan = visit.unseal("update-topic")
+    name = plan["topic"]
+    before = await visit.admin.topic_configs(name)
+    if config_rows(name, before) != plan["seen"]:
+        raise OffsetsMoved(f"topic {name!r} has changed since this form was shown: nothing was changed")
+    reads = visit.sent_number("read_queues", None, 1, 65535)
+    writes = visit.sent_number("write_queues", None, 1, 65535)
+    perm = visit.sent("perm")
+    if perm not in PERMISSIONS:
+        raise BadRequest(f"a permission is one of {', '.join(PERMISSIONS)}")
+    if any(reads < config.read_queue_nums for config in before.values()):
+        await _check_nothing_hidden(visit, name, reads)
+    changes = {
+        broker: replace(config, read_queue_nums=reads, write_queue_nums=writes, perm=PERMISSIONS[perm], attributes={})
+        for broker, config in before.items()
+    }
+    await visit.admin.update_topic(changes)
+    return done("topic-updated", "/topic", name=name, tab="config")
+
+
+async def _check_nothing_hidden(visit: Visit, name: str, reads: int) -> None:
+    stats = await visit.admin.topic_stats(name)
+    lost = sum(each.max_offset - each.min_offset for queue, each in stats.items() if queue.queue_id >= reads)
+    if lost:
+        raise BadRequest(f"{lost} messages in queues from {reads} on could not be read any more: nothing was changed")
+
+
+async def deletion(visit: Visit) -> Page:
+    """Show what a deletion takes away."""
+    name = visit.needed("name")
+    configs, stats, offsets = await asyncio.gather(
+        visit.admin.topic_configs(name), visit.admin.topic_stats(name), visit.admin.group_offsets(name)
+    )
+    await _check_deletable(visit, name)
+    rows = config_rows(name, configs)
+    data = {
+        "name": name,
+        "brokers": sorted(configs),
+        "messages": sum(each.max_offset - each.min_offset for each in stats.values()),
+        "queues": len(stats),
+        "groups": sorted(offsets),
+        "plan": visit.seal("delete-topic", {"topic": name, "seen": rows}),
+    }
+    return Page("topic_delete.html", "Delete a topic", data)
+
+
+async def _check_deletable(visit: Visit, name: str) -> None:
+    info = await visit.admin.cluster_info()
+    if topic_kind(name, {*info.cluster_addr_table, *info.broker_addr_table}) == "system":
+        raise Forbidden(f"{name} is a topic of the system: brokers need it")
+
+
+async def delete(visit: Visit) -> Response:
+    plan = visit.unseal("delete-topic")
+    name = plan["topic"]
+    visit.check_typed(name)
+    if config_rows(name, await visit.admin.topic_configs(name)) != plan["seen"]:
+        raise OffsetsMoved(f"topic {name!r} has changed since the plan was shown: nothing was deleted")
+    await visit.admin.delete_topic(name)
+    return done("topic-deleted", "/topics")
+
+
+async def publish(visit: Visit) -> Page:
+    """Send a message; show where it lies."""
+    name = visit.needed("name")
+    properties = {}
+    for line in filter(None, map(str.strip, visit.sent("properties").split("\n"))):
+        key, separator, value = line.partition("=")
+        if not separator:
+            raise BadRequest(f"a property is NAME=VALUE, got {line[:40]!r}")
+        properties[key.strip()] = value.strip()
+    producer = await visit.console.producer()
+    result = await producer.send(
+        name,
+        visit.sent("body"),
+        tag=visit.sent("tag").strip() or None,
+        keys=visit.sent("keys").split() or None,
+        properties=properties,
+    )
+    sent = {
+        "topic": name,
+        "broker": result.queue.broker,
+        "queue_id": result.queue.queue_id,
+        "offset": result.offset,
+        "msg_id": result.msg_id,
+        "status": result.status.value,
+    }
+    data = {"name": name, "tab": "publish", "tabs": TABS, "kind": topic_kind(name, ()), "writable": True, "sent": sent}
+    return Page("topic_publish.html", name, data, sent)

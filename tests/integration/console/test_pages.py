@@ -1,0 +1,179 @@
+"""Every page of the console, as a browser without JavaScript sees it, and the JSON behind it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+import rocketcore as rmq
+from rocketcore.admin.client import Admin
+from rocketcore.console.app import create_app
+from rocketcore.console.console import MOST_REQUESTS
+from rocketcore.console.settings import ConsoleSettings
+from rocketcore.local import LocalCluster
+from tests.fixtures.commands import rocket_command
+from tests.integration.console.conftest import ORIGIN, Browser, TestClient
+
+
+def requests_of(page: str) -> int:
+    """Return how many requests to the cluster a page says that it made."""
+    found = re.search(r'class="cost">(\d+) request', page)
+    assert found is not None
+    return int(found[1])
+
+
+@pytest.fixture
+def filled(cluster: LocalCluster, make_topic: Callable[..., str], group: str) -> tuple[str, str]:
+    """A topic with five messages, and a group that has consumed none of them."""
+    topic = make_topic(2)
+    with rmq.Producer(cluster.namesrv, group="console-tests") as producer:
+        for number in range(5):
+            producer.send(topic, f'{{"id": {number}}}'.encode(), tag="paid", keys=f"key-{number}")
+    with Admin(cluster.namesrv) as admin:
+        admin.create_group(group)
+        for queue in admin.queues(topic):
+            admin.update_consumer_offset(group, queue, 0)
+    return topic, group
+
+
+def test_every_page_shows_what_there_is(browser: Browser, filled: tuple[str, str]) -> None:
+    topic, group = filled
+    pages = {
+        "/": "Overview",
+        f"/topics?q={topic}": topic,
+        f"/topic?name={topic}": "key-3",
+        f"/topic?name={topic}&tab=tail": "topic/tail?name=",
+        f"/topic?name={topic}&tab=queues": "broker-b",
+        f"/topic?name={topic}&tab=groups": group,
+        f"/topic?name={topic}&tab=route": "DefaultCluster",
+        f"/topic?name={topic}&tab=config": "Change it on every broker",
+        f"/topic?name={topic}&tab=publish": "textarea",
+        "/topic/new": "Queues on each broker",
+        f"/topic/delete?name={topic}": "5 in 4 queues",
+        f"/search?topic={topic}&q=key-2": "key-2",
+        f"/search?topic={topic}&q=tag:paid": "key-4",
+        f"/search?topic={topic}&q=@1h": "key-0",
+        f"/groups?q={group}": topic,
+        f"/group?name={group}": "broker-a/0",
+        f"/group?name={group}&tab=members": "Nobody is connected",
+        f"/group?name={group}&tab=config": "16",
+        f"/group/reset?name={group}&topic={topic}&to=latest": "5 messages skipped",
+        "/dead-letters": "Dead letters",
+        f"/dead-letters/group?name={group}": "no dead letters",
+        "/clients": "Clients",
+        "/brokers": "broker-b",
+        "/broker?name=broker-a": "bootTimestamp",
+        "/broker?name=broker-a&tab=config": "flushDiskType",
+        "/rates?step=10": "Send p99",
+    }  # fmt: skip
+    for address, text in pages.items():
+        answer = browser.get(address)
+        assert answer.status_code == 200, (address, answer.text)
+        shown = answer.text.replace("<wbr>", "")
+        assert text in re.sub(r"\s+", " ", shown), (address, text)
+        assert requests_of(shown) <= MOST_REQUESTS, address
+
+
+def test_a_message_is_shown_whole(browser: Browser, filled: tuple[str, str]) -> None:
+    topic, group = filled
+    [row] = browser.api(f"/search?topic={topic}&q=key-2")
+    place = f"topic={topic}&broker={row['broker']}&queue={row['queue_id']}&offset={row['offset']}"
+    page = browser.get(f"/message?{place}").text
+    for text in ("key-2", row["msg_id"], "&#34;id&#34;: 2", "7b 22 69 64", "not yet", "UNIQ_KEY"):
+        assert text in page, text
+    body = browser.get(f"/message/body?{place}")
+    assert body.content == b'{"id": 2}'
+    assert body.headers["content-type"] == "application/octet-stream"
+    assert "attachment" in body.headers["content-disposition"]
+    by_id = browser.get(f"/message?topic={topic}&id={row['msg_id']}")
+    assert by_id.status_code == 200
+    assert browser.api(f"/message?{place}")["groups"] == [
+        {"group": group, "state": "waits", "messages_before": row["offset"]}
+    ]
+
+
+def test_what_is_not_there_is_said(browser: Browser) -> None:
+    for address, status in {
+        "/topic?name=no-such-topic": 404,
+        "/group?name=no-such-group": 404,
+        "/broker?name=no-such-broker": 404,
+        "/nothing": 404,
+        "/topic": 400,
+        "/topics?sort=perm": 400,
+        "/topics?page=x": 400,
+        "/search?q=key-1": 400,
+        "/search?topic=T&q=@yesterday": 400,
+    }.items():
+        answer = browser.get(address)
+        assert answer.status_code == status, address
+        assert "That did not work" in answer.text
+    error = browser.get("/api/v1/topic?name=no-such-topic")
+    assert (error.status_code, error.json()["error"]["code"]) == (404, "TOPIC_NOT_EXIST")
+
+
+def test_json_has_the_shapes_of_the_command(
+    browser: Browser,
+    filled: tuple[str, str],
+    cluster: LocalCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic, group = filled
+    rocket = rocket_command(cluster.namesrv, monkeypatch, capsys)
+
+    def printed(*arguments: str) -> Any:
+        code, out, err = rocket(*arguments, "-o", "json")
+        assert code == 0, err
+        return json.loads(out)
+
+    assert browser.api(f"/topic?name={topic}&tab=queues") == printed("topic", "describe", topic)
+    assert browser.api(f"/topic?name={topic}&tab=route") == printed("topic", "route", topic)
+    by_command = printed("group", "describe", group)
+    by_console = browser.api(f"/group?name={group}")
+    for document in (by_command, by_console):
+        document["lag_seconds"] = None
+        for queue in document["queues"]:
+            queue["lag_seconds"] = None
+    assert by_console == by_command
+
+
+def test_health_and_metrics(browser: Browser, filled: tuple[str, str]) -> None:
+    topic, group = filled
+    assert browser.get("/livez").text == browser.get("/readyz").text == "ok\n"
+    text = browser.get("/metrics").text
+    assert f'rocketmq_consumer_lag_messages{{topic="{topic}",consumer_group="{group}"}} 5' in text.splitlines()
+
+
+def test_a_cluster_that_is_silent_is_an_error_in_time(silent_address: str) -> None:
+    settings = ConsoleSettings(namesrv=silent_address, timeout=1.0)
+    with TestClient(create_app(settings), base_url=ORIGIN) as client:
+        check_silent(Browser(client))
+
+
+def check_silent(browser: Browser) -> None:
+    began = time.monotonic()
+    page = browser.get("/topics")
+    assert time.monotonic() - began < 3
+    assert page.status_code in (502, 504)
+    assert browser.get("/readyz").status_code == 503
+    assert browser.get("/livez").status_code == 200
+
+
+@pytest.mark.parametrize(("accept", "text"), [("zh-CN,zh;q=0.9,en;q=0.8", "主题"), ("de,en;q=0.5", "Topics")])
+def test_the_language_is_the_browsers(browser: Browser, accept: str, text: str) -> None:
+    assert text in browser.get("/topics", **{"Accept-Language": accept}).text
+
+
+def test_preferences_are_kept_in_cookies_and_lead_back(browser: Browser) -> None:
+    answer = browser.get(f"/preferences?language=zh&theme=dark&back={quote('/groups?kind=all')}")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/groups?kind=all")
+    page = browser.get("/groups").text
+    assert 'lang="zh" data-theme="dark"' in page
+    for elsewhere in ("//evil.example/", "https://evil.example/", "/\\evil.example"):
+        assert browser.get(f"/preferences?theme=dark&back={quote(elsewhere)}").status_code == 400
