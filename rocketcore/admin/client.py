@@ -165,6 +165,9 @@ class Admin:
     query_messages = blocking(AsyncAdmin.query_messages)
     view_message = blocking(AsyncAdmin.view_message)
     message_at = blocking(AsyncAdmin.message_at)
+    message_traces = blocking(AsyncAdmin.message_traces)
+    message_states = blocking(AsyncAdmin.message_states)
+    consume_directly = blocking(AsyncAdmin.consume_directly)
 
     # Offsets of queues
 

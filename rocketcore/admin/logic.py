@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketcore.admin.base import first_address, masters_in, merged
+from rocketcore.admin.history import HistoryAdmin
 from rocketcore.admin.requests import (
     Request,
     create_topic,
@@ -63,7 +64,7 @@ class CreatedTopic:
     brokers: tuple[str, ...]
 
 
-class AsyncAdmin(SurveyAdmin, StatisticsAdmin):
+class AsyncAdmin(SurveyAdmin, HistoryAdmin, StatisticsAdmin):
     """Administration over asyncio (Java: ``DefaultMQAdminExt``).
 
     namesrv             addresses as in ``Producer``

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.route import TopicRouteData
     from rocketcore.transport.client import Remoting
 
-__all__ = ["MessageAdmin", "pull_header"]
+__all__ = ["END_OF_TIME", "MessageAdmin", "masters_of_route", "pull_header", "query_at"]
 
-_END_OF_TIME = (1 << 63) - 1
+END_OF_TIME = (1 << 63) - 1
 _ID_ANSWERS = 32
 
 
@@ -43,7 +43,7 @@ class MessageAdmin(ClusterAdmin):
         *,
         tag: str | None = None,
         begin: int | datetime = 0,
-        end: int | datetime = _END_OF_TIME,
+        end: int | datetime = END_OF_TIME,
         max_messages: int = 64,
     ) -> list[ReceivedMessage]:
         """Return the newest messages of a topic with a key, or a tag, the oldest of them first.
@@ -82,7 +82,7 @@ class MessageAdmin(ClusterAdmin):
 
         deadline = self._deadline()
         masters = await self._masters_of(topic, deadline)
-        answers = await self._each(masters.values(), _query(header, masters, fits), deadline)
+        answers = await self._each(masters.values(), query_at(header, masters, fits), deadline)
         return _in_order(_or_raise(answers))
 
     async def view_message(self, topic: str | None, message_id: str) -> ReceivedMessage:
@@ -115,11 +115,11 @@ class MessageAdmin(ClusterAdmin):
                 address: data.broker_name for data in route.broker_datas for address in data.broker_addrs.values()
             }
             header = QueryMessageRequestHeader(
-                topic=topic, key=message_id, max_num=_ID_ANSWERS, begin_timestamp=0, end_timestamp=_END_OF_TIME,
+                topic=topic, key=message_id, max_num=_ID_ANSWERS, begin_timestamp=0, end_timestamp=END_OF_TIME,
                 index_type=KeyKind.UNIQUE.value,
             )  # fmt: skip
-            masters = _masters_in(route, topic)
-            by_id = _query(header, masters, lambda message: KeyKind.UNIQUE.fits(message.properties, message_id))
+            masters = masters_of_route(route, topic)
+            by_id = query_at(header, masters, lambda message: KeyKind.UNIQUE.fits(message.properties, message_id))
             questions = dict.fromkeys(masters.values(), by_id)
         if place is not None and place[0] in registered:
             questions[place[0]] = _first_of(
@@ -145,7 +145,7 @@ class MessageAdmin(ClusterAdmin):
         """Return the message at an offset of a queue; raises QueryNotFound where there is none, RouteNotFound."""
         deadline = self._deadline()
         route = await self._route(queue.topic, deadline)
-        masters = _masters_in(route, queue.topic)
+        masters = masters_of_route(route, queue.topic)
         if queue.broker not in masters:
             raise RouteNotFound(f"broker {queue.broker!r} does not serve topic {queue.topic!r}")
         counts = {data.broker_name: data.read_queue_nums for data in route.queue_datas}
@@ -161,10 +161,10 @@ class MessageAdmin(ClusterAdmin):
         raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, f"no message is at {place}")
 
     async def _masters_of(self, topic: str, deadline: Deadline) -> dict[str, str]:
-        return _masters_in(await self._route(topic, deadline), topic)
+        return masters_of_route(await self._route(topic, deadline), topic)
 
 
-def _masters_in(route: TopicRouteData, topic: str) -> dict[str, str]:
+def masters_of_route(route: TopicRouteData, topic: str) -> dict[str, str]:
     """Return the addresses of the masters that have a topic, by broker name; raises RouteNotFound without any."""
     masters = {
         data.broker_name: data.broker_addrs[MASTER_ID] for data in route.broker_datas if MASTER_ID in data.broker_addrs
@@ -195,7 +195,7 @@ def _millis(time: int | datetime) -> int:
     return round(time.timestamp() * 1000) if isinstance(time, datetime) else time
 
 
-def _query(
+def query_at(
     header: QueryMessageRequestHeader, masters: Mapping[str, str], fits: Callable[[ReceivedMessage], bool]
 ) -> Question[list[ReceivedMessage]]:
     """Ask a master's index; what shares no more than the hash is left out, and what it answers twice."""

@@ -113,9 +113,12 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
     ),
     "message": _group(
         "message",
-        "Single messages, and those of a topic as a file, and back: get, find, export, import.",
+        "Single messages, and those of a topic as a file, and back: get, find, status, trace, …",
         get=("message_find", "get", "Show one message, by its id or its place."),
         find=("message_find", "find", "Find messages by key or by tag."),
+        status=("message_history", "status", "Show how far each group is with a message."),
+        trace=("message_history", "trace", "Show what clients traced of a message."),
+        resend=("message_history", "resend", "Have one consumer consume a message now."),
         export=("message_export", "export_messages", "Write the messages of a topic to a file."),
         **{"import": ("message_import", "import_messages", "Send the messages of a file to a topic.")},
     ),

@@ -86,3 +86,34 @@ def test_groups_are_moved(apache_cluster: ApacheCluster, rocket: Rocket, topic: 
     assert (found["offset"], found["max_offset"], found["messages_since"]) == (0, 5, 5)
     [late] = shown(rocket, "offset", "locate", topic, "2100-01-01")
     assert late["messages_since"] == 0
+
+
+def test_what_became_of_a_message(apache_cluster: ApacheCluster, rocket: Rocket, topic: str) -> None:
+    queue = MessageQueue(topic, "broker-a", 0)
+    groups = {unique("behind"): 2, unique("past"): 3}
+    failing = unique("failing")
+    with rmq.Admin(apache_cluster.namesrv) as admin:
+        for name, offset in groups.items():
+            admin.create_group(name)
+            admin.update_consumer_offset(name, queue, offset)
+        message = admin.message_at(queue, 2)
+
+        def states() -> dict[str, tuple[str, int]]:
+            rows = shown(rocket, "message", "status", message.msg_id, "--topic", topic)
+            return {row["group"]: (row["state"], row["failed"]) for row in rows}
+
+        before = states()
+        assert [before[name] for name in groups] == [("not_yet", 0), ("consumed", 0)]
+        consumer = rmq.PushConsumer(apache_cluster.namesrv, group=failing, start_from="first")
+
+        @consumer.subscribe(topic)
+        def consume(received: rmq.ReceivedMessage) -> None:
+            if received.msg_id == message.msg_id and not received.reconsume_times:
+                raise rmq.RetryLater(delay=10)
+
+        with consumer:
+            eventually = Peer(apache_cluster.namesrv, apache=True).eventually
+            eventually(lambda: states().get(failing) == ("retry", 1), timeout=30)
+            eventually(lambda: states().get(failing) == ("consumed", 1), timeout=30)
+            again = shown(rocket, "message", "resend", message.msg_id, "--topic", topic, "-g", failing)
+            assert again["result"] in ("CR_SUCCESS", "CR_LATER")

@@ -1,0 +1,220 @@
+"""HistoryAdmin: what became of one message: what clients traced, and how far each group is with it.
+
+RocketMQ 5.5.0: ``QueryMsgTraceByIdSubCommand``, ``MQAdminImpl.messageTrackDetail``, ``consumeMessageDirectly``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from rocketcore.admin.groups import STORED_OFFSETS, GroupAdmin, members_of
+from rocketcore.admin.messages import END_OF_TIME, masters_of_route, query_at
+from rocketcore.admin.requests import Request, topic_list
+from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SCHEDULE_TOPIC, TRACE_TOPIC, RequestCode
+from rocketcore.errors import ConsumerNotOnline, DecodeError, RocketError, RouteNotFound, TopicNotExist
+from rocketcore.message import REAL_TOPIC, KeyKind
+from rocketcore.protocol.headers.admin import QueryTopicConsumeByWhoRequestHeader
+from rocketcore.protocol.headers.consumer import ConsumeMessageDirectlyResultRequestHeader
+from rocketcore.protocol.headers.message import QueryMessageRequestHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rocketcore.message import ReceivedMessage
+    from rocketcore.protocol.bodies.client import ConsumeMessageDirectlyResult
+    from rocketcore.protocol.command import RemotingCommand
+    from rocketcore.protocol.trace import Trace
+    from rocketcore.service import Deadline
+
+__all__ = ["GroupState", "HistoryAdmin", "MessageState"]
+
+_RETRIES: Final = 32
+"""Copies of one message in a retry topic that are looked at."""
+
+
+class MessageState(Enum):
+    """How far a group is with a message."""
+
+    NOT_YET = "not_yet"
+    """It is behind the group's offset still; some of it may be handed out and not acknowledged."""
+    CONSUMED = "consumed"
+    """The group's offset has passed it, and no copy of it waits for a retry."""
+    RETRY = "retry"
+    """The group failed for it, and it waits to be handed out again."""
+    DEAD_LETTER = "dead_letter"
+    """The group failed for it too often."""
+    UNKNOWN = "unknown"
+    """The group is connected, and has no offset in the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """How far one group is with a message.
+
+    group_offset  where the group goes on in the message's queue, None without one
+    failed        how often it failed for the message, as far as copies of it tell
+    members       how many members are connected to the message's broker
+    """
+
+    group: str
+    state: MessageState
+    group_offset: int | None
+    failed: int
+    members: int
+
+
+class HistoryAdmin(GroupAdmin):
+    """The part of ``AsyncAdmin`` about what became of a message."""
+
+    async def message_traces(self, message_id: str, *, trace_topic: str = TRACE_TOPIC) -> list[Trace]:
+        """Return what clients with ``trace=True`` told of a message, by its unique id or a key, in the order of time.
+
+        A record without a time, as clients of 4.9 end a consumption, comes behind what belongs to it.
+
+        raises  TopicNotExist where nobody has a trace topic; the error of a broker that does not answer
+        """
+        from rocketcore.protocol.trace import decode_traces
+
+        found: dict[Trace, int] = {}
+        for message in await self.query_messages(trace_topic, message_id):
+            try:
+                traces = decode_traces(message.body)
+            except DecodeError:  # somebody else's message
+                continue
+            for trace in traces:
+                keys = (getattr(trace, "keys", None) or "").split()
+                if message_id in trace.msg_id.split(",") or message_id in keys:
+                    found[trace] = getattr(trace, "timestamp", None) or message.born_timestamp
+        return sorted(found, key=lambda trace: found[trace])
+
+    async def message_states(self, message: ReceivedMessage) -> list[GroupState]:
+        """Return how far each group of a message's topic is with it, sorted by name.
+
+        Its broker is asked for the topic's groups and all offsets, for copies that wait for their time, and for copies
+        in the retry and dead-letter topics of groups that have any. Groups that broadcast keep their offsets
+        themselves and are not there; of POP, what is past is handed out, and perhaps not acknowledged.
+
+        raises  RouteNotFound without the message's broker; its error where it does not answer
+        """
+        deadline = self._deadline()
+        masters = await self._masters(deadline)
+        address = masters.get(message.queue.broker)
+        if address is None:
+            raise RouteNotFound(f"broker {message.queue.broker!r} has no master")
+        topic = message.queue.topic
+        offsets = await self._put(STORED_OFFSETS, address, deadline.remaining())
+        stored = {
+            key.removeprefix(f"{topic}@"): table.get(message.queue.queue_id)
+            for key, table in offsets.items()
+            if key.startswith(f"{topic}@")
+        }
+        groups = sorted({*stored, *await self._put(_groups_of(topic), address, deadline.remaining())})
+        listed = await self._ask(topic_list(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), deadline)
+        topics = set(listed.topic_list)
+        waiting = await self._copies(SCHEDULE_TOPIC, message, address, deadline)
+        results = await self._at_once(
+            [
+                partial(self._state_in, each, stored.get(each), message, waiting, offsets, topics, address, deadline)
+                for each in groups
+            ]
+        )
+        states = []
+        for result in results:
+            if isinstance(result, RocketError):
+                raise result
+            states.append(result)
+        return states
+
+    async def _state_in(
+        self,
+        group: str,
+        stored: int | None,
+        message: ReceivedMessage,
+        waiting: list[ReceivedMessage],
+        offsets: Mapping[str, Mapping[int, int]],
+        topics: set[str],
+        address: str,
+        deadline: Deadline,
+    ) -> GroupState:
+        retry, dead = RETRY_TOPIC_PREFIX + group, DLQ_TOPIC_PREFIX + group
+        retries = await self._copies(retry, message, address, deadline) if retry in topics else []
+        dead_letters = await self._copies(dead, message, address, deadline) if dead in topics else []
+        seen = await self._put(members_of(group), address, deadline.remaining())
+        delayed = [each.reconsume_times for each in waiting if each.properties.get(REAL_TOPIC) == retry]
+        last = max((each.reconsume_times for each in retries), default=0)
+        failed = max([last, *delayed, *(each.reconsume_times for each in dead_letters)], default=0)
+        progress = offsets.get(f"{retry}@{group}", {})
+        open_retry = any(
+            each.reconsume_times == last and each.offset >= progress.get(each.queue.queue_id, 0) for each in retries
+        )
+        if stored is None and not failed:
+            state = MessageState.UNKNOWN
+        elif dead_letters and max(each.reconsume_times for each in dead_letters) >= failed:
+            state = MessageState.DEAD_LETTER
+        elif open_retry or max(delayed, default=0) > last:
+            state = MessageState.RETRY
+        elif stored is not None and stored <= message.offset and not failed:
+            state = MessageState.NOT_YET
+        else:
+            state = MessageState.CONSUMED
+        return GroupState(group, state, stored, failed, 0 if seen is None else len(seen.connection_set))
+
+    async def _copies(
+        self, topic: str, message: ReceivedMessage, address: str, deadline: Deadline
+    ) -> list[ReceivedMessage]:
+        """Return messages of a topic that have a message's unique id, as its broker has them."""
+        header = QueryMessageRequestHeader(
+            topic=topic, key=message.msg_id, max_num=_RETRIES, begin_timestamp=0, end_timestamp=END_OF_TIME,
+            index_type=KeyKind.UNIQUE.value,
+        )  # fmt: skip
+        ask = query_at(
+            header, {message.queue.broker: address}, lambda each: KeyKind.UNIQUE.fits(each.properties, message.msg_id)
+        )
+        try:
+            return await self._put(ask, address, deadline.remaining())
+        except TopicNotExist:
+            return []
+
+    async def consume_directly(
+        self, group: str, client_id: str, message: ReceivedMessage
+    ) -> ConsumeMessageDirectlyResult:
+        """Have one connected consumer consume a message now, and return what came of it; no offset moves.
+
+        raises  ConsumerNotOnline where the message's broker has no such member; RequestTimeout where it takes longer
+                than ``timeout``, BrokerError what the broker or the client refuse
+        """
+        from rocketcore.protocol.bodies.client import ConsumeMessageDirectlyResult
+
+        deadline = self._deadline()
+        route = await self._route(message.queue.topic, deadline)
+        address = masters_of_route(route, message.queue.topic).get(message.queue.broker)
+        if address is None:
+            raise RouteNotFound(f"broker {message.queue.broker!r} has no master with topic {message.queue.topic!r}")
+        seen = await self._put(members_of(group), address, deadline.remaining())
+        if seen is None or all(each.client_id != client_id for each in seen.connection_set):
+            what = f"{client_id!r} of group {group!r} is not connected to {message.queue.broker}"
+            raise ConsumerNotOnline(ConsumerNotOnline.response_code, what, address)
+        header = ConsumeMessageDirectlyResultRequestHeader(
+            consumer_group=group, client_id=client_id, msg_id=message.offset_msg_id, broker_name=message.queue.broker,
+            topic=message.queue.topic,
+        )  # fmt: skip
+        request = Request(
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            f"consumption of {message.msg_id} by {client_id!r}",
+            lambda answer: ConsumeMessageDirectlyResult.decode(answer.body),
+            header,
+        )
+        return await self._put(request, address, deadline.remaining())
+
+
+def _groups_of(topic: str) -> Request[list[str]]:
+    def read(answer: RemotingCommand) -> list[str]:
+        from rocketcore.protocol.bodies.topic import GroupList
+
+        return list(GroupList.decode(answer.body).group_list) if answer.body else []
+
+    header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
+    return Request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, f"groups of topic {topic!r}", read, header)

@@ -1,0 +1,155 @@
+"""``rocket message status``, ``trace`` and ``resend``: what became of one message, and once more to one consumer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rocketcore.cli.connection import open_admin
+from rocketcore.cli.failures import EXIT_FAILED, EXIT_NOT_FOUND, CommandFailed
+from rocketcore.cli.options import command
+from rocketcore.cli.render import Column, show_object, show_rows, timestamp
+from rocketcore.codes import TRACE_TOPIC
+from rocketcore.ids import is_offset_id
+
+if TYPE_CHECKING:
+    from rocketcore.admin.client import Admin
+    from rocketcore.message import ReceivedMessage
+    from rocketcore.protocol.trace import Trace
+
+__all__ = ["resend", "status", "trace"]
+
+_topic = click.option("--topic", help="The topic of ID, which an offset id does not need.")
+
+
+def _message(admin: Admin, message_id: str, topic: str | None) -> ReceivedMessage:
+    if topic is None and not is_offset_id(message_id):
+        raise click.UsageError(f"{message_id!r} is no offset id: give --topic TOPIC for a message with that id")
+    return admin.view_message(topic, message_id)
+
+
+@command(
+    help="Show how far each group is with a message: not_yet, consumed, retry, dead_letter, or unknown.\n\nThat is what "
+    "offsets and copies say: of POP and ordered groups, consumed is handed out; broadcasting groups are not there."
+)
+@click.argument("message_id", metavar="ID")
+@_topic
+@click.option("-g", "--group", help="Only this group.")
+def status(message_id: str, topic: str | None, group: str | None) -> None:
+    with open_admin(calls=2) as admin:
+        message = _message(admin, message_id, topic)
+        states = admin.message_states(message)
+    if group is not None:
+        states = [each for each in states if each.group == group]
+        if not states:
+            raise CommandFailed(
+                "GROUP_NOT_EXIST", f"group {group!r} has no part in topic {message.queue.topic}",
+                "rocket group list shows what there is", exit_code=EXIT_NOT_FOUND,
+            )  # fmt: skip
+    show_rows(
+        [
+            {
+                "msg_id": message.msg_id,
+                "topic": message.queue.topic,
+                "broker": message.queue.broker,
+                "queue_id": message.queue.queue_id,
+                "offset": message.offset,
+                "group": each.group,
+                "state": each.state.value,
+                "group_offset": each.group_offset,
+                "failed": each.failed,
+                "members": each.members,
+            }
+            for each in states
+        ],
+        ["group", "state", "failed", "group_offset", "offset", "members"],
+        wide=["topic", "broker", "queue_id", "msg_id"],
+        name="group",
+    )
+
+
+_KINDS: Final = {"Pub": "sent", "SubBefore": "handed out", "SubAfter": "consumed", "EndTransaction": "transaction ended",
+                 "Recall": "taken back"}  # fmt: skip
+
+
+def _trace_row(trace: Trace) -> dict[str, Any]:
+    """Return what is shown of a record; what its kind does not say is unknown."""
+
+    def said(name: str) -> Any:
+        return getattr(trace, name, None)
+
+    return {
+        "at": timestamp(said("timestamp")),
+        "event": _KINDS[trace.NAME],
+        "group": said("group"),
+        "topic": said("topic"),
+        "success": said("success"),
+        "seconds": None if said("cost_millis") is None else said("cost_millis") / 1000,
+        "retry_times": said("retry_times"),
+        "state": said("state"),
+        "broker_address": said("store_host"),
+        "client": said("client_host"),
+        "request_id": said("request_id"),
+        "keys": (said("keys") or "").split(),
+        "msg_id": trace.msg_id,
+    }
+
+
+@command(
+    help="Show what clients traced of a message, by its unique id or a key: sent, handed out, consumed.\n\nClients trace "
+    "if they were told to (trace=True, or Java's enableMsgTrace), some seconds after the event."
+)
+@click.argument("message_id", metavar="ID")
+@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where traces are.")
+def trace(message_id: str, trace_topic: str) -> None:
+    with open_admin() as admin:
+        traces = admin.message_traces(message_id, trace_topic=trace_topic)
+    if not traces:
+        raise CommandFailed(
+            "NOT_FOUND", f"no client has traced {message_id!r} in {trace_topic}",
+            "traces come some seconds later, of clients with trace=True", exit_code=EXIT_NOT_FOUND,
+        )  # fmt: skip
+    show_rows(
+        [_trace_row(each) for each in traces],
+        ["at", "event", "group", "success", "seconds", Column("retry_times", "RETRY"), "broker_address"],
+        wide=["topic", "state", "client", "request_id", "keys", "msg_id"],
+        name="event",
+    )
+
+
+@command(
+    help="Have one connected consumer of a group consume a message now, and show what came of it. No offset moves.\n\n"
+    "--timeout is also for its handler."
+)
+@click.argument("message_id", metavar="ID")
+@_topic
+@click.option("-g", "--group", required=True, help="The group.")
+@click.option("--client", "client_id", help="Its member; need not be said where there is one only.")
+def resend(message_id: str, topic: str | None, group: str, client_id: str | None) -> int:
+    with open_admin(calls=2 if client_id else 3) as admin:
+        message = _message(admin, message_id, topic)
+        if client_id is None:
+            members = [each.client_id for each in admin.group_members(group)]
+            if not members:
+                raise CommandFailed(
+                    "CONSUMER_NOT_ONLINE", f"no member of group {group!r} is connected",
+                    "rocket group clients shows who is", exit_code=EXIT_NOT_FOUND,
+                )  # fmt: skip
+            if len(members) > 1:
+                raise click.UsageError(f"which member: give --client, one of {', '.join(members)}")
+            client_id = members[0]
+        result = admin.consume_directly(group, client_id, message)
+    outcome = None if result.consume_result is None else result.consume_result.name
+    show_object(
+        {
+            "msg_id": message.msg_id,
+            "group": group,
+            "client_id": client_id,
+            "result": outcome,
+            "remark": result.remark,
+            "seconds": result.spent_time_mills / 1000,
+            "ordered": result.order,
+        }
+    )
+    return 0 if outcome in ("CR_SUCCESS", "CR_COMMIT") else EXIT_FAILED
