@@ -222,6 +222,8 @@ class Admin:
     broker_member_group = blocking(AsyncAdmin.broker_member_group)
     broker_status = blocking(AsyncAdmin.broker_status)
     broker_traffic = blocking(AsyncAdmin.broker_traffic)
+    group_traffic = blocking(AsyncAdmin.group_traffic)
+    echo = blocking(AsyncAdmin.echo)
     broker_topics = blocking(AsyncAdmin.broker_topics)
     broker_runtime_info = blocking(AsyncAdmin.broker_runtime_info)
     broker_config = blocking(AsyncAdmin.broker_config)

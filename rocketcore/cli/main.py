@@ -192,6 +192,8 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
         spark=("bench_spark", "bench_spark", "Write and read with Spark, beside its own speed."),
         codec=("bench", "bench_codec", "Encode and decode messages without a network."),
     ),
+    "top": Entry("top", "top", "Watch brokers and groups; --once for one look."),
+    "doctor": Entry("doctor", "doctor", "Look for what is wrong, here and in the cluster."),
     "context": _group(
         "context",
         "Named clusters and accounts: list, show, add, use, remove.",

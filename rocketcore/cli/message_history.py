@@ -30,8 +30,8 @@ def _message(admin: Admin, message_id: str, topic: str | None) -> ReceivedMessag
 
 
 @command(
-    help="Show how far each group is with a message: not_yet, consumed, retry, dead_letter, or unknown.\n\nThat is what "
-    "offsets and copies say: of POP and ordered groups, consumed is handed out; broadcasting groups are not there."
+    help="Show how far each group is with a message: not_yet, consumed, retry, dead_letter, or unknown.\n\nThat is "
+    "what offsets and copies say: of POP and ordered groups, consumed is handed out; broadcasting groups are not there."
 )
 @click.argument("message_id", metavar="ID")
 @_topic
@@ -69,8 +69,13 @@ def status(message_id: str, topic: str | None, group: str | None) -> None:
     )
 
 
-_KINDS: Final = {"Pub": "sent", "SubBefore": "handed out", "SubAfter": "consumed", "EndTransaction": "transaction ended",
-                 "Recall": "taken back"}  # fmt: skip
+_KINDS: Final = {
+    "Pub": "sent",
+    "SubBefore": "handed out",
+    "SubAfter": "consumed",
+    "EndTransaction": "transaction ended",
+    "Recall": "taken back",
+}
 
 
 def _trace_row(trace: Trace) -> dict[str, Any]:
@@ -97,8 +102,8 @@ def _trace_row(trace: Trace) -> dict[str, Any]:
 
 
 @command(
-    help="Show what clients traced of a message, by its unique id or a key: sent, handed out, consumed.\n\nClients trace "
-    "if they were told to (trace=True, or Java's enableMsgTrace), some seconds after the event."
+    help="Show what clients traced of a message, by its unique id or a key: sent, handed out, consumed.\n\nClients "
+    "trace if they were told to (trace=True, or Java's enableMsgTrace), some seconds after the event."
 )
 @click.argument("message_id", metavar="ID")
 @click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where traces are.")

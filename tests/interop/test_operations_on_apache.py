@@ -117,3 +117,16 @@ def test_what_became_of_a_message(apache_cluster: ApacheCluster, rocket: Rocket,
             eventually(lambda: states().get(failing) == ("consumed", 1), timeout=30)
             again = shown(rocket, "message", "resend", message.msg_id, "--topic", topic, "-g", failing)
             assert again["result"] in ("CR_SUCCESS", "CR_LATER")
+
+
+def test_doctor_and_top(apache_cluster: ApacheCluster, rocket: Rocket, topic: str) -> None:
+    group = unique("watched")
+    with rmq.Admin(apache_cluster.namesrv) as admin:
+        admin.create_group(group)
+        admin.update_consumer_offset(group, MessageQueue(topic, "broker-a", 0), 1)
+    code, out, err = rocket("doctor")
+    found = {(row["check"], row["target"]): row["state"] for row in json.loads(out)}
+    assert found["message", "broker-a"] in ("ok", "warn"), out
+    assert found["clock", "broker-a"] == found["broker", "broker-a/0"] == "ok", (code, err)
+    look = shown(rocket, "top", "--once", "-n", "10000")
+    assert [row["lag"] for row in look["groups"] if row["group"] == group] == [4]
