@@ -47,7 +47,7 @@ class Publishers:
     def __init__(self, config: ProducerConfig, instance: ClientInstance, clock: Clock) -> None:
         self.instance = instance
         self._config = config
-        self._clock = clock
+        self.clock = clock
         self._fault = LatencyFaultTolerance(config.latency_fault_tolerance, clock)
         self.timing = self._fault.enabled
         self._brokers = BrokerNumbers()
@@ -75,7 +75,7 @@ class Publishers:
 
     async def get(self, topic: str, timeout: float) -> TopicPublisher:
         """Return the publisher of a topic's newest route; raises NotWritable without a writable queue."""
-        deadline = Deadline(timeout, self._clock)
+        deadline = Deadline(timeout, self.clock)
         wire_topic = self.wire_topic(topic)
         known = self.instance.routes.find(wire_topic)
         route = await self.instance.await_route(

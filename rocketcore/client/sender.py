@@ -55,13 +55,15 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.compression import CompressionType, compress
 from rocketcore.protocol.headers.message import RecallMessageRequestHeader
 from rocketcore.service import SYSTEM_CLOCK, Clock
-from rocketcore.transport.client import Remoting, ServedRemoting
+from rocketcore.transport.client import PipeliningRemoting, Remoting, ServedRemoting
 
 if TYPE_CHECKING:
+    import asyncio
+
     from rocketcore.client.requests import Requests
     from rocketcore.client.trace import Tracer
 
-__all__ = ["Sender"]
+__all__ = ["BegunBatch", "Sender"]
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +84,7 @@ class Sender:
         self.find_publisher = self._publishers.find
         self.target = self._publishers.target
         self._remoting = instance.remoting
+        self._pipelining = _pipelining(instance.remoting)
         self._runtime = instance.runtime
         self._compression = CompressionType[config.compression.upper()]
         self._checked_topics: set[str] = set()
@@ -97,6 +100,7 @@ class Sender:
         """Return the same sender over other connections: one identity, one table of routes and of brokers' faults."""
         other = copy.copy(self)
         other._remoting = remoting
+        other._pipelining = _pipelining(remoting)
         other._runtime = runtime
         return other
 
@@ -289,6 +293,29 @@ class Sender:
             raise MessageIllegal(f"a batch of {len(body)} bytes, {self.config.max_message_bytes} are allowed")
         return await self._send(topic, message_group, queue, outgoing_batch(body, ids), timeout)
 
+    def begin_batch(self, queue: MessageQueue, body: bytes | memoryview, timeout: float) -> BegunBatch | None:
+        """Send a batch body whose messages need no ids here, once, over the connection that is open.
+
+        returns  None where that takes ``send_encoded_batch``, which also says what is wrong
+        """
+        publisher = self._publishers.find(queue.topic)
+        target = publisher.by_queue.get(queue) if publisher is not None else None
+        if (
+            target is None
+            or self._pipelining is None
+            or self._hooks
+            or self._closed
+            or len(body) > self.config.max_message_bytes
+        ):
+            return None
+        request = target.request(outgoing_batch(body, ()), self._clock.time_millis())
+        begun = self._clock.monotonic()
+        try:
+            answer = self._pipelining.invoke_nowait(target.address, request, timeout)
+        except RocketError:
+            return None
+        return None if answer is None else BegunBatch(self._publishers, target, answer, begun, timeout)
+
     async def send_half(self, message: Message, *, queue: MessageQueue | None, timeout: float | None) -> SendResult:
         """Send a message that is seen when its transaction is committed."""
         if not isinstance(message, Message):
@@ -474,6 +501,52 @@ class Sender:
         if publishers.timing:
             publishers.answered(target, clock.monotonic() - started)
         return result
+
+
+class BegunBatch:
+    """A batch body that is on its way: one attempt, without a task that waits for its end.
+
+    answer  of the broker; fails with a TransportError
+    """
+
+    __slots__ = ("_begun", "_publishers", "_target", "_timeout", "answer")
+
+    def __init__(
+        self,
+        publishers: Publishers,
+        target: SendTarget,
+        answer: asyncio.Future[RemotingCommand],
+        begun: float,
+        timeout: float,
+    ) -> None:
+        self._publishers = publishers
+        self._target = target
+        self._begun = begun
+        self._timeout = timeout
+        self.answer = answer
+
+    def result(self) -> SendResult | None:
+        """Return the outcome once there is an answer; raises as ``send_encoded_batch`` without retries.
+
+        None: the broker did not look at the body, since it ends; another connection has to be made
+        """
+        publishers, target = self._publishers, self._target
+        try:
+            response = self.answer.result()
+            if response.code == ResponseCode.GO_AWAY:
+                return None
+            result = send_result(response, target, "")
+        except RocketError as error:
+            publishers.failed(target, error)
+            attempts = Attempts(target.queue.topic, 0)
+            attempts.failed(target, error)
+            raise attempts.error(self._timeout) from error.__cause__
+        publishers.answered(target, publishers.clock.monotonic() - self._begun)
+        return result
+
+
+def _pipelining(remoting: Remoting) -> PipeliningRemoting | None:
+    return remoting if isinstance(remoting, PipeliningRemoting) else None
 
 
 def send_result(response: RemotingCommand, target: SendTarget, msg_id: str) -> SendResult:

@@ -1,6 +1,7 @@
 """What a connection of an event loop sends: bytes, without a notion of frames, requests and states.
 
-What is to be written is collected and leaves in one write, at the end of the read that caused it or of the loop's turn.
+What is to be written is collected and leaves in one write, at the end of the read that caused it or of the loop's turn;
+what is long already leaves at once.
 
 RocketMQ: Netty's ``ChannelOutboundBuffer``.
 """
@@ -16,12 +17,15 @@ __all__ = ["Outbound"]
 _JOIN_BYTES: Final = 1 << 12
 """Pieces that are shorter than this at the mean are copied into one to be sent; longer ones go out as they are."""
 
+_AT_ONCE_BYTES: Final = 1 << 18
+"""So many bytes gain nothing from what else is written in the same turn."""
+
 
 class Outbound:
     """The outbound queue of a connection.
 
     transport         takes what is flushed
-    high_water_bytes  more than this does not wait for the end of a read or a turn: so the transport can tell who writes
+    high_water_bytes  more than this does not even wait for the end of a read: so the transport can tell who writes
                       without end that it is full
     monotonic         the clock of ``last_written``, in seconds
     corked            what is written stays in ``pieces``: a read is being served, whose end flushes it
@@ -60,7 +64,7 @@ class Outbound:
         else:
             self.pieces.append(data)
             self._bytes += len(data)
-        if self._bytes > self._high_water_bytes:
+        if self._bytes > self._high_water_bytes or (self._bytes >= _AT_ONCE_BYTES and not self.corked):
             if self._transport.is_closing():  # it broke in this turn, ``connection_lost`` follows
                 self.clear()
             else:
