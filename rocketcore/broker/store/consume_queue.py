@@ -39,12 +39,16 @@ KEEP_UNITS = 256
 ORDERED_UNITS = 64
 """Units before the begin of a queue that are compared with each other."""
 
+AHEAD_UNITS = 768
+"""Units that are read at once for one who is far behind: 15 KiB, kept of ``OPEN_FILES`` queues."""
+
 OPEN_FILES = 128
 BLANK_SIZE = 0x7FFFFFFF
 MAX_QUEUE_ID = 65_535
 TOPIC_MAX_BYTES = 127
 LONG_TOPIC_MAX_BYTES = 255
 
+_NOTHING_AHEAD = (0, b"")
 _LONG_TOPICS = (RETRY_TOPIC_PREFIX.encode(), DLQ_TOPIC_PREFIX.encode())
 
 logger = logging.getLogger(__name__)
@@ -175,7 +179,7 @@ class ConsumeQueue:
         start = queue_offset - self._tail_start
         if start >= 0:
             return self._tail[start * UNIT_SIZE : (start + count) * UNIT_SIZE]
-        return self._files.read(self, queue_offset, min(count, self._tail_start - queue_offset), pages)
+        return self._files.read(self, queue_offset, count, self._tail_start, pages)
 
     def unsaved(self) -> Units | None:
         """Return the units that are not in the files yet, or None."""
@@ -216,6 +220,7 @@ class QueueFiles:
         self.file_bytes = file_bytes
         self._files = files
         self._open: dict[tuple[str, int, int], int] = {}
+        self._ahead: dict[ConsumeQueue, tuple[int, bytes]] = {}  # what was read last, by its queue offset
         self._unsynced: set[Path] = set()
         self._unsynced_folders: set[Path] = set()
 
@@ -230,24 +235,44 @@ class QueueFiles:
 
     # ------------------------------------------------------------------ loop thread
 
-    def read(self, queue: ConsumeQueue, queue_offset: int, count: int, pages: Pages | None = None) -> bytes:
-        """Return units from the one file that holds ``queue_offset``; see ``ConsumeQueue.units``."""
+    def read(self, queue: ConsumeQueue, queue_offset: int, count: int, end: int, pages: Pages | None = None) -> bytes:
+        """Return up to ``count`` units from the one file that holds ``queue_offset``; see ``ConsumeQueue.units``.
+
+        They are read with some of those that follow, from which the next calls are answered.
+
+        end  of the units that are not written any more, but by a repair, which ends in ``forget``
+        """
+        first, units = self._ahead.get(queue, _NOTHING_AHEAD)
+        begin = (queue_offset - first) * UNIT_SIZE
+        length = min(count, end - queue_offset) * UNIT_SIZE
+        if begin >= 0 and begin + length <= len(units):
+            return units[begin : begin + length]
         position = queue_offset * UNIT_SIZE
         within = position % self.file_bytes
-        length = min(count * UNIT_SIZE, self.file_bytes - within)
+        length = min(length, self.file_bytes - within)
+        most = min(max(length, AHEAD_UNITS * UNIT_SIZE), (end - queue_offset) * UNIT_SIZE, self.file_bytes - within)
         try:
             fd = self._descriptor(queue, position - within)
             if pages is None:
                 data = self._files.read(fd, length, within)
             else:
-                found = self._files.read_now(fd, length, within)
+                found = None
+                with contextlib.suppress(OSError):  # of what nobody has asked for yet
+                    found = self._files.read_now(fd, most, within) if most > length else None
+                if found is None:
+                    found = self._files.read_now(fd, length, within)
                 if found is None:
                     pages.want_units(self._files, self._path(queue, position - within), within, within + length)
                 data = found
         except OSError as error:
             error.filename = error.filename or str(self._path(queue, position - within))
             raise
-        return data[: len(data) - len(data) % UNIT_SIZE]
+        data = data[: len(data) - len(data) % UNIT_SIZE]
+        if len(data) > length:
+            if len(self._ahead) >= OPEN_FILES and queue not in self._ahead:
+                del self._ahead[next(iter(self._ahead))]
+            self._ahead[queue] = queue_offset, data
+        return data[:length]
 
     def _descriptor(self, queue: ConsumeQueue, start: int) -> int:
         # Names and not a path: to make one costs more than to read the units.
@@ -260,8 +285,14 @@ class QueueFiles:
         self._open[key] = fd
         return fd
 
+    def read_anew(self, queue: ConsumeQueue) -> None:
+        """Have the next read look at the file: what is kept of it is damaged."""
+        self._ahead.pop(queue, None)
+
     def forget(self, topic: str) -> None:
-        """Close the descriptors of a topic's files."""
+        """Close the descriptors of a topic's files, and read anew what is in them."""
+        for queue in [queue for queue in self._ahead if queue.topic == topic]:
+            del self._ahead[queue]
         for key in [key for key in self._open if key[0] == topic]:
             self._files.close(self._open.pop(key))
 
@@ -275,6 +306,7 @@ class QueueFiles:
         for fd in self._open.values():
             self._files.close(fd)
         self._open.clear()
+        self._ahead.clear()
 
     # ------------------------------------------------------------------ disk thread
 

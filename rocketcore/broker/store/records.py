@@ -150,6 +150,7 @@ class Records:
 
     def queue_damaged(self, queue: ConsumeQueue, queue_offset: int, reason: str) -> NoReturn:
         """Have a queue repaired that leads nowhere; raises StoreCorrupted."""
+        self._queues.files.read_anew(queue)
         remedy = self._on_damage(queue, queue_offset)
         folder = self._queues.files.folder(queue.topic, queue.queue_id)
         fault = f"consume queue {folder} is damaged at offset {queue_offset}: {reason}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rocketcore.broker.store import StoreConfig
+from rocketcore.broker.store import StoreConfig, consume_queue
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.config import parse_delay_levels
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles
@@ -58,6 +58,71 @@ def test_consume_queue_that_does_not_begin_at_zero(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == vector["files"]
     assert b"".join((folder / name).read_bytes() for name in vector["files"]).hex() == vector["hex"]
     assert (queue.min_offset, queue.max_offset) == (vector["minOffsetInQueue"], vector["maxOffsetInQueue"])
+
+
+class CountedReads(FileSystem):
+    """Notes the reads that may not wait, and fails those that reach an offset."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.fails_at = 1 << 60
+
+    def read_now(self, fd: int, size: int, position: int) -> bytes | None:
+        self.sizes.append(size)
+        if position + size > self.fails_at:
+            raise OSError(5, "Input/output error")
+        return super().read_now(fd, size, position)
+
+
+def test_units_in_files_are_read_ahead_until_they_are_forgotten(tmp_path: Path) -> None:
+    disk = CountedReads()
+    files = QueueFiles(tmp_path, 20 * 1000, disk)
+    queue = ConsumeQueue("T", 1, files)
+    for offset in range(3000):
+        add_unit(queue, offset, offset * 100, 100, offset)
+    save(queue, files)
+    pages: Any = object()  # of a read for which all is in memory
+
+    def places(start: int, count: int = 32) -> list[int]:
+        units = queue.units(start, count, pages)
+        return [int.from_bytes(units[at : at + 8], "big") // 100 for at in range(0, len(units), 20)]
+
+    for start in range(0, 960, 32):
+        assert places(start) == list(range(start, start + 32))
+    assert disk.sizes == [768 * 20, 232 * 20]
+    assert places(990) == list(range(990, 1000)), "the units of one file"
+    assert places(2700, 99) == list(range(2700, 2744)), "not those that are in memory, and may still be written"
+    assert places(5) == list(range(5, 37))
+
+    path = files.folder("T", 1) / f"{0:020d}"
+    reads = len(disk.sizes)
+    path.write_bytes(b"\0" * 20 * 1000)
+    assert places(37) == list(range(37, 69))
+    for forget in (lambda: files.read_anew(queue), lambda: files.forget("T")):
+        forget()
+        assert places(5) == [0] * 32
+    assert len(disk.sizes) == reads + 2
+
+    files.forget("T")
+    disk.fails_at = 100 * 20
+    assert places(60) == [0] * 32, "an error behind what is asked for is none"
+    with pytest.raises(OSError, match="Input/output"):
+        places(80)
+    files.close()
+
+
+def test_what_is_read_ahead_is_kept_of_few_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consume_queue, "OPEN_FILES", 4)
+    files = QueueFiles(tmp_path, 20 * 1000, FileSystem())
+    pages: Any = object()
+    for number in range(10):
+        queue = ConsumeQueue("T", number, files)
+        for offset in range(1000):
+            add_unit(queue, offset, offset * 100, 100, offset)
+        save(queue, files)
+        assert len(queue.units(0, 32, pages)) == 32 * 20
+        assert len(files._ahead) == min(number + 1, 4)
+    files.close()
 
 
 def test_units_leave_memory_after_they_are_saved(tmp_path: Path) -> None:
