@@ -145,10 +145,11 @@ class BrokerStats:
         add = self._items.add
         add(gets.messages, messages)
         add(gets.bytes, size)
-        millis = round(seconds * 1000)
-        add(latency, millis)
-        totals.longest_get_millis = max(totals.longest_get_millis, millis)
         add(self._all_gets, messages)
+        millis = round(seconds * 1000) if seconds else 0
+        add(latency, millis)
+        if millis > totals.longest_get_millis:
+            totals.longest_get_millis = millis
 
     def count_send_back(self, group: str, topic: str) -> None:
         """Count one message that a group gave back."""
