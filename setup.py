@@ -21,7 +21,7 @@ NO_KERNELS = os.environ.get("ROCKETCORE_NO_KERNELS") == "1"
 ANNOTATE = os.environ.get("ROCKETCORE_ANNOTATE") == "1"
 
 FAST = Path("rocketcore/_fast")
-LINUX_ONLY = {"answers", "flusher", "reactor"}
+LINUX_ONLY = {"answers", "flusher", "pulls", "reactor"}
 KERNELS = [] if NO_KERNELS else sorted(FAST.glob("*.pyx"))
 if not (KERNELS or NO_KERNELS):
     sys.exit(

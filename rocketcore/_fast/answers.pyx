@@ -111,7 +111,7 @@ cdef class ReadyAnswers(Responder):
             self._held -= 1
             Py_DECREF(<object>self._bodies[self._held])
 
-    cdef int respond(self, const uint8_t* data, Py_ssize_t length) except -1:
+    cdef int respond(self, const uint8_t* data, Py_ssize_t length, object peer) except -1:
         cdef Py_ssize_t count = 0, i
         cdef int64_t position = 0, code = -1
         cdef const int64_t* row

@@ -31,6 +31,26 @@ cdef extern from *:
     void rc_prefetch(const uint8_t* at, int64_t size) nogil
 
 
+# Records that units of a queue lead to, copied out of one file of the log; ``out`` has room for ``gathered_size``.
+cdef struct Gather:
+    const int64_t* units
+    Py_ssize_t count
+    const uint8_t* log
+    int64_t log_start
+    int32_t queue_id
+    int64_t queue_offset
+    bint sealed
+    uint8_t* out
+    # Results
+    int64_t copied
+    Py_ssize_t sound
+
+cdef int64_t gathered_size(
+    const int64_t* units, Py_ssize_t count, int64_t log_start, int64_t log_length, Py_ssize_t* within
+) noexcept nogil
+cdef void gather_readable(Gather* gather, int64_t log_length) noexcept nogil
+
+
 # Why a walk stopped.
 cpdef enum:
     END_OF_DATA

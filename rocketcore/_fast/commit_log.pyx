@@ -360,20 +360,6 @@ cdef enum:
     AHEAD = 2  # records whose bytes are on their way while one is copied
 
 
-cdef struct Gather:
-    const int64_t* units
-    Py_ssize_t count
-    const uint8_t* log
-    int64_t log_start
-    int32_t queue_id
-    int64_t queue_offset
-    bint sealed
-    uint8_t* out
-    # Results
-    int64_t copied
-    Py_ssize_t sound
-
-
 cdef void gather_loop(void* task) noexcept nogil:
     """Copy record by record and check each copy, while it is in the cache, up to the first one that is not sound.
 

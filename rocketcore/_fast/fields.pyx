@@ -356,8 +356,6 @@ def set_apart(bytes data not None, rows, heads, Py_ssize_t index, bytes first no
         head = <const int64_t*>table.buf + index * HEAD_COLUMNS
         if not row_in(row, length) or (head[EXT_END] != 0 and not ext_in(row, head)):
             raise ValueError(f"row {index} is not within the {length} bytes of data")
-        if head[STATUS] != 0 or head[FLAG] != 0 or head[EXT_END] == 0 or row[BODY_LENGTH] != 0:
-            return None
         return rest_of(data, row, head, first, second)
     finally:
         give_back(&held)
@@ -376,6 +374,8 @@ cdef object rest_of(const uint8_t* data, const int64_t* row, const int64_t* head
     cdef int which, cut, found = 0
     cdef bytes rest
     cdef uint8_t* out
+    if head[STATUS] != 0 or head[FLAG] != 0 or head[EXT_END] == 0 or row[BODY_LENGTH] != 0:
+        return None
     while at < end:
         if binary:
             if next_binary_entry(&at, header_end, &key, &text) != OK:

@@ -12,8 +12,8 @@ cdef enum:
 
 
 cdef class Responder:
-    """Answers what one read brought, without Python seeing it, or leaves all of it alone."""
+    """Answers what one read brought before a protocol sees it, or leaves all of it alone."""
 
     cdef iovec pieces[PIECES_MAX]
 
-    cdef int respond(self, const uint8_t* data, Py_ssize_t length) except -1
+    cdef int respond(self, const uint8_t* data, Py_ssize_t length, object peer) except -1

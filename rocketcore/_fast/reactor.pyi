@@ -6,7 +6,7 @@ from typing import Any
 from _typeshed import ReadableBuffer
 
 class Responder:
-    def answer(self, data: ReadableBuffer) -> bytes | None: ...
+    def answer(self, data: ReadableBuffer, peer: object = None) -> bytes | None: ...
 
 class Reactor:
     loop: asyncio.AbstractEventLoop

@@ -98,15 +98,16 @@ cdef inline ssize_t send_gathered(int fd, iovec* pieces, int count) noexcept nog
 cdef class Responder:
     """Base of kernels that answer by themselves."""
 
-    cdef int respond(self, const uint8_t* data, Py_ssize_t length) except -1:
+    cdef int respond(self, const uint8_t* data, Py_ssize_t length, object peer) except -1:
         """Lay out the answers to all of ``data`` in ``pieces`` and return how many these are.
 
-        0  something in it is not for this kernel, or not complete: nothing of it is answered. The bytes that the pieces
-           point to stay where they are until the next call.
+        peer  the protocol of the connection
+        0     something in it is not for this kernel, or not complete: nothing of it is answered. The bytes that the
+              pieces point to stay where they are until the next call.
         """
         return 0
 
-    def answer(self, data):
+    def answer(self, data, peer=None):
         """Return the answers to all of ``data`` in one piece, None where it is left alone; for those without a reactor.
 
         data  bytes-like, read only, not kept
@@ -116,7 +117,7 @@ cdef class Responder:
         held.count = 0
         try:
             source = borrow_bytes(&held, data)
-            count = self.respond(<const uint8_t*>source.buf, source.len)
+            count = self.respond(<const uint8_t*>source.buf, source.len, peer)
             if count == 0:
                 return None
             return b"".join([
@@ -273,7 +274,7 @@ cdef class StreamTransport:
             return self._received_nothing(length)
         responder = self.reactor.responder
         if responder is not None and self.direct and self._queued == 0:
-            pieces = responder.respond(self.reactor._room, length)
+            pieces = responder.respond(self.reactor._room, length, self._protocol)
             if pieces > 0:
                 self._protocol.last_read = now
                 self._send_pieces(responder.pieces, pieces)

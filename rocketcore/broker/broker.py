@@ -346,6 +346,7 @@ class Broker:
 
     def _register_handlers(self) -> None:
         context, server = self._context, self._server
+        server.register_responder(self._pull.answers)
         runtime_info = RuntimeInfo(context, self._store_config, self._delay, self._timer)
         processors = (
             self._send,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketcore._fast.command import encode_pull_response_header
 from rocketcore._fast.fields import set_apart
@@ -39,6 +39,10 @@ from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.transport import exchange
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
+
+if TYPE_CHECKING:
+    from rocketcore._fast.pulls import PullAnswers
+    from rocketcore.broker.store import Located
 
 _SUSPEND = int(PullSysFlag.SUSPEND)
 _COMMIT_OFFSET = int(PullSysFlag.COMMIT_OFFSET)
@@ -203,20 +207,51 @@ class PullProcessor:
             return None
         if header.sys_flag & _COMMIT_OFFSET:
             context.offsets.commit(header.consumer_group, header.topic, header.queue_id, commit_offset)
-        self._count(header, found)
+        self._count(header, found.next_begin_offset, found.count, len(found.body))
         head = encode_pull_response_header(
             _SUCCESS, opaque, CURRENT_VERSION, "FOUND", _MASTER,
             found.next_begin_offset, found.min_offset, found.max_offset, len(found.body), serialize_type,
         )  # fmt: skip
         return [head, found.body]
 
-    def _count(self, header: PullMessageRequestHeader, found: GetResult, seconds: float = 0.0) -> None:
+    def answers(self, max_frame_bytes: int) -> PullAnswers:
+        """Return what answers pulls that are known from the receive buffer, as ``pull_chunk`` would."""
+        from rocketcore._fast.pulls import PullAnswers
+
+        codes = int(RequestCode.PULL_MESSAGE), _LITE_PULL
+        rows = self._context.store.located
+        return PullAnswers(
+            codes, self._decided, self._locate, self._answered, rows, int(CURRENT_VERSION), max_frame_bytes
+        )
+
+    def _locate(self, channel: Channel, decided: _Decided, queue_offset: int) -> Located | None:
+        """Say where the messages for a pull lie; None where ``pull_chunk`` has to look."""
+        context = self._context
+        if self._decided_for is not context.config or context.offsets.resets or not self._still_holds(decided):
+            return None
+        header = decided.header
+        try:
+            return context.store.locate(
+                header.topic, header.queue_id, queue_offset, header.max_msg_nums,
+                decided.wanted.sorted_codes, header.max_msg_bytes, channel,
+            )  # fmt: skip
+        except (RocketError, OSError, Cold):
+            return None
+
+    def _answered(self, decided: _Decided, commit_offset: int, next_offset: int, count: int, size: int) -> None:
+        header = decided.header
+        if header.sys_flag & _COMMIT_OFFSET:
+            self._context.offsets.commit(header.consumer_group, header.topic, header.queue_id, commit_offset)
+        self._count(header, next_offset, count, size)
+        self._context.store.was_read(size)
+
+    def _count(
+        self, header: PullMessageRequestHeader, next_offset: int, count: int, size: int, seconds: float = 0.0
+    ) -> None:
         """Note what a group was handed, and how long the disk took for it."""
         context = self._context
-        context.offsets.note_pull(header.consumer_group, header.topic, header.queue_id, found.next_begin_offset)
-        context.stats.count_get(
-            header.consumer_group, header.topic, found.count, len(found.body), header.queue_id, seconds
-        )
+        context.offsets.note_pull(header.consumer_group, header.topic, header.queue_id, next_offset)
+        context.stats.count_get(header.consumer_group, header.topic, count, size, header.queue_id, seconds)
 
     def pull(
         self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader
@@ -407,7 +442,7 @@ class PullProcessor:
             self._hold(channel, request, header, wanted)
             return
         seconds = 0.0 if asked_disk_at is None else self._context.clock.monotonic() - asked_disk_at
-        self._count(header, found, seconds)
+        self._count(header, found.next_begin_offset, found.count, len(found.body), seconds)
         self._reply(
             channel,
             request,

@@ -44,7 +44,7 @@ from rocketcore.broker.store.pages import Cold, Pages
 from rocketcore.broker.store.queue_repairs import QueueRepairs
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.queue_table import QueueTable
-from rocketcore.broker.store.reader import Reader
+from rocketcore.broker.store.reader import Located, Reader
 from rocketcore.broker.store.records import Records
 from rocketcore.broker.store.recovery import Recovery, recover
 from rocketcore.broker.store.remote_folder import warn_of_remote_folders
@@ -330,6 +330,39 @@ class MessageStore:
         finally:
             if owner is not None:
                 self._pages.asks = False
+
+    def locate(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        tag_codes: Buffer | None,
+        max_bytes: int | None,
+        owner: Hashable,
+    ) -> Located | None:
+        """Say where the messages lie that ``get`` would return, in rows of ``located``; see ``Reader.locate``.
+
+        raises  what ``get`` does; nothing was done then
+        """
+        if owner in self.reads.waiting:
+            return None
+        self._pages.asks = True
+        try:
+            return self._reader.locate(
+                topic, queue_id, queue_offset, max_count, tag_codes, max_bytes, self._committer.durable_offset
+            )
+        finally:
+            self._pages.asks = False
+
+    @property
+    def located(self) -> memoryview:
+        """The rows that the last ``locate`` filled."""
+        return self._reader.located
+
+    def was_read(self, size: int) -> None:
+        """Note that so many bytes were taken from where ``locate`` said."""
+        self._log.was_read(size)
 
     def lookup(self, physical_offset: int) -> bytes | None:
         """Return the record at a physical offset, or None where no sound and visible one begins."""

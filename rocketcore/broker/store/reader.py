@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from rocketcore._fast.sql_filter import SqlFilter
 
-__all__ = ["Reader"]
+__all__ = ["Located", "Reader"]
 
 MAX_RECORDS = 8192
 """Messages of one answer, whatever the settings say: so many rows of a scan are kept."""
@@ -41,6 +41,10 @@ KNOWN_CODES = 256
 
 _Limits: TypeAlias = tuple[int, int, int, int]
 """Of one answer: messages and bytes from memory, messages and bytes from disk."""
+
+Located: TypeAlias = tuple[memoryview, int, bool, int, int, int, int, int]
+"""A file of the log, where it begins, whether its records have checksums; how many rows are found, the queue's id; the
+offset behind them, the least and the greatest of the queue."""
 
 
 class Reader:
@@ -85,29 +89,88 @@ class Reader:
         low, high = queue.min_offset, queue.max_offset
         if not low <= queue_offset < high:
             return _out_of_bounds(queue_offset, low, high)
-        count_limit, bytes_limit, disk_count_limit, disk_bytes_limit = self._limits(max_count, max_bytes, wide)
-        scan_limit = max(count_limit, disk_count_limit)
-        if tag_codes is not None or message_filter is not None:
-            scan_limit = max(self._config.max_filter_message_size // UNIT_SIZE, min(max_count, MAX_RECORDS))
-        units = self._records.sound_units(queue, queue_offset, scan_limit)
+        limits = self._limits(max_count, max_bytes, wide)
         if message_filter is not None:
             from rocketcore.broker.store.property_reader import select  # most brokers start for tags alone
 
             body, count, examined = select(
-                message_filter, units, queue, queue_offset, count_limit, bytes_limit,
-                self._log, self._pages, self._records,
+                message_filter, self._units(queue, queue_offset, max_count, limits, filtered=True), queue, queue_offset,
+                limits[0], limits[1], self._log, self._pages, self._records,
             )  # fmt: skip
             found = count > 0
         else:
-            disk_before = max(0, visible_end - self._cached_bytes)
-            limits = count_limit, bytes_limit, self._found.view, disk_before, disk_count_limit, disk_bytes_limit
-            matched, examined = self._scan(units, queue, queue_offset, tag_codes, limits)
+            matched, examined = self._find(queue, queue_offset, tag_codes, max_count, limits, visible_end)
             body, count, examined = self._copy(queue, queue_offset, matched, examined)
             found = matched > 0
         if count:
             return GetResult(GetStatus.FOUND, queue_offset + examined, low, high, body, count)
         status = GetStatus.MESSAGE_WAS_REMOVING if found else GetStatus.NO_MATCHED_MESSAGE
         return GetResult(status, queue_offset + examined, low, high)
+
+    def locate(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        tag_codes: Buffer | None,
+        max_bytes: int | None,
+        visible_end: int,
+    ) -> Located | None:
+        """Say where the messages lie that ``get`` would return; None where it finds none, or not all in one file.
+
+        Whoever takes them from there checks them, and calls ``get`` where one is not sound.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return None
+        low, high = queue.min_offset, queue.max_offset
+        if not low <= queue_offset < high or queue.begins_later:
+            return None
+        limits = self._limits(max_count, max_bytes, wide=False)
+        matched, examined = self._find(queue, queue_offset, tag_codes, max_count, limits, visible_end)
+        if not matched:
+            return None
+        log, pages, found = self._log, self._pages, self._found
+        begin = found.flat[PHYSICAL_OFFSET]
+        if pages.asks and begin < pages.recent_from and pages.want_rows(found, 0, matched) < matched:
+            return None
+        segment = log.find_segment(begin)
+        if segment is None:
+            return None
+        sealed = log.is_sealed(segment)
+        return segment.view(), segment.start, sealed, matched, queue_id, queue_offset + examined, low, high
+
+    @property
+    def located(self) -> memoryview:
+        """The rows of ``consume_queue.scan_units`` that the last ``locate`` filled."""
+        return self._found.view
+
+    def _units(
+        self, queue: ConsumeQueue, queue_offset: int, max_count: int, limits: _Limits, *, filtered: bool
+    ) -> bytes | bytearray:
+        """Return the units that one answer may examine."""
+        most = max(limits[0], limits[2])
+        if filtered:
+            most = max(self._config.max_filter_message_size // UNIT_SIZE, min(max_count, MAX_RECORDS))
+        return self._records.sound_units(queue, queue_offset, most)
+
+    def _find(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        tag_codes: Buffer | None,
+        max_count: int,
+        limits: _Limits,
+        visible_end: int,
+    ) -> tuple[int, int]:
+        """Fill the found table; returns how many rows, and how many units were examined."""
+        units = self._units(queue, queue_offset, max_count, limits, filtered=tag_codes is not None)
+        count, size, disk_count, disk_size = limits
+        disk_before = max(0, visible_end - self._cached_bytes)
+        return self._scan(
+            units, queue, queue_offset, tag_codes, (count, size, self._found.view, disk_before, disk_count, disk_size)
+        )
 
     def _limits(self, max_count: int, max_bytes: int | None, wide: bool) -> _Limits:
         """Return the limits of one answer."""

@@ -14,14 +14,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketcore.codes import CURRENT_VERSION
 from rocketcore.service import Seldom
 
 if TYPE_CHECKING:
-    from rocketcore._fast.answers import ReadyAnswers
     from rocketcore._fast.reactor import Reactor, Responder
 
-__all__ = ["make_answers", "open_listener", "raise_descriptor_limit"]
+__all__ = ["open_listener", "raise_descriptor_limit"]
 
 logger = logging.getLogger(__name__)
 
@@ -186,17 +184,6 @@ def _descriptors_of_connections() -> int:
     if soft == resource.RLIM_INFINITY:
         return sys.maxsize
     return soft - min(_KEPT_DESCRIPTORS, soft // 2)
-
-
-def make_answers(
-    code: int, field: str, answers: dict[bytes, bytes], without: str, max_frame_bytes: int
-) -> ReadyAnswers | None:
-    """Return the responder of ``RemotingServer.register_answers``; None on other systems than Linux."""
-    if sys.platform != "linux":
-        return None
-    from rocketcore._fast.answers import ReadyAnswers
-
-    return ReadyAnswers(code, field.encode(), without.encode(), answers, CURRENT_VERSION, max_frame_bytes)
 
 
 async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:

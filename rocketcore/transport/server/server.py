@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rocketcore.addresses import join
+from rocketcore.codes import CURRENT_VERSION
 from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline, PeriodicTask
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.endpoint import Endpoint
@@ -20,16 +22,19 @@ from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.limits import ChannelLimits
 from rocketcore.transport.routes import Route
 from rocketcore.transport.server.admission import Admission, ConnectionSettings
-from rocketcore.transport.server.listener import LoopListener, ReactorListener, make_answers, open_listener
+from rocketcore.transport.server.listener import LoopListener, ReactorListener, open_listener
 from rocketcore.transport.server.opening import Opening
 from rocketcore.transport.tls.server_settings import ServerCertificate, ServerTls
 
 if TYPE_CHECKING:
     from rocketcore._fast.answers import ReadyAnswers
+    from rocketcore._fast.reactor import Responder
 
 __all__ = ["RemotingServer", "ServerChannel"]
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R", bound="Responder")
 
 _ABORT_SECONDS: Final = 1.0
 """How long a stop waits for handlers that it cancelled, and for connections that it cut."""
@@ -108,7 +113,7 @@ class RemotingServer:
         self._looks_first = bool(self._admission.proxies) or tls.mode != "disabled"
         self._second_port = second_port
         self._listeners: list[ReactorListener | LoopListener] = []
-        self._ready_answers: ReadyAnswers | None = None
+        self._responder: Responder | None = None
         self._sweeper: PeriodicTask | None = None
         self._all_closed: asyncio.Event | None = None
         self._accepting = False
@@ -147,10 +152,26 @@ class RemotingServer:
                  it, a request that has the field ``without``, and all that is unusual go to the other handlers
         returns  what can switch it off and on; None where connections are not read in C, or hooks see every request
         """
-        if self._endpoint.hooks:
+
+        def make(max_frame_bytes: int) -> ReadyAnswers:
+            from rocketcore._fast.answers import ReadyAnswers
+
+            return ReadyAnswers(code, field.encode(), without.encode(), answers, int(CURRENT_VERSION), max_frame_bytes)
+
+        return self.register_responder(make)
+
+    def register_responder(self, make: Callable[[int], R]) -> R | None:
+        """Have a kernel answer what it can, before any protocol sees it.
+
+        make     returns it, given the most bytes of a frame; called where connections are read in C and no hook sees
+                 every request
+        returns  the kernel, or None
+        """
+        if self._endpoint.hooks or sys.platform != "linux":
             return None
-        self._ready_answers = make_answers(code, field, answers, without, self.limits.max_frame_bytes)
-        return self._ready_answers
+        responder = make(self.limits.max_frame_bytes)
+        self._responder = responder
+        return responder
 
     def on_close(self, callback: Callable[[Channel], None]) -> None:
         """Be told of every connection that ended."""
@@ -184,7 +205,7 @@ class RemotingServer:
 
     async def _listen(self, port: int) -> None:
         listener = await open_listener(self._host, port, self._connection, monotonic=self._endpoint.clock.monotonic)
-        listener.answer_with(self._ready_answers)
+        listener.answer_with(self._responder)
         self._listeners.append(listener)
 
     async def stop(self, grace: float = 1.0, *, drain: Callable[[], Awaitable[None]] | None = None) -> None:
