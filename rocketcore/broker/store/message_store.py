@@ -68,6 +68,7 @@ class MessageStore:
 
     put, put_batch, put_rows                                       see ``Appender``
     tags_code, place, units, store_time, earliest_time, offset_by_time    see ``Lookups``
+    was_read     see ``CommitLog``; for whoever takes messages from where ``locate`` said
 
     store_host   address and port that go into records and message ids, 8 or 20 bytes; may be set until the first put
     on_arrival   called for each message that becomes visible; what it raises is logged and counted
@@ -119,6 +120,7 @@ class MessageStore:
         self._records = Records(self._log, self._queues, self._pages, clock, self._repairs.begin)
         self._reader = Reader(config, self._log, self._queues, self._pages, self._records)
         self._lookups = Lookups(self._log, self._queues, self._records)
+        self.was_read = self._log.was_read
         self.tags_code = self._lookups.tags_code
         self.place = self._lookups.place
         self.units = self._lookups.units
@@ -359,10 +361,6 @@ class MessageStore:
     def located(self) -> memoryview:
         """The rows that the last ``locate`` filled."""
         return self._reader.located
-
-    def was_read(self, size: int) -> None:
-        """Note that so many bytes were taken from where ``locate`` said."""
-        self._log.was_read(size)
 
     def lookup(self, physical_offset: int) -> bytes | None:
         """Return the record at a physical offset, or None where no sound and visible one begins."""

@@ -38,6 +38,9 @@ CHUNK_BYTES = 128 << 10
 AHEAD_BYTES = 512 << 10
 """Read at once for one who reads on where the log was read a moment ago."""
 
+ASKED_BYTES = 1 << 20
+"""Asked about at once for one who reads on."""
+
 RECENT_BYTES = 64 << 20
 SPAN_BYTES = 1 << 20
 """Records within so much of the log are asked about, and read, as one range with what lies between them."""
@@ -205,8 +208,11 @@ class Pages:
                 break
         else:
             return None
-        stop = min(-(-end // CHUNK_BYTES) * CHUNK_BYTES, self._length(segment))
-        absent = segment.first_absent(chunk, stop)
+        length = self._length(segment)
+        stop = min(-(-end // CHUNK_BYTES) * CHUNK_BYTES, length)
+        before = start + chunk - CHUNK_BYTES
+        reads_on = before in self._known or before in self._known_before
+        absent = segment.first_absent(chunk, min(max(stop, chunk + ASKED_BYTES), length) if reads_on else stop)
         self._note(segment, chunk, absent)
         if absent < begin:
             absent = segment.first_absent(begin, end)
@@ -217,7 +223,7 @@ class Pages:
         absent -= absent % CHUNK_BYTES
         before = start + absent - CHUNK_BYTES
         if before in self._known or before in self._known_before:
-            stop = max(stop, min(absent + AHEAD_BYTES, self._length(segment)))
+            stop = max(stop, min(absent + AHEAD_BYTES, length))
         return LogRange(segment, absent, stop)
 
     def want_units(self, files: FileSystem, path: Path, begin: int, end: int) -> NoReturn:

@@ -90,16 +90,18 @@ class Reader:
         if not low <= queue_offset < high:
             return _out_of_bounds(queue_offset, low, high)
         limits = self._limits(max_count, max_bytes, wide)
+        is_filtered = tag_codes is not None or message_filter is not None
+        most = self._most_examined(max_count) if is_filtered else max(limits[0], limits[2])
+        units = self._records.sound_units(queue, queue_offset, most)
         if message_filter is not None:
             from rocketcore.broker.store.property_reader import select  # most brokers start for tags alone
 
             body, count, examined = select(
-                message_filter, self._units(queue, queue_offset, max_count, limits, filtered=True), queue, queue_offset,
-                limits[0], limits[1], self._log, self._pages, self._records,
-            )  # fmt: skip
+                message_filter, units, queue, queue_offset, limits[0], limits[1], self._log, self._pages, self._records
+            )
             found = count > 0
         else:
-            matched, examined = self._find(queue, queue_offset, tag_codes, max_count, limits, visible_end)
+            matched, examined = self._scan(units, queue, queue_offset, tag_codes, limits, visible_end)
             body, count, examined = self._copy(queue, queue_offset, matched, examined)
             found = matched > 0
         if count:
@@ -119,7 +121,8 @@ class Reader:
     ) -> Located | None:
         """Say where the messages lie that ``get`` would return; None where it finds none, or not all in one file.
 
-        Whoever takes them from there checks them, and calls ``get`` where one is not sound.
+        Whoever takes them from there checks them, and calls ``get`` where one is not sound. What is not as nearly
+        always is left to ``get`` as well, which names it.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
@@ -127,11 +130,13 @@ class Reader:
         low, high = queue.min_offset, queue.max_offset
         if not low <= queue_offset < high or queue.begins_later:
             return None
+        log, pages, found = self._log, self._pages, self._found
         limits = self._limits(max_count, max_bytes, wide=False)
-        matched, examined = self._find(queue, queue_offset, tag_codes, max_count, limits, visible_end)
+        most = max(limits[0], limits[2]) if tag_codes is None else self._most_examined(max_count)
+        units = queue.units(queue_offset, most, pages if pages.asks else None)
+        matched, examined = self._scan(units, queue, queue_offset, tag_codes, limits, visible_end)
         if not matched:
             return None
-        log, pages, found = self._log, self._pages, self._found
         begin = found.flat[PHYSICAL_OFFSET]
         if pages.asks and begin < pages.recent_from and pages.want_rows(found, 0, matched) < matched:
             return None
@@ -146,31 +151,9 @@ class Reader:
         """The rows of ``consume_queue.scan_units`` that the last ``locate`` filled."""
         return self._found.view
 
-    def _units(
-        self, queue: ConsumeQueue, queue_offset: int, max_count: int, limits: _Limits, *, filtered: bool
-    ) -> bytes | bytearray:
-        """Return the units that one answer may examine."""
-        most = max(limits[0], limits[2])
-        if filtered:
-            most = max(self._config.max_filter_message_size // UNIT_SIZE, min(max_count, MAX_RECORDS))
-        return self._records.sound_units(queue, queue_offset, most)
-
-    def _find(
-        self,
-        queue: ConsumeQueue,
-        queue_offset: int,
-        tag_codes: Buffer | None,
-        max_count: int,
-        limits: _Limits,
-        visible_end: int,
-    ) -> tuple[int, int]:
-        """Fill the found table; returns how many rows, and how many units were examined."""
-        units = self._units(queue, queue_offset, max_count, limits, filtered=tag_codes is not None)
-        count, size, disk_count, disk_size = limits
-        disk_before = max(0, visible_end - self._cached_bytes)
-        return self._scan(
-            units, queue, queue_offset, tag_codes, (count, size, self._found.view, disk_before, disk_count, disk_size)
-        )
+    def _most_examined(self, max_count: int) -> int:
+        """Return how many units one answer through a filter may examine."""
+        return max(self._config.max_filter_message_size // UNIT_SIZE, min(max_count, MAX_RECORDS))
 
     def _limits(self, max_count: int, max_bytes: int | None, wide: bool) -> _Limits:
         """Return the limits of one answer."""
@@ -190,16 +173,21 @@ class Reader:
         queue: ConsumeQueue,
         queue_offset: int,
         tag_codes: Buffer | None,
-        limits: tuple[int, int, memoryview, int, int, int],
+        limits: _Limits,
+        visible_end: int,
     ) -> tuple[int, int]:
-        """See ``scan_units``; codes that are new are compared with those of their messages.
+        """Fill the found table, see ``scan_units``; codes that are new are compared with those of their messages.
 
         raises  StoreCorrupted where the first unit is damaged
         """
+        count, size, disk_count, disk_size = limits
+        disk_before = max(0, visible_end - self._cached_bytes)
         while True:
             known = None if tag_codes is None or queue.topic in TIMED_TOPICS else queue.known_codes
             try:
-                matched, examined = scan_units(units, tag_codes, *limits, known)
+                matched, examined = scan_units(
+                    units, tag_codes, count, size, self._found.view, disk_before, disk_count, disk_size, known
+                )
             except DecodeError as error:
                 self._records.queue_damaged(queue, queue_offset, str(error))
             if tag_codes is None or known is None or examined * UNIT_SIZE == len(units):

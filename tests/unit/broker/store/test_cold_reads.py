@@ -19,7 +19,7 @@ from rocketcore._fast.properties import encode_properties
 from rocketcore._fast.record import tags_code
 from rocketcore.broker.store import Cold, GetResult, GetStatus, MessageStore, cold_reads
 from rocketcore.broker.store.cold_reads import SECONDS
-from rocketcore.broker.store.pages import AHEAD_BYTES, CHUNK_BYTES
+from rocketcore.broker.store.pages import AHEAD_BYTES, ASKED_BYTES, CHUNK_BYTES
 from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.broker.store.unreadable import READS
 from rocketcore.broker.store.unreadable import SECONDS as DAMAGED_AFTER
@@ -152,6 +152,27 @@ def test_one_who_reads_on_has_the_log_read_ahead(tmp_path: Path) -> None:
         assert one.disk.loads[1] == (CHUNK_BYTES, CHUNK_BYTES + AHEAD_BYTES)
         end = one.store.max_physical_offset
         assert sum(end - begin for begin, end in one.disk.loads) == end, "no page twice, none behind the end"
+
+    play(tmp_path, test, count=600, mapped_file_size_commit_log=4 << 20)
+
+
+def test_one_who_reads_on_has_the_system_asked_seldom(tmp_path: Path) -> None:
+    async def test(one: Scene) -> None:
+        async def read_all() -> None:
+            seen: list[int] = []
+            while len(seen) < 600:
+                seen += await one.read("a", len(seen), 32)
+
+        await read_all()
+        for _ in range(2):
+            one.reads.look()
+        one.disk.asked = 0
+        loads = len(one.disk.loads)
+        await read_all()
+        end = one.store.max_physical_offset
+        assert end > 8 * CHUNK_BYTES
+        assert one.disk.asked <= 1 + -(-end // ASKED_BYTES)
+        assert len(one.disk.loads) == loads
 
     play(tmp_path, test, count=600, mapped_file_size_commit_log=4 << 20)
 
