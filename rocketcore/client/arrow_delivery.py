@@ -11,16 +11,25 @@ from collections.abc import Collection, Coroutine
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from rocketcore._fast.batch import (
+    BATCH_COLUMNS,
+    BATCH_PROPERTIES_LENGTH,
+    BATCH_PROPERTIES_START,
+    ELEMENT_FIXED_SIZE,
+    scan_batch,
+)
+from rocketcore._fast.properties import decode_properties
 from rocketcore.client import api
 from rocketcore.client.attempts import Retries, until_answered
 from rocketcore.client.config import ClientConfig, ProducerConfig
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.sender import Sender
 from rocketcore.errors import BrokerError, NoPermission, RequestTimeout, RocketError, TopicNotExist, TransportError
-from rocketcore.message import MessageQueue, SendResult, SendStatus
+from rocketcore.message import UNIQ_KEY, MessageQueue, SendResult, SendStatus
 from rocketcore.protocol.command import RemotingCommand
+from rocketcore.table import Table
 
-__all__ = ["BATCH_BYTES", "MAX_IN_FLIGHT", "BodyDelivery", "SendSummary", "body_sender"]
+__all__ = ["BATCH_BYTES", "MAX_IN_FLIGHT", "BodyDelivery", "SendSummary", "batch_ids", "body_sender"]
 
 BATCH_BYTES: Final = 1 << 20
 MAX_IN_FLIGHT: Final = 4
@@ -205,6 +214,7 @@ class BodyDelivery:
         failure  of the first attempt, where that was made already
         """
         sender = self._sender
+        ids = batch_ids(body) if sender.has_send_hooks else ()
         retries = retries or Retries(self._delivery_timeout, sender.instance.clock)
         refusals = 0
 
@@ -216,7 +226,7 @@ class BodyDelivery:
             if retries.count and owner is None:
                 queue = await self._free_queue(topic, self._broker_of(topic, queue))
             await self._await_sign_of_life(queue, limit)
-            return await sender.send_encoded_batch(topic, None, queue, body, (), limit)
+            return await sender.send_encoded_batch(topic, None, queue, body, ids, limit)
 
         def final(error: RocketError) -> bool:
             nonlocal refusals
@@ -258,3 +268,12 @@ class BodyDelivery:
         publisher = self._sender.find_publisher(topic)
         target = publisher.by_queue.get(queue) if publisher is not None else None
         return () if target is None else (target.broker_number,)
+
+
+def batch_ids(body: bytes | memoryview) -> list[str]:
+    """Return the ids of the messages in a batch body."""
+    rows = Table(len(body) // ELEMENT_FIXED_SIZE, BATCH_COLUMNS)
+    count = scan_batch(body, 0, len(body), rows.view)
+    starts, lengths = rows.column(BATCH_PROPERTIES_START, count), rows.column(BATCH_PROPERTIES_LENGTH, count)
+    texts = (bytes(body[start : start + length]) for start, length in zip(starts, lengths, strict=True))
+    return [decode_properties(text)[UNIQ_KEY] for text in texts]

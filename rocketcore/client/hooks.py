@@ -36,6 +36,7 @@ class SendContext:
 
     body, properties  as they are sent: compressed, and without those of the messages in a batch
     msg_id            of a batch the ids, joined by commas
+    oneway            sent without an answer: nobody knows what became of it, and there is no result
     result, error     how it ended; None before
     seconds           how long it took
     region, trace_on  what the broker's answer says of itself
@@ -49,6 +50,7 @@ class SendContext:
     properties: Mapping[str, str]
     batch: bool
     begun_at: int
+    oneway: bool = False
     result: SendResult | None = None
     error: BaseException | None = None
     seconds: float = 0.0

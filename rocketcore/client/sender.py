@@ -11,8 +11,8 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Unpack, overload
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack, overload
 
 from rocketcore._fast.batch import encode_batch
 from rocketcore._fast.properties import decode_properties
@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from rocketcore.client.trace import Tracer
 
 __all__ = ["BegunBatch", "Sender"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +230,15 @@ class Sender:
         target = self.target(publisher, message.message_group, queue)
         assert target is not None, "no broker is avoided"
         request = target.request(outgoing, self._clock.time_millis(), oneway=True)
-        await self._remoting.invoke_oneway(target.address, request, self.config.timeout)
+
+        if not self._hooks:
+            await self._remoting.invoke_oneway(target.address, request, self.config.timeout)
+            return
+
+        async def send(context: SendContext) -> None:
+            await self._remoting.invoke_oneway(target.address, request, self.config.timeout)
+
+        await self._seen_by_hooks(target, outgoing, send, oneway=True)
 
     async def send_batch(
         self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: float | None = None
@@ -460,6 +470,21 @@ class Sender:
         """Send once; raises what the transport or the broker says against it."""
         if not self._hooks:
             return await self._attempt(target, outgoing, timeout)
+
+        async def send(context: SendContext) -> SendResult:
+            return await self._attempt(target, outgoing, timeout, context)
+
+        return await self._seen_by_hooks(target, outgoing, send)
+
+    async def _seen_by_hooks(
+        self,
+        target: SendTarget,
+        outgoing: Outgoing,
+        send: Callable[[SendContext], Awaitable[T]],
+        *,
+        oneway: bool = False,
+    ) -> T:
+        """Return what ``send`` returns, which hooks see before and after."""
         context = SendContext(
             group=self.config.group,
             queue=target.queue,
@@ -469,18 +494,26 @@ class Sender:
             properties=decode_properties(outgoing.properties.encode()),
             batch=outgoing.batch,
             begun_at=self._clock.time_millis(),
+            oneway=oneway,
         )
         call_hooks([hook.before_send for hook in self._hooks], context)
         begun = self._clock.monotonic()
         try:
-            context.result = await self._attempt(target, outgoing, timeout, context)
+            result = await send(context)
+            if isinstance(result, SendResult):
+                context.result = result
+            return result
         except BaseException as error:
             context.error = error
             raise
         finally:
             context.seconds = self._clock.monotonic() - begun
             call_hooks([hook.after_send for hook in self._hooks], context)
-        return context.result
+
+    @property
+    def has_send_hooks(self) -> bool:
+        """Whether anybody looks at sends, and at the ids of what is sent."""
+        return bool(self._hooks)
 
     async def _attempt(
         self, target: SendTarget, outgoing: Outgoing, timeout: float, context: SendContext | None = None

@@ -132,9 +132,11 @@ class Tracer:
         """See nothing yet: Java traces a send when it has its result."""
 
     def after_send(self, context: SendContext) -> None:
-        """Tell of a message that a broker has."""
+        """Tell of a message that a broker has, or was sent without an answer."""
         result = context.result
-        if result is None or not context.trace_on or context.queue.topic == self._topic:
+        if (result is None and not context.oneway) or context.error is not None:
+            return
+        if not context.trace_on or context.queue.topic == self._topic:
             return
         self._tell(
             PubTrace(
@@ -149,8 +151,8 @@ class Tracer:
                 body_length=len(context.body),
                 cost_millis=round(context.seconds * 1000),
                 kind=_kind(context.properties, context.batch),
-                offset_msg_id=result.offset_msg_id,
-                success=result.status is SendStatus.SEND_OK,
+                offset_msg_id=None if result is None else result.offset_msg_id,
+                success=result is None or result.status is SendStatus.SEND_OK,
             ),
             context.properties.get(KEYS),
         )

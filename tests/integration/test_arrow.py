@@ -14,6 +14,7 @@ import pytest
 import rocketcore as rmq
 from rocketcore import LocalCluster, aio
 from rocketcore.client.arrow_batches import COLUMNS, DEFAULT_COLUMNS
+from rocketcore.client.hooks import SendContext
 from rocketcore.errors import ConfigError, MessageIllegal, RouteNotFound
 
 MakeTopic = Callable[..., str]
@@ -55,6 +56,28 @@ def test_columns_there_and_back(cluster: LocalCluster, make_topic: MakeTopic) ->
     assert len(set(table["msgId"].to_pylist())) == 5000
     now = datetime.now(UTC)
     assert all(abs(now - stored) < timedelta(minutes=5) for stored in table["storeTimestamp"].to_pylist())
+
+
+class Sends:
+    """A hook that keeps the ids of what was sent."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    def before_send(self, context: SendContext) -> None:
+        """See nothing yet."""
+
+    def after_send(self, context: SendContext) -> None:
+        assert context.batch
+        assert context.result is not None
+        self.ids += context.msg_id.split(",")
+
+
+def test_hooks_and_traces_see_the_ids_of_rows(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    topic, sends = make_topic(queues=2), Sends()
+    with rmq.Producer(cluster.namesrv, group="arrow", hooks=[sends]) as producer:
+        producer.send_arrow(topic, rows(300), body="payload", keys="id", properties="extra")
+    assert sorted(sends.ids) == sorted(read(cluster, topic)["msgId"].to_pylist())
 
 
 def test_the_rows_are_ordinary_messages(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:

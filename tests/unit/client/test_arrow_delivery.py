@@ -36,6 +36,7 @@ class Logic:
         self._turn = -1
 
     concurrent = True
+    has_send_hooks = False
 
     async def pause(self, *_: Any, **__: Any) -> None:
         """No time passes."""

@@ -18,7 +18,7 @@ from rocketcore.client.sender import Sender
 from rocketcore.client.trace import MOST_QUEUED, Tracer
 from rocketcore.client.watched import Watched
 from rocketcore.codes import RequestCode, ResponseCode
-from rocketcore.errors import ConfigError, NoPermission
+from rocketcore.errors import ConfigError, ConnectionLost, NoPermission
 from rocketcore.message import ConsumeResult, Message, MessageQueue, ReceivedMessage, TransactionState
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.trace import (
@@ -161,6 +161,27 @@ def test_sends_are_traced(traces: type[SentTraces]) -> None:
     [message] = traces.sent
     assert (message.topic, message.keys) == ("RMQ_SYS_TRACE_TOPIC", (result.msg_id, "k1", "k2"))
     assert traces.config.group.startswith("_INNER_TRACE_PRODUCER-pg-PRODUCE-")
+
+
+def test_a_send_without_an_answer_is_traced_once_it_has_left(
+    traces: type[SentTraces], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = sender()
+    producer._trace_with(Tracer(producer.config, "PRODUCE", traces))
+    asyncio.run(producer.send_oneway("T", b"hello", keys="k"))
+
+    async def cut(address: str, command: RemotingCommand, timeout: float) -> None:
+        raise ConnectionLost("cut")
+
+    monkeypatch.setattr(FakeRemoting, "invoke_oneway", staticmethod(cut))
+    with pytest.raises(ConnectionLost):
+        asyncio.run(producer.send_oneway("T", b"lost"))
+    producer._end_traces()
+    [trace] = sent_traces(traces)
+    assert isinstance(trace, PubTrace)
+    assert (trace.topic, trace.keys, trace.store_host, trace.body_length) == ("T", "k", "a:1", 5)
+    assert (trace.offset_msg_id, trace.success) == (None, True)
+    assert len(trace.msg_id) == 32
 
 
 def test_a_broker_can_switch_traces_off(traces: type[SentTraces]) -> None:
