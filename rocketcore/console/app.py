@@ -147,7 +147,7 @@ def create_app(settings: ConsoleSettings) -> Starlette:
         Route("/metrics", serve(entry.metrics, _json)),
         Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
         Route("/login", log_in, methods=["POST"]),
-        Route("/logout", serve(entry.log_out, _write), methods=["POST"]),
+        Route("/logout", serve(entry.log_out, _html), methods=["POST"]),
     ]
     for path, view in {**PAGES, **FORMS, **FILES}.items():
         routes.append(Route(path, serve(view, _html), methods=["GET"]))

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import re
 import secrets
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -32,6 +33,7 @@ MOST_FIELDS: Final = 2000
 PLAN_SECONDS: Final = 600
 """How long a plan that was shown can be carried out."""
 
+_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?")
 POLICY: Final = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
@@ -99,10 +101,10 @@ class Safety:
 
     def _knows(self, host: str) -> bool:
         """Whether browsers may call the console by this name; an address cannot be turned to another."""
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
+        match = _HOST.fullmatch(host.lower())
+        if match is None:
             return False
+        name = match[1].strip("[]")
         try:
             ipaddress.ip_address(name)
         except ValueError:

@@ -36,6 +36,7 @@ async def log_in(visit: Visit) -> Page | Response:
 
 
 async def log_out(visit: Visit) -> Response:
+    visit.console.guard.check_write(visit.request, await read_form(visit.request))
     visit.console.sessions.close(visit.request.cookies.get(COOKIE, ""))
     response = RedirectResponse("/login", 303)
     response.delete_cookie(COOKIE)
