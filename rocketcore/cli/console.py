@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,8 +60,12 @@ def console(
         server = server_of(settings)
         click.echo(json.dumps({"event": "ready", "address": address, "url": f"http://{address}/", "pid": os.getpid()}))
         sys.stdout.flush()
+        ended_by: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # The server ends at these by itself, and raises them again for those who had them before.
+            signal.signal(number, lambda number, _: ended_by.append(number))
         server.run([listening])
-    return 0
+    return 130 if signal.SIGINT in ended_by else 0
 
 
 console_option = click.option("--console/--no-console", "with_console", default=None,

@@ -50,6 +50,7 @@ def server_of(settings: ConsoleSettings) -> uvicorn.Server:
         create_app(settings),
         lifespan="on",
         log_config=None,
+        log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -85,8 +86,7 @@ class ConsoleThread:
         self._server = server
         if self._ended:
             return
-        # Signals are the main thread's; serve() would take them.
-        asyncio.run(server._serve([self._socket]))
+        asyncio.run(server.serve([self._socket]))
 
     def stop(self) -> None:
         """Close the port, and the connections within a second or two."""
