@@ -233,6 +233,20 @@ class Admin:
     add_write_permission = blocking(AsyncAdmin.add_write_permission)
     data_versions = blocking(AsyncAdmin.data_versions)
 
+    # Accounts
+
+    users = blocking(AsyncAdmin.users)
+    create_user = blocking(AsyncAdmin.create_user)
+    update_user = blocking(AsyncAdmin.update_user)
+    delete_user = blocking(AsyncAdmin.delete_user)
+    policies = blocking(AsyncAdmin.policies)
+    grant = blocking(AsyncAdmin.grant)
+    revoke = blocking(AsyncAdmin.revoke)
+    accounts = blocking(AsyncAdmin.accounts)
+    put_account = blocking(AsyncAdmin.put_account)
+    delete_account = blocking(AsyncAdmin.delete_account)
+    set_white_addresses = blocking(AsyncAdmin.set_white_addresses)
+
     # Name servers
 
     namesrv_config = blocking(AsyncAdmin.namesrv_config)

@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from rocketcore.admin.accounts import AccountAdmin
 from rocketcore.admin.base import first_address, masters_in, merged
 from rocketcore.admin.history import HistoryAdmin
 from rocketcore.admin.requests import (
@@ -64,7 +65,7 @@ class CreatedTopic:
     brokers: tuple[str, ...]
 
 
-class AsyncAdmin(SurveyAdmin, HistoryAdmin, StatisticsAdmin):
+class AsyncAdmin(SurveyAdmin, HistoryAdmin, StatisticsAdmin, AccountAdmin):
     """Administration over asyncio (Java: ``DefaultMQAdminExt``).
 
     namesrv             addresses as in ``Producer``

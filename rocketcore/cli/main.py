@@ -192,6 +192,32 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
         spark=("bench_spark", "bench_spark", "Write and read with Spark, beside its own speed."),
         codec=("bench", "bench_codec", "Encode and decode messages without a network."),
     ),
+    "user": _group(
+        "user",
+        "Users of brokers of 5.x with access control: list, show, create, update, delete.",
+        list=("accounts", "list_users", "List the users."),
+        show=("accounts", "show_user", "Show a user, and what it may do."),
+        create=("accounts", "create_user", "Create a user."),
+        update=("accounts", "update_user", "Change password, type or status of a user."),
+        delete=("accounts", "delete_user", "Delete a user and its policies."),
+    ),
+    "acl": LazyGroup(
+        "acl",
+        "Who may do what: list, grant, revoke (5.x), account (4.x).",
+        {
+            "list": Entry("accounts", "list_policies", "List what each subject may do."),
+            "grant": Entry("accounts", "grant", "Allow or deny a user actions on a resource."),
+            "revoke": Entry("accounts", "revoke", "Take a policy away."),
+            "account": _group(
+                "account",
+                "Accounts of brokers of 4.x.",
+                list=("accounts", "list_accounts", "List the accounts."),
+                put=("accounts", "put_account", "Create or change an account."),
+                delete=("accounts", "delete_account", "Delete an account."),
+                white=("accounts", "set_white_addresses", "Say which addresses need no account."),
+            ),
+        },
+    ),
     "top": Entry("top", "top", "Watch brokers and groups; --once for one look."),
     "doctor": Entry("doctor", "doctor", "Look for what is wrong, here and in the cluster."),
     "context": _group(

@@ -55,7 +55,7 @@ def test_top_has_groups_by_lag_and_rates_from_the_second_look(
     assert look["groups"][0]["in_per_second"] is None
     assert [row["broker"] for row in look["brokers"]] == ["broker-a"]
     code, out, _ = rocket("top", "--looks", "2", "--interval", "0.5", "-n", "1", "-o", "jsonl")
-    first, second = map(json.loads, out.splitlines())
+    _, second = map(json.loads, out.splitlines())
     assert (code, len(second["groups"]), second["groups"][0]["in_per_second"]) == (0, 1, 0.0)
     code, out, _ = rocket("top")
     assert (code, "top-far" in out) == (0, True)
