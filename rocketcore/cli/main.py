@@ -218,6 +218,12 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
             ),
         },
     ),
+    "metrics": _group(
+        "metrics",
+        "Files for monitors: rules, dashboards.",
+        rules=("metrics", "rules", "Print alert rules for Prometheus."),
+        dashboards=("metrics", "dashboards", "Print a dashboard for Grafana."),
+    ),
     "top": Entry("top", "top", "Watch brokers and groups; --once for one look."),
     "doctor": Entry("doctor", "doctor", "Look for what is wrong, here and in the cluster."),
     "context": _group(
