@@ -224,6 +224,7 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
         rules=("metrics", "rules", "Print alert rules for Prometheus."),
         dashboards=("metrics", "dashboards", "Print a dashboard for Grafana."),
     ),
+    "mcp": Entry("mcp", "mcp", "Answer agents by the Model Context Protocol."),
     "top": Entry("top", "top", "Watch brokers and groups; --once for one look."),
     "doctor": Entry("doctor", "doctor", "Look for what is wrong, here and in the cluster."),
     "context": _group(

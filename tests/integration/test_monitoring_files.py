@@ -1,4 +1,4 @@
-"""Alert rules and dashboard: each metric that they name is one of ours, and what we export is read by Prometheus' parser."""
+"""Alert rules and dashboard name metrics of ours only, and what we export is read by Prometheus' own parser."""
 
 from __future__ import annotations
 
