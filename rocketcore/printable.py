@@ -12,7 +12,7 @@ import os
 import re
 from typing import Any, Final
 
-__all__ = ["LineFormatter", "error_text", "is_printable", "printable", "printable_json", "shortened"]
+__all__ = ["JsonFormatter", "LineFormatter", "error_text", "is_printable", "printable", "printable_json", "shortened"]
 
 _UNSEEN: Final = r"\x7f-\x9f\u2028\u2029\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff"
 """What does something to a terminal, turns the direction of writing, or is no character; C0 aside."""
@@ -70,6 +70,23 @@ class LineFormatter(logging.Formatter):
 
     def formatStack(self, stack_info: str) -> str:
         return _indented(super().formatStack(stack_info))
+
+
+class JsonFormatter(LineFormatter):
+    """Writes a record as one JSON object on a line: time (RFC 3339, UTC), level, logger, message; server, traceback."""
+
+    def __init__(self, server: str = "") -> None:
+        super().__init__()
+        self._server = server
+
+    def format(self, record: logging.LogRecord) -> str:
+        import json
+        from datetime import UTC, datetime
+
+        text, _, traceback = super().format(record).partition("\n")
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        said = {"time": time, "level": record.levelname, "logger": record.name, "server": self._server, "message": text}
+        return json.dumps({key: value for key, value in (said | {"traceback": traceback}).items() if value})
 
 
 def _shortened_value(value: object) -> object:

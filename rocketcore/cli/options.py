@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from rocketcore.transport.tls.settings import TlsOption
 
 __all__ = [
@@ -93,6 +95,7 @@ class Settings:
     access_key: str | None = None
     quiet: bool = False
     debug: bool = False
+    log_format: str = "text"
     command: str = "rocket"
 
     @property
@@ -218,13 +221,16 @@ def log_to_stderr(server: str = "") -> None:
     """
     import logging
 
-    from rocketcore.printable import LineFormatter, printable
+    from rocketcore.printable import JsonFormatter, LineFormatter, printable
 
     settings = current()
     level = logging.DEBUG if settings.debug else logging.WARNING if settings.quiet else logging.INFO
     handler = logging.StreamHandler(sys.stderr)
-    who = printable(server).replace("%", "%%") + " " if server else ""
-    handler.setFormatter(LineFormatter(f"%(asctime)s %(levelname)s {who}%(name)s %(message)s"))
+    if settings.log_format == "json":
+        handler.setFormatter(JsonFormatter(server))
+    else:
+        who = printable(server).replace("%", "%%") + " " if server else ""
+        handler.setFormatter(LineFormatter(f"%(asctime)s %(levelname)s {who}%(name)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler], force=bool(server))
 
 
@@ -257,6 +263,7 @@ def _options(taken: set[str]) -> list[click.Option]:
         *option("--tls-insecure", is_flag=True, help="TLS without a look at the server's certificate."),
         *option("--access-key", metavar="NAME", help="Account; ROCKET_SECRET_KEY or the context has its secret."),
         *option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
+        *option("--log-format", type=click.Choice(["text", "json"]), help="Form of log lines on stderr."),
         *option("--debug", is_flag=True, help="Show tracebacks and debug logs."),
     ]
 
@@ -288,6 +295,25 @@ def or_form(ctx: click.Context, parameter: click.Parameter, values: tuple[str, .
     if len(own) > 1:
         raise click.BadParameter(f"given more than once: {', '.join(own)}", ctx, parameter)
     return own[0] if own else None
+
+
+class _Name(click.types.StringParamType):
+    """The name of a topic or a group, which a shell completes by asking the cluster that the line names."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        from rocketcore.cli.names import names_of
+
+        settings = ctx.find_root().ensure_object(Settings)
+        return [CompletionItem(name) for name in names_of(self.kind, settings) if name.startswith(incomplete)]
+
+
+_NAMES: Final = {"topic": _Name("topic"), "topics": _Name("topic"), "group": _Name("group"), "source": _Name("group")}
+"""By the name of a parameter, where its value is a name of the cluster's."""
 
 
 class PipeClosed(Exception):
@@ -333,6 +359,12 @@ def command(**attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
     """Declare a command that takes the common options as well; its own win over a common one of the same name."""
 
     def declare(function: Callable[..., Any]) -> click.Command:
-        return global_options(click.command(cls=_Command, **attributes)(function))
+        made = click.command(cls=_Command, **attributes)(function)
+        for parameter in made.params:
+            known = _NAMES.get(parameter.name or "")
+            plain = type(parameter.type) is click.types.StringParamType
+            if known is not None and plain and not isinstance(parameter.default, str):  # which is a group of producers
+                parameter.type = known
+        return global_options(made)
 
     return declare
