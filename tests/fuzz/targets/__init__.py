@@ -13,6 +13,7 @@ NAMES: Final = (
     "header_binary",
     "requests",
     "ready_answers",
+    "pull_answers",
     "properties",
     "stored_message",
     "batch",
