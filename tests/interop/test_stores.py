@@ -167,7 +167,8 @@ def test_a_store_without_checksums_goes_to_4_9_and_back(store: Store, end: str) 
         assert store.receive() == sorted(store.sent)
 
 
-@pytest.mark.parametrize(("version", "end"), [("5.5.0", "stop"), ("5.5.0", "kill"), ("4.9.7", "stop")])
+# Each release and each end once: of what an end leaves behind, releases differ in nothing that is read here.
+@pytest.mark.parametrize(("version", "end"), [("5.5.0", "kill"), ("4.9.7", "stop")])
 def test_a_store_of_apaches_is_verified_and_repaired(
     store: Store, version: str, end: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,8 +221,8 @@ def test_apache_walks_over_bridged_damage(store: Store) -> None:
         assert store.receive() == sorted(store.sent)
 
 
-@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
-@pytest.mark.parametrize("end", ["stop", "kill"])
+# Each release and each end once: index files are of one format, and a killed broker's are not taken over from either.
+@pytest.mark.parametrize(("version", "end"), [("5.5.0", "stop"), ("4.9.7", "kill")])
 def test_messages_are_found_by_key_by_whoever_has_the_store(store: Store, version: str, end: str) -> None:
     plain = PLAIN if version == "4.9.7" else None
     with store.ours(end, plain):
