@@ -6,6 +6,7 @@ import base64
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -278,9 +279,26 @@ def drain(cluster: LocalCluster, topic: str, count: int) -> list[rmq.ReceivedMes
     return received
 
 
-def test_what_a_tool_asks_a_java_consumer(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
-    """Its state and stacks, and where to go on: told of by the broker where that is set so, as 4.9's does."""
-    group = new_group()
+def test_what_a_tool_asks_a_java_consumer(cluster: LocalCluster, java: Callable[[str, str], JavaDriver]) -> None:
+    """Its state and stacks, and where to go on: told of by the broker where that is set so, as 4.9's does.
+
+    Of both releases side by side: each waits 10 s before it commits first, and 10 s when it is told where to go on.
+    """
+    drivers = {version: java(version, cluster.namesrv) for version in ("5.5.0", "4.9.7")}
+    [broker] = cluster.broker_addresses
+    with rmq.Admin(cluster.namesrv) as admin, ThreadPoolExecutor() as threads:
+        admin.update_broker_config(broker, {"useServerSideResetOffset": "false"})
+        try:
+            asked = {version: threads.submit(ask_consumer, driver, cluster) for version, driver in drivers.items()}
+            again = {version: each.result() for version, each in asked.items()}
+        finally:
+            admin.update_broker_config(broker, {"useServerSideResetOffset": "true"})
+    assert again == {version: [b"0", b"1", b"2", b"3"] for version in drivers}
+
+
+def ask_consumer(driver: JavaDriver, cluster: LocalCluster) -> list[bytes]:
+    """Have a consumer get four messages, tell of itself, and go back; return what it gets again."""
+    topic, group = new_topic(cluster.namesrv), new_group()
     started = driver.call("push.start", group=group, topic=topic, options=FROM_FIRST)
     with rmq.Producer(cluster.namesrv, group=new_group()) as producer, rmq.Admin(cluster.namesrv) as admin:
         for number in range(4):
@@ -294,12 +312,7 @@ def test_what_a_tool_asks_a_java_consumer(driver: JavaDriver, cluster: LocalClus
             admin.consumer_offset(group, queue) is not None for queue in queues
         ):
             threading.Event().wait(0.1)
-        [broker] = next(iter(admin.cluster_info().broker_addr_table.values())).broker_addrs.values()
-        admin.update_broker_config(broker, {"useServerSideResetOffset": "false"})
-        try:
-            driver.call("admin.resetOffset", topic=topic, group=group, timestamp=0, force=True)
-            again = consumed(driver, started["handle"], 4)
-        finally:
-            admin.update_broker_config(broker, {"useServerSideResetOffset": "true"})
-    assert bodies(again) == [b"0", b"1", b"2", b"3"]
+        driver.call("admin.resetOffset", topic=topic, group=group, timestamp=0, force=True)
+        again = consumed(driver, started["handle"], 4)
     driver.call("push.shutdown", handle=started["handle"])
+    return bodies(again)
