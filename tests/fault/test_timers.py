@@ -26,7 +26,7 @@ from rocketcore.transport.client import RemotingClient
 from tests.fault.requests import send_header
 from tests.fixtures.processes import Processes, RocketProcess
 
-CYCLES = int(os.environ.get("ROCKETCORE_FAULT_TIMER_CYCLES", "6"))
+CYCLES = int(os.environ.get("ROCKETCORE_FAULT_TIMER_CYCLES", "4"))
 SEED = int(os.environ.get("ROCKETCORE_FAULT_SEED", "20261120"))
 SECONDS_A_CYCLE = 15
 SENDERS = 32
