@@ -230,11 +230,10 @@ class ApacheCluster:
     def __enter__(self) -> ApacheCluster:
         atexit.register(self.stop, graceful=False)
         try:
-            if self._namesrv:
-                self._namesrv.start()
-                self._namesrv.wait(self._timeout, lambda: self._registered() is not None)
-            for server in self._brokers:
+            for server in self._all():
                 server.start()
+            if self._namesrv:
+                self._namesrv.wait(self._timeout, lambda: self._registered() is not None)
             for server in self._brokers:
                 self._wait(server)
         except BaseException:
