@@ -14,7 +14,8 @@ from tests.fault.planted import BUGS, plant
 from tests.fault.session import Fault, Session, judge_left
 from tests.fault.trial import run_trial
 
-SEEDS = ("a", "b", "c")
+SEEDS = ("b", "a", "c")
+"""The first finds most bugs within a few cuts."""
 CUTS = range(0, 2000, 3)
 TRIALS = 60
 
