@@ -1,0 +1,77 @@
+"""The console's rates: rings, gaps, and what a sample makes of what brokers count."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rocketcore.admin.survey import GroupSurvey, Traffic
+from rocketcore.console.rates import RINGS, Rates, Sampler, put_times
+from rocketcore.errors import ConnectError, RocketError
+from rocketcore.service import ManualClock
+
+
+def test_coarser_rows_are_the_means_of_what_was_known() -> None:
+    rates = Rates()
+    for second in range(20):
+        value = None if second == 3 else float(second)
+        rates.add(1_000_000 + second, (value, None, 1.0, None, None))
+    fine, coarse = rates.table(1), rates.table(10)
+    assert fine["time"] == list(range(1_000_000, 1_000_020))
+    assert fine["in_msgs"][2:5] == [2.0, None, 4.0]
+    assert coarse["time"] == [1_000_000, 1_000_010]
+    assert coarse["in_msgs"] == [(45 - 3) / 9, 14.5]
+    assert coarse["out_msgs"] == [None, None]
+    assert rates.latest()["in_msgs"] == 19.0
+    assert rates.line("in_msgs", 2) == [18.0, 19.0]
+
+
+def test_rings_are_bounded() -> None:
+    rates = Rates()
+    for second in range(2000):
+        rates.add(second, (1.0, 1.0, 1.0, 1.0, 1.0))
+    assert [len(rates.table(step)["time"]) for step, _ in RINGS] == [601, 200, 34]
+
+
+class Brokers:
+    """An admin client whose brokers say what a test gives them."""
+
+    def __init__(self) -> None:
+        self.says: dict[str, dict[str, str] | RocketError] = {}
+        self.groups = 0
+
+    async def broker_runtimes(self) -> dict[str, dict[str, str] | RocketError]:
+        return self.says
+
+    async def survey_groups(self) -> GroupSurvey:
+        self.groups += 1
+        return GroupSurvey(traffic={"g": {"t": Traffic(lag=7)}, "h": {"t": Traffic(lag=1)}})
+
+
+def test_a_sample_is_the_growth_since_the_last() -> None:
+    brokers, clock, rates = Brokers(), ManualClock(1_000_000_000), Rates()
+    sampler = Sampler(brokers, rates, clock)  # type: ignore[arg-type]
+
+    def sample(**says: int | RocketError) -> dict[str, float | None]:
+        brokers.says = {
+            name: value if isinstance(value, RocketError) else
+            {"msgPutTotalTodayNow": str(value), "msgGetTotalTodayNow": "0", "putLatency99": "2.50"}
+            for name, value in says.items()
+        }  # fmt: skip
+        asyncio.run(sampler.sample())
+        clock.advance(2)
+        return rates.latest()
+
+    assert sample(a=100, b=50)["in_msgs"] is None
+    now = sample(a=120, b=60)
+    assert (now["in_msgs"], now["out_msgs"], now["in_bytes"], now["p99_ms"], now["lag"]) == (15.0, 0.0, None, 2.5, 8.0)
+    assert sample(a=140, b=ConnectError("away"))["in_msgs"] == 10.0
+    assert sample(a=0, b=80)["in_msgs"] is None  # one was restarted, the other was away
+    assert sample(a=10, b=90)["in_msgs"] == 10.0
+    assert sample()["p99_ms"] is None
+    assert brokers.groups == 2  # every ten seconds
+
+
+def test_put_times_are_read_as_brokers_say_them() -> None:
+    said = {"putMessageDistributeTime": "[<=0ms]:3 [0~10ms]:20 [10s~]:1 "}
+    assert put_times(said) == [("<=0ms", 3), ("0~10ms", 20), ("10s~", 1)]
+    assert put_times({}) == []
