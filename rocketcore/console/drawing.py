@@ -84,7 +84,7 @@ def topology(groups: GroupSurvey, topics: set[str]) -> Markup:
             )
         )  # fmt: skip
     return Markup(
-        '<svg class="topology" viewBox="0 0 540 {}" width="540" height="{}" role="img" aria-label="{}">{}</svg>'
+        '<svg class="topology" viewBox="0 0 540 {}" width="540" height="{}" role="group" aria-label="{}">{}</svg>'
     ).format(height, height, "topics and the groups that consume them", Markup("").join(parts))
 
 

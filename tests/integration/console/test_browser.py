@@ -157,7 +157,7 @@ def test_chinese_and_the_switches(open_page: Callable[..., Page], tmp_path: Path
     assert page.locator("h1").inner_text() == "Topics"
     page.locator('.foot a[title$="dark"]').click()
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    page.wait_for_function("getComputedStyle(document.documentElement).colorScheme === 'dark'")
+    playwright.expect(page.locator("html")).to_have_css("color-scheme", "dark")
 
 
 def test_by_keys_alone(open_page: Callable[..., Page]) -> None:
@@ -169,7 +169,7 @@ def test_by_keys_alone(open_page: Callable[..., Page]) -> None:
     page.keyboard.press("/")
     page.keyboard.type("browser-ord")
     page.wait_for_url("**/topics?*q=browser-ord*")
-    page.wait_for_function("document.querySelectorAll('#list tbody tr').length === 1")
+    playwright.expect(page.locator("#list tbody tr")).to_have_count(1)
     assert page.evaluate("document.activeElement.name") == "q"
     page.locator("#list tbody a").focus()
     page.keyboard.press("Enter")
@@ -246,7 +246,7 @@ def test_each_write(open_page: Callable[..., Page], cluster: LocalCluster, tmp_p
 def test_the_tail_goes_along_pauses_and_goes_on(open_page: Callable[..., Page], cluster: LocalCluster) -> None:
     page = open_page()
     page.goto(f"/topic?name={TOPIC}&tab=tail&tag=tail")
-    page.wait_for_function("document.getElementById('tail-count').textContent.startsWith('seen')")
+    playwright.expect(page.locator("#tail-count")).to_contain_text("seen")
     rows = page.locator("#rows tr")
     with rmq.Producer(cluster.namesrv, group="browser-tests") as producer:
         producer.send(TOPIC, b"left out", tag="other")
@@ -255,7 +255,7 @@ def test_the_tail_goes_along_pauses_and_goes_on(open_page: Callable[..., Page], 
         assert "<b>first</b>" in rows.first.inner_text()
         page.get_by_role("button", name="Pause").click()
         page.get_by_role("button", name="Go on").click()
-        page.wait_for_function("document.getElementById('tail-count').textContent.startsWith('seen 0')")
+        playwright.expect(page.locator("#tail-count")).to_contain_text("seen 0")
         producer.send(TOPIC, b"second", tag="tail")
         playwright.expect(rows).to_have_count(2)
         assert "second" in rows.first.inner_text()
@@ -265,7 +265,7 @@ def test_the_overview_keeps_itself_fresh(open_page: Callable[..., Page]) -> None
     page = open_page()
     page.goto("/")
     page.evaluate("document.querySelector('main').dataset.seen = 'yes'")
-    page.wait_for_function("!document.querySelector('main').dataset.seen", timeout=20_000)
+    playwright.expect(page.locator("main[data-seen]")).to_have_count(0, timeout=20_000)
     live = page.locator("[data-live]")
     assert live.get_attribute("aria-pressed") == "true"
     live.click()

@@ -1,0 +1,58 @@
+"""docs/console.md: its bounds, pages and addresses are those of the source; the assets are whole."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette")
+
+from rocketcore.console import accounts, app, console, safety
+from tests.fixtures.pages import PAGES
+
+PAGE = (PAGES / "console.md").read_text("utf-8")
+ROOT = Path(str(app.__file__)).parent
+DIGESTS = {
+    "htmx.min.js": "d6fdc75f204e6bde",
+    "sse.min.js": "98a46496de0c3605",
+    "uPlot.iife.min.js": "19c8d4c6ad88929a",
+}
+"""Of what the npm registry has under these versions, the first 64 bits."""
+
+
+def test_its_bounds_are_those_of_the_source() -> None:
+    assert (console.MOST_REQUESTS, safety.MOST_BODY_BYTES, accounts.MOST_FAILURES) == (40, 1 << 20, 5)
+    assert accounts.SESSION_SECONDS == 12 * 3600
+    for text in ("at most 40 requests", "1 MiB at most", "five wrong passwords", "twelve hours"):
+        assert text in PAGE
+
+
+def test_it_names_every_address_for_programs() -> None:
+    for path in app.PAGES:
+        assert f"`{path}" in PAGE or f"/api/v1{path.rstrip('/') or '/overview'}`" in PAGE, path
+
+
+def test_what_is_not_ours_has_its_licence_and_its_version() -> None:
+    """Two libraries and an extension of one of them, as their authors published them."""
+    vendor = ROOT / "static" / "vendor"
+    assert sorted(folder.name for folder in vendor.iterdir()) == ["htmx-2.0.11", "htmx-ext-sse-2.2.4", "uplot-1.6.32"]
+    for folder in vendor.iterdir():
+        assert (folder / "LICENSE").stat().st_size > 500
+    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in vendor.glob("*/*.min.js")}
+    assert digests == DIGESTS
+
+
+def test_every_asset_that_a_template_names_is_there() -> None:
+    import re
+
+    for path in (ROOT / "templates").glob("*.html"):
+        for name in re.findall(r'"/static/([^"#{]+)', path.read_text("utf-8")):
+            assert (ROOT / "static" / name).is_file(), (path.name, name)
+    symbols = set(re.findall(r'id="(\w+)"', (ROOT / "static" / "icons.svg").read_text("utf-8")))
+    named = {
+        name for path in (ROOT / "templates").glob("*.html")
+        for name in re.findall(r'm?\.?(?:icon|empty)\("(\w+)"', path.read_text("utf-8"))
+    }  # fmt: skip
+    assert named <= symbols
