@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rocketcore.message import ReceivedMessage
     from rocketcore.protocol.bodies.stats import TopicOffset
 
-__all__ = ["DeadLetterAdmin", "DeadLetterQueue"]
+__all__ = ["DeadLetterAdmin", "DeadLetterQueue", "way_back"]
 
 _ONE_SECOND_LEVEL: Final = 1
 _ANY_TIMES: Final = (1 << 31) - 1
@@ -44,6 +44,18 @@ class DeadLetterQueue:
     start: int
     redriven: int
     end: int
+
+
+def way_back(group: str, message: ReceivedMessage) -> ConsumerSendMsgBackRequestHeader:
+    """Return what has a broker copy a dead letter to the retry topic of its group."""
+    return ConsumerSendMsgBackRequestHeader(
+        offset=message.physical_offset,
+        group=group,
+        delay_level=_ONE_SECOND_LEVEL,
+        origin_msg_id=message.msg_id,
+        origin_topic=message.queue.topic,
+        max_reconsume_times=_ANY_TIMES,
+    )
 
 
 class DeadLetterAdmin(ClientAdmin):
@@ -100,14 +112,7 @@ class DeadLetterAdmin(ClientAdmin):
         done = 0
         try:
             for message in messages:
-                header = ConsumerSendMsgBackRequestHeader(
-                    offset=message.physical_offset,
-                    group=group,
-                    delay_level=_ONE_SECOND_LEVEL,
-                    origin_msg_id=message.msg_id,
-                    origin_topic=queue.topic,
-                    max_reconsume_times=_ANY_TIMES,
-                )
+                header = way_back(group, message)
                 await api.send_message_back(remoting, address, header, deadline.remaining())
                 done += 1
         finally:

@@ -5,23 +5,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
-from rocketcore.admin.dead_letters import DeadLetterAdmin
+from rocketcore.admin.dead_letters import DeadLetterAdmin, way_back
 from rocketcore.client import api
 from rocketcore.errors import ConnectionLost, RequestTimeout, RocketError
-from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader
 from rocketcore.service import Deadline
 
 if TYPE_CHECKING:
     from rocketcore.message import ReceivedMessage
 
-__all__ = ["RedriveAdmin", "RedriveResult"]
+logger = logging.getLogger(__name__)
 
-_ONE_SECOND_LEVEL: Final = 1
-_ANY_TIMES: Final = (1 << 31) - 1
+__all__ = ["RedriveAdmin", "RedriveResult"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +47,7 @@ class RedriveAdmin(DeadLetterAdmin):
                 if deadline.expired:
                     raise RocketError("no time was left: nothing was asked")
                 address = await self._master_of(message.queue, deadline)
-                header = ConsumerSendMsgBackRequestHeader(
-                    offset=message.physical_offset,
-                    group=group,
-                    delay_level=_ONE_SECOND_LEVEL,
-                    origin_msg_id=message.msg_id,
-                    origin_topic=message.queue.topic,
-                    max_reconsume_times=_ANY_TIMES,
-                )
+                header = way_back(group, message)
                 await api.send_message_back(self._connections(), address, header, deadline.remaining())
             except (RequestTimeout, ConnectionLost) as error:
                 results.append(RedriveResult(message, "unknown", error))
@@ -63,7 +55,10 @@ class RedriveAdmin(DeadLetterAdmin):
                 results.append(RedriveResult(message, "failed", error))
             else:
                 results.append(RedriveResult(message, "done"))
-        await self._advance(group, [each.message for each in results if each.state == "done"], deadline)
+        try:
+            await self._advance(group, [each.message for each in results if each.state == "done"], deadline)
+        except RocketError as error:  # what became of them is known all the same
+            logger.warning("mark of redrives not moved group=%s error=%s", group, error)
         return results
 
     async def _advance(self, group: str, messages: Sequence[ReceivedMessage], deadline: Deadline) -> None:
