@@ -1,0 +1,66 @@
+"""The operator's week of docs/operating.md: each task is one command, with this exit code and these keys."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from rocketcore.cli.main import COMMANDS, Entry, LazyGroup
+from rocketcore.local import LocalCluster
+from tests.fixtures.commands import Rocket, rocket_command
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "operating.md").read_text()
+
+
+def rows(heading: str) -> list[list[str]]:
+    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+def verbs(group: dict[str, Entry | LazyGroup], path: str = "") -> set[str]:
+    found: set[str] = set()
+    for name, entry in group.items():
+        found |= verbs(entry.entries, f"{path}{name} ") if isinstance(entry, LazyGroup) else {f"{path}{name}"}
+    return found
+
+
+def test_each_task_is_one_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = rows("The operator's week")
+    assert len(tasks) > 25
+    with LocalCluster() as cluster:
+        rocket: Rocket = rocket_command(cluster.namesrv, monkeypatch, capsys)
+        for task, command, code, keys in tasks:
+            arguments = shlex.split(command.strip("`"))[1:]
+            found, out, err = rocket(*arguments, "-o", "json", stdin=b"")
+            assert found == int(code), (task, err)
+            if not keys:
+                assert out == "", task
+                assert json.loads(err.splitlines()[-1])["error"]["code"], task
+                continue
+            value = json.loads(out)
+            shape = keys.strip("`")
+            if shape == "[]":
+                assert value == [], task
+                continue
+            assert isinstance(value, list) == shape.startswith("["), task
+            wanted = shape.strip("[]").split()
+            row = value[0] if isinstance(value, list) else value
+            if "…" in wanted:
+                assert set(wanted) - {"…"} <= row.keys(), (task, row)
+            else:
+                assert wanted == list(row), (task, row)
+
+
+def test_other_tools_are_told_of_with_verbs_that_there_are() -> None:
+    table = rows("From mqadmin, rpk, nats")
+    assert len(table) > 20
+    known = verbs(COMMANDS)
+    for row in table:
+        assert len(row) == 5, row
+        for verb in re.findall(r"`([^`]+)`", row[1]):
+            assert verb in known, verb
