@@ -37,7 +37,7 @@ def mcp(allow_writes: bool) -> None:
         import mcp.server.mcpserver  # noqa: F401
     except ImportError as error:
         raise CommandFailed(
-            "MISSING_EXTRA", f"rocket mcp needs the package {error.name}", "pip install 'rocketcore[mcp]'"
+            "NOT_INSTALLED", f"rocket mcp needs the package {error.name}", "pip install 'rocketcore[mcp]'"
         ) from error
     from rocketcore.admin.client import AsyncAdmin
 
