@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,6 @@ INSTRUCTIONS = (
 def mcp(allow_writes: bool) -> None:
     settings = current()
     try:
-        import anyio
         import mcp.server.mcpserver  # noqa: F401
     except ImportError as error:
         raise CommandFailed(
@@ -47,7 +47,7 @@ def mcp(allow_writes: bool) -> None:
         ) as admin:
             await server_of(admin, settings, allow_writes=allow_writes).run_stdio_async()
 
-    anyio.run(main)
+    asyncio.run(main())
 
 
 def server_of(admin: AsyncAdmin, settings: Settings, *, allow_writes: bool) -> MCPServer[Any]:

@@ -304,10 +304,11 @@ class _Name(click.types.StringParamType):
         self.kind = kind
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from importlib import import_module
+
         from click.shell_completion import CompletionItem
 
-        from rocketcore.cli.names import names_of
-
+        names_of = import_module("rocketcore.cli.names").names_of
         settings = ctx.find_root().ensure_object(Settings)
         return [CompletionItem(name) for name in names_of(self.kind, settings) if name.startswith(incomplete)]
 
