@@ -130,7 +130,7 @@ class OffsetAdmin(GroupAdmin):
         """Return for each queue the offset of the first message stored at a time or later, and its bounds.
 
         Brokers are asked queue by queue, all at the same time. A queue without a message of that time or later has its
-        upper bound, which is the offset of its next message.
+        upper bound, which is the offset of its next message; at a broker of 4.9 it has that of its last one.
 
         time    an int is epoch milliseconds
         raises  TopicNotExist, RouteNotFound for a broker without a master; the error of one that does not answer

@@ -85,7 +85,8 @@ def test_groups_are_moved(apache_cluster: ApacheCluster, rocket: Rocket, topic: 
     [found] = shown(rocket, "offset", "locate", topic, "1h")
     assert (found["offset"], found["max_offset"], found["messages_since"]) == (0, 5, 5)
     [late] = shown(rocket, "offset", "locate", topic, "2100-01-01")
-    assert late["messages_since"] == 0
+    # One of 4.9 says the offset of the last message where all are older.
+    assert late["messages_since"] == (1 if apache_cluster.version == "4.9.7" else 0)
 
 
 def test_what_became_of_a_message(apache_cluster: ApacheCluster, rocket: Rocket, topic: str) -> None:
@@ -115,8 +116,11 @@ def test_what_became_of_a_message(apache_cluster: ApacheCluster, rocket: Rocket,
             eventually = Peer(apache_cluster.namesrv, apache=True).eventually
             eventually(lambda: states().get(failing) == ("retry", 1), timeout=30)
             eventually(lambda: states().get(failing) == ("consumed", 1), timeout=30)
-            again = shown(rocket, "message", "resend", message.msg_id, "--topic", topic, "-g", failing)
-            assert again["result"] in ("CR_SUCCESS", "CR_LATER")
+            to_it = ("--topic", topic, "-g", failing)
+            code, out, _ = rocket("message", "resend", message.msg_id, *to_it)
+            assert (code, json.loads(out)["result"]) == (1, "CR_LATER"), "its first copy is what the handler fails for"
+            other = admin.message_at(queue, 1)
+            assert shown(rocket, "message", "resend", other.msg_id, *to_it)["result"] == "CR_SUCCESS"
 
 
 def test_doctor_and_top(apache_cluster: ApacheCluster, rocket: Rocket, topic: str) -> None:
