@@ -62,6 +62,7 @@ from rocketcore.errors import ConfigError
 from rocketcore.protocol.bodies.route import TopicRouteData
 from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
+from rocketcore.transport.audit import audited
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.hooks import RpcHook
@@ -376,7 +377,7 @@ class Broker:
             QueryProcessor(context, self._store_config.default_query_max_num),
         )
         for processor in processors:
-            server.add_routes(processor.routes())
+            server.add_routes(audited(processor.routes()))
         server.on_close(self._channel_closed)
 
     def _periodic_tasks(self) -> Iterable[PeriodicTask]:

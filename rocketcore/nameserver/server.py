@@ -14,6 +14,7 @@ from rocketcore.nameserver.kv_config import KVConfigManager
 from rocketcore.nameserver.processor import ZONE_MODE, NameServerProcessor
 from rocketcore.nameserver.route_info import RouteInfoManager
 from rocketcore.service import SYSTEM_CLOCK, Clock
+from rocketcore.transport.audit import audited
 from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.monitoring import RUNNING, STOPPING, Monitoring
 from rocketcore.transport.server.server import RemotingServer
@@ -70,7 +71,7 @@ class NameServer:
             tls=tls,
             hooks=hooks,
         )
-        self._server.add_routes(self._processor.routes())
+        self._server.add_routes(audited(self._processor.routes()))
         self._ready_answers = self._server.register_answers(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, "topic", self.routes.answers, without=ZONE_MODE
         )
