@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack, overload
 from rocketcore._fast.batch import encode_batch
 from rocketcore._fast.properties import decode_properties
 from rocketcore.client import api
-from rocketcore.client.api import SEND_STATUSES
 from rocketcore.client.attempts import Attempts
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.hooks import SendContext, call_hooks, send_hooks
@@ -36,7 +35,8 @@ from rocketcore.client.outgoing import (
 from rocketcore.client.publisher import Publishers, TopicPublisher
 from rocketcore.client.runtime import Runtime
 from rocketcore.client.send_command import SendTarget
-from rocketcore.codes import AUTO_CREATE_TOPIC, ResponseCode
+from rocketcore.client.send_outcome import BegunBatch, send_result
+from rocketcore.codes import AUTO_CREATE_TOPIC
 from rocketcore.errors import ClientClosed, ConfigError, DecodeError, MessageIllegal, RocketError
 from rocketcore.ids import new_uniq_key
 from rocketcore.message import (
@@ -51,19 +51,16 @@ from rocketcore.message import (
     SendStatus,
     TransactionState,
 )
-from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.compression import CompressionType, compress
 from rocketcore.protocol.headers.message import RecallMessageRequestHeader
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.client import PipeliningRemoting, Remoting, ServedRemoting
 
 if TYPE_CHECKING:
-    import asyncio
-
     from rocketcore.client.requests import Requests
     from rocketcore.client.trace import Tracer
 
-__all__ = ["BegunBatch", "Sender"]
+__all__ = ["Sender"]
 
 T = TypeVar("T")
 
@@ -536,70 +533,5 @@ class Sender:
         return result
 
 
-class BegunBatch:
-    """A batch body that is on its way: one attempt, without a task that waits for its end.
-
-    answer  of the broker; fails with a TransportError
-    """
-
-    __slots__ = ("_begun", "_publishers", "_target", "_timeout", "answer")
-
-    def __init__(
-        self,
-        publishers: Publishers,
-        target: SendTarget,
-        answer: asyncio.Future[RemotingCommand],
-        begun: float,
-        timeout: float,
-    ) -> None:
-        self._publishers = publishers
-        self._target = target
-        self._begun = begun
-        self._timeout = timeout
-        self.answer = answer
-
-    def result(self) -> SendResult | None:
-        """Return the outcome once there is an answer; raises as ``send_encoded_batch`` without retries.
-
-        None: the broker did not look at the body, since it ends; another connection has to be made
-        """
-        publishers, target = self._publishers, self._target
-        try:
-            response = self.answer.result()
-            if response.code == ResponseCode.GO_AWAY:
-                return None
-            result = send_result(response, target, "")
-        except RocketError as error:
-            publishers.failed(target, error)
-            attempts = Attempts(target.queue.topic, 0)
-            attempts.failed(target, error)
-            raise attempts.error(self._timeout) from error.__cause__
-        publishers.answered(target, publishers.clock.monotonic() - self._begun)
-        return result
-
-
 def _pipelining(remoting: Remoting) -> PipeliningRemoting | None:
     return remoting if isinstance(remoting, PipeliningRemoting) else None
-
-
-def send_result(response: RemotingCommand, target: SendTarget, msg_id: str) -> SendResult:
-    """Return the outcome of a send; raises the broker's refusal."""
-    code = response.code
-    if code == 0:
-        status = SendStatus.SEND_OK
-    else:
-        response.raise_for_code(target.address, f"send to topic {target.queue.topic!r}", SEND_STATUSES)
-        status = SEND_STATUSES[ResponseCode(code)]
-    fields = response.ext_fields or {}
-    try:
-        queue_id = int(fields["queueId"])
-        offset = int(fields["queueOffset"])
-        offset_msg_id = fields["msgId"]
-    except (KeyError, ValueError) as error:
-        raise DecodeError(f"answer to a send from {target.address}: {error!r} in {fields}") from error
-    queue = target.queue
-    if queue_id != queue.queue_id:
-        queue = MessageQueue(queue.topic, queue.broker, queue_id)
-    return SendResult(
-        status, msg_id, offset_msg_id, queue, offset, fields.get("transactionId"), fields.get("recallHandle")
-    )
