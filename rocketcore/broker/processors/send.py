@@ -8,6 +8,7 @@ that the messages are durable.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from rocketcore._fast.message_id import offset_msg_id
 from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore._fast.record import delay_level
 from rocketcore._fast.sends import (
+    ASKS_DELAY,
     ASKS_INNER_BATCH,
     ASKS_KEY,
     ASKS_NO_WAIT,
@@ -79,6 +81,7 @@ SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 Reply = RemotingCommand | None
 
 _NO_DELAY = "-1"
+_NUMBER = re.compile(r"[+-]?0*[0-9]{1,10}", re.ASCII)
 _ONEWAY = int(RemotingFlag.ONEWAY)
 _ROWS = 1024
 _SCRATCH_BYTES = 512 * 1024
@@ -388,6 +391,7 @@ class SendProcessor:
             raise BrokerError.of(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {message.topic}"
             )
+        _check_delay(properties)
         if delay_level(properties.get(DELAY, "")) or message.sys_flag & TRANSACTION_MASK:
             raise self._gate.illegal()
         if not message.body:
@@ -405,6 +409,8 @@ class SendProcessor:
     ) -> PutResult:
         if not request.body:
             raise self._gate.illegal()
+        if asks & ASKS_DELAY:
+            _check_delay(properties)
         if message.topic.startswith(RETRY_TOPIC_PREFIX):
             self._check_retry(request, header, message, properties)
         # A checkpoint is for the broker alone to make.
@@ -442,6 +448,13 @@ class SendProcessor:
             return
         self._gate.make_dead_letter(message, name)
         properties[DELAY] = _NO_DELAY
+
+
+def _check_delay(properties: dict[str, str]) -> None:
+    """Refuse a delay level that is no number of 32 bits, with the code of the exception that Java throws."""
+    text = properties.get(DELAY, "0")
+    if not _NUMBER.fullmatch(text) or not -(1 << 31) <= int(text) < 1 << 31:
+        raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"{DELAY} is no number: {text[:80]!r}")
 
 
 def _is_retry(message: StoredMessage, properties: dict[str, str]) -> bool:

@@ -61,8 +61,11 @@ def schedule(message: StoredMessage, properties: dict[str, str], level_count: in
 
     By a prepared transaction offset, which the commit of a half message brings, it would look like a delivery.
     """
-    level = min(delay_level(properties[DELAY]), level_count)
-    properties |= {DELAY: str(level), REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
+    level = delay_level(properties[DELAY])
+    if level > level_count:
+        level = level_count
+        properties[DELAY] = str(level)
+    properties |= {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
     return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1, prepared_transaction_offset=0)
 
 
