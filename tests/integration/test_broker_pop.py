@@ -301,7 +301,7 @@ def test_an_offset_is_committed_when_what_was_handed_out_is_on_disk(tmp_path: Pa
             key = ("T", GROUP, 0)
             taken = await service.take(channel, key, 32, 1 << 20, SELECT_ALL, 1, 60_000, 0)
             assert taken is not None
-            assert offsets.find(GROUP, "T", 0) is None
+            assert offsets.find(GROUP, "T", 0) == 0, "where the group begins"
             await service.stored(taken.end_offset)
             assert offsets.find(GROUP, "T", 0) == 3
 

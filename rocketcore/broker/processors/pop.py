@@ -46,7 +46,9 @@ _LATE_MILLIS = 500
 _HEADER_LIMIT = 512 << 10
 """A filter by some thousand tags is a field of the header."""
 NO_NUMBERS = PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=0)
-"""What a refusal carries."""
+NO_NOTIFICATION = NotificationResponseHeader(has_msg=False)
+NO_POLLING = PollingInfoResponseHeader(polling_num=0)
+"""What refusals carry."""
 REVIVE_QUEUE = 0
 """All that is popped is noted in one queue."""
 
@@ -120,7 +122,7 @@ class PopProcessor:
             msg_offset_info=";".join(
                 f"{each.marker} {each.queue_id} {','.join(map(str, each.offsets))}" for each in taken
             ),
-            order_count_info=order_count_info(taken) if header.order and taken else None,
+            order_count_info=order_count_info(taken) if header.order else None,
         )
         if not taken:
             return RemotingCommand.response(request, code, remark, answer)
@@ -137,9 +139,11 @@ class PopProcessor:
         self, channel: Channel, request: RemotingCommand, header: PeekMessageRequestHeader
     ) -> RemotingCommand:
         """Show what a POP would find, as it is stored, and hand nothing out."""
-        topic = check_place(self._context, channel, header.topic, header.queue_id)
-        self._check_count(header.max_msg_nums)
-        self._check_group(header.consumer_group)
+        try:
+            topic = check_place(self._context, channel, header.topic, header.queue_id)
+            self._check_group(header.consumer_group)
+        except BrokerError as refused:
+            return RemotingCommand.response(request, refused.code, refused.remark, NO_NUMBERS)
         store, group = self._context.store, header.consumer_group
         bodies: list[bytes] = []
         count, size = header.max_msg_nums, 0
@@ -162,9 +166,12 @@ class PopProcessor:
         self, channel: Channel, request: RemotingCommand, header: NotificationRequestHeader
     ) -> RemotingCommand | None:
         """Say whether a POP would find something, at once or when it does."""
-        topic = check_place(self._context, channel, header.topic, header.queue_id)
-        self._check_group(header.consumer_group)
-        codes = self._selection(header).codes
+        try:
+            topic = check_place(self._context, channel, header.topic, header.queue_id)
+            self._check_group(header.consumer_group)
+            codes = self._selection(header).codes
+        except BrokerError as refused:
+            return RemotingCommand.response(request, refused.code, refused.remark, NO_NOTIFICATION)
         deadline = self._deadline(header.born_time, header.poll_time)
         return await self._notify(channel, request, header, topic, codes, deadline)
 
@@ -197,8 +204,11 @@ class PopProcessor:
         self, channel: Channel, request: RemotingCommand, header: PollingInfoRequestHeader
     ) -> RemotingCommand:
         """Say how many wait for a group, a topic and a queue."""
-        check_place(self._context, channel, header.topic, header.queue_id)
-        self._check_group(header.consumer_group)
+        try:
+            check_place(self._context, channel, header.topic, header.queue_id)
+            self._check_group(header.consumer_group)
+        except BrokerError as refused:
+            return RemotingCommand.response(request, refused.code, refused.remark, NO_POLLING)
         number = self.poll.waiting((header.topic, header.consumer_group), header.queue_id)
         return RemotingCommand.response(request, header=PollingInfoResponseHeader(polling_num=number))
 
@@ -362,7 +372,7 @@ def check_place(context: BrokerContext, channel: Channel, name: str, queue_id: i
     if topic is None:
         raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {FAQ}")
     if not topic.perm & Permission.READ:
-        raise BrokerError.of(ResponseCode.NO_PERMISSION, f"the topic[{name}] reading message is forbidden")
+        raise BrokerError.of(ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden")
     if queue_id >= topic.read_queue_nums:
         raise BrokerError.of(
             ResponseCode.INVALID_PARAMETER,

@@ -172,6 +172,10 @@ class PopService:
         topic, group, queue_id = key
         store = self._context.store
         self._context.offsets.take_reset(group, topic, queue_id)  # the position says so already
+        committed = self._context.offsets.find(group, topic, queue_id)
+        if (committed is None or committed < 0) and self.state.find(*key) is None:
+            # Where the group begins is decided by its first POP, also of an empty queue: not anew by each that waits.
+            self._context.offsets.commit(group, topic, queue_id, self.position(topic, group, queue_id, init_mode))
         for _ in range(_MOST_READS):
             offset = self.position(topic, group, queue_id, init_mode)
             most = min(count, self.room(topic, group, queue_id))
@@ -223,6 +227,7 @@ class PopService:
         """Pass over what is not for the group, or not there; after a crash it is passed over once more."""
         self.state.apply(["next", *key, offset])
         self._commit(key)
+        self._commit_synced()
 
     # ------------------------------------------------------------------ changes
 
