@@ -29,6 +29,7 @@ from rocketcore.naming import check_send_topic, without_namespace
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
 DELAY: Final = "DELAY"
+WAIT: Final = "WAIT"
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE_ID: Final = "REAL_QID"

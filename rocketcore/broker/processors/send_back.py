@@ -11,11 +11,12 @@ from rocketcore._fast.properties import decode_properties
 from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.gate import Gate
 from rocketcore.broker.record import RecordReader
-from rocketcore.broker.store import PutStatus, StoredMessage
+from rocketcore.broker.store import PutStatus
 from rocketcore.codes import Permission, RequestCode, ResponseCode, Version
 from rocketcore.errors import BrokerError
-from rocketcore.message import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from rocketcore.message import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
+from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import (
     ConsumerSendMsgBackRequestHeader,
@@ -66,6 +67,7 @@ class SendBackProcessor:
             )
         if group.retry_queue_nums <= 0:
             return RemotingCommand.response(request)
+        retry_topic = self._retry_topic(group)
         record = await context.store.reads.read(channel, context.store.lookup, header.offset)
         if record is None:
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
@@ -75,11 +77,15 @@ class SendBackProcessor:
         properties = decode_properties(message.properties)
         properties.setdefault(ORIGIN_MESSAGE_ID, failed.msg_id)
         properties.setdefault(RETRY_TOPIC, message.topic)
+        properties[WAIT] = "false"
         if message.reconsume_times > retry_limit(group, header, request) or header.delay_level < 0:
             self._gate.make_dead_letter(message, group.group_name)
             properties[DELAY] = "0"
         else:
-            self._make_retry(message, properties, group, header.delay_level)
+            message.topic = retry_topic.topic_name
+            # The topic may be older than the group's number. RocketMQ goes by that, to queues that nobody reads.
+            message.queue_id = context.rng.randrange(_queue_count(group, retry_topic))
+            properties[DELAY] = str(header.delay_level or _FIRST_RETRY_LEVEL + message.reconsume_times - 1)
         result = self._gate.put(message, properties)
         if result.status is not PutStatus.PUT_OK:
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"{result.status.value} {result.reason}".rstrip())
@@ -90,18 +96,15 @@ class SendBackProcessor:
         context.stats.count_send_back(group.group_name, properties[RETRY_TOPIC])
         return RemotingCommand.response(request)
 
-    def _make_retry(
-        self, message: StoredMessage, properties: dict[str, str], group: SubscriptionGroupConfig, level: int
-    ) -> None:
-        """Address a message to the failed ones of its group, after a level that grows with its failures."""
-        context = self._context
-        topic = context.ensure_retry_topic(group)
-        # The topic may be older than the group's number. RocketMQ goes by that, to queues that nobody reads.
-        queues = min(group.retry_queue_nums, topic.read_queue_nums, topic.write_queue_nums)
-        if not topic.perm & Permission.WRITE or queues <= 0:
+    def _retry_topic(self, group: SubscriptionGroupConfig) -> TopicConfig:
+        """Return where failed messages of a group go, made if it is not there; raises BrokerError where none may."""
+        topic = self._context.ensure_retry_topic(group)
+        if not topic.perm & Permission.WRITE or _queue_count(group, topic) <= 0:
             raise BrokerError.of(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden"
             )
-        message.topic = topic.topic_name
-        message.queue_id = context.rng.randrange(queues)
-        properties[DELAY] = str(level or _FIRST_RETRY_LEVEL + message.reconsume_times - 1)
+        return topic
+
+
+def _queue_count(group: SubscriptionGroupConfig, topic: TopicConfig) -> int:
+    return min(group.retry_queue_nums, topic.read_queue_nums, topic.write_queue_nums)
