@@ -295,17 +295,23 @@ def _changed_attributes(current: dict[str, str], text: str, *, is_new: bool) -> 
     for part in filter(None, (item.strip() for item in text.split(","))):
         sign, rest = part[0], part[1:]
         key, equals, value = rest.partition("=")
-        if sign == "-" and equals:
+        if equals and sign != "+":
+            raise _refused(f"add/alter attribute format is wrong: {sign}{key}")
+        if not equals and sign != "-":
             raise _refused(f"delete attribute format is wrong: {part}")
-        if sign not in "+-" or not key or (sign == "+" and not equals):
-            raise _refused(f"add attribute format is wrong: {part}")
+        if not key:
+            raise _refused("kv string format wrong")
+        if sign == "-" and is_new:
+            raise _refused(f"only add attribute is supported while creating topic. key: {key}")
+        if sign == "-" and key not in current:
+            raise _refused(f"attempt to delete a nonexistent key: {key}")
         if key not in _ATTRIBUTES:
             raise _refused(f"unsupported key: {key}")
         changeable, values = _ATTRIBUTES[key]
-        if sign == "+" and value not in values:
-            raise _refused(f"value is not in set: [{', '.join(values)}]")
         if not changeable and not is_new:
             raise _refused(f"attempt to update an unchangeable attribute. key: {key}")
+        if sign == "+" and value not in values:
+            raise _refused(f"value is not in set: [{', '.join(values)}]")
         if sign == "-":
             result.pop(key, None)
         else:
