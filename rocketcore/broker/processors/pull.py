@@ -73,7 +73,7 @@ _CODES = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
-"""The two statuses of a queue that does not exist or is empty are answered by the offset that was asked for."""
+"""An empty queue, and one that nothing was put into yet, is answered by the offset that was asked for."""
 
 
 class _Decided(NamedTuple):
@@ -321,7 +321,7 @@ class PullProcessor:
         topic = context.topics.find(header.topic)
         if topic is None:
             raise BrokerError.of(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!{FAQ}"
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}"
             )
         if not topic.perm & _READ:
             raise _Forbidden(_FORBIDDEN_TOPIC, f"the topic[{header.topic}] pulling message is forbidden")

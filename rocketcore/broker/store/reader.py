@@ -85,7 +85,7 @@ class Reader:
         """See ``MessageStore.get``; ``visible_end`` is the end of the dispatched log."""
         queue = self._queues.find(topic, queue_id)
         if queue is None:
-            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         low, high = queue.min_offset, queue.max_offset
         if not low <= queue_offset < high:
             return _out_of_bounds(queue_offset, low, high)

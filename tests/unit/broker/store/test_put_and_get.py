@@ -66,7 +66,7 @@ def test_nothing_is_visible_or_announced_before_it_is_stored(tmp_path: Path, mod
             assert store.durable_offset < first.end_offset
             assert arrivals == []
             assert store.max_offset("T", 0) == 0
-            assert store.get("T", 0, 0, 32).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+            assert store.get("T", 0, 0, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
             assert store.lookup(first.physical_offset) is None
             order: list[int] = []
             store.wait(first.end_offset, lambda _status: order.append(1))
@@ -229,8 +229,8 @@ def test_limits_of_a_pull(tmp_path: Path) -> None:
                 result = store.get("T", 0, offset, 32)
                 assert (result.status, result.next_begin_offset) == (status, begin)
                 assert (result.min_offset, result.max_offset) == (0, 40)
-            assert store.get("T", 9, 3, 32).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
-            assert store.get("U", 0, 3, 32).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+            assert store.get("T", 9, 3, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
+            assert store.get("U", 0, 3, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
 
     asyncio.run(run())
 
@@ -330,7 +330,7 @@ def test_a_deleted_topic_starts_anew_and_stays_deleted(tmp_path: Path) -> None:
             await put(store, b"old")
             await put(store, b"other", topic="U")
             await store.delete_topic("T")
-            assert store.get("T", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+            assert store.get("T", 0, 0, 1).status is GetStatus.NO_MESSAGE_IN_QUEUE
             assert (await put(store, b"new")).queue_offset == 0
             assert sorted(store.queues()) == [("T", 0), ("U", 0)]
         for lost in ((), ("consumequeue/U",)):
