@@ -111,7 +111,7 @@ class StatisticsProcessor:
             return asked
         names = [header.topic] if header.topic else sorted(self._context.offsets.topics_of(header.consumer_group))
         connected = self._context.consumers.find(header.consumer_group)
-        if connected is None:
+        if connected is None or not connected.subscriptions:
             return names
         return [name for name in names if name in connected.subscriptions]
 
@@ -217,6 +217,8 @@ class StatisticsProcessor:
         context = self._context
         store, topic, queue_id = context.store, header.topic or "", header.queue_id
         low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        if high == 0:
+            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         if not low <= header.index < high:
             return RemotingCommand.response(request, remark=f"Index {header.index} of {queue_id}@{topic} is not exist!")
         count = max(0, min(header.count, _MOST_UNITS, high - header.index))
