@@ -31,7 +31,7 @@ def tag_code(tag: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TagFilter:
-    """A parsed tag expression; ``codes`` are sorted, both are empty where everything is taken."""
+    """A parsed tag expression; ``codes`` are sorted, both are empty where everything is taken, or nothing."""
 
     expression: str
     tags: frozenset[str]
@@ -39,14 +39,14 @@ class TagFilter:
 
     @property
     def takes_all(self) -> bool:
-        return not self.tags
+        return self.expression == SUBSCRIBE_ALL
 
 
 _ALL: Final = TagFilter(SUBSCRIBE_ALL, frozenset(), ())
 
 
 def parse_tags(expression: str | None) -> TagFilter:
-    """Parse a tag expression; one of blanks takes everything, as in Java.
+    """Parse a tag expression; one of blanks takes nothing, as in Java.
 
     raises  ConfigError where there is nothing but separators
     """

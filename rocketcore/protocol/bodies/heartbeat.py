@@ -68,7 +68,7 @@ class SubscriptionData(Body):
 
     @property
     def takes_all(self) -> bool:
-        return self.expression_type == "TAG" and not self.tags_set
+        return self.expression_type == "TAG" and self.sub_string == SUBSCRIBE_ALL
 
 
 @body
