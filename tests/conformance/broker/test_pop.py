@@ -232,3 +232,20 @@ def test_a_commit_of_a_group_that_pops(broker: Connection) -> None:
     assert broker.ask(15, {**at, "commitOffset": "0"}).code == 0
     again = broker.ask(200050, pop_fields(topic, group))
     assert len(again.records) == expected(broker, "messages popped after a commit of 0")
+
+
+def test_an_empty_queue_and_an_offset_behind_its_end(broker: Connection) -> None:
+    topic, group = broker.topic(), broker.group()
+    at = {"consumerGroup": group, "topic": topic, "queueId": "0"}
+    assert broker.ask(15, {**at, "commitOffset": "2"}).code == 0
+    assert broker.ask(200050, pop_fields(topic, group)).code == 210
+    stays = expected(broker, "the offset behind the end of an empty queue")
+    broker.eventually(lambda: broker.ask(14, at).fields == {"offset": stays})
+
+
+def test_a_look_at_what_was_handed_out_in_order(broker: Connection) -> None:
+    topic, group = broker.topic(), broker.group()
+    broker.sent(topic, b"x")
+    assert broker.ask(200050, pop_fields(topic, group, order="true")).bodies == [b"x"]
+    answer = broker.ask(200052, pop_fields(topic, group))
+    assert answer.bodies == expected(broker, "a look at what was handed out in order")

@@ -92,3 +92,27 @@ def test_a_group_that_gave_up_a_topic(broker: Connection) -> None:
     broker.heartbeat("c1", consumer(group, two, version=2))
     there = group in broker.ask(300, {"topic": one}).json["groupList"]
     assert there == expected(broker, "a group gave up a topic")
+
+
+def test_a_subscription_that_a_pull_brought(broker: Connection) -> None:
+    topic, group = broker.topic(), broker.group()
+    assert broker.pull(topic, group=group).code == 19
+    said = broker.ask(345, {"group": group, "topic": topic}).json
+    assert (said.get("subscriptionData") is not None) == expected(broker, "a subscription that a pull brought")
+
+
+def test_the_pull_offset_of_a_topic_that_was_made_anew(broker: Connection) -> None:
+    topic, group = broker.topic(), broker.group()
+    broker.sent(topic, b"x")
+    broker.pull(topic, group=group)
+    broker.ask(215, {"topic": topic})
+    broker.topic(topic)
+    body = broker.ask(208, {"consumerGroup": group, "topic": topic}).body
+    assert b'"pullOffset":%d' % expected(broker, "the pull offset of a topic made anew") in body
+
+
+def test_a_place_inside_of_a_message(broker: Connection) -> None:
+    """Apache's takes what lies there for a length."""
+    place = int(broker.send_message(broker.topic(), b"a").fields["msgId"][16:], 16)
+    if not broker.apache:
+        assert broker.ask(33, {"offset": str(place + 1)}).code == 1
