@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.topic import TopicConfig
     from rocketcore.protocol.command import RemotingCommand
 
-__all__ = ["GroupSurvey", "NewestMessages", "SurveyAdmin", "TopicSurvey", "Traffic"]
+__all__ = ["GroupProgress", "GroupSurvey", "NewestMessages", "SurveyAdmin", "TopicSurvey"]
 
 MOST_QUEUES: Final = 24
 """Queues that one look at the newest messages of a topic reads from."""
@@ -55,7 +55,7 @@ class TopicSurvey:
 
 
 @dataclass(slots=True)
-class Traffic:
+class GroupProgress:
     """How far one group is, in one topic or in all.
 
     lag          messages that are not consumed
@@ -67,7 +67,7 @@ class Traffic:
     consumed_at: int | None = None
     rate: float = 0.0
 
-    def add(self, other: Traffic) -> None:
+    def add(self, other: GroupProgress) -> None:
         self.lag += other.lag
         self.rate += other.rate
         if other.consumed_at is not None:
@@ -84,15 +84,15 @@ class GroupSurvey:
     """
 
     configs: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
-    traffic: dict[str, dict[str, Traffic]] = field(default_factory=dict)
+    traffic: dict[str, dict[str, GroupProgress]] = field(default_factory=dict)
     failed: dict[str, RocketError] = field(default_factory=dict)
 
-    def total(self, group: str) -> Traffic | None:
+    def total(self, group: str) -> GroupProgress | None:
         """Return the progress of a group in all topics; None where it has none, or a broker did not say."""
         topics = self.traffic.get(group)
         if not topics or self.failed:
             return None
-        whole = Traffic()
+        whole = GroupProgress()
         for each in topics.values():
             whole.add(each)
         return whole
@@ -115,7 +115,7 @@ _QUEUE_KEY: Final = re.compile(rb'\{"brokerName":"[^"\\]*","queueId":(\d{1,9}),"
 _OFFSETS: Final = re.compile(rb'"offsetTable":\{\{"brokerName":"[^"\\]*","queueId":\d{1,9},"topic":("[^"\\]*")\}:')
 
 
-def _traffic_in(answer: RemotingCommand) -> dict[str, dict[str, Traffic]]:
+def _progress_in(answer: RemotingCommand) -> dict[str, dict[str, GroupProgress]]:
     """Read the progress of all groups: by their keys cut down to numbers, which takes a tenth, or as it is."""
     from rocketcore.protocol import fastjson
 
@@ -127,43 +127,43 @@ def _traffic_in(answer: RemotingCommand) -> dict[str, dict[str, Traffic]]:
         return _read_whole(body)
 
 
-def _summed(groups: list[dict[str, list[dict[str, Any]]]]) -> dict[str, dict[str, Traffic]]:
-    found: dict[str, dict[str, Traffic]] = {}
+def _summed(groups: list[dict[str, list[dict[str, Any]]]]) -> dict[str, dict[str, GroupProgress]]:
+    found: dict[str, dict[str, GroupProgress]] = {}
     for one in groups:
         for group, several in one.items():
             for stats in several:
                 if stats["offsetTable"]:
-                    progress = found.setdefault(group, {}).setdefault(stats["topic"], Traffic())
+                    progress = found.setdefault(group, {}).setdefault(stats["topic"], GroupProgress())
                     progress.rate += float(stats["consumeTps"])
                     for each in stats["offsetTable"].values():
                         _count(progress, each["brokerOffset"], each["consumerOffset"], each["lastTimestamp"])
     return found
 
 
-def _read_whole(body: bytes) -> dict[str, dict[str, Traffic]]:
+def _read_whole(body: bytes) -> dict[str, dict[str, GroupProgress]]:
     from rocketcore.protocol.bodies.stats import ConsumeStatsList
 
-    found: dict[str, dict[str, Traffic]] = {}
+    found: dict[str, dict[str, GroupProgress]] = {}
     for one in ConsumeStatsList.decode(body).consume_stats_list:
         for group, several in one.items():
             for stats in several:
                 for number, (queue, each) in enumerate(stats.offset_table.items()):
-                    progress = found.setdefault(group, {}).setdefault(queue.topic, Traffic())
+                    progress = found.setdefault(group, {}).setdefault(queue.topic, GroupProgress())
                     progress.rate += 0.0 if number else stats.consume_tps
                     _count(progress, each.broker_offset, each.consumer_offset, each.last_timestamp)
     return found
 
 
-def _count(progress: Traffic, broker_offset: int, consumer_offset: int, last_timestamp: int) -> None:
+def _count(progress: GroupProgress, broker_offset: int, consumer_offset: int, last_timestamp: int) -> None:
     progress.lag += max(0, broker_offset - consumer_offset)
     if last_timestamp > 0:
         progress.consumed_at = max(last_timestamp, progress.consumed_at or 0)
 
 
-_TRAFFIC: Final = Request(
+_PROGRESS: Final = Request(
     RequestCode.GET_BROKER_CONSUME_STATS,
     "progress of all groups",
-    _traffic_in,
+    _progress_in,
     GetConsumeStatsInBrokerHeader(order=False),
 )
 
@@ -213,14 +213,14 @@ class SurveyAdmin(RedriveAdmin):
             for group, config in table.items():
                 survey.configs.setdefault(group, config)
         answering = {masters[name]: name for name in names if name not in survey.failed}
-        for address, traffic in (await self._each(answering, _TRAFFIC, deadline)).items():
+        for address, traffic in (await self._each(answering, _PROGRESS, deadline)).items():
             if isinstance(traffic, RocketError):
                 survey.failed[answering[address]] = traffic
                 continue
             for group, topics in traffic.items():
                 known = survey.traffic.setdefault(group, {})
                 for topic, each in topics.items():
-                    known.setdefault(topic, Traffic()).add(each)
+                    known.setdefault(topic, GroupProgress()).add(each)
         survey.configs = dict(sorted(survey.configs.items()))
         return survey
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rocketcore.admin.survey import GroupSurvey, Traffic
+from rocketcore.admin.survey import GroupProgress, GroupSurvey
 from rocketcore.console.rates import RINGS, Rates, Sampler, put_times
 from rocketcore.errors import ConnectError, RocketError
 from rocketcore.service import ManualClock
@@ -44,7 +44,7 @@ class Brokers:
 
     async def survey_groups(self) -> GroupSurvey:
         self.groups += 1
-        return GroupSurvey(traffic={"g": {"t": Traffic(lag=7)}, "h": {"t": Traffic(lag=1)}})
+        return GroupSurvey(traffic={"g": {"t": GroupProgress(lag=7)}, "h": {"t": GroupProgress(lag=1)}})
 
 
 def test_a_sample_is_the_growth_since_the_last() -> None:

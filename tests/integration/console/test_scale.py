@@ -78,4 +78,4 @@ def test_the_fast_reader_of_progress_says_what_the_whole_one_says(large: LocalCl
         command = RemotingCommand.request(0, None, body)
         assert survey._traffic_in(command) == survey._read_whole(body)
     with Admin(large.namesrv) as admin:
-        assert admin.survey_groups().total("group-0001") == survey.Traffic()
+        assert admin.survey_groups().total("group-0001") == survey.GroupProgress()
