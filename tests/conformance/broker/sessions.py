@@ -54,7 +54,8 @@ class Generator:
             (self._lock, draw([0, 3])), (self._unlock, draw([0, 1])), (self._back, draw([0, 3])),
             (self._pop, draw([0, 5])), (self._ack, draw([0, 4])), (self._invisible, draw([0, 2])),
             (self._peek, draw([0, 2])), (self._timed_send, draw([0, 3])), (self._recall, draw([0, 2])),
-            (self._query, draw([0, 3])), (self._view, 1), (self._make_topic, draw([0, 1])), (self._delete_topic, draw([0, 0, 1])),
+            (self._query, draw([0, 3])), (self._view, 1),
+            (self._make_topic, draw([0, 1])), (self._delete_topic, draw([0, 0, 1])),
             (self._make_group, draw([0, 1])), (self._delete_group, draw([0, 0, 1])), (self._configs, 1),
             (self._figures, draw([0, 2])), (self._units, draw([0, 1])),
         ]  # fmt: skip
