@@ -54,7 +54,7 @@ class Gate:
         """
         place = self._place(message, properties)
         place.properties = encode_properties(properties)
-        result = self.count(message.topic, self._store.put(place))
+        result = self.count(message.topic, self._store.put(place), message.queue_id)
         if place.topic == TIMER_TOPIC and result.status is PutStatus.PUT_OK:
             self._timer.was_put(result, properties)
         return result
@@ -72,12 +72,12 @@ class Gate:
             return self._timer.schedule(message, properties)
         return message
 
-    def count(self, topic: str, result: PutResult) -> PutResult:
-        """Count what was put, or was not, for a topic."""
+    def count(self, topic: str, result: PutResult, queue_id: int = 0) -> PutResult:
+        """Count what was put, or was not, for a queue of a topic."""
         if result.status is PutStatus.PUT_OK:
-            self._stats.count_put(topic, result.count or 1, result.size)
+            self._stats.count_put(topic, result.count or 1, result.size, queue_id=queue_id)
         else:
-            self._stats.totals.put_failures += 1
+            self._stats.count_put_failure()
         return result
 
     async def stored(self, result: PutResult) -> PutStatus:

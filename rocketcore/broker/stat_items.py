@@ -65,10 +65,14 @@ class StatItem:
 
 
 class StatItems:
-    """All counters of a broker."""
+    """Counters of a broker.
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    most  how many are kept; default: ``MOST_ITEMS``
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, most: int | None = None) -> None:
         self._clock = clock
+        self._most = MOST_ITEMS if most is None else most
         self._items: dict[tuple[str, str], StatItem] = {}
         self._changed: tuple[list[StatItem], dict[int, StatItem], dict[int, StatItem]] = ([], {}, {})
         self._ticks = 0
@@ -82,12 +86,12 @@ class StatItems:
         if item is None:
             item = StatItem(self._clock.monotonic())
             item.rests_since = self._ticks
-            if len(self._items) < MOST_ITEMS:
+            if len(self._items) < self._most:
                 self._items[name, key] = item
         return item
 
     def add(self, item: StatItem, value: int, times: int = 1) -> None:
-        """Count; this is on the path of each message."""
+        """Count."""
         item.value += value
         item.times += times
         if not item.is_noted:

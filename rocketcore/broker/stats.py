@@ -1,14 +1,21 @@
-"""What the broker counts: messages and bytes in and out, in all, per topic and per group (Java: ``BrokerStatsManager``,
-``StoreStatsService``, 5.5.0). Counting is an addition; rates are made from samples when someone asks."""
+"""What the broker counts: messages and bytes in and out, in all, per topic, queue and group.
+
+Counting is an addition to plain numbers, by topic and queue; they become counters when someone asks, and every ten
+seconds. Rates are made from samples of those.
+
+Java: ``BrokerStatsManager``, ``StoreStatsService`` (5.5.0).
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from rocketcore.broker.stat_items import MOST_ITEMS, SAMPLE_SECONDS, StatItem, StatItems
+from rocketcore.naming import is_system_topic
 from rocketcore.protocol.bodies.stats import BrokerStatsData
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
@@ -29,6 +36,10 @@ GROUP_GET_LATENCY: Final = "GROUP_GET_LATENCY"
 SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+_QUEUE_NAMES: Final = "QUEUE_"
+"""What the names of counters of single queues begin with."""
+_MOST_QUEUE_ITEMS: Final = 50_000
+"""Counters of single queues that are kept."""
 
 
 @dataclass(slots=True)
@@ -51,38 +62,86 @@ class _Snapshot:
     totals: Totals
 
 
-class _Puts(NamedTuple):
-    """What was stored in a topic."""
+class _Tally(dict[int, list[int]]):
+    """What was counted of a topic, or of a group in it, and is in no counter yet: numbers by queue id.
 
-    messages: StatItem
-    bytes: StatItem
+    put  messages, bytes, and messages less sends
+    got  messages, bytes, pulls, milliseconds of reading
 
+    items_of_all  the counters of all queues together
+    begin         makes those of one queue
+    """
 
-class _Gets(NamedTuple):
-    """What a group was handed from a topic; milliseconds of reading by queue id."""
+    __slots__ = ("_begin", "is_noted", "is_system", "items_of_all", "queue_items")
 
-    messages: StatItem
-    bytes: StatItem
-    latency: dict[int, StatItem]
+    def __init__(
+        self, is_system: bool, items: tuple[StatItem, ...], begin: Callable[[int], tuple[StatItem, ...]]
+    ) -> None:
+        super().__init__()
+        self.is_system = is_system
+        self.items_of_all = items
+        self.queue_items: dict[int, tuple[StatItem, ...]] = {}
+        self.is_noted = False
+        self._begin = begin
+
+    def __missing__(self, queue_id: int) -> list[int]:
+        self.queue_items[queue_id] = self._begin(queue_id)
+        counts = self[queue_id] = [0, 0, 0, 0]
+        return counts
 
 
 class PutTimes:
     """How long sends waited until their messages were durable, in seconds."""
 
     def __init__(self) -> None:
-        self.longest = 0.0
-        self.total = 0.0
-        self.counts = [0] * (len(PUT_TIMES) + 1)
-        self._newest: deque[float] = deque(maxlen=_NEWEST_TIMES)
+        self._longest = 0.0
+        self._total = 0.0
+        self._counts = [0] * (len(PUT_TIMES) + 1)
+        self._newest: list[float] = []
+        self._fresh: list[float] = []
 
     def add(self, seconds: float) -> None:
-        self._newest.append(seconds)
-        self.total += seconds
-        self.longest = max(self.longest, seconds)
-        self.counts[bisect_left(PUT_TIMES, seconds)] += 1
+        self._fresh.append(seconds)
+        if len(self._fresh) >= _NEWEST_TIMES:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Count what came since the last time: of many in order each costs little."""
+        fresh = self._fresh
+        if not fresh:
+            return
+        self._newest = [*self._newest, *fresh][-_NEWEST_TIMES:]
+        fresh.sort()
+        self._total += sum(fresh)
+        self._longest = max(self._longest, fresh[-1])
+        before = 0
+        for index, limit in enumerate(PUT_TIMES):
+            until = bisect_right(fresh, limit)
+            self._counts[index] += until - before
+            before = until
+        self._counts[-1] += len(fresh) - before
+        fresh.clear()
+
+    @property
+    def longest(self) -> float:
+        self._settle()
+        return self._longest
+
+    @property
+    def total(self) -> float:
+        """Of all sends together."""
+        self._settle()
+        return self._total
+
+    @property
+    def counts(self) -> list[int]:
+        """How many took at most each of ``PUT_TIMES``, and more than the one before it; at the end the rest."""
+        self._settle()
+        return self._counts
 
     def quantile(self, part: float) -> float:
         """The time that this part of the newest thousand did not exceed."""
+        self._settle()
         times = sorted(self._newest)
         return times[min(len(times) - 1, int(len(times) * part))] if times else 0.0
 
@@ -99,87 +158,210 @@ class BrokerStats:
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, cluster: str = "") -> None:
         self._clock = clock
-        self.totals = Totals()
+        self._totals = Totals()
         self.put_times = PutTimes()
         self._items = StatItems(clock)
-        self._puts: dict[str, _Puts] = {}
-        self._gets: dict[tuple[str, str], _Gets] = {}
-        self._all_puts = self._items.item(BROKER_PUT_NUMS, cluster)
-        self._all_gets = self._items.item(BROKER_GET_NUMS, cluster)
+        self._queue_items = StatItems(clock, _MOST_QUEUE_ITEMS)
+        self._puts: dict[str, _Tally] = {}
+        self._gets: dict[tuple[str, str], _Tally] = {}
+        self._fresh_puts: list[_Tally] = []
+        self._fresh_gets: list[_Tally] = []
+        self._broker_items = {
+            name: self._items.item(f"BROKER_{name}", cluster)
+            for name in (
+                "PUT_NUMS",
+                "GET_NUMS",
+                "PUT_NUMS_WITHOUT_SYSTEM_TOPIC",
+                "GET_NUMS_WITHOUT_SYSTEM_TOPIC",
+                "ACK_NUMS",
+                "CK_NUMS",
+            )
+        }
         self._snapshots: deque[_Snapshot] = deque(maxlen=_SNAPSHOTS)
         self._midnights: tuple[Totals, Totals] = (Totals(), Totals())
         self._day = self._today()
         self.snapshot()
 
-    def count_put(self, topic: str, messages: int, size: int, times: int = 1) -> None:
-        """Count stored messages of one topic, and by how many sends they came."""
-        self.totals.put_messages += messages
-        self.totals.put_bytes += size
+    # ------------------------------------------------------------------ counting
+
+    def puts(self, topic: str) -> _Tally:
+        """Return what counts the stored messages of a topic; this is on the path of each send.
+
+        Who stores a message that came alone adds 1 and its size to the first two numbers of its queue.
+        """
         puts = self._puts.get(topic)
         if puts is None:
-            item = self._items.item
-            puts = self._puts[topic] = _Puts(item(TOPIC_PUT_NUMS, topic), item(TOPIC_PUT_SIZE, topic))
-        add = self._items.add
-        add(puts.messages, messages, times)
-        add(puts.bytes, size, times)
-        add(self._all_puts, messages, times)
+            puts = self._begin_puts(topic)
+        if not puts.is_noted:
+            puts.is_noted = True
+            self._fresh_puts.append(puts)
+        return puts
+
+    def count_put(self, topic: str, messages: int, size: int, times: int = 1, queue_id: int = 0) -> None:
+        """Count stored messages of one queue, and by how many sends they came."""
+        counts = self.puts(topic)[queue_id]
+        counts[0] += messages
+        counts[1] += size
+        counts[2] += messages - times
+
+    def count_put_failure(self) -> None:
+        """Count a send that the store refused."""
+        self._totals.put_failures += 1
 
     def count_get(
         self, group: str, topic: str, messages: int, size: int, queue_id: int = 0, seconds: float = 0.0
     ) -> None:
         """Count one pull that was answered, with how many messages and bytes, and how long the disk took for it."""
-        totals = self.totals
         if not messages:
-            totals.get_missed += 1
+            self._totals.get_missed += 1
             return
-        totals.get_found += 1
-        totals.get_messages += messages
-        totals.get_bytes += size
         gets = self._gets.get((group, topic))
         if gets is None:
-            item, key = self._items.item, f"{topic}@{group}"
-            gets = self._gets[group, topic] = _Gets(item(GROUP_GET_NUMS, key), item(GROUP_GET_SIZE, key), {})
-        latency = gets.latency.get(queue_id)
-        if latency is None:
-            latency = gets.latency[queue_id] = self._items.item(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}")
-        add = self._items.add
-        add(gets.messages, messages)
-        add(gets.bytes, size)
-        add(self._all_gets, messages)
-        millis = round(seconds * 1000) if seconds else 0
-        add(latency, millis)
-        if millis > totals.longest_get_millis:
-            totals.longest_get_millis = millis
+            gets = self._begin_gets(group, topic)
+        if not gets.is_noted:
+            gets.is_noted = True
+            self._fresh_gets.append(gets)
+        counts = gets[queue_id]
+        counts[0] += messages
+        counts[1] += size
+        counts[2] += 1
+        if seconds:
+            millis = round(seconds * 1000)
+            counts[3] += millis
+            self._totals.longest_get_millis = max(self._totals.longest_get_millis, millis)
 
     def count_send_back(self, group: str, topic: str) -> None:
         """Count one message that a group gave back."""
         self._items.add(self._items.item(SNDBCK_PUT_NUMS, f"{topic}@{group}"), 1)
 
+    def count_acks(self, group: str, topic: str, messages: int) -> None:
+        """Count popped messages that were acknowledged together."""
+        self._items.add(self._items.item("GROUP_ACK_NUMS", f"{topic}@{group}"), messages)
+        self._items.add(self._broker_items["ACK_NUMS"], messages)
+
+    def count_checkpoint(self, group: str, topic: str) -> None:
+        """Count one note of messages that were handed out by a POP, or of one that got another invisible time."""
+        self._items.add(self._items.item("GROUP_CK_NUMS", f"{topic}@{group}"), 1)
+        self._items.add(self._broker_items["CK_NUMS"], 1)
+
+    def _begin_puts(self, topic: str) -> _Tally:
+        item, queue_item = self._items.item, self._queue_items.item
+
+        def begin(queue_id: int) -> tuple[StatItem, ...]:
+            key = f"{topic}@{queue_id}"
+            return queue_item("QUEUE_PUT_NUMS", key), queue_item("QUEUE_PUT_SIZE", key)
+
+        items = item(TOPIC_PUT_NUMS, topic), item(TOPIC_PUT_SIZE, topic)
+        puts = self._puts[topic] = _Tally(is_system_topic(topic), items, begin)
+        return puts
+
+    def _begin_gets(self, group: str, topic: str) -> _Tally:
+        item, queue_item = self._items.item, self._queue_items.item
+
+        def begin(queue_id: int) -> tuple[StatItem, ...]:
+            key = f"{topic}@{queue_id}@{group}"
+            latency = item(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}")
+            return queue_item("QUEUE_GET_NUMS", key), queue_item("QUEUE_GET_SIZE", key), latency
+
+        key = f"{topic}@{group}"
+        items = item(GROUP_GET_NUMS, key), item(GROUP_GET_SIZE, key)
+        gets = self._gets[group, topic] = _Tally(is_system_topic(topic), items, begin)
+        return gets
+
+    def _settle(self) -> None:
+        """Bring the counters up to date."""
+        for puts in self._fresh_puts:
+            self._settle_puts(puts)
+        self._fresh_puts.clear()
+        for gets in self._fresh_gets:
+            self._settle_gets(gets)
+        self._fresh_gets.clear()
+
+    def _settle_puts(self, puts: _Tally) -> None:
+        puts.is_noted = False
+        add, add_to_queue = self._items.add, self._queue_items.add
+        messages = size = times = 0
+        for queue_id, counts in puts.items():
+            count, length, more, _ = counts
+            if not count:
+                continue
+            counts[:] = 0, 0, 0, 0
+            nums, sizes = puts.queue_items[queue_id]
+            add_to_queue(nums, count, count - more)
+            add_to_queue(sizes, length, count - more)
+            messages, size, times = messages + count, size + length, times + count - more
+        add(puts.items_of_all[0], messages, times)
+        add(puts.items_of_all[1], size, times)
+        add(self._broker_items["PUT_NUMS"], messages, times)
+        if not puts.is_system:
+            add(self._broker_items["PUT_NUMS_WITHOUT_SYSTEM_TOPIC"], messages, times)
+        self._totals.put_messages += messages
+        self._totals.put_bytes += size
+
+    def _settle_gets(self, gets: _Tally) -> None:
+        gets.is_noted = False
+        add, add_to_queue = self._items.add, self._queue_items.add
+        messages = size = times = 0
+        for queue_id, counts in gets.items():
+            count, length, pulls, millis = counts
+            if not pulls:
+                continue
+            counts[:] = 0, 0, 0, 0
+            nums, sizes, latency = gets.queue_items[queue_id]
+            add_to_queue(nums, count, pulls)
+            add_to_queue(sizes, length, pulls)
+            add(latency, millis, pulls)
+            messages, size, times = messages + count, size + length, times + pulls
+        add(gets.items_of_all[0], messages, times)
+        add(gets.items_of_all[1], size, times)
+        add(self._broker_items["GET_NUMS"], messages, times)
+        if not gets.is_system:
+            add(self._broker_items["GET_NUMS_WITHOUT_SYSTEM_TOPIC"], messages, times)
+        self._totals.get_found += times
+        self._totals.get_messages += messages
+        self._totals.get_bytes += size
+
     def forget_topic(self, topic: str) -> None:
         """Drop the counters of a topic that was deleted."""
-        self._items.forget(lambda name, key: not name.startswith("BROKER_") and _topic_of(key) == topic)
+        self._settle()
+        self._items.forget(lambda name, key: not name.startswith("BROKER_") and _topic_of(name, key) == topic)
+        self._queue_items.forget(lambda name, key: _topic_of(name, key) == topic)
         self._puts.pop(topic, None)
         for place in [place for place in self._gets if place[1] == topic]:
             del self._gets[place]
 
     def forget_group(self, group: str) -> None:
         """Drop the counters of a group that was deleted."""
+        self._settle()
         self._items.forget(lambda name, key: "@" in key and key.rpartition("@")[2] == group)
+        self._queue_items.forget(lambda name, key: key.count("@") == 2 and key.rpartition("@")[2] == group)
         for place in [place for place in self._gets if place[0] == group]:
             del self._gets[place]
 
+    # ------------------------------------------------------------------ asking
+
+    @property
+    def totals(self) -> Totals:
+        """What was counted since the start."""
+        self._settle()
+        return self._totals
+
     def data(self, name: str, key: str) -> BrokerStatsData | None:
         """What request 315 tells of a counter, None for one that there is not."""
-        return self._items.data(name, key)
+        self._settle()
+        items = self._queue_items if name.startswith(_QUEUE_NAMES) else self._items
+        return items.data(name, key)
 
     def counters(self) -> list[tuple[tuple[str, str], StatItem]]:
-        """Name and key of each counter, topic@group of a group's, with what it counted."""
+        """Name and key of each counter, topic@group of a group's, with what it counted; but for those of queues."""
+        self._settle()
         return self._items.totals()
 
     def snapshot(self) -> None:
         """Keep the counters of now; called every ``SNAPSHOT_SECONDS``."""
         self._snapshots.append(_Snapshot(self._clock.monotonic(), replace(self.totals)))
-        if self._items.tick() or len(self._gets) > MOST_ITEMS or len(self._puts) > MOST_ITEMS:
+        dropped = [items.tick() for items in (self._items, self._queue_items)]
+        if any(dropped) or len(self._gets) > MOST_ITEMS or len(self._puts) > MOST_ITEMS:
             self._puts.clear()
             self._gets.clear()
         today = self._today()
@@ -194,10 +376,12 @@ class BrokerStats:
 
     def topic_put_rate(self, topic: str) -> float:
         """Messages a second stored in a topic over the last minute."""
+        self._settle()
         return self._items.minute(TOPIC_PUT_NUMS, topic)
 
     def group_get_rate(self, group: str, topic: str) -> float:
         """Messages a second handed to a group from a topic over the last minute."""
+        self._settle()
         return self._items.minute(GROUP_GET_NUMS, f"{topic}@{group}")
 
     def rates(self, name: str) -> str:
@@ -220,7 +404,9 @@ class BrokerStats:
         return self._clock.time_millis() // 86_400_000
 
 
-def _topic_of(key: str) -> str:
-    """The topic in a key: alone, or before the group and behind the queue id."""
+def _topic_of(name: str, key: str) -> str:
+    """The topic in a key: alone, or before the group and behind the queue id; of a queue's counter it comes first."""
     parts = key.split("@")
+    if name.startswith(_QUEUE_NAMES):
+        return parts[0]
     return parts[-2] if len(parts) > 1 else key

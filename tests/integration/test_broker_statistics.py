@@ -26,6 +26,7 @@ from rocketcore.protocol.bodies.stats import (
 from rocketcore.protocol.bodies.topic import CreateTopicListRequestBody, TopicConfig
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.admin import (
+    DeleteTopicRequestHeader,
     GetConsumeStatsInBrokerHeader,
     QueryConsumeQueueRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
@@ -37,6 +38,7 @@ from rocketcore.protocol.headers.admin import (
 from rocketcore.protocol.headers.consumer import UpdateConsumerOffsetRequestHeader
 from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader
 from tests.integration.broker_client import BrokerClient, running_broker
+from tests.integration.pop_client import GROUP, ack, hide, pop
 
 STATS = RequestCode.VIEW_BROKER_STATS_DATA
 
@@ -85,6 +87,50 @@ def test_counters_of_a_broker(tmp_path: Path) -> None:
         assert (await stats(client, "SNDBCK_PUT_NUMS", "T@readers")).sum == 1
         nothing = await client.ask(STATS, ViewBrokerStatsDataRequestHeader(stats_name="TOPIC_PUT_NUMS", stats_key="U"))
         assert (nothing.code, nothing.remark) == (1, "The stats <TOPIC_PUT_NUMS> <U> not exist")
+
+    play(tmp_path, scenario)
+
+
+def test_counters_of_queues(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        for _ in range(3):
+            await client.send("T", b"x" * 100, queue_id=1)
+        await client.send_batch("T", [b"y"] * 5, queue_id=2)
+        await client.send("T", queue_id=3, properties={"DELAY": "1"})
+        assert await stats(client, "QUEUE_PUT_NUMS", "T@1") == BrokerStatsItem(3, 0.3, 1.0)
+        assert await stats(client, "QUEUE_PUT_NUMS", "T@2") == BrokerStatsItem(5, 0.5, 5.0)
+        assert (await stats(client, "QUEUE_PUT_SIZE", "T@1")).sum > 3 * 191
+        assert (await stats(client, "QUEUE_PUT_NUMS", "T@3")).sum == 1
+        assert (await stats(client, "TOPIC_PUT_NUMS", "T")).sum == 9
+        assert (await stats(client, "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", "DefaultCluster")).sum == 9
+        await client.heartbeat("T")
+        await client.records("T", 1)
+        await client.records("T", 3, hold_millis=9_000)
+        assert await stats(client, "QUEUE_GET_NUMS", "T@1@readers") == BrokerStatsItem(3, 0.3, 3.0)
+        assert (await stats(client, "QUEUE_GET_SIZE", "T@1@readers")).sum > 3 * 191
+        assert (await stats(client, "QUEUE_PUT_NUMS", "T@3")).sum == 2  # asked for, and delivered
+        assert (await stats(client, "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", "DefaultCluster")).sum == 4
+        await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T"))
+        header = ViewBrokerStatsDataRequestHeader(stats_name="QUEUE_GET_NUMS", stats_key="T@1@readers")
+        assert (await client.ask(STATS, header)).code == 1
+
+    play(tmp_path, scenario)
+
+
+def test_counters_of_pops(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        for _ in range(4):
+            await client.send("T")
+        messages = await pop(client, "T")
+        for message in messages[:3]:
+            assert (await ack(client, message)).code == 0
+        assert (await ack(client, messages[0])).code == 0  # once more
+        await hide(client, messages[3], 30_000)
+        assert (await stats(client, "GROUP_ACK_NUMS", f"T@{GROUP}")).sum == 3
+        assert (await stats(client, "GROUP_CK_NUMS", f"T@{GROUP}")).sum == 2
+        assert (await stats(client, "BROKER_ACK_NUMS", "DefaultCluster")).sum == 3
+        assert (await stats(client, "BROKER_CK_NUMS", "DefaultCluster")).sum == 2
+        assert (await stats(client, "QUEUE_GET_NUMS", f"T@0@{GROUP}")).sum == 4
 
     play(tmp_path, scenario)
 

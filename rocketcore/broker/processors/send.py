@@ -200,26 +200,30 @@ class SendProcessor:
             return 0
         sends, results, scratch = self._sends, self._results, self._scratch
         store_host, base = store.store_host, put.base
+        puts = context.stats.puts(target.name)
         size = 0
         waiting: list[SendReply] = []
         at_once: list[SendReply] = []
         for row in range(first, first + put.count):
             sent = row * SEND_COLUMNS
             result = row * RESULT_COLUMNS
-            size += results[result + RESULT_SIZE]
+            queue_id, length = sends[sent + SEND_QUEUE_ID], results[result + RESULT_SIZE]
+            size += length
+            counts = puts[queue_id]
+            counts[0] += 1
+            counts[1] += length
             if sends[sent + SEND_FLAG_BITS] & _ONEWAY:
                 continue
             key = results[result + RESULT_UNIQ_KEY_START]
             reply = (
                 sends[sent + SEND_OPAQUE],
                 sends[sent + SEND_SERIALIZE_TYPE],
-                sends[sent + SEND_QUEUE_ID],
+                queue_id,
                 results[result + RESULT_QUEUE_OFFSET],
                 offset_msg_id(store_host, base + results[result + RESULT_POSITION]),
                 bytes(scratch[key : key + results[result + RESULT_UNIQ_KEY_LENGTH]]),
             )
             (waiting if results[result + RESULT_WAIT] else at_once).append(reply)
-        context.stats.count_put(target.name, put.count, size, put.count)
         self._acknowledge(channel, put.end_offset, size, waiting, at_once)
         return put.count
 
@@ -397,7 +401,8 @@ class SendProcessor:
         if not message.body:
             # Apache's code: there it is the exception that a missing body raises.
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"the batch for topic {message.topic} holds no message")
-        return self._gate.count(message.topic, self._context.store.put_batch(message, first_id_only=first_id_only))
+        result = self._context.store.put_batch(message, first_id_only=first_id_only)
+        return self._gate.count(message.topic, result, message.queue_id)
 
     def _put_single(
         self,

@@ -127,7 +127,7 @@ class _Level:
 class DelayService:
     """Moves delayed messages to their real topics when they are due; driven by ``deliver_due``, every 100 ms.
 
-    on_put   (topic, messages, bytes), for statistics
+    on_put   see ``InFlight``
     is_gone  (topic, physical offset): whether the topic was deleted after a message for it was stored there
     """
 
@@ -137,7 +137,7 @@ class DelayService:
         delay_levels: tuple[int, ...],
         file: JsonFile,
         *,
-        on_put: Callable[[str, int, int], None],
+        on_put: Callable[[str, int, int, int, int], None],
         is_gone: Callable[[str, int], bool],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -470,7 +470,7 @@ class DelayService:
             return True
         if result.status is not PutStatus.PUT_OK:
             return False
-        puts.append(Put(record.queue_offset, message.topic, result))
+        puts.append(Put(record.queue_offset, message.topic, message.queue_id, result))
         level.cursor += 1
         return True
 

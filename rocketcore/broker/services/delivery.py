@@ -107,10 +107,11 @@ def _real_place(properties: Mapping[str, str]) -> tuple[str, int]:
 
 
 class Put(NamedTuple):
-    """A delivery that was put: where its message waited, its topic, where it went; when it was due, for a time."""
+    """A delivery that was put: where its message waited, its topic and queue, where it went, and when it was due."""
 
     queue_offset: int
     topic: str
+    queue_id: int
     result: PutResult
     due: int = 0
 
@@ -118,12 +119,12 @@ class Put(NamedTuple):
 class InFlight:
     """Deliveries on their way to the disk, in the order of the log.
 
-    on_put  (topic, messages, bytes), for statistics
+    on_put  (topic, messages, bytes, 1, queue id), for statistics
     refill  called when half of what may be in flight is stored, after there was no room
     """
 
     def __init__(
-        self, store: MessageStore, on_put: Callable[[str, int, int], None], refill: Callable[[], None]
+        self, store: MessageStore, on_put: Callable[[str, int, int, int, int], None], refill: Callable[[], None]
     ) -> None:
         self._store = store
         self._on_put = on_put
@@ -157,9 +158,9 @@ class InFlight:
         self._messages += len(puts)
         self._await(puts)
         try:
-            for topic, of_topic in itertools.groupby(puts, lambda put: put.topic):
-                sizes = [put.result.size for put in of_topic]
-                self._on_put(topic, len(sizes), sum(sizes))
+            for (topic, queue_id), there in itertools.groupby(puts, lambda put: (put.topic, put.queue_id)):
+                sizes = [put.result.size for put in there]
+                self._on_put(topic, len(sizes), sum(sizes), 1, queue_id)
         except Exception:
             logger.exception("deliveries not counted")
 

@@ -206,7 +206,9 @@ class PopService:
             counts = [0] * len(offsets)
             result = self.put(["order", *key, offsets, counts, following, pop_time, invisible, attempt_id])
         self._commit(key)
-        self._context.stats.count_get(group, topic, found.count, len(found.body))
+        stats = self._context.stats
+        stats.count_get(group, topic, found.count, len(found.body), queue_id)
+        stats.count_checkpoint(group, topic)
         return Taken(topic, queue_id, start, offsets, found.body, result.end_offset, counts)
 
     def _commit(self, key: QueueKey) -> None:
@@ -244,6 +246,8 @@ class PopService:
         if entries:
             self.put(*entries)
             self._free(entries)
+            for _, topic, group, _, done in entries:
+                self._context.stats.count_acks(group, topic, len(done))
         if self.journal.end_offset > self._context.store.durable_offset:
             await self.stored(self.journal.end_offset)
 
@@ -270,7 +274,9 @@ class PopService:
             )
         # Its handle has to be another one than the last, whatever the clock says.
         now = max(self._context.clock.time_millis(), pop_time + 1)
-        await self.stored(self.put(["hide", *key, offset, now, invisible, suspended]).end_offset)
+        result = self.put(["hide", *key, offset, now, invisible, suspended])
+        self._context.stats.count_checkpoint(key[1], key[0])
+        await self.stored(result.end_offset)
         return now
 
     def put(self, *entries: Entry) -> PutResult:
@@ -337,7 +343,7 @@ class PopService:
         place = message.topic, message.queue_id
         entry: Entry = ["revive", *checkpoint.key, offset, *place, store.next_offset(*place)]
         self.put(entry)
-        result = self._gate.count(message.topic, store.put(message))
+        result = self._gate.count(message.topic, store.put(message), message.queue_id)
         if result.status is not PutStatus.PUT_OK:
             again = self._context.clock.time_millis() - checkpoint.pop_time + int(ERROR_SECONDS * 1000)
             entry = ["hide", *checkpoint.key, offset, checkpoint.pop_time, again, checkpoint.suspended]

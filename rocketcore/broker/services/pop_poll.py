@@ -88,7 +88,10 @@ class PopPoll(HeldRequests[HeldPop]):
 
         tags_code  None: whatever its tags are
         """
-        for key in list(self._listening.get(topic, ())):
+        listening = self._listening.get(topic)
+        if listening is None:
+            return
+        for key in list(listening):
             comes_again = topic != key[0]
             for held in self._held[key]:
                 if comes_again or (

@@ -84,7 +84,7 @@ class _Waiting(NamedTuple):
 class TimerService:
     """Moves messages to their real topics when it is time; driven by ``deliver_due``, every 100 ms.
 
-    on_put   (topic, messages, bytes), for statistics
+    on_put   see ``InFlight``
     is_gone  (topic, physical offset): whether the topic was deleted after a message for it was stored there
     """
 
@@ -93,7 +93,7 @@ class TimerService:
         store: MessageStore,
         file: JsonFile,
         *,
-        on_put: Callable[[str, int, int], None],
+        on_put: Callable[[str, int, int, int, int], None],
         is_gone: Callable[[str, int], bool],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -495,7 +495,7 @@ class TimerService:
             return True
         if result.status is not PutStatus.PUT_OK:
             return False
-        puts.append(Put(record.queue_offset, message.topic, result, due))
+        puts.append(Put(record.queue_offset, message.topic, message.queue_id, result, due))
         return True
 
     def _came_before(self, record: StoredRecord, due: int) -> bool:

@@ -221,7 +221,7 @@ class TransactionCheck:
         """Move a message to where an operator finds it; request 323 has it checked again."""
         self._context.topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, 1)
         message = replace(record.message, topic=TRANS_CHECK_MAX_TIME_TOPIC, queue_id=0)
-        result = self._gate.count(message.topic, self._context.store.put(message))
+        result = self._gate.count(message.topic, self._context.store.put(message), message.queue_id)
         if result.status is not PutStatus.PUT_OK:
             logger.warning("half message not set aside queue_offset=%d reason=%s", record.queue_offset, result.reason)
             raise _Stop

@@ -154,6 +154,16 @@ def test_counters_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(stats._puts) == 0
 
 
+def test_counters_of_queues_have_a_limit_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketcore.broker.stats._MOST_QUEUE_ITEMS", 4)
+    stats = BrokerStats(ManualClock())
+    for queue_id in range(10):
+        stats.count_put("T", 1, 1, queue_id=queue_id)
+    assert data(stats, "QUEUE_PUT_NUMS", "T@1")[0][0] == 1
+    assert stats.data("QUEUE_PUT_NUMS", "T@2") is None
+    assert data(stats, "TOPIC_PUT_NUMS", "T")[0][0] == 10
+
+
 def test_how_long_sends_waited() -> None:
     times = BrokerStats(ManualClock()).put_times
     assert times.quantile(0.99) == 0.0
