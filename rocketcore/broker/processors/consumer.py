@@ -147,5 +147,10 @@ class ConsumerProcessor:
     def clone_offsets(
         self, channel: Channel, request: RemotingCommand, header: CloneGroupOffsetRequestHeader
     ) -> RemotingCommand:
-        self._context.offsets.clone(header.src_group, header.dest_group, header.topic)
+        offsets = self._context.offsets
+        connected = None if header.offline else self._context.consumers.find(header.src_group)
+        for topic in [header.topic] if header.topic else sorted(offsets.topics_of(header.src_group)):
+            # What a group that is connected does not subscribe to any more is none of its offsets.
+            if connected is None or not connected.subscriptions or topic in connected.subscriptions:
+                offsets.clone(header.src_group, header.dest_group, topic)
         return RemotingCommand.response(request)

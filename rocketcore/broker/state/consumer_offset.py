@@ -125,12 +125,11 @@ class ConsumerOffsets:
         self._remove(lambda _, owner: owner == group)
         self.on_remove("", group)
 
-    def clone(self, source: str, destination: str, topic: str | None = None) -> None:
-        """Copy a group's offsets to another group, in one topic or in all."""
-        for name in self.topics_of(source):
-            if topic is None or name == topic:
-                self._offsets[name + _SEPARATOR + destination] = self.queues(source, name)
-                self._dirty = True
+    def clone(self, source: str, destination: str, topic: str) -> None:
+        """Copy a group's offsets in a topic to another group."""
+        if found := self.queues(source, topic):
+            self._offsets[topic + _SEPARATOR + destination] = found
+            self._dirty = True
 
     def encode(self) -> bytes:
         """The table as the file holds it and as request 43 answers it."""

@@ -461,7 +461,7 @@ class Player:
         return self._seen_json(self._control.ask(222, fields))
 
     def _clone(self, source: int, target: int, topic: int | None) -> Any:
-        if (target, topic) in self._popped:
+        if (target, topic) in self._popped or (source, topic) in self._asked:
             return None
         fields = {"srcGroup": self._group(source), "destGroup": self._group(target), "offline": "false"}
         if topic is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.broker.connection import Connection
+from tests.conformance.broker.connection import Connection, consumer
 from tests.conformance.broker.differences import expected
 from tests.conformance.peer import unique
 
@@ -139,6 +139,11 @@ def test_a_group_gets_the_offsets_of_another(broker: Connection) -> None:
     fields = {"srcGroup": source, "destGroup": target, "offline": "false"}
     assert broker.ask(314, {**fields, "topic": topic}).code == 0
     assert broker.ask(14, at(target, topic)).fields == {"offset": "4"}
+    broker.heartbeat("c1", consumer(source, broker.topic()))
+    left = broker.group()
+    assert broker.ask(314, {**fields, "destGroup": left, "topic": topic}).code == 0
+    assert broker.ask(14, at(left, topic)).code == 22, "the group does not subscribe to it"
+    broker.ask(35, {"clientID": "c1", "consumerGroup": source})
     other = broker.group()
     assert broker.ask(314, {**fields, "destGroup": other}).code == 0
     assert broker.ask(14, at(other, topic)).code == expected(broker, "offsets of all topics are copied")
