@@ -107,8 +107,8 @@ def test_an_admin_creates_and_changes_a_topic(loaded: Loaded) -> None:
         ("+colour=red", "unsupported key: colour"),
         ("+message.type=RED", "value is not in set"),
         ("+queue.type=BatchCQ", "value is not in set"),
-        ("-message.type=x", "delete attribute format is wrong"),
-        ("message.type", "add attribute format is wrong"),
+        ("-message.type=x", "add/alter attribute format is wrong"),
+        ("message.type", "delete attribute format is wrong"),
     ],
 )
 def test_bad_attributes_are_refused(loaded: Loaded, attributes: str, remark: str) -> None:
