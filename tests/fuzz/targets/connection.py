@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rocketcore.codes import RequestCode
+from rocketcore.codes import CURRENT_VERSION, RequestCode
 from rocketcore.errors import DecodeError
 from rocketcore.nameserver.config import NameServerConfig, RunningConfig
 from rocketcore.nameserver.housekeeping import Housekeeping
@@ -31,7 +31,6 @@ from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.endpoint import Endpoint
 from rocketcore.transport.limits import ChannelLimits
-from rocketcore.transport.server.listener import make_answers
 from rocketcore.transport.server.opening import Opening
 from rocketcore.transport.server.proxy_protocol import FIRST_BYTES, parse_preamble
 from tests.fixtures.vectors import vectors
@@ -216,6 +215,7 @@ async def by_protocol(parts: list[bytes]) -> bytes:
 
 
 async def by_reactor(stream: bytes) -> bytes:
+    from rocketcore._fast.answers import ReadyAnswers
     from rocketcore._fast.reactor import Reactor
 
     server = clean()
@@ -223,8 +223,13 @@ async def by_reactor(stream: bytes) -> bytes:
     ours.setblocking(False)
     theirs.setblocking(False)
     reactor = Reactor(asyncio.get_running_loop(), server.endpoint.clock.monotonic)
-    reactor.responder = make_answers(
-        RequestCode.GET_ROUTEINFO_BY_TOPIC, "topic", server.routes.answers, ZONE_MODE, LIMITS.max_frame_bytes
+    reactor.responder = ReadyAnswers(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        b"topic",
+        ZONE_MODE.encode(),
+        server.routes.answers,
+        int(CURRENT_VERSION),
+        LIMITS.max_frame_bytes,
     )
     try:
         transport = reactor.attach(theirs, Opening(server, 0.0), ("127.0.0.1", 50000))
