@@ -159,21 +159,23 @@ class PeriodicTask:
 
     A failure is logged and counted, the next round runs as planned. ``wake()`` starts a round at once. A function that
     wants its next round sooner than at the interval returns in how many seconds.
+
+    interval  in seconds; a function is asked for it before each round
     """
 
     def __init__(
         self,
         name: str,
         function: Callable[[], Awaitable[float | None] | float | None],
-        interval: float,
+        interval: float | Callable[[], float],
         *,
         initial_delay: float | None = None,
     ) -> None:
         self.name = name
         self.failures = 0
         self._function = function
-        self._interval = interval
-        self._initial_delay = interval if initial_delay is None else initial_delay
+        self._interval = interval if callable(interval) else lambda: interval
+        self._initial_delay = self._interval() if initial_delay is None else initial_delay
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -203,7 +205,7 @@ class PeriodicTask:
             except TimeoutError:
                 pass
             self._wake.clear()
-            delay = self._interval
+            delay = self._interval()
             try:
                 result = self._function()
                 sooner = await result if isinstance(result, Awaitable) else result

@@ -385,8 +385,13 @@ class Broker:
         yield PeriodicTask("broker-save-offsets", self._save_offsets, config.flush_consumer_offset_interval / 1000)
         yield PeriodicTask("broker-save-filters", self._save_filters, _SAVE_FILTERS_SECONDS)
         yield PeriodicTask("broker-save-delays", self._save_delays, config.flush_delay_offset_interval / 1000)
-        check_seconds = config.transaction_check_interval / 1000
-        yield PeriodicTask("broker-check-transactions", self._check.round, check_seconds, initial_delay=0.0)
+        # A changed interval counts from the round after, as in Java.
+        yield PeriodicTask(
+            "broker-check-transactions",
+            self._check.round,
+            lambda: self._context.config.transaction_check_interval / 1000,
+            initial_delay=0.0,
+        )
         yield PeriodicTask("broker-expire", self._expire, _EXPIRE_SECONDS)
         yield PeriodicTask("broker-stats", self._context.stats.snapshot, SNAPSHOT_SECONDS)
 

@@ -29,6 +29,7 @@ LIVE_PROPERTIES = frozenset(
         "startAcceptSendRequestTimeStamp",
         "storeReplyMessageEnable",
         "traceOn",
+        "transactionCheckInterval",
         "transactionCheckMax",
         "transactionTimeOut",
         "useServerSideResetOffset",

@@ -120,6 +120,28 @@ def test_a_task_runs_again_sooner_when_its_function_asks_for_it(coroutine: bool)
     asyncio.run(run())
 
 
+def test_the_interval_of_a_task_may_change() -> None:
+    async def run() -> None:
+        intervals = [3600.0, 0.0, 3600.0]
+        rounds = 0
+        done = asyncio.Event()
+
+        def work() -> None:
+            nonlocal rounds
+            rounds += 1
+            if rounds == 2:
+                done.set()
+
+        task = PeriodicTask("test", work, lambda: intervals.pop(0), initial_delay=0.0)
+        intervals.pop(0)  # what holds before the first round is nothing to it
+        task.start()
+        await asyncio.wait_for(done.wait(), 5)
+        await task.stop()
+        assert intervals == []
+
+    asyncio.run(run())
+
+
 def test_a_thread_runs_again_sooner_when_its_function_asks_for_it() -> None:
     ran = threading.Semaphore(0)
 
