@@ -400,6 +400,8 @@ class ConsumeService:
             result = function(message) if handler.on_loop else await asyncio.to_thread(function, message)
             if inspect.isawaitable(result):
                 result = await result
+        except RetryLater:
+            return CMResult.CR_LATER, None
         except (Exception, SystemExit) as error:  # an exit would end the loop
             return CMResult.CR_THROW_EXCEPTION, f"{type(error).__name__}: {error}"
         _, consumed, _ = handler.result_of(message, result)

@@ -39,7 +39,11 @@ def exported(processes: Processes) -> dict[str, set[str]]:
                 if len(seen) == 4:
                     break
             found: dict[str, set[str]] = {}
-            wanted = {"rocketmq_send_to_dlq_messages_total", "rocketmq_consumer_connections"}
+            wanted = {  # what a broker hears of by heartbeats, and a little later
+                "rocketmq_send_to_dlq_messages_total",
+                "rocketmq_consumer_connections",
+                "rocketmq_producer_connections",
+            }
             while not wanted <= found.keys():
                 for server in (namesrv, broker):
                     with urllib.request.urlopen(f"http://{server.ready['metrics']}/metrics", timeout=10) as answer:

@@ -46,7 +46,7 @@ def shown(rocket: Rocket, *arguments: str) -> Any:
 
 def send(guarded: ApacheCluster, topic: str) -> bool:
     with rmq.Producer(
-        guarded.namesrv, group=new_group(), access_key="ann", secret_key="anns-secret-1", trace=False
+        guarded.namesrv, group=new_group(), access_key="anna-maria", secret_key="anns-secret-1", trace=False
     ) as producer:
         return bool(producer.send(topic, b"x"))
 
@@ -56,25 +56,25 @@ def test_users_and_policies(guarded: ApacheCluster, rocket: Rocket) -> None:
         assert rocket("user", "list")[0] == 1
         pytest.skip("4.9 has no users")
     shown(rocket, "topic", "create", "Guarded", "--queues", "1")
-    created = shown(rocket, "user", "create", "ann", "--password-env", "ANNS")
-    assert (created["user"], created["brokers"]) == ("ann", guarded.brokers)
+    created = shown(rocket, "user", "create", "anna-maria", "--password-env", "ANNS")
+    assert (created["user"], created["brokers"]) == ("anna-maria", guarded.brokers)
     assert {row["user"]: row["type"] for row in shown(rocket, "user", "list")} == {
-        "ann": "Normal",
+        "anna-maria": "Normal",
         ACCOUNT.access_key: "Super",
     }
-    assert shown(rocket, "user", "show", "ann")["policies"] == []
+    assert shown(rocket, "user", "show", "anna-maria")["policies"] == []
     with pytest.raises(NoPermission):
         send(guarded, "Guarded")
-    shown(rocket, "acl", "grant", "ann", "Topic:Guarded", "Pub")
+    shown(rocket, "acl", "grant", "anna-maria", "Topic:Guarded", "Pub")
     assert send(guarded, "Guarded")
-    [row] = shown(rocket, "acl", "list", "--subject", "User:ann")
+    [row] = shown(rocket, "acl", "list", "--subject", "User:anna-maria")
     assert (row["resource"], row["actions"], row["decision"]) == ("Topic:Guarded", ["Pub"], "Allow")
-    assert shown(rocket, "acl", "revoke", "ann", "Topic:Guarded", "--yes")["policies"] == 1
-    assert rocket("acl", "revoke", "ann", "--yes")[0] == 3
-    assert shown(rocket, "user", "update", "ann", "--status", "disable")["status"] == "disable"
-    assert shown(rocket, "user", "show", "ann")["status"] == "disable"
-    assert shown(rocket, "user", "delete", "ann", "--yes")["deleted_on"] == guarded.brokers
-    assert rocket("user", "show", "ann")[0] == 3
+    assert shown(rocket, "acl", "revoke", "anna-maria", "Topic:Guarded", "--yes")["policies"] == 1
+    assert rocket("acl", "revoke", "anna-maria", "--yes")[0] == 3
+    assert shown(rocket, "user", "update", "anna-maria", "--status", "disable")["status"] == "disable"
+    assert shown(rocket, "user", "show", "anna-maria")["status"] == "disable"
+    assert shown(rocket, "user", "delete", "anna-maria", "--yes")["deleted_on"] == guarded.brokers
+    assert rocket("user", "show", "anna-maria")[0] == 3
 
 
 def test_accounts_of_4(guarded: ApacheCluster, rocket: Rocket) -> None:
@@ -82,11 +82,11 @@ def test_accounts_of_4(guarded: ApacheCluster, rocket: Rocket) -> None:
         code, _, err = rocket("acl", "account", "list")
         assert (code, "NO_ACCOUNTS" in err) == (1, True)
         pytest.skip("5.5.0 has no accounts of 4.x")
-    put = ("acl", "account", "put", "ann", "--password-env", "ANNS", "--topics", "PUB|SUB", "--group", "g=SUB")
+    put = ("acl", "account", "put", "anna-maria", "--password-env", "ANNS", "--topics", "PUB|SUB", "--group", "g=SUB")
     assert shown(rocket, *put)["brokers"] == guarded.brokers
-    [row] = [row for row in shown(rocket, "acl", "account", "list") if row["access_key"] == "ann"]
+    [row] = [row for row in shown(rocket, "acl", "account", "list") if row["access_key"] == "anna-maria"]
     assert (row["default_topic_perm"], row["group_perms"], row["admin"]) == ("PUB|SUB", ["g=SUB"], False)
     shown(rocket, "topic", "create", "Guarded", "--queues", "1")
     assert send(guarded, "Guarded")
-    assert shown(rocket, "acl", "account", "delete", "ann", "--yes")["access_key"] == "ann"
-    assert rocket("acl", "account", "delete", "ann", "--yes")[0] == 3
+    assert shown(rocket, "acl", "account", "delete", "anna-maria", "--yes")["access_key"] == "anna-maria"
+    assert rocket("acl", "account", "delete", "anna-maria", "--yes")[0] == 3

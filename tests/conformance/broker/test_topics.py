@@ -179,7 +179,7 @@ def test_figures_of_a_broker(broker: Connection) -> None:
     assert table.keys() >= {
         "bootTimestamp", "runtime", "brokerVersionDesc", "putTps", "getTransferredTps", "commitLogMaxOffset",
         "commitLogDiskRatio", "dispatchBehindBytes", "msgPutTotalTodayNow", "sendThreadPoolQueueSize",
-        "pageCacheLockTimeMills", "earliestMessageTimeStamp", "scheduleMessageOffset_1", "timerReadBehind",
+        "pageCacheLockTimeMills", "earliestMessageTimeStamp", "timerReadBehind",
     }  # fmt: skip
     assert all(isinstance(value, str) for value in table.values())
 

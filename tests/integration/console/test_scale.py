@@ -76,6 +76,6 @@ def test_the_fast_reader_of_progress_says_what_the_whole_one_says(large: LocalCl
         groups = [{"g": [ConsumeStats(each, 1.5) for each in tables]}]
         body = ConsumeStatsList(consume_stats_list=groups).encode()
         command = RemotingCommand.request(0, None, body)
-        assert survey._traffic_in(command) == survey._read_whole(body)
+        assert survey._progress_in(command) == survey._read_whole(body)
     with Admin(large.namesrv) as admin:
         assert admin.survey_groups().total("group-0001") == survey.GroupProgress()

@@ -556,8 +556,12 @@ def test_a_message_on_request_is_handled_apart() -> None:
         async def later(received: ReceivedMessage) -> ConsumeResult:
             return ConsumeResult.RETRY
 
+        def raising(received: ReceivedMessage) -> None:
+            raise RetryLater(delay=10)
+
         assert await harness.service.run_once(lambda received: None, message) == (CMResult.CR_SUCCESS, None)
         assert await harness.service.run_once(later, message) == (CMResult.CR_LATER, None)
+        assert await harness.service.run_once(raising, message) == (CMResult.CR_LATER, None)
         result, remark = await harness.service.run_once(lambda received: 1 / 0, message)
         assert (result, remark) == (CMResult.CR_THROW_EXCEPTION, "ZeroDivisionError: division by zero")
         assert await harness.service.run_once(lambda received: sys.exit(3), message) == (
