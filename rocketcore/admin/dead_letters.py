@@ -70,14 +70,7 @@ class DeadLetterAdmin(ClientAdmin):
         """Return where the dead letters of a group lie; raises TopicNotExist where it never had any."""
         topic = DLQ_TOPIC_PREFIX + group
         deadline = self._deadline()
-        route = await self._route(topic, deadline)
-        masters = {
-            data.broker_name: data.broker_addrs[MASTER_ID]
-            for data in route.broker_datas
-            if MASTER_ID in data.broker_addrs
-        }
-        if not masters:
-            raise RouteNotFound(f"topic {topic!r} has no master")
+        masters = await self._masters_of(topic, deadline)
         bounds: dict[MessageQueue, TopicOffset] = {}
         for table in await self._all(masters.values(), topic_stats(topic), deadline):
             bounds.update(table)

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketcore.admin.base import AdminBase, masters_in
+from rocketcore.admin.messages import masters_of_route
 from rocketcore.admin.requests import Request
 from rocketcore.client import api
 from rocketcore.codes import (
     AUTO_CREATE_TOPIC,
     CLIENT_INNER_PRODUCER_GROUP,
-    MASTER_ID,
     RequestCode,
     ResponseCode,
 )
-from rocketcore.errors import BrokerError, QueryNotFound, RemoteProtocolError, RocketError, RouteNotFound
+from rocketcore.errors import BrokerError, QueryNotFound, RemoteProtocolError, RocketError
 from rocketcore.ids import new_uniq_key, place_of
 from rocketcore.message import NAME_SEPARATOR, PROPERTY_SEPARATOR, UNIQ_KEY, MessageQueue
 from rocketcore.protocol.headers.admin import GetConsumeStatsInBrokerHeader, ViewBrokerStatsDataRequestHeader
@@ -113,14 +113,7 @@ class StatisticsAdmin(AdminBase):
         raises  TopicNotExist, RouteNotFound without a master; the error of one that does not answer
         """
         deadline = self._deadline()
-        route = await self._route(topic, deadline)
-        masters = {
-            each.broker_name: each.broker_addrs[MASTER_ID]
-            for each in route.broker_datas
-            if MASTER_ID in each.broker_addrs
-        }
-        if not masters:
-            raise RouteNotFound(f"topic {topic!r} has no master")
+        masters = masters_of_route(await self._route(topic, deadline), topic)
         wanted = dict.fromkeys(masters.values(), (("TOPIC_PUT_NUMS", topic), ("TOPIC_PUT_SIZE", topic)))
         return await self._traffic(masters, wanted, deadline)
 
