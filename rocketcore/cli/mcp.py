@@ -34,7 +34,7 @@ INSTRUCTIONS = (
 def mcp(allow_writes: bool) -> None:
     settings = current()
     try:
-        import mcp.server.mcpserver  # noqa: F401
+        import mcp.server.mcpserver  # noqa: F401 - whether it is there
     except ImportError as error:
         raise CommandFailed(
             "NOT_INSTALLED", f"rocket mcp needs the package {error.name}", "pip install 'rocketcore[mcp]'"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -47,23 +48,27 @@ def top(once: bool, interval: float, rows: int, looks: int | None) -> None:
         raise click.UsageError(f"-o {output} is for --once")
     if people and looks is None and not sys.stdout.isatty():
         looks = 1
+    if people and looks != 1:
+        _watch(_looks(interval, rows, looks))
+        return
+    for look in _looks(interval, rows, looks):
+        if looks == 1:
+            _show_once(look)
+        elif not print_line(json_text(look)):
+            return
+
+
+def _looks(interval: float, rows: int, looks: int | None) -> Iterator[dict[str, Any]]:
+    """Look so many times, or for ever; between two looks is the pause that the user asks for."""
     before: Seen = {}
     since = 0.0
-    if people and looks != 1:
-        _watch(interval, rows, looks)
-        return
-    count = 0
-    while looks is None or count < looks:
+    for count in itertools.count() if looks is None else range(looks):
         if count:
             time.sleep(interval)
         now = time.monotonic()
         look, before = _look(before, now - since, rows)
         since = now
-        count += 1
-        if looks == 1:
-            _show_once(look)
-        elif not print_line(json_text(look)):
-            return
+        yield look
 
 
 def _look(before: Seen, seconds: float, rows: int) -> tuple[dict[str, Any], Seen]:
@@ -118,20 +123,12 @@ def _show_once(look: Mapping[str, Any]) -> None:
     show_rows(look["groups"], list(_GROUPS))
 
 
-def _watch(interval: float, rows: int, looks: int | None) -> None:
+def _watch(looks: Iterable[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    before: Seen = {}
-    since, count = 0.0, 0
     with Live(console=Console(emoji=False, highlight=False, markup=False), auto_refresh=False, screen=False) as live:
-        while looks is None or count < looks:
-            if count:
-                time.sleep(interval)
-            now = time.monotonic()
-            look, before = _look(before, now - since, rows)
-            since = now
-            count += 1
+        for look in looks:
             live.update(_drawn(look), refresh=True)
 
 
