@@ -33,6 +33,7 @@ from tests.conformance.sessions import (
     Request,
     Step,
 )
+from tests.conformance.shortening import shortest
 from tests.fixtures.apache import require_java
 from tests.fixtures.name_servers import NameServers
 
@@ -435,22 +436,6 @@ class Players:
     def play(self, steps: Sequence[Step]) -> Difference | None:
         return Play(self._ours, self._apache, f"{next(self._serials):06}").run(steps)
 
-    def shortest(self, difference: Difference) -> Difference:
-        """Leave steps out, in ever smaller runs, as long as some difference remains."""
-        length = len(difference.steps)
-        while length:
-            length = min(length, len(difference.steps))
-            start = 0
-            while start < len(difference.steps):
-                fewer = difference.steps[:start] + difference.steps[start + length :]
-                found = self.play(fewer)
-                if found is None:
-                    start += length
-                else:
-                    difference = found
-            length //= 2
-        return difference
-
 
 @pytest.fixture(scope="module")
 def players(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Players]:
@@ -471,4 +456,4 @@ def test_random_sessions(players: Players) -> None:
     for seed in range(FIRST_SEED, FIRST_SEED + SESSIONS):
         difference = players.play(Generator(seed).steps(STEPS))
         if difference is not None:
-            pytest.fail(f"seed {seed}\n{players.shortest(difference)}", pytrace=False)
+            pytest.fail(f"seed {seed}\n{shortest(difference, players.play)}", pytrace=False)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Self
 
 from tests.conformance.broker.connection import (
-    BORN,
     LONG_NAMES,
     Answer,
     BrokerAddress,
@@ -19,30 +18,19 @@ from tests.conformance.broker.connection import (
     consumer,
     group_config,
     heartbeat_body,
-    properties_of,
     pull_fields,
     send_fields,
     subscription,
     topic_fields,
 )
-from tests.conformance.broker.differences import APACHES_FIELDS, BROKER, NOTHING_SET, THROWN
+from tests.conformance.broker.seen import Seen, place_and_start, read
 from tests.conformance.broker.sessions import GROUPS, INVISIBLE, LATE, QUEUES, TOPICS, Step
 from tests.reference import properties
-from tests.reference.message import Stored
 
-MADE_UP = ("TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "1ST_POP_TIME", "POP_CK", "TIMER_DELIVER_MS")
-"""Properties with times of the play."""
-DELAYED = {"DELAY", "TIMER_OUT_MS"}
-"""Properties of messages that ours delivers with the place where they waited: "the prepared transaction offset"."""
-SYSTEM_TOPICS = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer")
 LONG_LEVEL = 17
-SET = re.compile(r"(?<=not in set: \[).*(?=\]$)")
-ADDRESS = re.compile(r"/?\d+\.\d+\.\d+\.\d+:\d+")
-EXCEPTION = re.compile(r"[\w.]+(Exception|Error)\b")
-"""Begins a remark of Apache's with code 1: what Java threw, where ours says what is wrong."""
 
 
-class Player:
+class Player(Seen):
     """One broker, and a session's connections to it.
 
     messages  number → offset message id
@@ -50,13 +38,11 @@ class Player:
     """
 
     def __init__(self, broker: BrokerAddress, serial: str) -> None:
+        super().__init__(serial)
         self._broker = broker
-        self._serial = serial
         self._control = Connection(broker)
         self._clients: dict[int, Connection] = {}
         self._messages: dict[int, str] = {}
-        self._ids: dict[int, str] = {}
-        """Those of deleted topics too."""
         self._topics: dict[int, int] = {}
         self._queue_offsets: dict[int, str] = {}
         self._recalls: dict[int, str] = {}
@@ -125,75 +111,12 @@ class Player:
         names += [(f"%RETRY%{self._group(group)}_{self._topic(topic)}", 0) for group in GROUPS for topic in TOPICS]
         return found + [(self._plain(name), queue, self._all_of(name, queue)) for name, queue in names]
 
-    # Names, and what is the same for all
-
-    def _topic(self, topic: int | None) -> str:
-        return f"T{topic}-{self._serial}" if topic is not None else f"nobody-{self._serial}"
-
-    def _group(self, group: int | None) -> str:
-        return f"G{group}-{self._serial}" if group is not None else f"nogroup-{self._serial}"
-
-    def _client_id(self, client: int) -> str:
-        return f"C{client}-{self._serial}"
+    # What is the same for all
 
     def _client(self, client: int) -> Connection:
         if client not in self._clients:
             self._clients[client] = Connection(self._broker)
         return self._clients[client]
-
-    def _plain(self, value: Any) -> Any:
-        """Leave out what is of this session or broker alone."""
-        if isinstance(value, str):
-            value = BROKER.sub("the broker[…]", value.replace(self._serial, "#"))
-            return ADDRESS.sub("host", value)
-        if isinstance(value, dict):
-            return {self._plain(name): self._plain(each) for name, each in value.items()}
-        if isinstance(value, list):
-            return [self._plain(each) for each in value]
-        return value
-
-    def _seen(self, answer: Answer, *without: str, body: Any = None) -> Any:
-        """An answer as all brokers give it; ``without`` names fields that are of one broker."""
-        fields = {
-            name: "…" if name in without else self._plain(each)
-            for name, each in answer.fields.items()
-            if name not in APACHES_FIELDS
-        }
-        remark = self._plain(answer.remark or None)
-        if answer.code == 1 and remark:
-            remark = THROWN if EXCEPTION.match(remark) else remark
-        if remark:
-            remark = SET.sub(lambda found: " ".join(sorted(found[0].split(", "))), remark)
-        if remark == NOTHING_SET:
-            remark = None
-        if body is None:
-            body = answer.body
-        return {"code": answer.code, "remark": remark, "fields": fields, "body": body}
-
-    def _seen_records(self, answer: Answer, *without: str) -> Any:
-        return self._seen(answer, *without, body=[self._record(record) for record in answer.records])
-
-    def _record(self, record: Stored) -> Any:
-        said = {name: "…" if name in MADE_UP else self._plain(value) for name, value in properties_of(record).items()}
-        if (origin := said.get("ORIGIN_MESSAGE_ID")) is not None:
-            said["ORIGIN_MESSAGE_ID"] = self._number_of(origin)
-        topic = self._plain(record.topic.decode())
-        offset = "…" if topic in SYSTEM_TOPICS else record.queue_offset
-        prepared = "…" if said.keys() & DELAYED else self._number_at(record.prepared_offset)
-        return {
-            "topic": topic, "queue": (record.queue_id, offset),
-            "flags": (record.flag, record.sys_flag), "born": record.born_timestamp == BORN,
-            "reconsumed": record.reconsume_times, "prepared": prepared,
-            "body": (len(record.body), record.body[:10]), "said": said,
-        }  # fmt: skip
-
-    def _number_of(self, msg_id: str) -> Any:
-        return next((number for number, each in self._ids.items() if each == msg_id), f"? {msg_id}")
-
-    def _number_at(self, physical_offset: int) -> Any:
-        if not physical_offset:
-            return 0
-        return next((number for number, each in self._ids.items() if int(each[16:32], 16) == physical_offset), "?")
 
     def _settle(self, answer: Answer, topic: int, count: int = 1) -> None:
         """Wait until what was acknowledged can be read."""
@@ -215,13 +138,6 @@ class Player:
         return answer
 
     # Messages
-
-    def _said(self, message: Mapping[str, Any], more: Mapping[str, str] | None = None) -> dict[str, str]:
-        said = {"UNIQ_KEY": f"id-{message['number']}-{self._serial}", "TAGS": message["tags"], "KEYS": message["keys"]}
-        return {name: value for name, value in {**said, **(more or {})}.items() if value}
-
-    def _body(self, message: Mapping[str, Any]) -> bytes:
-        return (b"m%d " % message["number"]).ljust(message["size"], b".")
 
     def _put(self, message: Mapping[str, Any], queue: int, said: Mapping[str, str], **more: str) -> Answer:
         fields = send_fields(self._topic(message["topic"]), queue=queue, said=self._said(message, said), **more)
@@ -468,11 +384,6 @@ class Player:
             fields["topic"] = self._topic(topic)
         return self._seen(self._control.ask(314, fields))
 
-    def _seen_json(self, answer: Answer) -> Any:
-        return self._seen(answer, body=self._plain(_read(answer.body)) if answer.body else "")
-
-    # Clients
-
     def _heartbeat(self, client: int, groups: dict[int, dict[str, Any]], producers: list[str]) -> Any:
         data = []
         for group, said in groups.items():
@@ -493,10 +404,12 @@ class Player:
     def _close(self, client: int) -> Any:
         if (connection := self._clients.pop(client, None)) is not None:
             connection.__exit__()
+            name = self._client_id(client).encode()
             for group in GROUPS:
-                fields = {"consumerGroup": self._group(group)}
-                name = self._client_id(client).encode()
-                self._control.eventually(lambda: name not in self._control.ask(38, fields).body)  # noqa: B023
+                self._control.eventually(partial(self._has_left, name, self._group(group)))
+
+    def _has_left(self, name: bytes, group: str) -> bool:
+        return name not in self._control.ask(38, {"consumerGroup": group}).body
 
     def _members(self, group: int, topic: int) -> Any:
         name = {"consumerGroup": self._group(group)}
@@ -527,7 +440,7 @@ class Player:
 
     def _lock(self, client: int, group: int, places: list[tuple[int, int]]) -> Any:
         answer = self._control.ask(41, body=self._queues_body(client, group, places))
-        body = _read(answer.body) if answer.body else {}
+        body = read(answer.body) if answer.body else {}
         locked = sorted((queue["topic"], queue["queueId"]) for queue in body.get("lockOKMQSet", []))
         return self._seen(answer, body=self._plain([list(each) for each in locked]))
 
@@ -555,7 +468,7 @@ class Player:
         if before and not self._control.max_offset(self._topic(topic), queue):
             return None
         answer = self._control.ask(200050, fields)
-        starts = dict(_place_and_start(item) for item in answer.fields.get("startOffsetInfo", "").split(";") if item)
+        starts = dict(place_and_start(item) for item in answer.fields.get("startOffsetInfo", "").split(";") if item)
         for record in answer.records:
             said = answer.fields
             marker = "0"
@@ -683,20 +596,3 @@ class Player:
                         if name in queue:
                             queue[name] = min(queue[name], 1)
         return answers
-
-
-def _read(body: bytes) -> Any:
-    """Read JSON, also Java's with objects as keys."""
-    from rocketcore.protocol import fastjson
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key if isinstance(key, str) else str(key): plain(each) for key, each in value.items()}
-        return [plain(each) for each in value] if isinstance(value, list) else value
-
-    return plain(fastjson.loads(body))
-
-
-def _place_and_start(item: str) -> tuple[tuple[str, str], str]:
-    marker, queue, rest = item.split(" ")
-    return (marker, queue), rest

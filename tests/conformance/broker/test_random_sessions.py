@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from tests.conformance.broker.connection import BrokerAddress, Connection
 from tests.conformance.broker.differences import find_difference
 from tests.conformance.broker.player import Player
 from tests.conformance.broker.sessions import Generator, Step
+from tests.conformance.shortening import shortest
 from tests.fixtures.apache import require_java
 from tests.fixtures.brokers import start_broker
 
@@ -68,22 +68,6 @@ class Players:
             where = find_difference(*(player.last_look() for player in players), "the last look")
             return None if where is None else Difference(played, where)
 
-    def shortest(self, difference: Difference) -> Difference:
-        """Leave steps out, in ever smaller runs, as long as some difference remains, for a while."""
-        deadline = time.monotonic() + SHORTENING_SECONDS
-        length = len(difference.steps)
-        while length and time.monotonic() < deadline:
-            length = min(length, len(difference.steps))
-            start = 0
-            while start < len(difference.steps) and time.monotonic() < deadline:
-                found = self.play(difference.steps[:start] + difference.steps[start + length :])
-                if found is None:
-                    start += length
-                else:
-                    difference = found
-            length //= 2
-        return difference
-
 
 @pytest.fixture(scope="module")
 def players(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Players]:
@@ -107,4 +91,4 @@ def test_random_sessions(players: Players, first: int) -> None:
     with ThreadPoolExecutor(TOGETHER) as pool:
         for seed, difference in zip(seeds, pool.map(play, seeds), strict=True):
             if difference is not None:
-                pytest.fail(f"seed {seed}\n{players.shortest(difference)}", pytrace=False)
+                pytest.fail(f"seed {seed}\n{shortest(difference, players.play, SHORTENING_SECONDS)}", pytrace=False)

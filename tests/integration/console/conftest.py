@@ -13,7 +13,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("jinja2")
 httpx = pytest.importorskip("httpx")
 
-from starlette.testclient import TestClient  # noqa: E402
+from starlette.testclient import TestClient  # noqa: E402 - these need the extra
 
 from rocketcore.console.app import create_app  # noqa: E402
 from rocketcore.console.settings import ConsoleSettings  # noqa: E402
