@@ -283,13 +283,17 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
 
         A handler may call it: then it returns at once, and the consumer closes when the handler is done.
         """
-        self._ended.set()
         on_loop = self._thread is not None and self._thread.is_current  # where coroutine handlers run
         if on_loop or self._consumer.called_by_handler():
-            # The interpreter waits for this thread at its end: until then the offsets are not stored.
-            self._closer = threading.Thread(target=super().close, name="consumer-close", daemon=False)
-            self._closer.start()
+            with self._lock:  # the thread takes it too: it closes nothing before ``run`` is told to wait for it
+                if self._closer is None:
+                    # The interpreter waits for this thread at its end: until then the offsets are not stored.
+                    closer = threading.Thread(target=super().close, name="consumer-close", daemon=False)
+                    closer.start()
+                    self._closer = closer
+                self._ended.set()
         else:
+            self._ended.set()
             super().close()
 
 

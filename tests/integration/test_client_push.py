@@ -180,6 +180,25 @@ def test_a_handler_may_close_its_consumer(
     assert time.monotonic() - began < 5
 
 
+def test_run_hears_of_a_handlers_close_when_there_is_a_thread_to_wait_for(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str, producer: rmq.Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, told_before = make_topic(), list[bool]()
+    consumer = rmq.PushConsumer(cluster.namesrv, group=group, start_from="first")
+    consumer.subscribe(topic, handler=lambda message: consumer.close())
+    start = threading.Thread.start
+
+    def observed(thread: threading.Thread) -> None:
+        if thread.name == "consumer-close":
+            told_before.append(consumer._ended.is_set())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", observed)
+    producer.send(topic, "stop")
+    consumer.run()
+    assert told_before == [False]
+
+
 def test_a_coroutine_handler_may_close_its_blocking_consumer(
     cluster: LocalCluster, make_topic: MakeTopic, group: str, producer: rmq.Producer
 ) -> None:
