@@ -11,22 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from rocketcore._fast.properties import java_hash
 from rocketcore.errors import ConfigError
 
-__all__ = ["SQL92", "SUBSCRIBE_ALL", "TAG", "TagFilter", "parse_tags", "tag_code"]
+__all__ = ["SQL92", "SUBSCRIBE_ALL", "TAG", "TagFilter", "parse_tags"]
 
 SUBSCRIBE_ALL: Final = "*"
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
-
-
-def tag_code(tag: str) -> int:
-    """Return the Java hash of a tag (``String.hashCode``), an int32; 0 for the empty text."""
-    units = tag.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for position in range(0, len(units), 2):
-        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,4 +48,4 @@ def parse_tags(expression: str | None) -> TagFilter:
     if not any(parts):
         raise ConfigError(f"tag expression {expression!r} names no tag")
     tags = frozenset(tag for tag in map(str.strip, parts) if tag)
-    return TagFilter(expression, tags, tuple(sorted({tag_code(tag) for tag in tags})))
+    return TagFilter(expression, tags, tuple(sorted(set(map(java_hash, tags)))))

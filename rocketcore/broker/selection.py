@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,25 +18,44 @@ if TYPE_CHECKING:
 __all__ = ["SELECT_ALL", "Selection", "select_by_sql", "select_by_tags", "select_retries", "unreadable"]
 
 
-class Selection(NamedTuple):
-    """Tag codes, as a set for arrivals and sorted for the store, or an expression on properties."""
+_LONG_CHARACTERS = 256
+"""A client of a thousand queues asks with one expression; a thousand clients do not each have one longer than this."""
 
-    codes: frozenset[int] | None
+
+class Selection(NamedTuple):
+    """Tag codes, or an expression on properties; neither: everything."""
+
     sorted_codes: array[int] | None
     properties: SqlFilter | None
 
+    def takes_code(self, tags_code: int) -> bool:
+        """Whether a message with this tags code may be selected: by its properties it has to be looked at."""
+        codes = self.sorted_codes
+        if codes is None:
+            return True
+        at = bisect_left(codes, tags_code)
+        return at < len(codes) and codes[at] == tags_code
 
-SELECT_ALL = Selection(None, None, None)
+
+SELECT_ALL = Selection(None, None)
 
 
-@lru_cache(maxsize=4096)
 def select_by_tags(expression: str) -> Selection:
     """Return what a tag expression selects; raises BrokerError (23) for what names no tag at all."""
+    return _select_by_tags(expression) if len(expression) <= _LONG_CHARACTERS else _select_by_many_tags(expression)
+
+
+def _parse(expression: str) -> Selection:
     try:
         parsed = parse_tags(expression)
     except ConfigError as error:
         raise unreadable(str(error)) from error
-    return SELECT_ALL if parsed.takes_all else Selection(frozenset(parsed.codes), array("q", parsed.codes), None)
+    return SELECT_ALL if parsed.takes_all else Selection(array("q", parsed.codes), None)
+
+
+# What is remembered is bounded in bytes, too: a request may bring half a MiB of tags, each time others.
+_select_by_tags = lru_cache(maxsize=4096)(_parse)
+_select_by_many_tags = lru_cache(maxsize=16)(_parse)
 
 
 @lru_cache(maxsize=64)
@@ -43,7 +63,7 @@ def select_by_sql(expression: str) -> Selection:
     """Return what an SQL92 expression selects; raises ConfigError where it does not compile."""
     from rocketcore.filter_sql import compile_sql  # most brokers start for tags alone
 
-    return Selection(None, None, compile_sql(expression))
+    return Selection(None, compile_sql(expression))
 
 
 @lru_cache(maxsize=64)
@@ -51,7 +71,7 @@ def select_retries(expressions: tuple[tuple[str, str], ...]) -> Selection:
     """Return what SQL92 expressions, each of a topic, select of what comes again; raises as ``select_by_sql``."""
     from rocketcore.filter_sql import compile_for_retries
 
-    return Selection(None, None, compile_for_retries(dict(expressions), RETRY_TOPIC))
+    return Selection(None, compile_for_retries(dict(expressions), RETRY_TOPIC))
 
 
 def unreadable(reason: str) -> BrokerError:

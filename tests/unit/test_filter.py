@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 
 from rocketcore.errors import ConfigError
-from rocketcore.filter import parse_tags, tag_code
+from rocketcore.filter import parse_tags
 from tests.fixtures.vectors import family, name_of
-
-TEXTS = [record for record in family("hash.jsonl", "string/") if record["input"]["text"] is not None]
-
-
-@pytest.mark.parametrize("record", TEXTS, ids=name_of)
-def test_tag_code_is_the_java_hash(record: dict[str, Any]) -> None:
-    assert tag_code(record["input"]["text"]) == record["hashCode"]
 
 
 @pytest.mark.parametrize("record", family("hash.jsonl", "subscription/"), ids=name_of)

@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "rocketcore"
 
 BASE = {"codes", "errors", "addresses", "naming", "ids", "table", "printable"}
-BASE |= {"message_queue", "message", "filter", "service"}
-KERNELS = BASE | {"_fast", "protocol"}
+BASE |= {"message_queue", "message", "service"}
+KERNELS = BASE | {"_fast", "filter", "protocol"}
 SERVERS = KERNELS | {"transport", "config_file", "filter_sql"}
 ALLOWED: dict[str, set[str]] = {
     "codes": set(),
@@ -26,14 +26,14 @@ ALLOWED: dict[str, set[str]] = {
     "ids": {"addresses"},
     "table": set(),
     "message": {"codes", "errors", "message_queue", "naming"},
-    "filter": {"codes", "errors", "message"},
+    "filter": {"errors", "_fast"},
     "filter_sql": {"errors", "_fast"},
     "printable": set(),
     "service": {"codes", "errors", "message"},
     "config_file": {"codes", "errors", "naming"},
     "apache_settings": {"errors", "config_file"},
     "_fast": {"errors"},
-    "protocol": BASE - {"service"} | {"_fast"},
+    "protocol": BASE - {"service"} | {"_fast", "filter"},
     "transport": KERNELS | {"config_file"},
     "broker.store": KERNELS | {"config_file"},
     "nameserver": SERVERS,

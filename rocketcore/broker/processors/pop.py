@@ -110,7 +110,8 @@ class PopProcessor:
         if not taken and clock.monotonic() < deadline:
             again = partial(self._execute, channel, request, header, topic, wanted, deadline)
             key = (header.topic, header.consumer_group)
-            if self.poll.hold(HeldPop(channel, request, key, header.queue_id, wanted.codes, deadline, again)):
+            text = len(header.exp or "")
+            if self.poll.hold(HeldPop(channel, request, key, header.queue_id, wanted, text, deadline, again)):
                 return None
             code, remark = ResponseCode.POLLING_FULL, "POLLING_FULL"
         answer = PopMessageResponseHeader(
@@ -169,11 +170,11 @@ class PopProcessor:
         try:
             topic = check_place(self._context, channel, header.topic, header.queue_id)
             self._check_group(header.consumer_group)
-            codes = self._selection(header).codes
+            wanted = self._selection(header)
         except BrokerError as refused:
             return RemotingCommand.response(request, refused.code, refused.remark, NO_NOTIFICATION)
         deadline = self._deadline(header.born_time, header.poll_time)
-        return await self._notify(channel, request, header, topic, codes, deadline)
+        return await self._notify(channel, request, header, topic, wanted, deadline)
 
     async def _notify(
         self,
@@ -181,14 +182,15 @@ class PopProcessor:
         request: RemotingCommand,
         header: NotificationRequestHeader,
         topic: TopicConfig,
-        codes: frozenset[int] | None,
+        wanted: Selection,
         deadline: float,
     ) -> RemotingCommand | None:
         has_message, is_full = self._has_message(header, topic), False
         if not has_message and self._context.clock.monotonic() < deadline:
-            again = partial(self._notify, channel, request, header, topic, codes, deadline)
+            again = partial(self._notify, channel, request, header, topic, wanted, deadline)
             key = (header.topic, header.consumer_group)
-            if self.poll.hold(HeldPop(channel, request, key, header.queue_id, codes, deadline, again)):
+            text = len(header.exp or "")
+            if self.poll.hold(HeldPop(channel, request, key, header.queue_id, wanted, text, deadline, again)):
                 return None
             is_full = True
         answer = NotificationResponseHeader(has_msg=has_message, polling_full=is_full)

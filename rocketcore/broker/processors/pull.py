@@ -476,7 +476,7 @@ class PullProcessor:
                 channel,
                 request,
                 header,
-                wanted.codes,
+                wanted,
                 self._context.clock.monotonic() + max(0, millis) / 1000,
                 None if wanted.properties is None else partial(self._search, header, wanted),
             )

@@ -19,6 +19,8 @@ __all__ = ["PER_CONNECTION", "TICK_SECONDS", "HeldRequests"]
 TICK_SECONDS = 1.0
 PER_CONNECTION = 1024
 """Requests that one connection may hold. A client holds one for each queue that it reads."""
+MOST_TEXT = 64 << 20
+"""Characters of the expressions of all that is held, a quarter of them of one connection: each may have half a MiB."""
 
 
 class _Held(Hashable, Protocol):
@@ -31,6 +33,9 @@ class _Held(Hashable, Protocol):
     @property
     def key(self) -> tuple[str, Hashable]: ...
 
+    @property
+    def text_length(self) -> int: ...
+
 
 HeldT = TypeVar("HeldT", bound=_Held)
 
@@ -38,7 +43,8 @@ HeldT = TypeVar("HeldT", bound=_Held)
 class HeldRequests(Generic[HeldT]):
     """Loop thread only. ``resume`` takes a request up again; it is called on the event loop.
 
-    capacity  requests held at most, ``PER_CONNECTION`` of them by one connection, ``per_key`` of them for one key
+    capacity  requests held at most, ``PER_CONNECTION`` of them by one connection, ``per_key`` of them for one key;
+              ``MOST_TEXT`` characters of their expressions at most
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class HeldRequests(Generic[HeldT]):
         self._capacity = capacity
         self._per_key = per_key
         self._count = 0
+        self._text = 0
         self._resume = resume
         self._clock = clock
         self._held: dict[tuple[str, Hashable], dict[HeldT, None]] = {}
@@ -83,7 +90,12 @@ class HeldRequests(Generic[HeldT]):
         key = held.key
         mine = self._by_channel.setdefault(held.channel, set())
         others = self._held.setdefault(key, {})
-        if self._count >= self._capacity or len(mine) >= PER_CONNECTION or len(others) >= self._per_key:
+        if (
+            self._count >= self._capacity
+            or len(mine) >= PER_CONNECTION
+            or len(others) >= self._per_key
+            or not self._has_room_for(held.text_length, mine)
+        ):
             if not mine:
                 del self._by_channel[held.channel]
             if not others:
@@ -91,10 +103,17 @@ class HeldRequests(Generic[HeldT]):
             return False
         held.request.drop()
         self._count += 1
+        self._text += held.text_length
         mine.add(held)
         others[held] = None
         self._due.setdefault(int(held.deadline), {})[held] = None
         return True
+
+    def _has_room_for(self, text_length: int, mine: set[HeldT]) -> bool:
+        if self._text + text_length <= MOST_TEXT // 4:
+            return True  # as it nearly always is
+        of_connection = sum(each.text_length for each in mine)
+        return self._text + text_length <= MOST_TEXT and of_connection + text_length <= MOST_TEXT // 4
 
     def tick(self) -> None:
         """End what is over time."""
@@ -140,6 +159,7 @@ class HeldRequests(Generic[HeldT]):
         others, due = self._held[key], self._due[int(held.deadline)]
         del others[held], due[held]
         self._count -= 1
+        self._text -= held.text_length
         if not others:
             del self._held[key]
         if not due:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rocketcore.broker.selection import Selection
 from rocketcore.broker.services.held import PER_CONNECTION, TICK_SECONDS, HeldRequests
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
@@ -28,7 +29,7 @@ _TICKS_PER_SCAN = 5
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """A pull that waits: who asked for what, which tag codes it wants (None: all), until when (monotonic).
+    """A pull that waits: who asked for what, what of it is wanted, until when (monotonic).
 
     search    for a filter by properties: looks at the messages from a queue offset on, and returns the offset to look
               from next, or None where the pull has to be executed
@@ -38,14 +39,16 @@ class HeldPull:
     channel: Channel
     request: RemotingCommand
     header: PullMessageRequestHeader
-    tag_codes: frozenset[int] | None
+    wanted: Selection
     deadline: float
     search: Callable[[int], int | None] | None = None
     searched: int = 0
     key: tuple[str, int] = field(init=False)
+    text_length: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.key = (self.header.topic, self.header.queue_id)
+        self.text_length = len(self.header.subscription or "")
 
 
 class LongPoll(HeldRequests[HeldPull]):
@@ -75,9 +78,7 @@ class LongPoll(HeldRequests[HeldPull]):
             return
         matching = []
         for pull in held:
-            if pull.header.queue_offset >= max_offset or (
-                pull.tag_codes is not None and tags_code not in pull.tag_codes
-            ):
+            if pull.header.queue_offset >= max_offset or not pull.wanted.takes_code(tags_code):
                 continue
             if pull.search is None:
                 matching.append(pull)

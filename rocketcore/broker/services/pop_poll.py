@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from rocketcore.broker.selection import Selection
 from rocketcore.broker.services.held import HeldRequests
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
@@ -27,16 +28,18 @@ PER_GROUP = 1024
 
 @dataclass(slots=True, eq=False)
 class HeldPop:
-    """Who waits for a message of a topic for a group, in which queue (below 0: any), with which tags (None: all).
+    """Who waits for a message of a topic for a group, in which queue (below 0: any), for which of its messages.
 
-    again  looks again and returns the answer, None where it is held once more
+    text_length  characters of the expression that says so
+    again        looks again and returns the answer, None where it is held once more
     """
 
     channel: Channel
     request: RemotingCommand
     key: tuple[str, str]
     queue_id: int
-    tag_codes: frozenset[int] | None
+    wanted: Selection
+    text_length: int
     deadline: float
     again: Callable[[], Coroutine[Any, Any, RemotingCommand | None]]
 
@@ -96,7 +99,7 @@ class PopPoll(HeldRequests[HeldPop]):
             for held in self._held[key]:
                 if comes_again or (
                     (held.queue_id < 0 or held.queue_id == queue_id)
-                    and (held.tag_codes is None or tags_code is None or tags_code in held.tag_codes)
+                    and (tags_code is None or held.wanted.takes_code(tags_code))
                 ):
                     self._wake([held])
                     break

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Callable
 from typing import cast
 
+from rocketcore.broker.selection import SELECT_ALL, Selection, select_by_tags
+from rocketcore.broker.services.held import MOST_TEXT
 from rocketcore.broker.services.long_poll import PER_CONNECTION, HeldPull, LongPoll
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
@@ -38,9 +41,10 @@ class Scene:
         self.polls = LongPoll(self.resumed.append, lambda topic, queue_id: self.newest, clock=self.clock)
         self.channel = cast(Channel, FakeChannel())
 
-    def hold(self, codes: frozenset[int] | None = None, *, offset: int = 10, seconds: float = 15.0) -> HeldPull:
+    def hold(self, codes: list[int] | None = None, *, offset: int = 10, seconds: float = 15.0) -> HeldPull:
+        wanted = SELECT_ALL if codes is None else Selection(array("q", sorted(codes)), None)
         pull = HeldPull(
-            self.channel, RemotingCommand(11), pull_header(0, offset), codes, self.clock.monotonic() + seconds
+            self.channel, RemotingCommand(11), pull_header(0, offset), wanted, self.clock.monotonic() + seconds
         )
         self.polls.hold(pull)
         return pull
@@ -81,7 +85,7 @@ def test_several_messages_of_one_turn_wake_once() -> None:
 
 def test_tags_decide() -> None:
     def scenario(scene: Scene) -> list[HeldPull]:
-        first, _, third = scene.hold(frozenset({1, 2})), scene.hold(frozenset({3})), scene.hold()
+        first, _, third = scene.hold([1, 2]), scene.hold([3]), scene.hold()
         scene.polls.message_arrived("T", 0, 11, 2)
         assert len(scene.polls) == 1
         return [first, third]
@@ -111,7 +115,7 @@ def test_time_ends_a_pull() -> None:
 
 def test_unwanted_messages_end_a_pull_after_a_while() -> None:
     def scenario(scene: Scene) -> list[HeldPull]:
-        pull = scene.hold(frozenset({1}))
+        pull = scene.hold([1])
         scene.newest = 500
         scene.polls.message_arrived("T", 0, 500, 2)
         for _ in range(4):
@@ -126,7 +130,7 @@ def test_unwanted_messages_end_a_pull_after_a_while() -> None:
 def test_a_closed_connection_takes_its_pulls_along() -> None:
     def scenario(scene: Scene) -> list[HeldPull]:
         scene.hold()
-        scene.hold(frozenset({1}))
+        scene.hold([1])
         scene.polls.channel_closed(scene.channel)
         scene.polls.message_arrived("T", 0, 11, 1)
         assert len(scene.polls) == 0
@@ -140,7 +144,7 @@ def test_no_more_than_the_capacity_is_held() -> None:
         clock = ManualClock()
         polls = LongPoll(lambda pull: None, lambda topic, queue_id: 0, capacity=2, clock=clock)
         pulls = [
-            HeldPull(cast(Channel, FakeChannel()), RemotingCommand(11), pull_header(number, 0), None, 10.0)
+            HeldPull(cast(Channel, FakeChannel()), RemotingCommand(11), pull_header(number, 0), SELECT_ALL, 10.0)
             for number in range(3)
         ]
         assert [polls.hold(pull) for pull in pulls] == [True, True, False]
@@ -156,14 +160,35 @@ def test_one_connection_cannot_take_the_places_of_all() -> None:
         polls = LongPoll(lambda pull: None, lambda topic, queue_id: 0, clock=ManualClock())
         greedy, other = cast(Channel, FakeChannel()), cast(Channel, FakeChannel())
         kept = [
-            polls.hold(HeldPull(greedy, RemotingCommand(11), pull_header(number, 0), None, 10.0))
+            polls.hold(HeldPull(greedy, RemotingCommand(11), pull_header(number, 0), SELECT_ALL, 10.0))
             for number in range(PER_CONNECTION + 5)
         ]
         assert kept == [True] * PER_CONNECTION + [False] * 5
-        assert polls.hold(HeldPull(other, RemotingCommand(11), pull_header(0, 0), None, 10.0))
+        assert polls.hold(HeldPull(other, RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
         polls.channel_closed(greedy)
         assert len(polls) == 1
-        assert polls.hold(HeldPull(greedy, RemotingCommand(11), pull_header(0, 0), None, 10.0))
+        assert polls.hold(HeldPull(greedy, RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
+
+    asyncio.run(run())
+
+
+def test_long_expressions_are_held_within_bounds() -> None:
+    text = "x" * (512 << 10)
+
+    def pull(channel: Channel) -> HeldPull:
+        header = pull_header(0, 0)
+        header.subscription = text
+        return HeldPull(channel, RemotingCommand(11), header, SELECT_ALL, 10.0)
+
+    async def run() -> None:
+        polls = LongPoll(lambda pull: None, lambda topic, queue_id: 0, clock=ManualClock())
+        connections = [cast(Channel, FakeChannel()) for _ in range(6)]
+        most = MOST_TEXT // len(text)
+        kept = [[polls.hold(pull(each)) for _ in range(most)].count(True) for each in connections]
+        assert kept == [most // 4] * 4 + [0, 0]
+        assert polls.hold(HeldPull(connections[5], RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
+        polls.channel_closed(connections[0])
+        assert polls.hold(pull(connections[5]))
 
     asyncio.run(run())
 
@@ -181,7 +206,7 @@ def test_a_tick_asks_only_for_queues_whose_messages_were_passed_by() -> None:
         polls = LongPoll(resumed.append, max_offset, clock=clock)
         channel = cast(Channel, FakeChannel())
         pulls = [
-            HeldPull(channel, RemotingCommand(11), pull_header(number, 10), frozenset({1}), 100.0)
+            HeldPull(channel, RemotingCommand(11), pull_header(number, 10), select_by_tags("\x01"), 100.0)
             for number in range(500)
         ]
         for pull in pulls:
@@ -202,7 +227,7 @@ def test_a_tick_asks_only_for_queues_whose_messages_were_passed_by() -> None:
 def test_stopping_answers_everyone() -> None:
     async def run() -> None:
         scene = Scene()
-        pulls = [scene.hold(), scene.hold(frozenset({1}))]
+        pulls = [scene.hold(), scene.hold([1])]
         await scene.polls.stop()
         assert scene.resumed == pulls
         assert len(scene.polls) == 0
@@ -247,7 +272,7 @@ def test_no_search_for_a_pull_that_ended_in_the_same_turn() -> None:
         gone, over = scene.hold(seconds=1), scene.hold(seconds=1)
         other = cast(Channel, FakeChannel())
         gone.search = over.search = search
-        elsewhere = HeldPull(other, RemotingCommand(11), pull_header(0, 10), None, 100.0, search)
+        elsewhere = HeldPull(other, RemotingCommand(11), pull_header(0, 10), SELECT_ALL, 100.0, search)
         scene.polls.hold(elsewhere)
         scene.polls.message_arrived("T", 0, 11, 0)
         scene.clock.advance(2)
