@@ -2,15 +2,19 @@
 
 A client is known from its heartbeat on, until it unregisters, its connection closes, or no heartbeat came for two
 minutes. A group's subscriptions belong to the group: the newest heartbeat wins.
+
+Bounds  ``PER_CONNECTION`` groups of producers, and as many of consumers, on one connection; ``MOST_TEXT`` characters of
+        subscriptions in all, beyond which a group has ``SHORT_TEXT`` of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from rocketcore.codes import LanguageCode
+from rocketcore.codes import LanguageCode, ResponseCode
+from rocketcore.errors import BrokerError
 from rocketcore.protocol.bodies.heartbeat import (
     ConsumeFromWhere,
     ConsumerData,
@@ -20,6 +24,21 @@ from rocketcore.protocol.bodies.heartbeat import (
 )
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.channel import Channel
+
+__all__ = [
+    "MOST_TEXT",
+    "PER_CONNECTION",
+    "SHORT_TEXT",
+    "ClientChannel",
+    "ClientGroup",
+    "ConsumerGroup",
+    "ConsumerTable",
+    "ProducerTable",
+]
+
+PER_CONNECTION: Final = 1024
+MOST_TEXT: Final = 64 << 20
+SHORT_TEXT: Final = 4 << 10
 
 
 @dataclass(slots=True)
@@ -53,6 +72,8 @@ class ConsumerGroup(ClientGroup):
     message_model: MessageModel | None = None
     consume_from_where: ConsumeFromWhere | None = None
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    text: int = 0
+    """About how many characters the subscriptions have."""
 
     @property
     def client_ids(self) -> list[str]:
@@ -87,6 +108,11 @@ class _GroupTable(Generic[GroupT]):
         self, channel: Channel, client_id: str, language: LanguageCode | None, version: int, name: str
     ) -> tuple[GroupT, bool]:
         """Take in a client's heartbeat; returns the group, and whether the client is new in it."""
+        names = self._groups_of_channel.get(channel, ())
+        if len(names) >= PER_CONNECTION and name not in names:
+            raise BrokerError.of(
+                ResponseCode.SYSTEM_BUSY, f"client {client_id} has {PER_CONNECTION} groups on a connection, no more fit"
+            )
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = self._make(name)
@@ -139,6 +165,7 @@ class ConsumerTable(_GroupTable[ConsumerGroup]):
         self, on_change: Callable[[ConsumerGroup], None], *, expire_after: float = 120.0, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         super().__init__(ConsumerGroup, on_change, expire_after=expire_after, clock=clock)
+        self._text = 0
 
     def find(self, group: str) -> ConsumerGroup | None:
         """Return a group that has connected clients, or None."""
@@ -161,16 +188,33 @@ class ConsumerTable(_GroupTable[ConsumerGroup]):
         """Take in one group of a heartbeat; returns whether the group changed.
 
         keep_subscriptions  the heartbeat carries none on purpose (``withoutSub``)
+        raises              BrokerError beyond the bounds
         """
+        known = self._groups.get(data.group_name)
+        before = 0 if known is None else known.text
+        text = before if keep_subscriptions else sum(map(_length, data.subscription_data_set))
+        if text > max(before, SHORT_TEXT) and self._text - before + text > MOST_TEXT:
+            raise BrokerError.of(
+                ResponseCode.SYSTEM_BUSY,
+                f"the subscriptions of group {data.group_name} have {text} characters, of all groups {self._text}: "
+                f"at most {MOST_TEXT}, and then {SHORT_TEXT} for a group",
+            )
         group, changed = self._heard(channel, client_id, language, version, data.group_name)
         group.consume_type = data.consume_type or group.consume_type
         group.message_model = data.message_model or group.message_model
         group.consume_from_where = data.consume_from_where or group.consume_from_where
         if not keep_subscriptions:
             changed |= _adopt(group.subscriptions, data.subscription_data_set)
+            self._text += text - before
+            group.text = text
         if changed:
             self._on_change(group)
         return changed
+
+    def _remove(self, group: ConsumerGroup, channels: Iterable[Channel]) -> None:
+        super()._remove(group, channels)
+        if not group.clients:
+            self._text -= group.text
 
 
 class ProducerTable(_GroupTable[ClientGroup]):
@@ -213,6 +257,11 @@ class ProducerTable(_GroupTable[ClientGroup]):
         del places[group, channel]
         if not places:
             del self._places[client_id]
+
+
+def _length(subscription: SubscriptionData) -> int:
+    tags = sum(map(len, subscription.tags_set)) + 16 * len(subscription.code_set)
+    return len(subscription.topic) + len(subscription.sub_string) + tags
 
 
 def _adopt(current: dict[str, SubscriptionData], offered: Iterable[SubscriptionData]) -> bool:

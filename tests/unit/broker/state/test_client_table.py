@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
-from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable, ProducerTable
-from rocketcore.codes import LanguageCode
+from rocketcore.broker.state.client_table import MOST_TEXT, PER_CONNECTION, ConsumerGroup, ConsumerTable, ProducerTable
+from rocketcore.codes import LanguageCode, ResponseCode
+from rocketcore.errors import BrokerError
 from rocketcore.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel
@@ -138,3 +140,44 @@ def test_a_producer_is_found_by_its_client_id() -> None:
     assert (producers.channel_of("c1"), producers.channel_of("c2")) == (None, old)
     producers.channel_closed(old)
     assert producers.channel_of("c2") is None
+
+
+def test_a_connection_speaks_for_so_many_groups(table: Table) -> None:
+    greedy, other, producers = channel(), channel(), ProducerTable(clock=table.clock)
+    for number in range(PER_CONNECTION):
+        table.beat(greedy, "c", replace(data("T"), group_name=f"g{number}"))
+        producers.register(greedy, "c", None, 0, f"g{number}")
+    for register in (
+        lambda: table.beat(greedy, "c", replace(data("T"), group_name="one more")),
+        lambda: producers.register(greedy, "c", None, 0, "one more"),
+    ):
+        with pytest.raises(BrokerError, match="no more fit") as refused:
+            register()
+        assert refused.value.code == ResponseCode.SYSTEM_BUSY
+    assert table.consumers.find("one more") is None
+    table.beat(greedy, "c", replace(data("T"), group_name="g7"))
+    table.beat(other, "d", replace(data("T"), group_name="one more"))
+    producers.register(other, "d", None, 0, "one more")
+
+
+def test_subscriptions_are_bounded_and_short_ones_always_fit(table: Table) -> None:
+    long, connections = "x" * (1 << 20), [channel() for _ in range(100)]
+
+    def beat(number: int, expression: str) -> None:
+        table.beat(connections[number], "c", replace(data("T", expression=expression), group_name=f"g{number}"))
+
+    beat(0, long)
+    fitting = MOST_TEXT // table.consumers._text
+    for number in range(1, fitting):
+        beat(number, long)
+    with pytest.raises(BrokerError, match="at most"):
+        beat(fitting, long)
+    assert MOST_TEXT // 4 < fitting * len(long) <= MOST_TEXT
+    assert table.consumers.find(f"g{fitting}") is None
+    beat(fitting, "a || b")
+    beat(0, long)
+    table.consumers.channel_closed(connections[0])
+    beat(fitting, long)
+    for each in connections:
+        table.consumers.channel_closed(each)
+    assert table.consumers._text == 0
