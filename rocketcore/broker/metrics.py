@@ -152,7 +152,7 @@ class BrokerMetrics:
         gauge("rocketmq_topic_number", "Topics that the broker has", len(context.topics.table))
         gauge("rocketmq_consumer_group_number", "Consumer groups that the broker has", len(context.groups.table))
         text = "Requests that wait for the disk; no others wait, as one event loop serves them all"
-        gauge("rocketmq_processor_watermark", text, self._store.waiting_puts, 'processor="send"')
+        gauge("rocketmq_processor_watermark", text, self._store.figures.waiting_puts, 'processor="send"')
         gauge("rocketmq_processor_watermark", text, self._store.reads.waiting_reads, 'processor="pull"')
         gauge("rocketmq_timing_messages", "Messages that wait for their time", self._waiting_timers())
         counter("rocketcore_put_failures_total", "Sends that the store refused", stats.totals.put_failures)
@@ -170,7 +170,7 @@ class BrokerMetrics:
         behind = store.max_physical_offset - store.synced_offset
         gauge("rocketmq_storage_flush_behind_bytes", "Bytes that are not on disk yet", behind, labels)
         text = "Bytes that consumers cannot see yet"
-        gauge("rocketmq_storage_dispatch_behind_bytes", text, store.dispatch_behind, labels)
+        gauge("rocketmq_storage_dispatch_behind_bytes", text, store.figures.dispatch_behind, labels)
         size = store.max_physical_offset - store.min_physical_offset
         gauge("rocketcore_storage_log_bytes", "Bytes of the commit log that are kept", size)
         earliest = await self._time_of(sheet, partial(earliest_time, store, self))
@@ -178,8 +178,10 @@ class BrokerMetrics:
             age = max(0, self._context.clock.time_millis() - earliest)
             gauge("rocketmq_storage_message_reserve_time_milliseconds", "Age of the oldest message", age, labels)
         counter = sheet.counter
-        counter("rocketcore_damaged_messages_total", "Messages found damaged, and left out", store.damaged_records)
-        counter("rocketcore_log_read_errors_total", "Reads of the log that the disk failed", store.read_errors)
+        counter(
+            "rocketcore_damaged_messages_total", "Messages found damaged, and left out", store.figures.damaged_records
+        )
+        counter("rocketcore_log_read_errors_total", "Reads of the log that the disk failed", store.figures.read_errors)
         counter("rocketcore_cold_reads_total", "Reads of the log that waited for the disk", store.reads.cold_reads)
 
     async def _add_clients(self, sheet: _Sheet) -> None:

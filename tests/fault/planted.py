@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketcore.broker.state import json_file
-from rocketcore.broker.store import commit_log, committer, queue_saver, recovery, segment_file
+from rocketcore.broker.store import commit_log, committer, queue_notes, recovery, segment_file
 
 __all__ = ["BUGS", "plant"]
 
@@ -68,14 +68,15 @@ def _write_in_place(replace_file: Callable[..., None]) -> Callable[..., None]:
     return planted
 
 
-def _note_early(write_notes: Callable[..., Any]) -> Callable[..., Any]:
+def _note_early(write: Callable[..., Any]) -> Callable[..., Any]:
     """The note says that the log is in the queues before it is: it has the queues' ends of the note before."""
     last: dict[int, Any] = {}
 
-    def planted(saver: Any, bounds: Any, after: Any) -> Any:
-        rows = last.get(id(saver), {})
-        last[id(saver)] = bounds.rows
-        return write_notes(saver, replace(bounds, rows=rows), after)
+    def planted(notes: Any, note: Any) -> None:
+        rows = last.get(id(notes), {})
+        last[id(notes)] = note.bounds.rows
+        note.bounds = replace(note.bounds, rows=rows)
+        write(notes, note)
 
     return planted
 
@@ -106,7 +107,7 @@ BUGS: dict[str, tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any
     "wrong truncation": (recovery.LogScan, "_find_after", _cut_behind_damage),
     "dispatch ahead of the durable mark": (committer.Committer, "_commit", _dispatch_early),
     "offset file written in place": (json_file, "replace_file", _write_in_place),
-    "note too early": (queue_saver.QueueSaver, "write_notes", _note_early),
+    "note too early": (queue_notes.QueueNotes, "write", _note_early),
     "no folder fsync": (segment_file.FileSystem, "sync_folder", _forget_folders),
     "fsync tried again": (segment_file.FileSystem, "sync", _sync_again),
 }

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from rocketcore.broker.state.json_file import JsonFile
-from rocketcore.broker.store.queue_saver import QueueSaver
+from rocketcore.broker.store.queue_notes import QueueNotes
 from rocketcore.codes import RequestCode
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.admin import DeleteSubscriptionGroupRequestHeader, DeleteTopicRequestHeader
@@ -48,13 +48,13 @@ class Steps:
 
 @contextmanager
 def held_at(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    save, write_notes = JsonFile.save, QueueSaver.write_notes
+    save, write_notes = JsonFile.save, QueueNotes.write
     with monkeypatch.context() as patch:
         patch.setattr(JsonFile, "save", lambda file, text: steps.take(file.path.name, lambda: save(file, text)))
         patch.setattr(
-            QueueSaver,
-            "write_notes",
-            lambda saver, *notes: steps.take(NOTE, lambda: write_notes(saver, *notes)),
+            QueueNotes,
+            "write",
+            lambda notes, note: steps.take(NOTE, lambda: write_notes(notes, note)),
         )
         try:
             yield

@@ -63,7 +63,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     store._records._on_damage = lambda queue, offset: "not now"
     yield Scene(store, disk)
     store._log.close()
-    store._lock.release()
+    store._folder.close()
 
 
 def oracle(

@@ -37,9 +37,9 @@ from rocketcore.broker.store.pages import Cold
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.segment_file import FileSystem, Segment
 from rocketcore.errors import RocketError
-from rocketcore.service import Clock
+from rocketcore.service import Clock, PeriodicTask
 
-__all__ = ["FIRST_LOOK_SECONDS", "Cleaner"]
+__all__ = ["Cleaner"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,8 @@ class _Need:
 class Cleaner:
     """Loop thread only.
 
-    on_full      is told why sends must be refused while the disk is too full; an empty text when it is not any more
+    on_full  is told why sends must be refused while the disk is too full; an empty text when it is not any more
+    task     makes the looks, once it is started
     """
 
     def __init__(
@@ -79,6 +80,8 @@ class Cleaner:
         on_full: Callable[[str], None],
     ) -> None:
         self.deleted_bytes = 0
+        interval = config.clean_resource_interval / 1000
+        self.task = PeriodicTask("store-clean", self.look, interval, initial_delay=FIRST_LOOK_SECONDS)
         self._needed_from: list[Callable[[], int | None]] = []
         self._config = config
         self._log = log
@@ -109,7 +112,10 @@ class Cleaner:
             )
 
     def keep_from(self, needed_from: Callable[[], int | None]) -> None:
-        """Have one more function say from which physical offset on the log is needed; None: nothing of it."""
+        """Have one more function say from which physical offset on the log is needed, whatever its age; None: nothing.
+
+        It may raise Cold, to be asked again, and OSError, after which no file is deleted for now.
+        """
         self._needed_from.append(needed_from)
 
     def anything_waits(self) -> bool:
@@ -120,8 +126,9 @@ class Cleaner:
             return True
 
     def ask(self) -> None:
-        """Have expired files deleted at any hour, for some looks."""
+        """Have expired files of the log, and what leads there, deleted at any hour, soon and for some minutes."""
         self._manual_looks = MANUAL_LOOKS
+        self.task.wake()
 
     async def look(self) -> None:
         """Delete what is to go now.

@@ -252,7 +252,12 @@ class Committer:
     # ------------------------------------------------------------------ waiting
 
     def wait(self, end_offset: int, callback: Callable[[PutStatus], None]) -> None:
-        """See ``MessageStore.wait``."""
+        """Call back, on the loop and in order, with PUT_OK when everything before ``end_offset`` is stored.
+
+        FLUSH_DISK_TIMEOUT after ``syncFlushTimeout``: the disk did not answer yet. That is "not known" and never
+        "delivered": a power cut may still take the message. Whoever waits again learns what becomes of it.
+        SERVICE_NOT_AVAILABLE when the write failed: the message may or may not be found after a restart.
+        """
         waiter = _Waiter(end_offset, self._clock.monotonic() + self._config.sync_flush_timeout / 1000, callback)
         if end_offset <= self.durable_offset:
             _answer(waiter, PutStatus.PUT_OK)

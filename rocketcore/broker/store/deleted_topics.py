@@ -27,12 +27,12 @@ _MOST_NAMES = 100_000
 class DeletedTopics:
     """Topic → the end of the log when it was deleted; loop thread only, except ``write``.
 
-    is_damaged  the file was not what was written, when it was read
+    changes        of the table that a note has to tell, since the start; noted_changes: those that one has told
     """
 
     def __init__(self, root: Path, files: FileSystem) -> None:
         self.before: dict[str, int] = {}
-        self.is_damaged = False
+        self.changes = self.noted_changes = 0
         self._path = root / "deletedtopics"
         self._files = files
 
@@ -48,7 +48,7 @@ class DeletedTopics:
         except FileNotFoundError:
             pass
         except ValueError as error:
-            self.is_damaged = True
+            self.changes += 1  # so that the next save writes it anew
             logger.error("table of deleted topics damaged path=%s reason=%s", self._path, error)
         except OSError as error:
             if not noted:
@@ -75,6 +75,20 @@ class DeletedTopics:
     def add(self, topic: str, end_offset: int) -> None:
         """What the log holds of a topic before ``end_offset`` belongs to no queue."""
         self.before[topic] = end_offset
+        self.changes += 1
+
+    def end(self, topic: str) -> int:
+        """Return the end of the log when a topic was deleted, 0 where it was not."""
+        return self.before.get(topic, 0)
+
+    def covers(self, topic: str, physical_offset: int) -> bool:
+        """Whether a topic was deleted after a message for it was stored at ``physical_offset``."""
+        return physical_offset < self.end(topic)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a change is not noted yet."""
+        return self.changes != self.noted_changes
 
     def cut_at(self, end_offset: int) -> bool:
         """Note where the log ends: what comes there is new, whatever was noted. Returns whether that changed a topic.

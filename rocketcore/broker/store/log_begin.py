@@ -57,7 +57,7 @@ class LogBegin:
         self._shortened: dict[tuple[str, int], None] = {}  # queues that begin later than their files, perhaps
         self._unsearched: set[tuple[str, int]] = set()  # queues whose begin could not be looked for
         self._queues_begin = 0  # begin of the log before the first cut at which one of them could not be searched
-        saver.queues_begin = lambda: self._queues_begin if self._unsearched else log.min_offset
+        saver.notes.queues_begin = lambda: self._queues_begin if self._unsearched else log.min_offset
         self._tried: set[tuple[str, int, int]] = set()  # damaged units whose repair was begun
 
     def run_crashed(self) -> None:
@@ -77,7 +77,7 @@ class LogBegin:
         if not saver.may_note or not await self._ends_are_known(begin):
             return []
         found: list[_Found] = []
-        deleted, spans = dict(saver.deleted.before), self._queues.spans()
+        deleted, spans = dict(saver.notes.deleted.before), self._queues.spans()
         for first in range(0, len(spans), PIECE):
             piece = [(span, deleted.get(span.topic, 0)) for span in spans[first : first + PIECE]]
             found += await saver.run(partial(self._search, piece, begin))
@@ -106,7 +106,7 @@ class LogBegin:
         async with self._saver.lock:
             names, self._unsearched = self._unsearched, set()
             queues = [queue for name in names if (queue := self._queues.find(*name)) is not None]
-            deleted = self._saver.deleted.before
+            deleted = self._saver.notes.deleted.before
             spans = [
                 (Span(queue.topic, queue.queue_id, queue.min_offset, queue.saved), deleted.get(queue.topic, 0))
                 for queue in queues
@@ -117,9 +117,9 @@ class LogBegin:
 
     async def _ends_are_known(self, begin: int) -> bool:
         """Have noted where the queues end of which the log before ``begin`` is to go: it could not tell any more."""
-        if self._saver.known_until < begin:
+        if self._saver.notes.known_until < begin:
             await self._saver.save_now()
-        return self._saver.known_until >= begin
+        return self._saver.notes.known_until >= begin
 
     async def _catch_up(self, found: list[_Found], begin: int) -> None:
         """Search on where all units that were in the files lead to before ``begin``, and more have come there since."""
@@ -155,12 +155,12 @@ class LogBegin:
         elif first > span.low or first >= span.high:  # none of those in the files: some in memory, perhaps
             queue.begin_at(first, begin)
             self._shortened[span.topic, span.queue_id] = None
-            self._saver.changed(span.topic)
+            self._saver.notes.changed(span.topic)
 
     def _is_same(self, found: _Found) -> ConsumeQueue | None:
         """Return the queue that was searched, None where its topic was deleted meanwhile."""
         topic, queue_id = found.span.topic, found.span.queue_id
-        is_same = self._saver.deleted.before.get(topic, 0) <= found.deleted_before
+        is_same = self._saver.notes.deleted.end(topic) <= found.deleted_before
         return self._queues.find(topic, queue_id) if is_same else None
 
     # The save thread
@@ -193,7 +193,7 @@ class LogBegin:
         while self._shortened:
             done: dict[tuple[str, int], int] = {}
             async with self._saver.lock:
-                if self._saver.noted_begin != self._log.min_offset:
+                if self._saver.notes.noted_begin != self._log.min_offset:
                     break
                 begins = {name: self._queues.min_offset(*name) for name in islice(self._shortened, PIECE)}
                 try:

@@ -1,4 +1,4 @@
-"""Reading a single message: by physical offset, by its place in its queue, by time (Java: ``DefaultMessageStore``)."""
+"""Looking up: bounds of queues, and single messages by place or time (Java: ``DefaultMessageStore``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import logging
 from rocketcore._fast.consume_queue import unit
 from rocketcore._fast.record import QUEUE_ID, QUEUE_OFFSET, TOPIC_LENGTH, TOPIC_START
 from rocketcore.broker.store.commit_log import CommitLog
+from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.consume_queue import ConsumeQueue, is_blank
+from rocketcore.broker.store.deliveries import find_deliveries
 from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
 from rocketcore.broker.store.records import Records
@@ -22,10 +24,29 @@ logger = logging.getLogger(__name__)
 class Lookups:
     """Finds what is visible; loop thread only. Every method may raise Cold (``pages``)."""
 
-    def __init__(self, log: CommitLog, queues: QueueTable, records: Records) -> None:
+    def __init__(self, log: CommitLog, queues: QueueTable, records: Records, committer: Committer) -> None:
         self._log = log
         self._queues = queues
         self._records = records
+        self._committer = committer
+
+    # ------------------------------------------------------------------ bounds of queues
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the end of what is visible of a queue, 0 for an unknown one."""
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset that the next message of a queue gets, behind those that are not visible yet."""
+        queues = self._queues.topic(topic)
+        queues.reserve(queue_id + 1)
+        return int(queues.next_offsets[queue_id])
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first offset of a queue, 0 for an unknown one."""
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
 
     # ------------------------------------------------------------------ by place in a queue
 
@@ -63,12 +84,13 @@ class Lookups:
 
     # ------------------------------------------------------------------ by physical offset
 
-    def lookup(self, physical_offset: int, visible_end: int) -> bytes | None:
+    def lookup(self, physical_offset: int) -> bytes | None:
         """Return the record that begins at a physical offset, or None where no sound visible one does.
 
         A record counts only if its place in its queue leads back to it: a body may hold bytes that look like a record
         of the very place where they lie. So a record that is in no queue is not found either.
         """
+        visible_end = self._committer.durable_offset
         if not self._log.min_offset <= physical_offset < visible_end:
             return None
         head = self._records.read(physical_offset, 4)
@@ -96,6 +118,17 @@ class Lookups:
             return False
         units = self._records.units(queue, queue_offset, 1)
         return bool(units) and unit(units, 0)[:2] == (physical_offset, len(record))
+
+    def deliveries(self, physical_offset: int, *, by_level: bool) -> set[int]:
+        """Return the marks of messages that were delivered behind ``physical_offset``, where a record begins.
+
+        by_level  those that waited for a delay level, or those that waited for a time
+        returns   prepared transaction offsets; others may be among them, which are no message's offset and 1
+
+        All that is behind is read: for a start after a crash.
+        """
+        start = max(physical_offset, self._log.min_offset)
+        return find_deliveries(self._log, start, self._committer.durable_offset, by_level=by_level)
 
     # ------------------------------------------------------------------ by time
 

@@ -39,6 +39,11 @@ class QueueRepairs:
             self._saver.do(self._repair(queue, queue_offset))
         return "it is repaired from the log, ask again"
 
+    def repairs(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue that was found damaged is being repaired; it is to be read again after that."""
+        queue = self._queues.find(topic, queue_id)
+        return queue is not None and queue in self._under_way
+
     def are_under_way(self, queue: ConsumeQueue | None = None) -> bool:
         """Whether a queue is being repaired; None: any."""
         return bool(self._under_way) if queue is None else queue in self._under_way
@@ -56,7 +61,7 @@ class QueueRepairs:
                 queue.min_offset,
                 queue.saved,
                 following if following >= 0 else self._committer.durable_offset,
-                max(self._log.min_offset, saver.deleted.before.get(queue.topic, 0)),
+                max(self._log.min_offset, saver.notes.deleted.end(queue.topic)),
             )
             repair = Repair(self._log, self._queues.files, self._levels, damage)
             while not await saver.run(repair.step):

@@ -129,10 +129,10 @@ class QueueTable:
         return unpack_rows(self.rows(topic)).get(queue_id, (0, 0))[0]
 
     def names(self) -> Iterator[tuple[str, int]]:
-        """Return topic and id of every queue."""
-        for topic, rows in self._resting.items():
-            yield from ((topic, queue_id) for queue_id in unpack_rows(rows))
-        yield from ((queue.topic, queue.queue_id) for queues in self._topics.values() for queue in queues)
+        """Return (topic, queue id) of every queue that a message was put in; what changes meanwhile is no matter."""
+        found = [(topic, queue_id) for topic, rows in self._resting.items() for queue_id in unpack_rows(rows)]
+        found += [(queue.topic, queue.queue_id) for queues in self._topics.values() for queue in queues]
+        return iter(found)
 
     def remove(self, topic: str) -> list[ConsumeQueue] | None:
         """Forget a topic; returns those of its queues that anybody looked at, None where there was no such topic."""

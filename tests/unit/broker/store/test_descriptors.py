@@ -49,7 +49,7 @@ async def saves(store: MessageStore, count: int) -> None:
     for _ in range(count):
         error = None
         async with saver.lock:
-            error = await saver._save(thorough=True)
+            error = await saver.save_under_lock()
         assert error is None, error
 
 

@@ -452,7 +452,7 @@ def test_deletions_at_once_are_each_told_and_leave_no_folder(tmp_path: Path) -> 
                 await put(store, topic=topic)
             saver = store._queue_saver
             async with saver.lock:
-                await saver._save(thorough=True)
+                await saver.save_under_lock()
             first = store.delete_topic("A")
             while not saver.lock.locked():  # noqa: ASYNC110  # taken by a task of the store
                 await asyncio.sleep(0)

@@ -175,7 +175,7 @@ def test_damage_in_the_middle_of_the_log_costs_only_what_it_hit(
         async with running_store(tmp_path) as store:
             # The damaged message is left out of the answer, and named.
             assert numbers(store, 0) == [number for number in range(120) if number != 10]
-            assert store.damaged_records == 1
+            assert store.figures.damaged_records == 1
             assert f"path={tmp_path / LOG}" in caplog.text
         (tmp_path / "queuebounds").unlink()
         caplog.clear()
@@ -440,7 +440,7 @@ def test_what_a_start_read_is_noted_soon(tmp_path: Path, monkeypatch: pytest.Mon
         async with running_store(root, flush_interval_consume_queue=5) as store:
             assert store.recovery.messages == read
             async with asyncio.timeout(10):
-                while noted and store._queue_saver.noted_offset < store.recovery.end_offset:  # noqa: ASYNC110  # no event
+                while noted and store._queue_saver.notes.noted_offset < store.recovery.end_offset:  # noqa: ASYNC110  # no event
                     await asyncio.sleep(0.005)
             await put(store)
             crash_copy(root, root.parent / f"{root.name}+")
