@@ -42,12 +42,11 @@ class StoreFolder:
         self._queues = queues
         self._notes = notes
         self._files = files
-        self._lock = FolderLock(config.root, files)
+        self._lock = FolderLock(config.root, config.commit_log_folder, files)
         self._run_mark = config.root / "abort"
 
     def take(self) -> None:
         """raises  StoreLocked, OSError"""
-        self._files.make_folder(self._config.root)
         self._lock.acquire()
 
     def open(self, *, rebuild: bool) -> Opened:

@@ -46,7 +46,7 @@ def verify(
               together; OSError where a folder, or a file of the log, cannot be opened at all
     """
     files = files or ReadOnlyFiles()
-    lock = FolderLock(config.root, files)
+    lock = FolderLock(config.root, config.commit_log_folder, files)
     kept_away = lock.share()
     log = AuditedLog(config, files)
     read_ahead = ReadAhead(files)
