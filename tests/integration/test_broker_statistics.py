@@ -275,7 +275,7 @@ def test_lists_of_topics_and_groups(tmp_path: Path) -> None:
         bad = CreateTopicListRequestBody([TopicConfig(topic_name="C"), TopicConfig(topic_name="a b")]).encode()
         answer = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=bad)
         assert answer.code == ResponseCode.INVALID_PARAMETER
-        assert (await client.send("C", default_topic="?")).code == 0
+        assert (await client.send("C", default_topic="?")).code == ResponseCode.TOPIC_NOT_EXIST
         groups = SubscriptionGroupList([SubscriptionGroupConfig(group_name=name) for name in ("g", "h")]).encode()
         assert (await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=groups)).code == 0
         assert {"g", "h"} <= set(client.broker._groups.table)

@@ -18,7 +18,7 @@ from rocketcore.broker.state.client_table import ClientChannel
 from rocketcore.broker.state.live_settings import LiveSettings
 from rocketcore.broker.state.topic_config import check_topic_name
 from rocketcore.broker.store import StoreConfig
-from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.codes import SYSTEM_TOPICS, RequestCode, ResponseCode
 from rocketcore.config_file import config_properties, format_properties, parse_properties
 from rocketcore.errors import BrokerError, ConfigError
 from rocketcore.naming import is_system_topic
@@ -152,9 +152,17 @@ class AdminProcessor:
         return RemotingCommand.response(request)
 
     async def update_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Create or change several topics; the first that is refused ends it, and those before it stay."""
+        """Create or change several topics: none where one has a name that cannot be.
+
+        An attribute that is refused ends it, and the topics before stay.
+        """
+        topics = CreateTopicListRequestBody.decode(request.body).topic_config_list
+        if topics is None:
+            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, "topicConfigList is missing")
+        for topic in topics:
+            self._context.topics.check(topic)
         try:
-            for topic in CreateTopicListRequestBody.decode(request.body).topic_config_list:
+            for topic in topics:
                 attributes = topic.attributes or {}
                 text = ",".join(f"{key}={value}" if value else key for key, value in attributes.items())
                 if self._context.topics.update(replace(topic, attributes={}), text):
@@ -198,7 +206,9 @@ class AdminProcessor:
         return RemotingCommand.response(request, body=self._topic(header.topic).encode())
 
     def system_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        return RemotingCommand.response(request, body=TopicList(sorted(self._context.topics.system_topics)).encode())
+        """Those that are here and those that could be: admins can neither create nor delete them."""
+        names = sorted(self._context.topics.system_topics | SYSTEM_TOPICS)
+        return RemotingCommand.response(request, body=TopicList(names).encode())
 
     def groups_of_topic(
         self, channel: Channel, request: RemotingCommand, header: QueryTopicConsumeByWhoRequestHeader
@@ -224,9 +234,17 @@ class AdminProcessor:
         return RemotingCommand.response(request)
 
     async def update_groups(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Create or change several groups; the first that is refused ends it, and those before it stay."""
+        """Create or change several groups: none where one has a name that cannot be.
+
+        An attribute that is refused ends it, and the groups before stay.
+        """
+        groups = SubscriptionGroupList.decode(request.body).group_config_list
+        if groups is None:
+            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, "groupConfigList is missing")
+        for group in groups:
+            self._context.groups.check(group)
         try:
-            for group in SubscriptionGroupList.decode(request.body).group_config_list:
+            for group in groups:
                 self._context.groups.update(group)
                 logger.info("group changed by=%s group=%s", channel.remote_address, group.group_name)
         finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from rocketcore.broker.state.attributes import GROUP_ATTRIBUTES, altered
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.topic_config import check_queue_count
 from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, Permission, ResponseCode
@@ -80,8 +81,8 @@ class SubscriptionGroups:
             del self._forbidden[group]
         self._changed()
 
-    def update(self, group: SubscriptionGroupConfig) -> None:
-        """Create or change a group for an admin; raises InvalidParameter for the name or the number of retry queues."""
+    def check(self, group: SubscriptionGroupConfig) -> None:
+        """Refuse what an admin cannot create; raises InvalidParameter for the name or the number of retry queues."""
         name = group.group_name
         if not name or not name.strip():
             raise InvalidParameter(InvalidParameter.response_code, "The specified group is blank.")
@@ -96,13 +97,18 @@ class SubscriptionGroups:
                 f"The specified group: {name}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
             )
         check_queue_count(f"retry topic of group[{name}]", group.retry_queue_nums)
+
+    def update(self, group: SubscriptionGroupConfig) -> None:
+        """Create or change a group for an admin; its attributes are by signed name (``attributes.py``).
+
+        raises  InvalidParameter for the name or the number of retry queues, BrokerSystemError for the attributes
+        """
+        self.check(group)
+        name = group.group_name
         found = self.table.get(name)
-        attributes = dict(found.attributes or {}) if found is not None else {}
-        for key, value in (group.attributes or {}).items():
-            if key.startswith("-"):
-                attributes.pop(key[1:], None)
-            else:
-                attributes[key.removeprefix("+")] = value
+        current = (found.attributes or {}) if found is not None else {}
+        changes = (group.attributes or {}).items()
+        attributes = altered(current, changes, GROUP_ATTRIBUTES, is_new=found is None)
         self.table[name] = replace(group, attributes=attributes)
         self._changed()
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.state.attributes import TOPIC_ATTRIBUTES, altered, read_changes
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID
 from rocketcore.codes import (
@@ -24,7 +25,7 @@ from rocketcore.codes import (
     TRANS_OP_HALF_TOPIC,
     Permission,
 )
-from rocketcore.errors import BrokerError, BrokerSystemError, InvalidParameter
+from rocketcore.errors import InvalidParameter
 from rocketcore.naming import is_legal, is_system_topic, topic_limit
 from rocketcore.protocol import fastjson
 from rocketcore.protocol.bodies.topic import (
@@ -45,13 +46,6 @@ _REGISTRATION = (
     b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":%b,"mappingDataVersion":%b,'
     b'"topicConfigTable":%b,"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}}'
 )
-_MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", "PRIORITY")
-_ATTRIBUTES: dict[str, tuple[bool, tuple[str, ...]]] = {
-    "message.type": (True, _MESSAGE_TYPES),
-    "queue.type": (False, ("SimpleCQ",)),
-    "cleanup.policy": (False, ("DELETE",)),
-}
-"""Attribute → (may it change, its values). Batch queues and compaction do not exist here: nobody can ask for them."""
 
 
 def check_topic_name(topic: str) -> None:
@@ -193,21 +187,26 @@ class TopicConfigs:
                 write_queues = max(count, found.write_queue_nums)
                 self._put(replace(found, read_queue_nums=count, write_queue_nums=write_queues))
 
-    def update(self, topic: TopicConfig, attributes: str = "") -> bool:
-        """Create or change a topic for an admin; False if that changes nothing.
-
-        attributes  ``+key=value,-key``
-        raises      InvalidParameter for the name or the number of queues, BrokerSystemError for the attributes
-        """
+    def check(self, topic: TopicConfig) -> None:
+        """Refuse what an admin cannot create; raises InvalidParameter for the name or the number of queues."""
         check_topic_name(topic.topic_name)
         if is_system_topic(topic.topic_name) or topic.topic_name in self.system_topics:
             raise InvalidParameter(
                 InvalidParameter.response_code, f"The topic[{topic.topic_name}] is conflict with system topic."
             )
         check_queue_count(f"topic[{topic.topic_name}]", max(topic.read_queue_nums, topic.write_queue_nums))
+
+    def update(self, topic: TopicConfig, attributes: str = "") -> bool:
+        """Create or change a topic for an admin; False if that changes nothing.
+
+        attributes  ``+key=value,-key``
+        raises      InvalidParameter for the name or the number of queues, BrokerSystemError for the attributes
+        """
+        self.check(topic)
         found = self.table.get(topic.topic_name)
-        current = dict(found.attributes) if found is not None else {}
-        changed = replace(topic, attributes=_changed_attributes(current, attributes, is_new=found is None))
+        current = found.attributes if found is not None else {}
+        after = altered(current, read_changes(attributes).items(), TOPIC_ATTRIBUTES, is_new=found is None)
+        changed = replace(topic, attributes=after)
         if changed == found:
             return False
         self._put(changed)
@@ -288,36 +287,3 @@ class TopicConfigs:
 
 def _topic(name: str, queues: int, perm: int = _READ_WRITE) -> TopicConfig:
     return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
-
-
-def _changed_attributes(current: dict[str, str], text: str, *, is_new: bool) -> dict[str, str]:
-    result = dict(current)
-    for part in filter(None, (item.strip() for item in text.split(","))):
-        sign, rest = part[0], part[1:]
-        key, equals, value = rest.partition("=")
-        if equals and sign != "+":
-            raise _refused(f"add/alter attribute format is wrong: {sign}{key}")
-        if not equals and sign != "-":
-            raise _refused(f"delete attribute format is wrong: {part}")
-        if not key:
-            raise _refused("kv string format wrong")
-        if sign == "-" and is_new:
-            raise _refused(f"only add attribute is supported while creating topic. key: {key}")
-        if sign == "-" and key not in current:
-            raise _refused(f"attempt to delete a nonexistent key: {key}")
-        if key not in _ATTRIBUTES:
-            raise _refused(f"unsupported key: {key}")
-        changeable, values = _ATTRIBUTES[key]
-        if not changeable and not is_new:
-            raise _refused(f"attempt to update an unchangeable attribute. key: {key}")
-        if sign == "+" and value not in values:
-            raise _refused(f"value is not in set: [{', '.join(values)}]")
-        if sign == "-":
-            result.pop(key, None)
-        else:
-            result[key] = value
-    return result
-
-
-def _refused(remark: str) -> BrokerError:
-    return BrokerSystemError(BrokerSystemError.response_code, remark)

@@ -85,7 +85,7 @@ class SubscriptionGroupWrapper(Body):
 class SubscriptionGroupList(Body):
     """Body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225) [5.3.1]."""
 
-    group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
+    group_config_list: list[SubscriptionGroupConfig] | None = None
 
 
 @body

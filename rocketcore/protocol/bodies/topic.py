@@ -82,7 +82,7 @@ class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
 class CreateTopicListRequestBody(Body):
     """Body of UPDATE_AND_CREATE_TOPIC_LIST (18) [5.3]."""
 
-    topic_config_list: list[TopicConfig] = field(default_factory=list)
+    topic_config_list: list[TopicConfig] | None = None
 
 
 @body

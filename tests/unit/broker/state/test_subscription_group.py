@@ -49,11 +49,13 @@ def test_without_auto_creation_only_system_groups_appear(tmp_path: Path) -> None
 
 def test_attributes_are_added_and_removed(tmp_path: Path) -> None:
     groups, _ = load(tmp_path)
-    groups.update(SubscriptionGroupConfig(group_name="g", attributes={"+a": "1", "+b": "2"}))
-    groups.update(SubscriptionGroupConfig(group_name="g", retry_max_times=3, attributes={"-a": ""}))
+    groups.update(
+        SubscriptionGroupConfig(group_name="g", attributes={"+priority.factor": "1", "+lite.bind.topic": "T"})
+    )
+    groups.update(SubscriptionGroupConfig(group_name="g", retry_max_times=3, attributes={"-priority.factor": ""}))
     found = groups.find("g")
     assert found is not None
-    assert (found.retry_max_times, found.attributes) == (3, {"b": "2"})
+    assert (found.retry_max_times, found.attributes) == (3, {"lite.bind.topic": "T"})
 
 
 @pytest.mark.parametrize(("name", "remark"), [("", "blank"), ("a b", "illegal"), ("g" * 121, "longer")])
