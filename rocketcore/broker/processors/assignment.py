@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from rocketcore.broker.context import FAQ, BrokerContext
+from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.state.request_mode import RequestModes
 from rocketcore.codes import RETRY_TOPIC_PREFIX, Permission, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError
@@ -52,12 +52,12 @@ class AssignmentProcessor:
 
     async def set_mode(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         body = SetMessageRequestModeRequestBody.decode(request.body)
+        if not body.topic:
+            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, "topic is missing")
         if body.topic.startswith(RETRY_TOPIC_PREFIX):
             raise BrokerError.of(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         if self._context.topics.find(body.topic) is None:
-            raise BrokerError.of(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{body.topic}] not exist, apply first please! {FAQ}"
-            )
+            raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"topic[{body.topic}] not exist")
         self._modes.set(body)
         self._context.writer.save(self._modes.file, self._modes.encode)
         await self._context.writer.flushed()
@@ -69,6 +69,8 @@ class AssignmentProcessor:
     async def assignment(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer a client's queues; nothing at all means that it is to leave things as they are."""
         asked = QueryAssignmentRequestBody.decode(request.body)
+        if not asked.topic or asked.message_model is None:
+            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, "topic or messageModel is missing")
         mode, share = self._mode(asked.topic, asked.consumer_group)
         queues = sorted_queues(await self._queues(asked.topic))
         answer = QueryAssignmentResponseBody()

@@ -258,8 +258,9 @@ class StatisticsProcessor:
         self, channel: Channel, request: RemotingCommand, header: QuerySubscriptionByConsumerRequestHeader
     ) -> RemotingCommand:
         """What a connected group wants of a topic."""
-        group = self._context.consumers.find(header.group)
-        topic = header.topic or ""
+        group, topic = self._context.consumers.find(header.group), header.topic
+        if topic is None:
+            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, "topic is missing")
         found = None if group is None else group.subscriptions.get(topic)
         body = QuerySubscriptionResponseBody(found, header.group, topic)
         return RemotingCommand.response(request, body=body.encode())
