@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -347,7 +347,9 @@ def _no_group(group: str, brokers: Iterable[str]) -> GroupNotExist:
 
 def _put_group(config: SubscriptionGroupConfig) -> Request[None]:
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    return Request(code, f"creation of group {config.group_name!r}", done, body=config.encode())
+    # A broker tells attributes by name, and takes changes by signed name.
+    signed = replace(config, attributes={f"+{name}": value for name, value in (config.attributes or {}).items()})
+    return Request(code, f"creation of group {config.group_name!r}", done, body=signed.encode())
 
 
 def _read_request_modes(answer: RemotingCommand) -> dict[tuple[str, str], str]:
