@@ -47,6 +47,20 @@ DIFFERENCES = {
     "remark of 23": Difference(True, False, "11, 361, 200050: the remark of 23"),
     "SQL92 that does not compile": Difference(0, 23, "11, 361: an SQL92 expression that does not compile"),
     "a pull's commit after a reset": Difference("3", "1", "11, 361 that commits an offset after a reset"),
+    "25 with a value that does not parse": Difference(0, 29, "25 with a value that does not parse"),
+    "200 without a body": Difference(0, 1, "200 without a body"),
+    "303 without a group": Difference(0, 1, "303 without group"),
+    "305 names the topic of a container": Difference(True, False, "305: the topic"),
+    "45 has all levels": Difference(False, True, "45: delay levels"),
+    "queues that CONSISTENT_HASH gives one client": Difference(
+        None, [(0, "PULL"), (1, "PULL")], "400 with the strategy CONSISTENT_HASH"
+    ),
+    "the delay of a group without offsets is its age": Difference(True, False, "303: delayTime"),
+    "the pull offset of 317": Difference(0, 1, "317: pullOffset"),
+    "the slowest group after filterGroups named it": Difference(3, 1, "308 with `filterGroups`"),
+    "the version of a client in remarks": Difference("V3_0_3_SNAPSHOT", "20", "remarks: the version of a client"),
+    "times of 303 as texts": Difference(True, False, "303: times as texts"),
+    "what 43 has beside the offsets": Difference({"groupTopicMap", "pullOffsetTable"}, set(), "43: groupTopicMap"),
     "send without a body": Difference(1, 13, "310: a message without a body"),
 }
 
