@@ -21,6 +21,7 @@ from tests.fault.ledger import Found, Key, Ledger, Verdict, make_body
 from tests.fault.log_scan import log_files, scan_log
 from tests.fault.requests import Ask, asker, by_id_header, places, read_queue, send_header
 from tests.fault.simulated_disk import LOG_FILES, cut_power
+from tests.fixtures.processes import START_SECONDS, first_line
 from tests.fixtures.stores import records
 
 TOPIC = "FaultTopic"
@@ -65,11 +66,12 @@ class BrokerProcess:
             )
 
     async def ready(self) -> int:
-        """Return the port, when the broker answers."""
-        assert self._process.stdout is not None
-        line = await asyncio.wait_for(asyncio.to_thread(self._process.stdout.readline), 30)
-        if not line:
-            raise AssertionError(f"the broker did not start: {self._log.read_text()[-4000:]}")
+        """Return the port, when the broker answers; one that fails to start, or takes too long, is ended."""
+        try:
+            line = await asyncio.to_thread(first_line, self._process, self._log, START_SECONDS)
+        except BaseException:
+            self.kill()
+            raise
         return int(json.loads(line)["address"].rpartition(":")[2])
 
     def kill(self) -> None:

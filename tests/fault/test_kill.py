@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.harness import FaultRun
+from tests.fault.harness import BrokerProcess, FaultRun
 from tests.fault.ledger import Found, Ledger, make_body, read_body
 from tests.fault.workers import WORKERS
 
@@ -80,6 +80,14 @@ def test_a_store_that_acknowledges_before_fsync_is_caught(tmp_path: Path) -> Non
         return 0
 
     assert asyncio.run(run_until_caught()) > 0
+
+
+@pytest.mark.timeout(60)
+def test_a_broker_that_does_not_start_is_seen_by_its_end(tmp_path: Path) -> None:
+    """Not by the time that one may take."""
+    (tmp_path / "broker.conf").write_text("defaultTopicQueueNums=-5\n")
+    with pytest.raises(RuntimeError, match=r"ended with [1-9](.|\n)*defaultTopicQueueNums"):
+        asyncio.run(BrokerProcess(tmp_path, "kept").ready())
 
 
 @pytest.mark.parametrize("kind", ["lost", "phantom", "corrupt", "moved", "reordered"])

@@ -7,10 +7,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Final
 
-from tests.fixtures.processes import SMALL_FILES, RocketProcess
+from tests.fixtures.processes import SMALL_FILES, START_SECONDS, RocketProcess
 from tests.peers.apache import ApacheCluster, free_port, registered_brokers
 
-START_SECONDS: Final = 90.0
 APACHE_SETTINGS: Final = {"registerNameServerPeriod": 10_000, "autoCreateTopicEnable": "false"}
 """Apache's brokers do not notice that a name server is new: they register by the clock, every 10 s at most often."""
 
@@ -80,7 +79,7 @@ class OurServers(Servers):
     def _start(self, name: str, kind: str, *options: str) -> None:
         log = self._folder / f"{name}.log"
         arguments = (kind, "start", "--listen", self._addresses[name], *options)
-        self._running[name] = RocketProcess(*arguments, log=log, timeout=START_SECONDS, env=SMALL_FILES)
+        self._running[name] = RocketProcess(*arguments, log=log, env=SMALL_FILES)
 
 
 class ApacheServers(Servers):
