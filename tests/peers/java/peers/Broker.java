@@ -20,7 +20,7 @@ public final class Broker {
     public static void main(String[] arguments) throws ReflectiveOperationException {
         BrokerController broker = BrokerStartup.createBrokerController(arguments);
         writeOpsAtRest(broker);
-        Runtime.getRuntime().addShutdownHook(new Thread(Broker::wakeEventThreads, "wake-event-threads"));
+        Runtime.getRuntime().addShutdownHook(new Thread(EventThreads::keepAwake, "wake-event-threads"));
         BrokerStartup.start(broker);
         Guard.onInput = () -> new Thread(() -> broker.registerBrokerAll(true, false, true), "register").start();
     }
@@ -53,23 +53,5 @@ public final class Broker {
         }, "op-writer");
         writer.setDaemon(true);
         writer.start();
-    }
-
-    /** Each of them takes up to 3 s to see that it is to end, one after the other. */
-    private static void wakeEventThreads() {
-        Thread waker = new Thread(() -> {
-            while (true) {
-                Thread.getAllStackTraces().keySet().stream()
-                    .filter(thread -> thread.getName().equals("NettyEventExecutor"))
-                    .forEach(Thread::interrupt);
-                try {
-                    Thread.sleep(PERIOD_MILLIS);
-                } catch (InterruptedException e) {
-                    return;
-                }
-            }
-        }, "event-thread-waker");
-        waker.setDaemon(true);
-        waker.start();
     }
 }
