@@ -71,26 +71,27 @@ def scene(
 ) -> Iterator[Scene]:
     topic = new_topic(cluster.namesrv)
     with (
-        rmq.Producer(cluster.namesrv, group=new_group()) as producer,
-        rmq.PushConsumer(cluster.namesrv, group=new_group(), start_from="first") as consumer,
+        rmq.Producer(cluster.namesrv, group=new_group(), heartbeat_interval=0.2) as producer,
+        rmq.PushConsumer(cluster.namesrv, group=new_group(), start_from="first", persist_interval=0.2) as consumer,
         rmq.Admin(cluster.namesrv) as admin,
     ):
         sent = [producer.send(topic, b"m%d" % number, tag="a", keys=f"k{number}") for number in range(4)]
         consumer.subscribe(topic, handler=lambda message: None)
         consumer.wait_ready()
         [broker] = next(iter(admin.cluster_info().broker_addr_table.values())).broker_addrs.values()
-        wait_until_committed(admin, consumer.config.group, topic)
+        wait_until_known(admin, producer.config.group, consumer.config.group, topic)
         version, namesrv = request.param, cluster.namesrv
         yield Scene(java(version, namesrv), version, namesrv, broker, topic, producer, consumer, sent)
 
 
-def wait_until_committed(admin: rmq.Admin, group: str, topic: str) -> None:
-    """Wait until a group has committed four messages; it does so every few seconds, and when a queue changes hands."""
+def wait_until_known(admin: rmq.Admin, producers: str, consumers: str, topic: str) -> None:
+    """Wait until a producer has said that it is there, and a group has committed four messages."""
     for _ in range(600):
-        if sum(admin.consumer_offset(group, queue) or 0 for queue in admin.queues(topic)) == 4:
+        committed = sum(admin.consumer_offset(consumers, queue) or 0 for queue in admin.queues(topic))
+        if committed == 4 and admin.producers(producers):
             return
         threading.Event().wait(0.05)
-    pytest.fail("nothing was committed")
+    pytest.fail(f"{committed} were committed")
 
 
 def test_statistics(scene: Scene) -> None:
@@ -160,6 +161,44 @@ def test_single_messages(scene: Scene) -> None:
     assert "m0" in scene.run("printMsg", "-t", topic)
 
 
+def test_messages_by_their_places(scene: Scene) -> None:
+    topic, sent = scene.topic, scene.sent[0]
+    assert f"Topic:               {topic}" in scene.run("queryMsgByUniqueKey", "-t", topic, "-i", sent.msg_id)
+    place = ("-b", "broker-a", "-i", scene.queue_id, "-o", "0")
+    assert sent.offset_msg_id in scene.run("queryMsgByOffset", "-t", topic, *place)
+    told = scene.run("printMsgByQueue", "-t", topic, "-a", "broker-a", "-i", scene.queue_id, "-p", "true", "-d", "true")
+    assert "m0" in told
+    assert sent.msg_id in scene.run("consumeMessage", "-t", topic, *place, "-c", "1")
+    assert scene.run("consumeMessage", "-t", topic, "-c", "9").count("MSGID: ") == 4
+
+
+def test_it_sends(scene: Scene) -> None:
+    topic = scene.topic
+    [row] = scene.rows("sendMessage", "-t", topic, "-p", "hello", "-k", "k9", "-c", "a")
+    assert (row[0], row[2]) == ("broker-a", "SEND_OK")
+    told = scene.run("checkMsgSendRT", "-t", topic, "-a", "3", "-s", "16")
+    assert len(re.findall(r"^broker-a .* true ", told, re.MULTILINE)) == 3
+    assert scene.run("sendMsgStatus", "-b", "broker-a", "-s", "16", "-c", "2").count("sendStatus=SEND_OK") == 2
+    with rmq.Admin(scene.namesrv) as admin:
+        assert sum(admin.max_offset(queue) for queue in admin.queues(topic)) == 4 + 1 + 3
+
+
+def test_topics_and_groups_change(scene: Scene) -> None:
+    topic, group = scene.topic, f"G{uuid4().hex[:8]}"
+    for perm in (4, 6):
+        scene.run("updateTopicPerm", "-b", scene.broker, "-t", topic, "-p", str(perm))
+        assert f'"perm":{perm}' in scene.run("topicRoute", "-t", topic).replace(" ", "")
+    told = json.loads(scene.run("allocateMQ", "-t", topic, "-i", "10.0.0.1@1,10.0.0.2@2"))
+    assert [len(queues) for queues in told["result"].values()] == [2, 2]
+    scene.run("updateSubGroup", "-b", scene.broker, "-g", group)
+    if scene.version == "5.5.0":
+        told = scene.run("setConsumeMode", "-b", scene.broker, "-t", topic, "-g", group, "-m", "POP", "-q", "4")
+        assert "consume mode[POP]" in told
+    scene.run("deleteSubGroup", "-b", scene.broker, "-g", group)
+    assert f"groupName={group}," not in scene.run("getConsumerConfig", "-g", group)
+    assert "success" in scene.run("deleteExpiredCommitLog", "-b", scene.broker)
+
+
 def test_settings(scene: Scene, tmp_path: Path) -> None:
     told = scene.run("getBrokerConfig", "-b", scene.broker)
     for name in ("brokerRole", "flushDiskType", "brokerPermission", "useTLS"):
@@ -197,4 +236,5 @@ def test_what_this_broker_has_none_of(scene: Scene) -> None:
     assert '"configTable":{}' in told.replace(" ", "")
     refusal = scene.refused("updateColdDataFlowCtrGroupConfig", "-b", scene.broker, "-g", scene.group, "-v", "1")
     assert refusal.startswith("16 ")
+    assert scene.refused("removeColdDataFlowCtrGroupConfig", "-b", scene.broker, "-g", scene.group).startswith("16 ")
     assert scene.refused("setCommitLogReadAheadMode", "-b", scene.broker, "-m", "0").startswith("16 ")

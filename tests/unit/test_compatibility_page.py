@@ -1,4 +1,4 @@
-"""docs/compatibility.md against the source: the requests that the broker serves, and the settings of both servers.
+"""docs/compatibility.md against the source: requests, settings, and what the tests beside Apache's programs cover.
 
 ``python -m tests.unit.test_compatibility_page`` writes its tables anew.
 """
@@ -18,6 +18,7 @@ from rocketcore.config_file import config_properties, property_name
 from rocketcore.nameserver import config as nameserver_config
 from rocketcore.nameserver.config import NameServerConfig
 from tests.fixtures.pages import PAGES, table_of, write_tables
+from tests.interop.test_mqadmin_verbs import LITE, NOT_RUN, NOT_SERVED
 from tests.reference.routes import broker_routes, client_routes, nameserver_routes
 
 PAGE = PAGES / "compatibility.md"
@@ -70,15 +71,24 @@ def settings_table(*classes: Any, live: frozenset[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def mqadmin_table() -> str:
+    reasons: dict[str, list[str]] = {"refused: the broker does not serve its request": [*NOT_SERVED, *LITE]}
+    for verb, reason in NOT_RUN.items():
+        reasons.setdefault(f"not run: {reason}", []).append(verb)
+    rows = [f"| {', '.join(f'`{verb}`' for verb in verbs)} | {reason} |" for reason, verbs in reasons.items()]
+    return "\n".join(["| verbs | |", "|---|---|", *rows]) + "\n"
+
+
 def tables() -> dict[str, str]:
     return {
+        "mqadmin": mqadmin_table(),
         "requests": requests_table(),
         "broker settings": settings_table(BrokerConfig, StoreConfig, live=LIVE_PROPERTIES),
         "name server settings": settings_table(NameServerConfig, live=nameserver_config.LIVE_PROPERTIES),
     }
 
 
-@pytest.mark.parametrize("name", ["requests", "broker settings", "name server settings"])
+@pytest.mark.parametrize("name", ["mqadmin", "requests", "broker settings", "name server settings"])
 def test_the_tables_say_what_the_source_says(name: str) -> None:
     assert table_of(PAGE, name, TEST) == tables()[name], f"python -m {TEST} writes it anew"
 
