@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -14,6 +15,7 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore import LocalCluster
+from tests.fixtures.tls import client_tls, tls_servers
 from tests.fixtures.topics import await_messages, new_group, new_topic
 from tests.peers import PeerError
 from tests.peers.go_client import GoClient, build, go_client
@@ -41,6 +43,7 @@ def program() -> Path:
 def cluster() -> Iterator[LocalCluster]:
     properties = {
         "enablePropertyFilter": "true",
+        "messageDelayLevel": "1s 1s 1s 1s",
         "traceTopicEnable": "true",
         "transactionCheckInterval": "500",
         "transactionTimeOut": "500",
@@ -80,7 +83,7 @@ def send(cluster: LocalCluster, topic: str) -> None:
             producer.send(topic, str(number), tag=tag, keys=[f"key-{number}"], properties={"n": str(number)})
 
 
-@pytest.mark.parametrize("how", ["sync", "async", "oneway", "batch", "ordered", "large", "level", "at"])
+@pytest.mark.parametrize("how", ["sync", "async", "oneway", "batch", "ordered", "compressed", "level", "at"])
 def test_it_sends(go: Go, cluster: LocalCluster, topic: str, how: str) -> None:
     with go("send", topic=topic, group=new_group(), how=how, count=COUNT) as client:
         told = client.rest()
@@ -88,11 +91,29 @@ def test_it_sends(go: Go, cluster: LocalCluster, topic: str, how: str) -> None:
     assert all(each["status"] == 0 for each in told)
     got = received(cluster, topic, COUNT)
     texts = [message.text() for message in got]
-    assert sorted(texts) == (BODIES if how != "large" else [body * 20_000 for body in BODIES])
+    assert sorted(texts) == (BODIES if how != "compressed" else [body * 20_000 for body in BODIES])
     assert {key for message in got for key in message.keys} == {f"key-{number}" for number in range(COUNT)}
     if how == "ordered":
         places = {text: message.queue.queue_id for text, message in zip(texts, got, strict=True)}
         assert all(places[str(number)] == places[str(number % 3)] for number in range(COUNT))
+
+
+def test_it_sends_large_bodies(go: Go, cluster: LocalCluster, topic: str) -> None:
+    with go("send", topic=topic, group=new_group(), how="large", count=2) as client:
+        assert [each["status"] for each in client.rest()] == [0, 0]
+    for message in received(cluster, topic, 2):
+        assert len(message.body) == 3_000_000
+        assert message.properties["crc"] == str(zlib.crc32(message.body))
+
+
+def test_over_tls(program: Path, tmp_path: Path) -> None:
+    """All of its traffic, to servers that serve nobody else."""
+    with tls_servers(tmp_path, "enforcing") as namesrv:
+        options = {"topic": new_topic(namesrv, tls=client_tls()), "count": COUNT, "tls": "true"}
+        with go_client(program, namesrv, "send", group=new_group(), how="sync", **options) as client:
+            assert [each["status"] for each in client.rest()] == [0] * COUNT
+        with go_client(program, namesrv, "consume", group=new_group(), filter="*", **options) as client:
+            assert sorted(each["body"] for each in client.rest()[1:]) == BODIES
 
 
 def test_its_traces_are_read(go: Go, cluster: LocalCluster, topic: str) -> None:
@@ -130,9 +151,10 @@ def test_it_tries_again(go: Go, cluster: LocalCluster, topic: str) -> None:
     assert {each["again"] for each in got} == {1}
 
 
-def test_it_pulls(go: Go, cluster: LocalCluster, topic: str) -> None:
+@pytest.mark.parametrize("how", ["pull", "poll"])
+def test_it_pulls(go: Go, cluster: LocalCluster, topic: str, how: str) -> None:
     send(cluster, topic)
-    with go("pull", topic=topic, group=new_group(), filter="*") as client:
+    with go(how, topic=topic, group=new_group(), filter="*", count=COUNT) as client:
         got = client.rest()
     assert sorted(each["body"] for each in got) == BODIES
 

@@ -16,7 +16,7 @@ from rocketcore import aio
 from rocketcore.errors import TransportError
 from tests.fixtures.apache import require_java
 from tests.fixtures.processes import SMALL_FILES, Processes
-from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls
+from tests.fixtures.tls import CLIENT_CERTIFICATE, FOLDER, client_tls, tls_servers
 from tests.peers import ApacheCluster, DriverError, JavaDriver
 from tests.peers.jvm import Tls
 
@@ -47,23 +47,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=["permissive", "enforcing"])
 def ours(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """A name server and a broker of ours with TLS between them; the mode, and the name server's address."""
-    mode: str = request.param
-    home = tmp_path_factory.mktemp(mode)
-    conf = home / "tls.properties"
-    conf.write_text(
-        f"tls.server.mode={mode}\ntls.test.mode.enable=false\ntls.enable=true\n"
-        f"tls.server.certPath={FOLDER / 'server.crt'}\ntls.server.keyPath={FOLDER / 'server.key'}\n"
-        f"tls.client.trustCertPath={FOLDER / 'ca.crt'}\n"
-    )
-    servers = Processes(home, SMALL_FILES)
-    try:
-        env = {"ROCKETCORE_TLS_CONFIG_FILE": str(conf)}
-        namesrv = servers.start("namesrv", "start", "--listen", "127.0.0.1:0", "--home", str(home), env=env).address
-        broker = ("broker", "start", "--namesrv", namesrv, "--listen", "127.0.0.1:0", "--store", str(home / "store"))
-        servers.start(*broker, env=env)
-        yield mode, namesrv
-    finally:
-        servers.end()
+    with tls_servers(tmp_path_factory.mktemp(request.param), request.param) as namesrv:
+        yield request.param, namesrv
 
 
 @pytest.fixture(scope="module", params=["5.5.0", "4.9.7"])

@@ -3,9 +3,12 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"strings"
 	"sync"
@@ -28,7 +31,6 @@ var (
 	count   = flag.Int("count", 1, "")
 	filter  = flag.String("filter", "", "an expression; with sql: before it one of SQL92")
 	wait    = flag.Duration("wait", 30*time.Second, "")
-	vip     = flag.Bool("vip", false, "")
 	tls     = flag.Bool("tls", false, "")
 	output  sync.Mutex
 )
@@ -50,7 +52,6 @@ func producerOptions() []producer.Option {
 	return []producer.Option{
 		producer.WithGroupName(*group),
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{*namesrv})),
-		producer.WithVIPChannel(*vip),
 		producer.WithTls(*tls),
 	}
 }
@@ -99,8 +100,13 @@ func send() {
 		case "oneway":
 			must(p.SendOneWay(ctx, message))
 			continue
-		case "large":
+		case "compressed":
 			message.Body = []byte(strings.Repeat(string(message.Body), 20_000))
+		case "large":
+			message.Body = make([]byte, 3_000_000)
+			_, err := rand.Read(message.Body)
+			must(err)
+			message.WithProperty("crc", fmt.Sprint(crc32.ChecksumIEEE(message.Body)))
 		case "ordered":
 			message.WithShardingKey(fmt.Sprint(number % 3))
 		case "level":
@@ -184,7 +190,6 @@ func consumerOptions() []consumer.Option {
 		consumer.WithGroupName(*group),
 		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{*namesrv})),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
-		consumer.WithVIPChannel(*vip),
 		consumer.WithTls(*tls),
 		consumer.WithConsumerOrder(*how == "orderly"),
 	}
@@ -270,13 +275,38 @@ func pull() {
 	must(c.Shutdown())
 }
 
+// As a lite pull consumer does: it has queues assigned and pulls ahead, and is asked for what came.
+func poll() {
+	c, err := rocketmq.NewPullConsumer(consumerOptions()...)
+	must(err)
+	must(c.Subscribe(*topic, selector()))
+	must(c.Start())
+	end := time.Now().Add(*wait)
+	for left := *count; left > 0; {
+		got, err := c.Poll(context.Background(), time.Until(end))
+		if errors.Is(err, consumer.ErrNoNewMsg) && time.Now().Before(end) {
+			continue
+		}
+		must(err)
+		for _, message := range got.GetMsgList() {
+			tell(seen{"body": string(message.Body), "queue": message.Queue.QueueId, "offset": message.QueueOffset})
+			left--
+		}
+		c.ACK(context.Background(), got, consumer.ConsumeSuccess)
+	}
+	must(c.PersistOffset(context.Background(), *topic))
+	must(c.Shutdown())
+}
+
 func main() {
 	flag.Parse()
 	rlog.SetLogLevel("error")
-	verbs := map[string]func(){"send": send, "transact": transact, "request": request, "consume": consume, "pull": pull}
+	verbs := map[string]func(){
+		"send": send, "transact": transact, "request": request, "consume": consume, "pull": pull, "poll": poll,
+	}
 	verb, ok := verbs[flag.Arg(0)]
 	if !ok {
-		fmt.Fprintln(os.Stderr, "send, transact, request, consume or pull")
+		fmt.Fprintln(os.Stderr, "send, transact, request, consume, pull or poll")
 		os.Exit(2)
 	}
 	verb()
