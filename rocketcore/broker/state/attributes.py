@@ -5,6 +5,7 @@ A change is by signed name: ``+name`` with its value, or ``-name``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from rocketcore.errors import BrokerSystemError
 __all__ = ["GROUP_ATTRIBUTES", "TOPIC_ATTRIBUTES", "Attribute", "altered", "read_changes"]
 
 _LONG_MAX = (1 << 63) - 1
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 _MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", "PRIORITY")
 
 
@@ -35,7 +37,7 @@ class Attribute(NamedTuple):
             raise _refused(f"value is not in set: [{', '.join(self.values)}]")
         if self.numbers is not None:
             low, high = self.numbers
-            if not value.lstrip("+-").isdecimal() or not low <= int(value) <= high:
+            if not _WHOLE_NUMBER.fullmatch(value) or not low <= int(value) <= high:
                 raise _refused(f"value is not in range({low}, {high})")
         if len(value) > TOPIC_MAX_LENGTH:
             raise _refused(f"value is longer than {TOPIC_MAX_LENGTH} characters")

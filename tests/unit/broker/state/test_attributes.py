@@ -31,6 +31,7 @@ def test_changes_as_text() -> None:
         ("+colour", "x", False, "unsupported key: colour"),
         ("+priority.factor", "101", False, "value is not in range(0, 100)"),
         ("+priority.factor", "much", False, "value is not in range(0, 100)"),
+        ("+priority.factor", "+-5", False, "value is not in range(0, 100)"),
         ("+lite.sub.client.quota", "-2", False, f"value is not in range(-1, {(1 << 63) - 1})"),
         ("+lite.sub.model", "Own", False, "value is not in set: [Exclusive, Shared]"),
         ("+lite.bind.topic", "x" * 128, False, "value is longer than 127 characters"),
