@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,7 +18,10 @@ from rocketcore.cli.render import progress
 from rocketcore.errors import ConfigError
 from rocketcore.printable import error_text
 
-__all__ = ["console", "console_option", "console_port_option", "running_console"]
+if TYPE_CHECKING:
+    from rocketcore.console.settings import ConsoleSettings
+
+__all__ = ["accounts_of", "console", "console_option", "console_port_option", "running_console"]
 
 
 @command(help="Serve the web console of a cluster, ours or Apache's, until Ctrl-C or SIGTERM. Other machines reach it "
@@ -43,11 +47,7 @@ def console(
         password = click.prompt("password", hide_input=True, confirmation_prompt=True, err=True)
         click.echo(account_line(add, "viewer" if viewer else "admin", password))
         return 0
-    accounts = {}
-    if auth is not None:
-        from rocketcore.console.accounts import read_accounts
-
-        accounts = read_accounts(auth)
+    accounts = accounts_of(auth)
     log_to_stderr()
     check_extra()
     mine = current()
@@ -68,6 +68,15 @@ def console(
     return 130 if signal.SIGINT in ended_by else 0
 
 
+def accounts_of(path: Path | None) -> dict[str, tuple[str, str]]:
+    """Return the accounts of a file; none without one."""
+    if path is None:
+        return {}
+    from rocketcore.console.accounts import read_accounts
+
+    return read_accounts(path)
+
+
 console_option = click.option("--console/--no-console", "with_console", default=None,
                               help="Serve the web console too, on this machine's own address.")  # fmt: skip
 console_port_option = click.option("--console-port", type=click.IntRange(0, 65535), default=9880, show_default=True,
@@ -75,16 +84,15 @@ console_port_option = click.option("--console-port", type=click.IntRange(0, 6553
 
 
 @contextlib.contextmanager
-def running_console(namesrv: str, port: int, *, asked: bool) -> Iterator[str | None]:
-    """Serve a console beside servers, at this machine's own address; yield where, or None.
+def running_console(settings: ConsoleSettings, *, asked: bool) -> Iterator[str | None]:
+    """Serve a console beside servers of this process; yield where, or None.
 
     asked  False: where it cannot be, for want of the libraries or of the port, the servers run without it
     """
     from rocketcore.console.serve import ConsoleThread
-    from rocketcore.console.settings import ConsoleSettings
 
     try:
-        running = ConsoleThread(ConsoleSettings(namesrv=namesrv, listen=f"127.0.0.1:{port}"))
+        running = ConsoleThread(settings)
     except (OSError, ConfigError) as error:
         if asked:
             raise

@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -134,6 +134,18 @@ def start_namesrv(
 )
 @click.option("--shard", metavar="NUMBER", type=click.IntRange(0), help="Run this one of them only, from 0.")
 @_metrics_port
+@click.option(
+    "--console",
+    "console_at",
+    metavar="[HOST:PORT]",
+    is_flag=False,
+    flag_value="127.0.0.1:9880",
+    help="Serve the web console of its cluster too, at 127.0.0.1:9880 where no address follows. Other machines reach "
+    "it only with --console-auth or --console-readonly.",
+)
+@click.option("--console-readonly", is_flag=True, help="Nothing can be changed by the console.")
+@click.option("--console-auth", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+              help="Accounts of the console, see rocket console --add.")  # fmt: skip
 @click.option("--leave-messages", is_flag=True, help="Start although messages of other shards are out of reach then.")
 @insecure_option
 def start_broker(
@@ -148,6 +160,9 @@ def start_broker(
     shards: int,
     shard: int | None,
     metrics_port: int | None,
+    console_at: str | None,
+    console_readonly: bool,
+    console_auth: Path | None,
     leave_messages: bool,
     insecure: bool,
 ) -> int:
@@ -183,10 +198,6 @@ def start_broker(
         check_bind(config.metrics_address, insecure)
     if not leave_messages:
         check_reach(config, store_config, shards)
-    if len(brokers) > 1:
-        from rocketcore.cli.supervisor import Supervisor
-
-        return Supervisor([each.name for each in brokers], current().arguments).run()
     if shard is not None:
         log_to_stderr(brokers[0].name)
 
@@ -195,7 +206,34 @@ def start_broker(
 
         return Broker(*brokers[0], tls=tls, client_tls=to_others)
 
-    return serve(make)
+    with _console(console_at, console_readonly, console_auth, config.namesrv_addr, to_others) as also:
+        if len(brokers) > 1:
+            from rocketcore.cli.supervisor import Supervisor
+
+            return Supervisor([each.name for each in brokers], current().arguments, also).run()
+        return serve(make, also)
+
+
+@contextlib.contextmanager
+def _console(
+    at: str | None, readonly: bool, auth: Path | None, namesrv: str, tls: TlsOption
+) -> Iterator[dict[str, object]]:
+    """Serve the console of a broker's cluster where one is asked for; yield what is said of it."""
+    if not at:
+        if readonly or auth is not None:
+            raise click.UsageError("--console-readonly and --console-auth are of --console")
+        yield {}
+        return
+    from rocketcore.cli.console import accounts_of, running_console
+    from rocketcore.console.settings import ConsoleSettings
+
+    mine = current()
+    settings = ConsoleSettings(
+        namesrv=namesrv, listen=at, timeout=mine.timeout, readonly=readonly, accounts=accounts_of(auth), tls=tls,
+        **mine.credentials,
+    )  # fmt: skip
+    with running_console(settings, asked=True) as address:
+        yield {"console": f"http://{address}/"}
 
 
 def _load(
@@ -221,8 +259,11 @@ def _load(
         )
 
 
-def serve(make: Callable[[], Server]) -> int:
-    """Run a server until SIGTERM (0) or SIGINT (130); say on stdout when it answers requests."""
+def serve(make: Callable[[], Server], also: Mapping[str, object] | None = None) -> int:
+    """Run a server until SIGTERM (0) or SIGINT (130); say on stdout when it answers requests.
+
+    also  what else is said then
+    """
     # What a start allocates stays for good: to look through it for garbage takes a fifth of the time until ready, and
     # again with every full collection later.
     gc.disable()
@@ -257,7 +298,7 @@ def serve(make: Callable[[], Server]) -> int:
             gc.freeze()
             gc.enable()
         try:
-            click.echo(json.dumps({"event": "ready", **server.ready(), "pid": os.getpid()}))
+            click.echo(json.dumps({"event": "ready", **server.ready(), **(also or {}), "pid": os.getpid()}))
             sys.stdout.flush()
             notify("READY=1")
             async with watched_heap():

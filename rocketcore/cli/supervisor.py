@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 from asyncio.subprocess import Process
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
@@ -40,11 +40,13 @@ class Supervisor:
     of half a second to half a minute, as often as it takes: the others have messages that nobody else serves.
 
     arguments  command line of this process behind ``rocket``
+    also       what else is said when all answer
     """
 
-    def __init__(self, names: Sequence[str], arguments: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], arguments: Sequence[str], also: Mapping[str, object]) -> None:
         self._names = names
         self._arguments = arguments
+        self._also = also
         self._ready: dict[str, dict[str, object]] = {}
         self._running: dict[str, Process] = {}
         self._ending = asyncio.Event()
@@ -111,7 +113,7 @@ class Supervisor:
     async def _run_shard(self, number: int, name: str) -> int:
         """Run a shard until it ends, and return its exit code."""
         process = await asyncio.create_subprocess_exec(
-            *command_line(*self._arguments, "--shard", str(number)),
+            *command_line(*self._arguments, "--shard", str(number), "--console="),  # which is this process's
             stdin=asyncio.subprocess.PIPE,  # which ends with this process, and the shard with it
             stdout=asyncio.subprocess.PIPE,
             process_group=0,
@@ -135,7 +137,7 @@ class Supervisor:
         logger.info("shard ready shard=%s address=%s pid=%s", name, said["address"], said["pid"])
         if len(self._ready) == len(self._names) and not again:
             brokers = [self._ready[each] for each in self._names]
-            click.echo(json.dumps({"event": "ready", "brokers": brokers, "pid": os.getpid()}))
+            click.echo(json.dumps({"event": "ready", "brokers": brokers, **self._also, "pid": os.getpid()}))
             notify("READY=1")
 
 

@@ -103,7 +103,10 @@ def up(
             stack.enter_context(servers)
         at = None
         if with_console is not False:
-            at = stack.enter_context(running_console(servers.namesrv, console_port, asked=with_console is True))
+            from rocketcore.console.settings import ConsoleSettings
+
+            settings = ConsoleSettings(namesrv=servers.namesrv, listen=f"127.0.0.1:{console_port}")
+            at = stack.enter_context(running_console(settings, asked=with_console is True))
         show_line(
             {
                 "event": "ready",

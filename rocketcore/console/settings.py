@@ -49,7 +49,8 @@ class ConsoleSettings:
         if not (is_loopback(host) or self.readonly or self.accounts):
             raise ConfigError(
                 f"{host} can be reached from other machines, and nothing asks who they are: "
-                "give accounts by --auth FILE, or --readonly"
+                "give accounts by --auth FILE, or --readonly (beside a broker: --console-auth FILE, or "
+                "--console-readonly)"
             )
 
     @property

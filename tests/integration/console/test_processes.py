@@ -9,6 +9,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,6 +69,32 @@ def test_one_beside_the_servers_and_none_where_none_is_wanted() -> None:
     with started("up", "--port", "0", "--no-console", "-o", "json") as (process, ready):
         assert ready["console"] is None
         assert end(process, signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("shards", ["1", "2"])
+def test_one_beside_a_broker_and_one_beside_all_its_shards(tmp_path: Path, shards: str) -> None:
+    options = ("--listen", "127.0.0.1:0", "--shards", shards, "--store", str(tmp_path), "--console", "127.0.0.1:0")
+    with (
+        LocalCluster() as own,
+        started("broker", "start", "--namesrv", own.namesrv, "--name", "extra", *options) as (process, ready),
+    ):
+        assert "extra" in page(ready["console"] + "brokers")
+        assert len(ready.get("brokers", ["alone"])) == int(shards)
+        assert end(process, signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--console", "0.0.0.0:0"], "beside a broker: --console-auth FILE"),
+        (["--console-readonly"], "are of --console"),
+    ],
+)
+def test_a_broker_is_refused_a_console_that_cannot_be(tmp_path: Path, options: list[str], text: str) -> None:
+    line = command_line("broker", "start", "--listen", "127.0.0.1:0", "--store", str(tmp_path), *options)
+    refused = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 2
+    assert text in refused.stderr
 
 
 def test_it_is_refused_where_others_could_change_something() -> None:
