@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketcore.cli.options import command, current, log_to_stderr
+from rocketcore.cli.options import Settings, command, current, log_to_stderr
 from rocketcore.cli.render import progress
 from rocketcore.errors import ConfigError
 from rocketcore.printable import error_text
 
 if TYPE_CHECKING:
-    from rocketcore.console.settings import ConsoleSettings
+    from rocketcore.console.settings import ClusterSettings, ConsoleSettings
 
 __all__ = ["accounts_of", "console", "console_option", "console_port_option", "running_console"]
 
@@ -33,10 +33,23 @@ __all__ = ["accounts_of", "console", "console_option", "console_port_option", "r
               help="Accounts: who may log in, and who of them may change something.")  # fmt: skip
 @click.option("--host", "hosts", multiple=True, metavar="NAME",
               help="A name by which browsers reach it, besides addresses and localhost; may be repeated.")  # fmt: skip
+@click.option("--cluster", "named", multiple=True, metavar="NAME=NAMESRV",
+              help="A cluster and its name servers; may be repeated: a switch in the page's head leads to each. "
+                   "Account and TLS are those of this command.")  # fmt: skip
+@click.option(
+    "--contexts", is_flag=True, help="All clusters of rocket context, each with its account; first the one in use."
+)
 @click.option("--add", metavar="NAME", help="Ask for a password, print the line of an account for --auth, and end.")
 @click.option("--viewer", is_flag=True, help="With --add: an account that changes nothing.")
 def console(
-    listen: str, readonly: bool, auth: Path | None, hosts: tuple[str, ...], add: str | None, viewer: bool
+    listen: str,
+    readonly: bool,
+    auth: Path | None,
+    hosts: tuple[str, ...],
+    named: tuple[str, ...],
+    contexts: bool,
+    add: str | None,
+    viewer: bool,
 ) -> int:
     from rocketcore.console.serve import address_of, bind, check_extra, server_of
     from rocketcore.console.settings import ConsoleSettings
@@ -53,7 +66,7 @@ def console(
     mine = current()
     settings = ConsoleSettings(
         namesrv=mine.namesrv, listen=listen, timeout=mine.timeout, readonly=readonly, accounts=accounts, hosts=hosts,
-        tls=mine.tls, **mine.credentials,
+        tls=mine.tls, **mine.credentials, clusters={**(_of_contexts() if contexts else {}), **_of_options(named)},
     )  # fmt: skip
     with contextlib.closing(bind(settings)) as listening:
         address = address_of(listening, settings)
@@ -66,6 +79,38 @@ def console(
             signal.signal(number, lambda number, _: ended_by.append(number))
         server.run([listening])
     return 130 if signal.SIGINT in ended_by else 0
+
+
+def _of_options(named: tuple[str, ...]) -> dict[str, ClusterSettings]:
+    """Return the clusters of ``--cluster``."""
+    from rocketcore.console.settings import ClusterSettings
+
+    mine = current()
+    found = {}
+    for each in named:
+        name, _, namesrv = each.partition("=")
+        if not name or not namesrv.strip():
+            raise click.BadParameter(f"{each!r} is not NAME=NAMESRV", param_hint="--cluster")
+        found[name] = ClusterSettings(namesrv=namesrv.replace(",", ";"), tls=mine.tls, **mine.credentials)
+    return found
+
+
+def _of_contexts() -> dict[str, ClusterSettings]:
+    """Return the clusters of the contexts, first the one in use; raises ConfigError without any."""
+    from rocketcore.cli.contexts import ContextFile
+    from rocketcore.console.settings import ClusterSettings
+
+    file = ContextFile()
+    in_use = current().context[0]
+    found = {}
+    for name in sorted(file.names, key=lambda name: name != in_use):
+        if "namesrv" not in file.context(name):
+            raise ConfigError(f"{file.path}: context {name!r} names no cluster: namesrv is missing")
+        its = Settings(context_option=name)
+        found[name] = ClusterSettings(namesrv=its.namesrv, tls=its.tls, **its.credentials)
+    if not found:
+        raise ConfigError(f"{file.path} has no contexts: rocket context add makes one")
+    return found
 
 
 def accounts_of(path: Path | None) -> dict[str, tuple[str, str]]:

@@ -18,6 +18,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rocketcore.console import tail
+from rocketcore.console.cluster import SCOPE_KEY, ClusterPaths
 from rocketcore.console.console import Console, Page, Visit, asked, json_bytes
 from rocketcore.console.pages import dead_letters, entry, groups, messages, overview, servers, topic, topics
 from rocketcore.console.safety import BadRequest, Forbidden, Safety
@@ -88,6 +89,9 @@ WRITES: Final[dict[str, View]] = {
     "/dead-letters/purge": dead_letters.purge,
 }
 
+SHARED: Final = (entry.login_form, entry.log_out, entry.preferences)
+"""What is of no cluster."""
+
 _STATUS: Final[tuple[tuple[type[BaseException], int], ...]] = (
     (Forbidden, 403),
     (NoPermission, 403),
@@ -113,8 +117,7 @@ def create_app(settings: ConsoleSettings) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
-        console.sampler.start()
-        console.counts.start()
+        console.start()
         try:
             yield
         finally:
@@ -123,6 +126,11 @@ def create_app(settings: ConsoleSettings) -> Starlette:
     def serve(view: View, form: Callable[[Visit, View], Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             asked.set([0])
+            if SCOPE_KEY not in request.scope and console.first.base and view not in SHARED:
+                if request.method != "GET":
+                    return await _missing(console, request)
+                query = f"?{request.url.query}" if request.url.query else ""
+                return RedirectResponse(f"{console.first.base}{request.url.path}{query}", 303)
             visit = Visit(console, request)
             if settings.accounts and visit.who is None and view is not entry.login_form:
                 if form is _json:
@@ -162,7 +170,10 @@ def create_app(settings: ConsoleSettings) -> Starlette:
     app = Starlette(
         routes=routes,
         lifespan=life,
-        middleware=[Middleware(Safety, hosts=settings.hosts)],
+        middleware=[
+            Middleware(Safety, hosts=settings.hosts),
+            Middleware(ClusterPaths, clusters=console.clusters),
+        ],
         exception_handlers={404: missing},
     )
     app.state.console = console
@@ -224,7 +235,7 @@ def _audit(visit: Visit) -> None:
     """One line a write: who, what, about what; never a body or a secret."""
     logger.info(
         "write path=%s name=%s by=%s from=%s",
-        visit.request.url.path,
+        visit.cluster.base + visit.request.url.path,
         visit.given("name") or visit.sent("name"),
         "-" if visit.who is None else visit.who.name,
         "-" if visit.request.client is None else visit.request.client.host,

@@ -1,4 +1,4 @@
-"""Console: what the pages share: the cluster's admin client, samples, sessions, templates; and what a page is."""
+"""Console: what the pages share: clusters, sessions, templates; and what a page is."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from rocketcore.admin.logic import AsyncAdmin
 from rocketcore.console.accounts import Session, Sessions, verify
-from rocketcore.console.counts import TopicCounts
+from rocketcore.console.cluster import SCOPE_KEY, Cluster
 from rocketcore.console.language import LANGUAGES, Language, language_of
-from rocketcore.console.rates import Rates, Sampler
 from rocketcore.console.safety import COOKIE, BadRequest, Forbidden, Guard, read_form
 from rocketcore.console.settings import ConsoleSettings
 from rocketcore.console.show import UNKNOWN, Shown, url
 
 if TYPE_CHECKING:
-    from rocketcore.client.producer import Producer
     from rocketcore.protocol.command import RemotingCommand
 
-__all__ = ["Console", "Page", "Visit", "done"]
+__all__ = ["Console", "Page", "Visit"]
 
 _THEMES: Final = ("auto", "light", "dark")
 MOST_REQUESTS: Final = 40
@@ -67,25 +64,15 @@ class Page:
 
 
 class Console:
-    """One console over one cluster; to be closed."""
+    """One console, over a cluster or several; to be started on its loop, and closed."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
-        self.admin = AsyncAdmin(
-            settings.namesrv,
-            timeout=settings.timeout,
-            tls=settings.tls,
-            hooks=[_Count()],
-            access_key=settings.access_key,
-            secret_key=settings.secret_key,
-        )
-        self.rates = Rates()
-        self.sampler = Sampler(self.admin, self.rates)
-        self.counts = TopicCounts(self.admin)
+        hook = _Count()
+        self.clusters = {name: Cluster(name, each, settings.timeout, hook) for name, each in settings.by_name.items()}
         self.guard = Guard()
         self.sessions = Sessions()
         self.tails = 0
-        self._producer: Producer | None = None
         self._basic: dict[str, Session] = {}
         self.templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -95,30 +82,18 @@ class Console:
             lstrip_blocks=True,
         )
 
-    async def producer(self) -> Producer:
-        """Return the producer of published messages, made when the first one is."""
-        if self._producer is None:
-            from rocketcore.client.producer import Producer
+    @property
+    def first(self) -> Cluster:
+        """The cluster of a page whose address names none."""
+        return next(iter(self.clusters.values()))
 
-            settings = self.settings
-            producer = Producer(
-                settings.namesrv,
-                group="rocket-console",
-                timeout=settings.timeout,
-                tls=settings.tls,
-                access_key=settings.access_key,
-                secret_key=settings.secret_key,
-            )
-            await producer.start()
-            self._producer = producer
-        return self._producer
+    def start(self) -> None:
+        for cluster in self.clusters.values():
+            cluster.start()
 
     async def close(self) -> None:
-        await self.counts.stop()
-        await self.sampler.stop()
-        if self._producer is not None:
-            await self._producer.close()
-        await self.admin.close()
+        for cluster in self.clusters.values():
+            await cluster.close()
 
     # Who asks
 
@@ -171,7 +146,8 @@ class Visit:
     def __init__(self, console: Console, request: Request) -> None:
         self.console = console
         self.request = request
-        self.admin = console.admin
+        self.cluster: Cluster = request.scope.get(SCOPE_KEY, console.first)
+        self.admin = self.cluster.admin
         self.who = console.who(request)
         self.may_write = console.may_write(self.who)
         self.language: Language = language_of(
@@ -218,11 +194,15 @@ class Visit:
             raise Forbidden("this console is read-only" if self.console.settings.readonly else "viewers change nothing")
 
     def seal(self, purpose: str, plan: Any) -> str:
-        return self.console.guard.seal(purpose, plan, time.time())
+        return self.console.guard.seal(self._of_cluster(purpose), plan, time.time())
 
     def unseal(self, purpose: str) -> Any:
         """Return the plan that the form carries."""
-        return self.console.guard.unseal(purpose, self.sent("plan"), time.time())
+        return self.console.guard.unseal(self._of_cluster(purpose), self.sent("plan"), time.time())
+
+    def _of_cluster(self, purpose: str) -> str:
+        """Return a purpose by which the plan of one cluster is none of another's."""
+        return f"{self.cluster.name}/{purpose}"
 
     def check_typed(self, name: str) -> None:
         """Raise BadRequest unless the name of what a write is about was typed."""
@@ -250,20 +230,23 @@ class Visit:
         context: dict[str, Any] = {
             "t": self.text,
             "f": shown,
-            "url": url,
+            "url": self.url,
+            "base": self.cluster.base,
             "unknown": UNKNOWN,
             "language": self.language.code,
             "languages": LANGUAGES,
             "theme": theme if theme in _THEMES else "auto",
             "themes": _THEMES,
             "path": path,
-            "here": path + (f"?{self.request.url.query}" if self.request.url.query else ""),
+            "here": self.cluster.base + path + (f"?{self.request.url.query}" if self.request.url.query else ""),
             "again": self.again,
             "who": self.who,
             "has_accounts": bool(self.console.settings.accounts),
             "may_write": self.may_write,
             "readonly": self.console.settings.readonly,
-            "cluster": self.console.settings.cluster_name,
+            "cluster": self.cluster.settings.name_servers,
+            "cluster_name": self.cluster.name,
+            "clusters": {name: each.base for name, each in self.console.clusters.items()},
             "csrf": self.console.guard.token(self.cookie()),
             "done": DONE.get(self.given("done"), ""),
             "title": page.title,
@@ -278,7 +261,17 @@ class Visit:
     def again(self, **changes: Any) -> str:
         """Return the address of this page with some parameters changed, the others as they are."""
         given = {name: value for name, value in self.request.query_params.items() if name != "done"}
-        return url(self.request.url.path, **{**given, **changes})
+        return self.url(self.request.url.path, **{**given, **changes})
+
+    def url(self, path: str, /, **parameters: Any) -> str:
+        """Return an address of a page of this cluster."""
+        return self.cluster.base + url(path, **parameters)
+
+    def done(self, word: str, path: str, **parameters: Any) -> Response:
+        """Return the way to the page after a write."""
+        if word not in DONE:
+            raise ValueError(word)
+        return RedirectResponse(self.url(path, **parameters, done=word), 303)
 
     def keep_cookie(self, response: Response) -> None:
         """Give the browser its cookie, where it is new."""
@@ -306,13 +299,6 @@ DONE: Final = {
     "purged": "The dead letters were deleted.",
 }
 """What is told on the page after a write, by the word in its address."""
-
-
-def done(word: str, path: str, **parameters: Any) -> Response:
-    """Return the way to the page after a write."""
-    if word not in DONE:
-        raise ValueError(word)
-    return RedirectResponse(url(path, **parameters, done=word), 303)
 
 
 def page_of(

@@ -5,13 +5,12 @@ Names come from the network: each is escaped, and boxes are placed by number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from markupsafe import Markup
 
 from rocketcore.admin.survey import GroupSurvey
-from rocketcore.console.show import url
 from rocketcore.naming import is_system_group
 from rocketcore.printable import printable
 
@@ -44,7 +43,7 @@ def spark(values: Sequence[float | None]) -> Markup:
     ).format(_WIDTH, _HEIGHT, "".join(parts))
 
 
-def topology(groups: GroupSurvey, topics: set[str]) -> Markup:
+def topology(url: Callable[..., str], groups: GroupSurvey, topics: set[str]) -> Markup:
     """Draw topics to the left, groups to the right, a line where a group consumes a topic: its colour is the lag.
 
     Empty where no group has consumed anything.

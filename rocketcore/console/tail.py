@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from rocketcore.admin.shapes import message_object
 from rocketcore.console.console import Visit
-from rocketcore.console.show import Shown, url
+from rocketcore.console.show import Shown
 from rocketcore.errors import Overloaded, RocketError
 from rocketcore.message import ReceivedMessage
 from rocketcore.message_queue import MessageQueue
@@ -104,7 +104,7 @@ async def events(visit: Visit) -> Response:
                     yield _event("trouble", str(escape(str(error))))
                     continue
                 if rows:
-                    yield _event("rows", template.render(rows=rows, url=url, f=shown, t=visit.text))
+                    yield _event("rows", template.render(rows=rows, url=visit.url, f=shown, t=visit.text))
         finally:
             console.tails -= 1
 

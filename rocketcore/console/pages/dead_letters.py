@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from rocketcore.admin.dead_letters import DeadLetterQueue
 from rocketcore.admin.shapes import dead_letter_row
 from rocketcore.codes import DLQ_TOPIC_PREFIX
-from rocketcore.console.console import Page, Visit, done, json_bytes, page_of
+from rocketcore.console.console import Page, Visit, json_bytes, page_of
 from rocketcore.console.safety import BadRequest
 from rocketcore.errors import OffsetsMoved, TopicNotExist
 from rocketcore.message import ReceivedMessage
@@ -26,7 +26,7 @@ MOST_CHOSEN: Final = 32
 async def dead_letter_groups(visit: Visit) -> Page:
     """List the groups; how many messages each has is what was counted lately."""
     names = await visit.admin.dead_letter_groups()
-    counted = await visit.console.counts.of(DLQ_TOPIC_PREFIX + name for name in names)
+    counted = await visit.cluster.counts.of(DLQ_TOPIC_PREFIX + name for name in names)
     rows = [{"group": name, **counted[DLQ_TOPIC_PREFIX + name]} for name in names]
     shown, state = page_of(rows, visit, ("group", "messages", "last_stored_at"), _matches)
     return Page("dead_letters.html", "Dead letters", {"rows": shown, "state": state}, rows)
@@ -188,4 +188,4 @@ async def purge(visit: Visit) -> Response:
     if _seen(await visit.admin.dead_letter_queues(name)) != plan["seen"]:
         raise OffsetsMoved(f"group {name!r} has other dead letters than when the plan was shown: nothing was deleted")
     await visit.admin.delete_topic(DLQ_TOPIC_PREFIX + name)
-    return done("purged", "/dead-letters")
+    return visit.done("purged", "/dead-letters")

@@ -65,11 +65,14 @@ async def livez(request: Request) -> Response:
 
 
 async def readyz(console: Console) -> Response:
-    """Ready is a console that finds a name server."""
-    try:
-        await console.admin.cluster_info()
-    except RocketError as error:
-        return PlainTextResponse(f"{error}\n", 503)
+    """Ready is a console that finds a name server, of one cluster at least."""
+    asked = (cluster.admin.cluster_info() for cluster in console.clusters.values())
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, RocketError):
+            raise answer
+    if all(isinstance(answer, RocketError) for answer in answers):
+        return PlainTextResponse("".join(f"{error}\n" for error in answers), 503)
     return PlainTextResponse("ok\n")
 
 
@@ -84,7 +87,7 @@ async def metrics(visit: Visit) -> Response:
             lines.append(f"rocketmq_consumer_lag_messages{{{labels}}} {each.lag}")
     lines += _gauge("rocketmq_consumer_group_number", "Consumer groups", len(survey.configs))
     lines += _gauge("rocketcore_console_brokers_failed", "Masters that did not answer", len(survey.failed))
-    latest = visit.console.rates.latest()
+    latest = visit.cluster.rates.latest()
     for name, help_text in (("in_msgs", "Messages a second stored"), ("out_msgs", "Messages a second consumed")):
         value = latest[name]
         if value is not None:

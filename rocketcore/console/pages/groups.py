@@ -11,7 +11,7 @@ from rocketcore.admin.offsets import OffsetMove, OffsetShift, ResetPlan, ResetTa
 from rocketcore.admin.shapes import group_document, group_row, move_row
 from rocketcore.admin.timestamps import timestamp
 from rocketcore.codes import DLQ_TOPIC_PREFIX
-from rocketcore.console.console import Page, Visit, done, page_of
+from rocketcore.console.console import Page, Visit, page_of
 from rocketcore.console.pages.messages import read_time
 from rocketcore.console.safety import BadRequest
 from rocketcore.message_queue import MessageQueue
@@ -148,4 +148,4 @@ async def reset(visit: Visit) -> Response:
     plan = _unpacked(visit.unseal("reset"))
     visit.check_typed(plan.group)
     await visit.admin.reset_offsets(plan)
-    return done("offsets-reset", "/group", name=plan.group)
+    return visit.done("offsets-reset", "/group", name=plan.group)

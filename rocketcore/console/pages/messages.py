@@ -14,7 +14,6 @@ from starlette.responses import Response
 from rocketcore.admin.shapes import message_object
 from rocketcore.console.console import Page, Visit
 from rocketcore.console.safety import BadRequest
-from rocketcore.console.show import url
 from rocketcore.ids import is_offset_id
 from rocketcore.message import ReceivedMessage
 from rocketcore.message_queue import MessageQueue
@@ -56,7 +55,7 @@ async def _found(visit: Visit, text: str, topic: str) -> tuple[list[ReceivedMess
     if place is not None:
         queue, offset = MessageQueue(topic, place[1], int(place[2])), int(place[3])
         found = await admin.messages_from(queue, offset)
-        after = url("/search", topic=topic, q=f"{place[1]}/{place[2]}/{found[-1].offset + 1}") if found else ""
+        after = visit.url("/search", topic=topic, q=f"{place[1]}/{place[2]}/{found[-1].offset + 1}") if found else ""
         return found, "", after
     by_key = await admin.query_messages(topic, text, max_messages=MOST_FOUND)
     if by_key:

@@ -12,7 +12,6 @@ from rocketcore.admin.survey import GroupSurvey, TopicSurvey
 from rocketcore.codes import DLQ_TOPIC_PREFIX
 from rocketcore.console.console import Page, Visit
 from rocketcore.console.drawing import spark, topology
-from rocketcore.console.show import url
 from rocketcore.naming import is_system_group
 
 __all__ = ["overview"]
@@ -33,7 +32,7 @@ async def overview(visit: Visit) -> Page:
     assert not isinstance(brokers, BaseException)
     assert not isinstance(topics, BaseException)
     assert not isinstance(groups, BaseException)
-    rates = visit.console.rates
+    rates = visit.cluster.rates
     lag = _lag_of(groups)
     now = rates.latest()
     figures = _figures(brokers)
@@ -53,7 +52,7 @@ async def overview(visit: Visit) -> Page:
         "failed": {name: str(error) for name, error in {**topics.failed, **groups.failed}.items()},
     }
     sparks = {name: spark(rates.line(name)) for name in ("in_msgs", "out_msgs", "in_bytes", "p99_ms", "lag")}
-    drawing = topology(groups, {name for name in topics.configs if topic_kind(name, topics.own) == "normal"})
+    drawing = topology(visit.url, groups, {name for name in topics.configs if topic_kind(name, topics.own) == "normal"})
     return Page("overview.html", "Overview", {"now": api, "sparks": sparks, "drawing": drawing}, api)
 
 
@@ -88,7 +87,7 @@ def _attention(
         found.append({"level": level, "what": what, "name": name, "more": more, "url": where})
 
     for broker in brokers:
-        where = url("/broker", name=broker.broker, id=broker.broker_id)
+        where = visit.url("/broker", name=broker.broker, id=broker.broker_id)
         if not broker.alive:
             add("bad", "broker does not answer", broker.broker, str(broker.error), where)
             continue
@@ -102,13 +101,13 @@ def _attention(
     for name in topics.configs:
         group = name.removeprefix(DLQ_TOPIC_PREFIX)
         if group != name:
-            add("warn", "group has a topic of dead letters", group, "", url("/dead-letters/group", name=group))
+            add("warn", "group has a topic of dead letters", group, "", visit.url("/dead-letters/group", name=group))
     for name, config in groups.configs.items():
         if not config.consume_enable:
-            add("warn", "group may not consume", name, "", url("/group", name=name))
+            add("warn", "group may not consume", name, "", visit.url("/group", name=name))
     behind = [(each.lag, name) for name in groups.traffic if (each := groups.total(name)) and each.lag]
     for lag, name in sorted(behind, reverse=True)[:MOST_ATTENTION]:
         if not is_system_group(name):
-            add("info", "group is behind", name, f"{lag:,} msg", url("/group", name=name))
+            add("info", "group is behind", name, f"{lag:,} msg", visit.url("/group", name=name))
     order = ("bad", "warn", "info")
     return sorted(found, key=lambda each: order.index(each["level"]))[:MOST_ATTENTION]

@@ -57,7 +57,7 @@ async def rates(visit: Visit) -> Page:
     step = visit.number("step", 1)
     if step not in dict(RINGS):
         raise BadRequest(f"step is one of {', '.join(str(each) for each, _ in RINGS)}")
-    table = visit.console.rates.table(step)
+    table = visit.cluster.rates.table(step)
     runtimes = await visit.admin.broker_runtimes()
     buckets: dict[str, int] = {}
     for runtime in runtimes.values():

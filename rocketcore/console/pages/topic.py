@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from rocketcore.admin.shapes import message_object, permission_text, queue_row, route_rows, topic_kind
 from rocketcore.codes import Permission
-from rocketcore.console.console import Page, Visit, done
+from rocketcore.console.console import Page, Visit
 from rocketcore.console.pages.topics import PERMISSIONS
 from rocketcore.console.safety import BadRequest, Forbidden
 from rocketcore.errors import OffsetsMoved
@@ -155,7 +155,7 @@ async def update(visit: Visit) -> Response:
         for broker, config in before.items()
     }
     await visit.admin.update_topic(changes)
-    return done("topic-updated", "/topic", name=name, tab="config")
+    return visit.done("topic-updated", "/topic", name=name, tab="config")
 
 
 async def _check_nothing_hidden(visit: Visit, name: str, reads: int) -> None:
@@ -197,7 +197,7 @@ async def delete(visit: Visit) -> Response:
     if config_rows(name, await visit.admin.topic_configs(name)) != plan["seen"]:
         raise OffsetsMoved(f"topic {name!r} has changed since the plan was shown: nothing was deleted")
     await visit.admin.delete_topic(name)
-    return done("topic-deleted", "/topics")
+    return visit.done("topic-deleted", "/topics")
 
 
 async def publish(visit: Visit) -> Page:
@@ -209,7 +209,7 @@ async def publish(visit: Visit) -> Page:
         if not separator:
             raise BadRequest(f"a property is NAME=VALUE, got {line[:40]!r}")
         properties[key.strip()] = value.strip()
-    producer = await visit.console.producer()
+    producer = await visit.cluster.producer()
     result = await producer.send(
         name,
         visit.sent("body"),

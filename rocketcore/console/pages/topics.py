@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from rocketcore.admin.shapes import permission_text, topic_kind
 from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
-from rocketcore.console.console import Page, Visit, done, page_of
+from rocketcore.console.console import Page, Visit, page_of
 from rocketcore.console.safety import BadRequest
 from rocketcore.errors import TopicNotExist
 from rocketcore.protocol.bodies.topic import TopicConfig
@@ -28,7 +28,7 @@ async def topics(visit: Visit) -> Page:
     rows = [_row(name, configs, survey.own, survey.groups.get(name, set())) for name, configs in survey.configs.items()]
     counts = {each: sum(each in ("all", row["kind"]) for row in rows) for each in KINDS}
     rows = [row for row in rows if kind in ("all", row["kind"])]
-    counted = await visit.console.counts.of(row["topic"] for row in rows)
+    counted = await visit.cluster.counts.of(row["topic"] for row in rows)
     rows = [{**row, **counted[row["topic"]]} for row in rows]
     shown, state = page_of(rows, visit, ("topic", "read_queues", "groups", "messages", "last_stored_at"), _matches)
     failed = {name: str(error) for name, error in survey.failed.items()}
@@ -71,7 +71,7 @@ async def create(visit: Visit) -> Response:
         raise BadRequest(f"topic {name!r} is there: nothing was changed")
     attributes = {"message.type": kind} if kind else {}
     await visit.admin.create_topic(name, queues, perm=PERMISSIONS[perm], attributes=attributes)
-    return done("topic-created", "/topic", name=name)
+    return visit.done("topic-created", "/topic", name=name)
 
 
 async def _is_there(visit: Visit, name: str) -> bool:
