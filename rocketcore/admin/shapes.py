@@ -20,17 +20,22 @@ if TYPE_CHECKING:
     from rocketcore.admin.clients import ConnectedProducer
     from rocketcore.admin.cluster import BrokerStatus
     from rocketcore.admin.groups import GroupDescription, GroupMember, QueueProgress
+    from rocketcore.admin.history import GroupState
     from rocketcore.admin.offsets import OffsetMove, ResetPlan
     from rocketcore.message import ReceivedMessage
     from rocketcore.message_queue import MessageQueue
+    from rocketcore.protocol.bodies.client import ConsumeMessageDirectlyResult
     from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
     from rocketcore.protocol.bodies.route import TopicRouteData
     from rocketcore.protocol.bodies.stats import TopicOffset
+    from rocketcore.protocol.trace import Trace
 
 __all__ = [
+    "CONSUMED",
     "broker_figures",
     "broker_row",
     "dead_letter_row",
+    "directly_row",
     "group_document",
     "group_row",
     "latest_rate",
@@ -43,8 +48,10 @@ __all__ = [
     "progress_row",
     "queue_row",
     "route_rows",
+    "state_row",
     "subscription_rows",
     "topic_kind",
+    "trace_row",
     "whole",
 ]
 
@@ -137,6 +144,68 @@ def dead_letter_row(message: ReceivedMessage, redriven: int) -> dict[str, Any]:
     """Return a dead letter; ``topic`` is where it was sent to."""
     origin = message.properties.get(_ORIGIN) or message.properties.get(RETRY_TOPIC)
     return {**message_object(message), "topic": origin, "redriven": message.offset < redriven}
+
+
+CONSUMED: Final = ("CR_SUCCESS", "CR_COMMIT")
+"""Results of a direct consumption after which the message is done with."""
+
+
+def directly_row(
+    message: ReceivedMessage, group: str, client_id: str, result: ConsumeMessageDirectlyResult
+) -> dict[str, Any]:
+    """Return what came of a message that one consumer was given directly."""
+    return {
+        "msg_id": message.msg_id,
+        "group": group,
+        "client_id": client_id,
+        "result": None if result.consume_result is None else result.consume_result.name,
+        "remark": result.remark,
+        "seconds": result.spent_time_mills / 1000,
+        "ordered": result.order,
+    }
+
+
+def state_row(each: GroupState) -> dict[str, Any]:
+    """Return how far a group is with a message."""
+    return {
+        "group": each.group,
+        "state": each.state.value,
+        "group_offset": each.group_offset,
+        "failed": each.failed,
+        "members": each.members,
+    }
+
+
+_TRACED: Final = {
+    "Pub": "sent",
+    "SubBefore": "handed out",
+    "SubAfter": "consumed",
+    "EndTransaction": "transaction ended",
+    "Recall": "taken back",
+}
+
+
+def trace_row(trace: Trace) -> dict[str, Any]:
+    """Return what is shown of a record; what its kind does not say is unknown."""
+
+    def said(name: str) -> Any:
+        return getattr(trace, name, None)
+
+    return {
+        "at": timestamp(said("timestamp")),
+        "event": _TRACED[trace.NAME],
+        "group": said("group"),
+        "topic": said("topic"),
+        "success": said("success"),
+        "seconds": None if said("cost_millis") is None else said("cost_millis") / 1000,
+        "retry_times": said("retry_times"),
+        "state": said("state"),
+        "broker_address": said("store_host"),
+        "client": said("client_host"),
+        "request_id": said("request_id"),
+        "keys": (said("keys") or "").split(),
+        "msg_id": trace.msg_id,
+    }
 
 
 # Groups

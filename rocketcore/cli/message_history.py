@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import click
 
+from rocketcore.admin.shapes import CONSUMED, directly_row, state_row, trace_row
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_FAILED, EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command
-from rocketcore.cli.render import Column, show_object, show_rows, timestamp
+from rocketcore.cli.render import Column, show_object, show_rows
 from rocketcore.codes import TRACE_TOPIC
 from rocketcore.ids import is_offset_id
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import Admin
     from rocketcore.message import ReceivedMessage
-    from rocketcore.protocol.trace import Trace
 
 __all__ = ["resend", "status", "trace"]
 
@@ -55,11 +55,7 @@ def status(message_id: str, topic: str | None, group: str | None) -> None:
                 "broker": message.queue.broker,
                 "queue_id": message.queue.queue_id,
                 "offset": message.offset,
-                "group": each.group,
-                "state": each.state.value,
-                "group_offset": each.group_offset,
-                "failed": each.failed,
-                "members": each.members,
+                **state_row(each),
             }
             for each in states
         ],
@@ -67,38 +63,6 @@ def status(message_id: str, topic: str | None, group: str | None) -> None:
         wide=["topic", "broker", "queue_id", "msg_id"],
         name="group",
     )
-
-
-_KINDS: Final = {
-    "Pub": "sent",
-    "SubBefore": "handed out",
-    "SubAfter": "consumed",
-    "EndTransaction": "transaction ended",
-    "Recall": "taken back",
-}
-
-
-def _trace_row(trace: Trace) -> dict[str, Any]:
-    """Return what is shown of a record; what its kind does not say is unknown."""
-
-    def said(name: str) -> Any:
-        return getattr(trace, name, None)
-
-    return {
-        "at": timestamp(said("timestamp")),
-        "event": _KINDS[trace.NAME],
-        "group": said("group"),
-        "topic": said("topic"),
-        "success": said("success"),
-        "seconds": None if said("cost_millis") is None else said("cost_millis") / 1000,
-        "retry_times": said("retry_times"),
-        "state": said("state"),
-        "broker_address": said("store_host"),
-        "client": said("client_host"),
-        "request_id": said("request_id"),
-        "keys": (said("keys") or "").split(),
-        "msg_id": trace.msg_id,
-    }
 
 
 @command(
@@ -116,7 +80,7 @@ def trace(message_id: str, trace_topic: str) -> None:
             "traces come some seconds later, of clients with trace=True", exit_code=EXIT_NOT_FOUND,
         )  # fmt: skip
     show_rows(
-        [_trace_row(each) for each in traces],
+        [trace_row(each) for each in traces],
         ["at", "event", "group", "success", "seconds", Column("retry_times", "RETRY"), "broker_address"],
         wide=["topic", "state", "client", "request_id", "keys", "msg_id"],
         name="event",
@@ -145,16 +109,6 @@ def resend(message_id: str, topic: str | None, group: str, client_id: str | None
                 raise click.UsageError(f"which member: give --client, one of {', '.join(members)}")
             client_id = members[0]
         result = admin.consume_directly(group, client_id, message)
-    outcome = None if result.consume_result is None else result.consume_result.name
-    show_object(
-        {
-            "msg_id": message.msg_id,
-            "group": group,
-            "client_id": client_id,
-            "result": outcome,
-            "remark": result.remark,
-            "seconds": result.spent_time_mills / 1000,
-            "ordered": result.order,
-        }
-    )
-    return 0 if outcome in ("CR_SUCCESS", "CR_COMMIT") else EXIT_FAILED
+    row = directly_row(message, group, client_id, result)
+    show_object(row)
+    return 0 if row["result"] in CONSUMED else EXIT_FAILED

@@ -20,12 +20,13 @@ from starlette.staticfiles import StaticFiles
 from rocketcore.console import tail
 from rocketcore.console.cluster import SCOPE_KEY, ClusterPaths
 from rocketcore.console.console import Console, Page, Visit, asked, json_bytes
-from rocketcore.console.pages import dead_letters, entry, groups, messages, overview, servers, topic, topics
+from rocketcore.console.pages import dead_letters, entry, groups, history, messages, overview, servers, topic, topics
 from rocketcore.console.safety import BadRequest, Forbidden, Safety
 from rocketcore.console.settings import ConsoleSettings
 from rocketcore.errors import (
     BrokerError,
     ConfigError,
+    ConsumerNotOnline,
     GroupNotExist,
     MessageIllegal,
     NoPermission,
@@ -67,6 +68,7 @@ PAGES: Final[dict[str, View]] = {
 FORMS: Final[dict[str, View]] = {
     "/topic/new": topics.creation,
     "/topic/delete": topic.deletion,
+    "/message/resend": history.resend_form,
     "/dead-letters/purge": dead_letters.purging,
     "/login": entry.login_form,
 }
@@ -84,6 +86,7 @@ WRITES: Final[dict[str, View]] = {
     "/topic/update": topic.update,
     "/topic/delete": topic.delete,
     "/topic/publish": topic.publish,
+    "/message/resend": history.resend,
     "/group/reset": groups.reset,
     "/dead-letters/redrive": dead_letters.redrive,
     "/dead-letters/purge": dead_letters.purge,
@@ -96,6 +99,7 @@ _STATUS: Final[tuple[tuple[type[BaseException], int], ...]] = (
     (Forbidden, 403),
     (NoPermission, 403),
     (OffsetsMoved, 409),
+    (ConsumerNotOnline, 409),
     (PartlyDone, 502),
     (ConfigError, 400),
     (MessageIllegal, 400),

@@ -22,6 +22,7 @@ from rocketcore.console.settings import ConsoleSettings
 from rocketcore.console.show import UNKNOWN, Shown, url
 
 if TYPE_CHECKING:
+    from rocketcore.admin.logic import AsyncAdmin
     from rocketcore.protocol.command import RemotingCommand
 
 __all__ = ["Console", "Page", "Visit"]
@@ -147,7 +148,7 @@ class Visit:
         self.console = console
         self.request = request
         self.cluster: Cluster = request.scope.get(SCOPE_KEY, console.first)
-        self.admin = self.cluster.admin
+        self.admin: AsyncAdmin = self.cluster.admin
         self.who = console.who(request)
         self.may_write = console.may_write(self.who)
         self.language: Language = language_of(

@@ -13,6 +13,8 @@ from starlette.responses import Response
 
 from rocketcore.admin.shapes import message_object
 from rocketcore.console.console import Page, Visit
+from rocketcore.console.drawing import way
+from rocketcore.console.pages.history import history_of
 from rocketcore.console.safety import BadRequest
 from rocketcore.ids import is_offset_id
 from rocketcore.message import ReceivedMessage
@@ -103,9 +105,9 @@ async def _wanted(visit: Visit) -> ReceivedMessage:
 
 
 async def message(visit: Visit) -> Page:
-    """Show a message, and what became of it in each group."""
+    """Show a message, and what happened to it."""
     found = await _wanted(visit)
-    fates = await _fates(visit, found)
+    states, traces = await history_of(visit, found)
     body = found.body[:SHOWN_BYTES]
     try:
         text = codecs.utf_8_decode(body, "strict", len(found.body) <= SHOWN_BYTES)[0]
@@ -123,21 +125,25 @@ async def message(visit: Visit) -> Page:
         "store_host": found.store_host,
         "store_size": found.store_size,
         "offset_id": found.offset_msg_id,
-        "fates": fates,
+        "states": states,
+        "events": events_of(row, found, traces or []),
+        "traces": traces,
+        "drawing": way(visit.url, row, traces or [], states),
     }
-    return Page("message.html", "Message", data, {**row, "size_bytes": len(found.body), "groups": fates})
+    return Page(
+        "message.html", "Message", data, {**row, "size_bytes": len(found.body), "groups": states, "traces": traces}
+    )
 
 
-async def _fates(visit: Visit, found: ReceivedMessage) -> list[dict[str, Any]]:
-    """Return, for each group with an offset in the message's queue, whether it is beyond the message."""
-    offsets = await visit.admin.group_offsets(found.queue.topic)
-    fates = []
-    for group, table in offsets.items():
-        mark = table.get(found.queue)
-        state = None if mark is None else "consumed" if mark > found.offset else "waits"
-        away = None if mark is None or mark > found.offset else found.offset - mark
-        fates.append({"group": group, "state": state, "messages_before": away})
-    return fates
+def events_of(row: dict[str, Any], found: ReceivedMessage, traces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what is known to have happened, in order: what the message says itself, and what clients traced."""
+    unsaid = {"group": None, "success": None, "retry_times": None, "seconds": None}
+    own = [
+        {**unsaid, "at": row["born_at"], "event": "born", "who": found.born_host},
+        {**unsaid, "at": row["stored_at"], "event": "stored", "who": found.store_host},
+    ]
+    told = [{**each, "who": each["client"] or each["broker_address"]} for each in traces]
+    return [*own, *told]
 
 
 def _pretty(body: bytes) -> str | None:

@@ -94,8 +94,9 @@ def test_a_message_is_shown_whole(browser: Browser, filled: tuple[str, str]) -> 
     by_id = browser.get(f"/message?topic={topic}&id={row['msg_id']}")
     assert by_id.status_code == 200
     assert browser.api(f"/message?{place}")["groups"] == [
-        {"group": group, "state": "waits", "messages_before": row["offset"]}
-    ]
+        {"group": group, "state": "not_yet", "group_offset": 0, "failed": 0, "members": 0,
+         "messages_before": row["offset"]}
+    ]  # fmt: skip
 
 
 def test_what_is_not_there_is_said(browser: Browser) -> None:

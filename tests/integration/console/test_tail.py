@@ -55,7 +55,7 @@ def test_what_is_too_much_is_counted(cluster: LocalCluster, make_topic: Callable
 
         tail, bodies = follow(cluster.namesrv, topic, send)
     assert len(bodies) == MOST_ROWS
-    assert bodies[-1] == "199"
+    assert {"198", "199"} <= set(bodies)  # of two brokers, whose clocks say the same millisecond
     assert (tail.seen, tail.dropped) == (200, 200 - MOST_ROWS)
 
 
