@@ -7,7 +7,7 @@ RocketMQ 5.5.0: ``MQAdminExt.fetchConsumeStatsInBroker``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -261,6 +261,28 @@ class SurveyAdmin(RedriveAdmin):
             found += answer
         found.sort(key=lambda each: (-each.store_timestamp, each.queue.broker, -each.physical_offset))
         return NewestMessages(tuple(found[:count]), dict(sorted(bounds.items())), len(looked))
+
+    async def earliest_store_times(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int | None]:
+        """Return when the first message of some queues of one topic was stored, epoch milliseconds; one request each.
+
+        None where a queue has no message, or its broker does not say.
+        """
+        if not queues:
+            return {}
+        deadline = self._deadline()
+        masters = await self._masters_of(queues[0].topic, deadline)
+
+        async def ask(queue: MessageQueue) -> int:
+            address = masters[queue.broker]
+            return await api.earliest_store_time(self._connections(), address, queue, deadline.remaining())
+
+        asked = [queue for queue in queues if queue.broker in masters]
+        answers = await self._at_once([partial(ask, queue) for queue in asked])
+        known = dict(zip(asked, answers, strict=True))
+        return {
+            queue: None if isinstance(answer := known.get(queue, -1), RocketError) or answer < 0 else answer
+            for queue in queues
+        }
 
     async def messages_from(
         self, queue: MessageQueue, offset: int, count: int = _MOST_AT_ONCE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any, Final
 
@@ -14,11 +15,14 @@ from rocketcore.codes import DLQ_TOPIC_PREFIX
 from rocketcore.console.console import Page, Visit, page_of
 from rocketcore.console.pages.messages import read_time
 from rocketcore.console.safety import BadRequest
+from rocketcore.console.spans import lag_map, mark_bar
 from rocketcore.message_queue import MessageQueue
 
 __all__ = ["group", "groups", "reset", "reset_form"]
 
 TABS: Final = ("queues", "members", "config")
+MOST_MARKED: Final = 4
+"""Topics of a group whose queues are asked for what they hold."""
 STUCK_SECONDS: Final = 60.0
 """For which the first message waits in a queue that has an owner and moves no further."""
 
@@ -59,12 +63,33 @@ async def group(visit: Visit) -> Page:
     document = group_document(found)
     topics = sorted({row["topic"] for row in document["queues"] if not row["topic"].startswith("%")})
     settings = [(broker, group_row(name, config)) for broker, config in found.configs.items()]
-    data = {"name": name, "tab": tab, "tabs": TABS, "group": document, "topics": topics, "settings": settings}
+    data: dict[str, Any] = {"name": name, "tab": tab, "tabs": TABS, "group": document, "topics": topics, "settings": settings}
     data["stuck"] = [
         row for row in document["queues"]
         if found.members and row["lag"] and (row["lag_seconds"] or 0) >= STUCK_SECONDS
     ]  # fmt: skip
+    marks, overtaken = await _marks(visit, document["queues"]) if tab == "queues" else ({}, [])
+    data |= {"marks": marks, "overtaken": overtaken}
+    data["map"] = lag_map(document["queues"])
     return Page("group.html", name, data, document)
+
+
+async def _marks(visit: Visit, rows: list[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return a bar for each queue of the first topics, and the queues of which messages were deleted unseen."""
+    topics = list(dict.fromkeys(row["topic"] for row in rows))[:MOST_MARKED]
+    tables = await asyncio.gather(*map(visit.admin.topic_stats, topics), return_exceptions=True)
+    bounds = {queue: each for table in tables if not isinstance(table, BaseException) for queue, each in table.items()}
+    bars: dict[str, Any] = {}
+    overtaken = []
+    for row in rows:
+        held = bounds.get(MessageQueue(row["topic"], row["broker"], row["queue_id"]))
+        mark = row["group_offset"]
+        if held is None:
+            continue
+        bars[f"{row['topic']}/{row['broker']}/{row['queue_id']}"] = mark_bar(held.min_offset, held.max_offset, mark)
+        if mark is not None and 0 <= mark < held.min_offset:
+            overtaken.append({**row, "lost": held.min_offset - mark})
+    return bars, overtaken
 
 
 # Resets

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -10,10 +11,12 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from rocketcore.admin.shapes import message_object, permission_text, queue_row, route_rows, topic_kind
+from rocketcore.admin.timestamps import timestamp
 from rocketcore.codes import Permission
 from rocketcore.console.console import Page, Visit
 from rocketcore.console.pages.topics import PERMISSIONS
 from rocketcore.console.safety import BadRequest, Forbidden
+from rocketcore.console.spans import time_bar
 from rocketcore.errors import OffsetsMoved
 from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.bodies.stats import TopicOffset
@@ -23,6 +26,8 @@ __all__ = ["config_rows", "delete", "deletion", "publish", "topic", "update"]
 
 TABS: Final = ("messages", "tail", "queues", "groups", "route", "config", "publish")
 MESSAGES: Final = 20
+MOST_SPANS: Final = 24
+"""Queues that are asked when their first message was stored."""
 
 
 async def topic(visit: Visit) -> Page:
@@ -51,8 +56,19 @@ async def _tail(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:
 async def _queues(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:
     stats = await visit.admin.topic_stats(name)
     rows = [queue_row(queue, bounds) for queue, bounds in stats.items()]
-    most = max((row["messages"] for row in rows), default=0)
-    return {"rows": rows, "most": most, "total": sum(row["messages"] for row in rows)}, rows
+    filled = [queue for queue, bounds in stats.items() if bounds.max_offset > bounds.min_offset][:MOST_SPANS]
+    firsts = await visit.admin.earliest_store_times(filled)
+    begin = min((first for first in firsts.values() if first is not None), default=0)
+    now = round(time.time() * 1000)
+    spans = {
+        f"{queue.broker}/{queue.queue_id}": {
+            "first": timestamp(first or 0),
+            "bar": time_bar(first, stats[queue].last_update_timestamp, begin, now),
+        }
+        for queue, first in firsts.items()
+    }
+    data = {"rows": rows, "spans": spans, "begin": timestamp(begin), "total": sum(row["messages"] for row in rows)}
+    return data, rows
 
 
 async def _groups(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:

@@ -99,6 +99,17 @@ def test_a_message_is_shown_whole(browser: Browser, filled: tuple[str, str]) -> 
     ]  # fmt: skip
 
 
+def test_queues_have_the_time_that_they_keep_and_where_a_group_is(browser: Browser, filled: tuple[str, str]) -> None:
+    topic, group = filled
+    queues = browser.get(f"/topic?name={topic}&tab=queues").text
+    kept = sum(row["messages"] > 0 for row in browser.api(f"/topic?name={topic}&tab=queues"))
+    assert queues.count('class="fill"') == kept
+    page = browser.get(f"/group?name={group}").text
+    assert page.count('class="mark"') == kept
+    assert page.count('<rect class="cell') == 4
+    assert "overtaken" not in page
+
+
 def test_what_is_not_there_is_said(browser: Browser) -> None:
     for address, status in {
         "/topic?name=no-such-topic": 404,
