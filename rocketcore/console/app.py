@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from rocketcore.console import tail
+from rocketcore.console import audit, tail
 from rocketcore.console.cluster import SCOPE_KEY, ClusterPaths
 from rocketcore.console.console import Console, Page, Visit, asked, json_bytes
 from rocketcore.console.pages import dead_letters, entry, groups, history, messages, overview, servers, topic, topics
@@ -40,6 +40,7 @@ from rocketcore.errors import (
     TopicNotExist,
     TransportError,
 )
+from rocketcore.service import SYSTEM_CLOCK
 
 __all__ = ["create_app"]
 
@@ -62,6 +63,7 @@ PAGES: Final[dict[str, View]] = {
     "/brokers": servers.brokers,
     "/broker": servers.broker,
     "/rates": servers.rates,
+    "/audit": audit.audit,
 }
 """Pages that programs can read as well, below ``/api/v1``."""
 
@@ -229,21 +231,11 @@ async def _json(visit: Visit, view: View) -> Response:
 async def _write(visit: Visit, view: View) -> Response:
     async def write(visit: Visit) -> Page | Response:
         await visit.read_write()
-        _audit(visit)
         return await view(visit)
 
-    return await _html(visit, write)
-
-
-def _audit(visit: Visit) -> None:
-    """One line a write: who, what, about what; never a body or a secret."""
-    logger.info(
-        "write path=%s name=%s by=%s from=%s",
-        visit.cluster.base + visit.request.url.path,
-        visit.given("name") or visit.sent("name"),
-        "-" if visit.who is None else visit.who.name,
-        "-" if visit.request.client is None else visit.request.client.host,
-    )
+    answer = await _answer(visit, write)
+    audit.record(visit, SYSTEM_CLOCK.time_millis(), answer)
+    return answer if isinstance(answer, Response) else visit.render(answer)
 
 
 async def _missing(console: Console, request: Request) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ __all__ = ["Console", "Page", "Visit"]
 _THEMES: Final = ("auto", "light", "dark")
 MOST_REQUESTS: Final = 40
 """Requests to the cluster that one page makes at most."""
+
+MOST_AUDITED: Final = 1000
+"""Lines about writes that are kept."""
 
 asked: ContextVar[list[int]] = ContextVar("asked")
 """How many requests to the cluster the page in hand has made, one number."""
@@ -74,6 +78,7 @@ class Console:
         self.guard = Guard()
         self.sessions = Sessions()
         self.tails = 0
+        self.audit: deque[dict[str, Any]] = deque(maxlen=MOST_AUDITED)
         self._basic: dict[str, Session] = {}
         self.templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -157,6 +162,7 @@ class Visit:
         self.form: dict[str, list[str]] = {}
         self._cookie = request.cookies.get(COOKIE, "")
         self._new_cookie = ""
+        self.subject = self.before = self.after = ""
         self.began = time.perf_counter()
 
     # What is asked
@@ -193,6 +199,10 @@ class Visit:
         self.console.guard.check_write(self.request, self.form)
         if not self.may_write:
             raise Forbidden("this console is read-only" if self.console.settings.readonly else "viewers change nothing")
+
+    def tell(self, subject: str, before: object = "", after: object = "") -> None:
+        """Say for the audit what a write is about, and from what to what it changes that."""
+        self.subject, self.before, self.after = subject, str(before)[:300], str(after)[:300]
 
     def seal(self, purpose: str, plan: Any) -> str:
         return self.console.guard.seal(self._of_cluster(purpose), plan, time.time())

@@ -122,6 +122,7 @@ async def redrive(visit: Visit) -> Page:
         {"place": place, "msg_id": None, "state": "failed", "error": "the message is not there any more"}
         for place in places if place not in known
     ]  # fmt: skip
+    visit.tell(name, after={each["place"]: each["state"] for each in results})
     data, _ = await _list(visit, name, await _queues(visit, name))
     data["results"] = results
     return Page("dead_letters_group.html", "Dead letters", data, results)
@@ -184,6 +185,7 @@ async def purge(visit: Visit) -> Response:
     """Delete the topic of dead letters; refused where one came since the plan was shown."""
     plan = visit.unseal("purge")
     name = plan["group"]
+    visit.tell(name, before=plan["seen"])
     visit.check_typed(name)
     if _seen(await visit.admin.dead_letter_queues(name)) != plan["seen"]:
         raise OffsetsMoved(f"group {name!r} has other dead letters than when the plan was shown: nothing was deleted")

@@ -63,7 +63,14 @@ async def group(visit: Visit) -> Page:
     document = group_document(found)
     topics = sorted({row["topic"] for row in document["queues"] if not row["topic"].startswith("%")})
     settings = [(broker, group_row(name, config)) for broker, config in found.configs.items()]
-    data: dict[str, Any] = {"name": name, "tab": tab, "tabs": TABS, "group": document, "topics": topics, "settings": settings}
+    data: dict[str, Any] = {
+        "name": name,
+        "tab": tab,
+        "tabs": TABS,
+        "group": document,
+        "topics": topics,
+        "settings": settings,
+    }
     data["stuck"] = [
         row for row in document["queues"]
         if found.members and row["lag"] and (row["lag_seconds"] or 0) >= STUCK_SECONDS
@@ -171,6 +178,9 @@ def _unpacked(packed: dict[str, Any]) -> ResetPlan:
 async def reset(visit: Visit) -> Response:
     """Do what the plan says; the admin client refuses it where the group has moved since."""
     plan = _unpacked(visit.unseal("reset"))
+    moved = [(f"{each.queue.broker}/{each.queue.queue_id}", each.before, each.after) for each in plan.moves]
+    before, after = ({place: offsets[end] for place, *offsets in moved} for end in (0, 1))
+    visit.tell(f"{plan.group} {plan.topic}", before, after)
     visit.check_typed(plan.group)
     await visit.admin.reset_offsets(plan)
     return visit.done("offsets-reset", "/group", name=plan.group)

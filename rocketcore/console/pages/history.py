@@ -97,4 +97,5 @@ async def resend(visit: Visit) -> Page:
         result = {**row, "state": "done" if row["result"] in CONSUMED else "failed"}
     except RequestTimeout as error:
         result = {"client_id": client_id, "state": "unknown", "result": None, "remark": str(error), "seconds": None}
+    visit.tell(f"{group} {found.msg_id}", after=f"{client_id}: {result['state']}")
     return await _form(visit, found, group, result)

@@ -170,6 +170,8 @@ async def update(visit: Visit) -> Response:
         broker: replace(config, read_queue_nums=reads, write_queue_nums=writes, perm=PERMISSIONS[perm], attributes={})
         for broker, config in before.items()
     }
+    now = [[row["broker"], row["read_queues"], row["write_queues"], row["perm"]] for row in plan["seen"]]
+    visit.tell(name, now, [reads, writes, perm])
     await visit.admin.update_topic(changes)
     return visit.done("topic-updated", "/topic", name=name, tab="config")
 
@@ -209,6 +211,7 @@ async def _check_deletable(visit: Visit, name: str) -> None:
 async def delete(visit: Visit) -> Response:
     plan = visit.unseal("delete-topic")
     name = plan["topic"]
+    visit.tell(name)
     visit.check_typed(name)
     if config_rows(name, await visit.admin.topic_configs(name)) != plan["seen"]:
         raise OffsetsMoved(f"topic {name!r} has changed since the plan was shown: nothing was deleted")
@@ -233,6 +236,7 @@ async def publish(visit: Visit) -> Page:
         keys=visit.sent("keys").split() or None,
         properties=properties,
     )
+    visit.tell(name, after=result.msg_id)
     sent = {
         "topic": name,
         "broker": result.queue.broker,

@@ -203,3 +203,22 @@ def test_dead_letters_that_came_since_the_plan_keep_all_of_them(
     answer = browser.send(f"/dead-letters/purge?name={group}", "/dead-letters/purge", {"plan": plan, "typed": group})
     refused(answer, 409, "nothing was deleted")
     assert topic in admin.topics()
+
+
+def test_each_write_is_a_line_of_the_audit(
+    browser: Browser, make_topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    name = make_topic(2)
+    shown = f"/topic?name={name}&tab=config"
+    changes: dict[str, object] = {"read_queues": "4", "write_queues": "4", "perm": "rw"}
+    with caplog.at_level("INFO", "rocketcore.console.audit"):
+        assert browser.send(shown, f"/topic/update?name={name}", changes).status_code == 303
+        refused(browser.send(f"/topic/delete?name={name}", "/topic/delete", {"typed": "x"}), 400, "nothing was changed")
+    deleted, changed = browser.api(f"/audit?q={name}")[:2]
+    assert (changed["action"], changed["result"], changed["after"]) == ("topic/update", "done", "[4, 4, 'rw']")
+    assert "['broker-a', 2, 2, 'rw']" in changed["before"]
+    assert (deleted["action"], deleted["name"], deleted["result"]) == ("topic/delete", name, "refused")
+    assert f"action=topic/update name={name} by=None" in caplog.text
+    page = browser.get("/audit").text
+    assert page.index("topic/delete</td>") < page.index("topic/update</td>")
+    assert "nothing was changed" in page
