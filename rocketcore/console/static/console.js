@@ -76,9 +76,13 @@
     }
   });
   // In a narrow window the pages are a row: the one that is shown is in sight.
-  for (const row of all("nav")) {
-    const current = row.querySelector("[aria-current]");
-    if (current && row.scrollWidth > row.clientWidth) row.scrollLeft = current.offsetLeft - row.offsetLeft - 16;
-  }
+  const reveal = () => {
+    for (const row of all("nav")) {
+      const current = row.querySelector("[aria-current]");
+      if (current && row.scrollWidth > row.clientWidth) row.scrollLeft = current.offsetLeft - row.offsetLeft - 16;
+    }
+  };
+  addEventListener("resize", reveal);
+  reveal();
   show();
 })();

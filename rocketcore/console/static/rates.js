@@ -14,11 +14,11 @@
   const plots = [...document.querySelectorAll("[data-plot]")].map((box) => {
     const names = parts[box.dataset.plot];
     const unit = units[box.dataset.plot];
-    const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+    const axis = { stroke: () => colour("--muted"), grid: { stroke: () => colour("--line"), width: 1 }, ticks: { show: false } };
     const labels = names.length > 1 ? [box.dataset.in, box.dataset.out] : [unit];
     const lines = names.map((name, number) => ({
       label: labels[number],
-      stroke: colour(number ? "--good" : "--accent"),
+      stroke: () => colour(number ? "--good" : "--accent"),
       width: 1.5,
       points: { show: false },
       value: (_, value) => (value == null ? "–" : `${short(value)} ${unit}`),
@@ -41,6 +41,9 @@
   };
   addEventListener("resize", () => {
     for (const { box, plot } of plots) plot.setSize({ width: box.clientWidth, height: 180 });
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    for (const { plot } of plots) plot.redraw(false);
   });
   if (plots.length) load();
 })();
