@@ -1,4 +1,7 @@
-"""ClientAdmin: who is connected as a producer. Consumers are asked for by group, see ``GroupAdmin.group_members``."""
+"""ClientAdmin: who is connected as a producer, and what one consumer does.
+
+Which consumers are connected is asked for by group, see ``GroupAdmin.group_members``.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rocketcore.admin.groups import GroupMember
+from rocketcore.admin.groups import GroupMember, members_of
 from rocketcore.admin.offsets import OffsetAdmin
 from rocketcore.admin.requests import Request
 from rocketcore.codes import RequestCode
+from rocketcore.errors import ConsumerNotOnline, RocketError
+from rocketcore.protocol.headers.consumer import GetConsumerRunningInfoRequestHeader
 
 if TYPE_CHECKING:
-    from rocketcore.protocol.bodies.client import ProducerInfo
+    from rocketcore.protocol.bodies.client import ConsumerRunningInfo, ProducerInfo
     from rocketcore.protocol.command import RemotingCommand
 
 __all__ = ["ClientAdmin", "ConnectedProducer"]
@@ -33,11 +38,46 @@ def _producers_in(answer: RemotingCommand) -> Mapping[str, list[ProducerInfo]]:
     return ProducerTableInfo.decode(answer.body).data
 
 
+def _running_info_in(answer: RemotingCommand) -> ConsumerRunningInfo:
+    from rocketcore.protocol.bodies.client import ConsumerRunningInfo
+
+    return ConsumerRunningInfo.decode(answer.body)
+
+
 _PRODUCERS: Final = Request(RequestCode.GET_ALL_PRODUCER_INFO, "list of producers", _producers_in)
 
 
 class ClientAdmin(OffsetAdmin):
-    """The part of ``AsyncAdmin`` about producers."""
+    """The part of ``AsyncAdmin`` about single clients."""
+
+    async def consumer_running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
+        """Return what a connected consumer says of itself: its queues, rates and settings.
+
+        A broker passes the question on (Java: ``getConsumerRunningInfo``).
+
+        stack   also what its threads are doing
+        raises  ConsumerNotOnline where no broker that answers has such a member; RequestTimeout of a client that is
+                silent
+        """
+        deadline = self._deadline()
+        masters = await self._masters(deadline)
+        seen = await self._each(masters.values(), members_of(group), deadline)
+        address = next(
+            (
+                address
+                for address, members in seen.items()
+                if members is not None and not isinstance(members, RocketError)
+                if any(each.client_id == client_id for each in members.connection_set)
+            ),
+            None,
+        )
+        if address is None:
+            what = f"{client_id!r} of group {group!r} is not connected"
+            raise ConsumerNotOnline(ConsumerNotOnline.response_code, what)
+        header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id, jstack_enable=stack)
+        what = f"what {client_id!r} does"
+        request = Request(RequestCode.GET_CONSUMER_RUNNING_INFO, what, _running_info_in, header)
+        return await self._put(request, address, deadline.remaining())
 
     async def producers(self, group: str | None = None) -> list[ConnectedProducer]:
         """Return the connected producers of all groups, or of one, each once, sorted by group and id.

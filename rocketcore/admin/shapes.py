@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocketcore.admin.offsets import OffsetMove, ResetPlan
     from rocketcore.message import ReceivedMessage
     from rocketcore.message_queue import MessageQueue
-    from rocketcore.protocol.bodies.client import ConsumeMessageDirectlyResult
+    from rocketcore.protocol.bodies.client import ConsumeMessageDirectlyResult, ConsumerRunningInfo
     from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
     from rocketcore.protocol.bodies.route import TopicRouteData
     from rocketcore.protocol.bodies.stats import TopicOffset
@@ -48,6 +48,7 @@ __all__ = [
     "progress_row",
     "queue_row",
     "route_rows",
+    "running_document",
     "state_row",
     "subscription_rows",
     "topic_kind",
@@ -253,6 +254,44 @@ def member_row(member: GroupMember) -> dict[str, Any]:
         "language": member.language,
         "version": member.release,
         "brokers": list(member.brokers),
+    }
+
+
+def running_document(group: str, client_id: str, info: ConsumerRunningInfo) -> dict[str, Any]:
+    """Return what a consumer says of itself; of queues those that it pulls and those that it pops."""
+    queues = [
+        {
+            "topic": queue.topic,
+            "broker": queue.broker,
+            "queue_id": queue.queue_id,
+            "group_offset": each.commit_offset,
+            "cached_messages": each.cached_msg_count,
+            "locked": each.locked,
+            "dropped": each.dropped,
+            "pulled_at": timestamp(each.last_pull_timestamp),
+            "consumed_at": timestamp(each.last_consume_timestamp),
+        }
+        for queue, each in sorted(info.mq_table.items())
+    ]
+    rates = [
+        {
+            "topic": topic,
+            "pull_tps": round(each.pull_tps, 2),
+            "consumed_tps": round(each.consume_ok_tps, 2),
+            "failed_tps": round(each.consume_failed_tps, 2),
+            "failed_last_hour": each.consume_failed_msgs,
+            "consume_seconds": each.consume_rt / 1000,
+        }
+        for topic, each in sorted(info.status_table.items())
+    ]
+    return {
+        "group": group,
+        "client_id": client_id,
+        "queues": queues,
+        "popped_queues": [f"{queue.topic} {queue.broker}/{queue.queue_id}" for queue in sorted(info.mq_pop_table)],
+        "rates": rates,
+        "properties": dict(sorted(info.properties.items())),
+        "stack": info.jstack,
     }
 
 

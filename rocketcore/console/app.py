@@ -60,6 +60,7 @@ PAGES: Final[dict[str, View]] = {
     "/dead-letters": dead_letters.dead_letter_groups,
     "/dead-letters/group": dead_letters.dead_letters,
     "/clients": servers.clients,
+    "/client": servers.client,
     "/brokers": servers.brokers,
     "/broker": servers.broker,
     "/rates": servers.rates,

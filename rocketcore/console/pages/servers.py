@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rocketcore.admin.shapes import broker_figures, broker_row, member_row, producer_row
+from rocketcore.admin.shapes import broker_figures, broker_row, member_row, producer_row, running_document
 from rocketcore.console.console import Page, Visit, page_of
 from rocketcore.console.rates import RINGS, SERIES, put_times
 from rocketcore.console.safety import BadRequest
 from rocketcore.errors import RocketError, RouteNotFound
 
-__all__ = ["broker", "brokers", "clients", "rates"]
+__all__ = ["broker", "brokers", "client", "clients", "rates"]
 
 
 async def clients(visit: Visit) -> Page:
@@ -23,6 +23,17 @@ async def clients(visit: Visit) -> Page:
         lambda row, wanted: any(wanted in str(row[key]).lower() for key in ("group", "client_id", "address")),
     )  # fmt: skip
     return Page("clients.html", "Clients", {"rows": shown, "state": state, "group": group}, rows)
+
+
+async def client(visit: Visit) -> Page:
+    """Show what one consumer says of itself, with ``stack`` also what its threads are doing."""
+    group, client_id = visit.needed("group"), visit.needed("id")
+    stack = visit.number("stack", 0, 0, 1) == 1
+    info = await visit.admin.consumer_running_info(group, client_id, stack=stack)
+    document = running_document(group, client_id, info)
+    return Page(
+        "client.html", client_id, {"group": group, "id": client_id, "client": document, "asked": stack}, document
+    )
 
 
 async def brokers(visit: Visit) -> Page:

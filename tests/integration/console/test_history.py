@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import pytest
 
@@ -92,3 +93,16 @@ def test_many_groups_cost_no_more(
     assert requests_of(browser.get(f"/message?{place}").text) <= 20
     states = [each["state"] for each in browser.api(f"/message?{place}")["groups"]]
     assert states == ["not_yet", "consumed"] * (MOST_GROUPS // 2) + ["not_yet"]
+
+
+def test_a_consumers_page_has_what_it_owns_and_what_its_threads_do(browser: Browser, consumed: Consumed) -> None:
+    members = browser.get(f"/group?name={consumed.group}&tab=members").text
+    assert f"/client?group={consumed.group}&amp;id=" in members
+    address = f"/client?group={consumed.group}&id={quote(consumed.client_id)}"
+    found = browser.api(address)
+    assert {row["topic"] for row in found["queues"]} >= {consumed.message.queue.topic}
+    assert found["properties"]["PROP_CONSUME_TYPE"]
+    assert found["stack"] is None
+    page = browser.get(f"{address}&stack=1").text
+    assert "TID:" in page
+    assert browser.get(f"/client?group={consumed.group}&id=nobody").status_code == 409
