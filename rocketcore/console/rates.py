@@ -21,7 +21,7 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 if TYPE_CHECKING:
     from rocketcore.admin.logic import AsyncAdmin
 
-__all__ = ["RINGS", "SERIES", "Rates", "Sampler", "put_times"]
+__all__ = ["RINGS", "SERIES", "Rates", "Sampler", "put_times", "sum_times"]
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,9 @@ SERIES: Final = ("in_msgs", "out_msgs", "in_bytes", "p99_ms", "lag")
 """Messages a second in and out, bytes a second in, milliseconds of the slowest of a hundred sends, messages waiting."""
 RINGS: Final = ((1, 600), (10, 2160), (60, 10080))
 """Seconds of a row, and how many rows are kept."""
+HEAT_SECONDS: Final = 10
+HEAT_COLUMNS: Final = 60
+"""Seconds of a column of the map of latencies, and how many are kept."""
 LAG_SECONDS: Final = 10.0
 """Between two looks at all groups, at least; where one takes long, twenty times as long."""
 _BUCKET: Final = re.compile(r"\[([^\]]+)\]:(\d+)")
@@ -42,6 +45,8 @@ class Rates:
     def __init__(self) -> None:
         self._rings = [deque[tuple[int, Row]](maxlen=length) for _, length in RINGS]
         self._open: list[tuple[int, list[Row]]] = [(0, []) for _ in RINGS]
+        self._times: dict[str, int] = {}
+        self._heat: deque[tuple[int, dict[str, int]]] = deque(maxlen=HEAT_COLUMNS)
 
     def add(self, second: int, row: Row) -> None:
         """Add what was known at a time, whole seconds since the epoch; a later row of the same second counts too."""
@@ -63,6 +68,22 @@ class Rates:
         columns = {name: [row[index] for _, row in shown] for index, name in enumerate(SERIES)}
         return {"step_seconds": step, "time": [time for time, _ in shown], **columns}
 
+    def add_times(self, second: int, counts: Mapping[str, int]) -> None:
+        """Add how many sends took how long, as brokers count them since they started, by bucket."""
+        before, self._times = self._times, dict(counts)
+        if before.keys() != counts.keys() or any(counts[label] < before[label] for label in before):
+            return  # the first look, or a broker that was started anew
+        begin = second - second % HEAT_SECONDS
+        if not self._heat or self._heat[-1][0] != begin:
+            self._heat.append((begin, dict.fromkeys(counts, 0)))
+        column = self._heat[-1][1]
+        for label, count in counts.items():
+            column[label] = column.get(label, 0) + count - before[label]
+
+    def heat(self) -> list[tuple[int, dict[str, int]]]:
+        """Return how many sends of each time ended in each bucket: begin of the time, then counts by label."""
+        return list(self._heat)
+
     def latest(self) -> dict[str, float | None]:
         """Return the newest row; None for what is not known."""
         _, rows = self._open[0]
@@ -83,6 +104,15 @@ def _mean(rows: list[Row]) -> Row:
 def put_times(runtime: Mapping[str, str]) -> list[tuple[str, int]]:
     """Return how many sends took how long, by RocketMQ's buckets, as a broker says it in its runtime information."""
     return [(label, int(count)) for label, count in _BUCKET.findall(runtime.get("putMessageDistributeTime", ""))]
+
+
+def sum_times(runtimes: Mapping[str, Mapping[str, str] | RocketError]) -> dict[str, int]:
+    """Return the same of all brokers together, without those that did not answer."""
+    buckets: dict[str, int] = {}
+    for runtime in runtimes.values():
+        for label, count in () if isinstance(runtime, RocketError) else put_times(runtime):
+            buckets[label] = buckets.get(label, 0) + count
+    return buckets
 
 
 class Sampler:
@@ -121,6 +151,7 @@ class Sampler:
             logger.debug("no sample error=%s", error)
             runtimes = {}
         await self._look_at_lag()
+        self._rates.add_times(self._clock.time_millis() // 1000, sum_times(runtimes))
         self._rates.add(self._clock.time_millis() // 1000, (*self._row(runtimes), self._lag))
 
     async def _look_at_lag(self) -> None:

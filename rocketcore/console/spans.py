@@ -1,4 +1,4 @@
-"""Bars of queues: the time that a queue keeps, and where in it a group is; a map of lags by queue.
+"""Bars of queues: the time that a queue keeps, and where in it a group is; maps of lags by queue, of latencies by time.
 
 All as SVG whose colours are the page's. Names come from the network: each is escaped.
 """
@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from rocketcore.printable import printable
 
-__all__ = ["lag_level", "lag_map", "mark_bar", "time_bar"]
+__all__ = ["heat_map", "lag_level", "lag_map", "mark_bar", "time_bar"]
 
 MOST_CELLS: Final = 512
 _CELL: Final = 22
@@ -79,3 +79,26 @@ def lag_map(queues: Sequence[Mapping[str, Any]]) -> Markup:
     return Markup(
         '<svg class="map" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
     ).format(width, height, width, height, "lag of each queue", Markup("").join(parts))
+
+
+def heat_map(columns: Sequence[tuple[int, Mapping[str, int]]]) -> Markup:
+    """Draw times from left to right, buckets of latency from below, the more sends the stronger; empty without any."""
+    labels = list(columns[-1][1]) if columns else []
+    most = max((count for _, counts in columns for count in counts.values()), default=0)
+    if not most:
+        return Markup("")
+    parts = []
+    for row, label in enumerate(reversed(labels)):
+        parts.append(Markup('<text x="0" y="{}">{}</text>').format(row * 16 + 12, printable(label)))
+        for place, (at, counts) in enumerate(columns):
+            count = counts.get(label, 0)
+            level = 0 if not count else 1 + round(4 * count.bit_length() / most.bit_length())
+            cell = '<rect class="heat h{}" x="{}" y="{}" width="11" height="14"><title>{}Z {}: {}</title></rect>'
+            clock = f"{at // 3600 % 24:02}:{at // 60 % 60:02}:{at % 60:02}"
+            parts.append(
+                Markup(cell).format(min(level, 5), 96 + place * 12, row * 16, clock, printable(label), f"{count:,}")
+            )
+    width, height = 96 + 12 * len(columns), 16 * len(labels)
+    return Markup(
+        '<svg class="map" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
+    ).format(width, height, width, height, "how long sends took, over time", Markup("").join(parts))

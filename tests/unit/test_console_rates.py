@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rocketcore.admin.survey import GroupProgress, GroupSurvey
-from rocketcore.console.rates import RINGS, Rates, Sampler, put_times
+from rocketcore.console.rates import HEAT_COLUMNS, RINGS, Rates, Sampler, put_times
 from rocketcore.errors import ConnectError, RocketError
 from rocketcore.service import ManualClock
 
@@ -75,3 +75,14 @@ def test_put_times_are_read_as_brokers_say_them() -> None:
     said = {"putMessageDistributeTime": "[<=0ms]:3 [0~10ms]:20 [10s~]:1 "}
     assert put_times(said) == [("<=0ms", 3), ("0~10ms", 20), ("10s~", 1)]
     assert put_times({}) == []
+
+
+def test_latencies_are_what_grew_in_ten_seconds() -> None:
+    rates = Rates()
+    for second, fast, slow in ((100, 5, 1), (101, 8, 1), (109, 9, 2), (110, 9, 4), (111, 2, 0), (112, 3, 0)):
+        rates.add_times(second, {"0~10ms": fast, "10~50ms": slow})
+    # The first look has nothing before it, and at 111 the broker was started anew.
+    assert rates.heat() == [(100, {"0~10ms": 4, "10~50ms": 1}), (110, {"0~10ms": 1, "10~50ms": 2})]
+    for second in range(0, 100_000, 10):
+        rates.add_times(second, {"0~10ms": second})
+    assert len(rates.heat()) == HEAT_COLUMNS

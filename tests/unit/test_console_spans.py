@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("markupsafe")
 
-from rocketcore.console.spans import lag_level, lag_map, mark_bar, time_bar
+from rocketcore.console.spans import heat_map, lag_level, lag_map, mark_bar, time_bar
 
 
 def filled(drawing: str) -> tuple[float, float]:
@@ -46,3 +46,12 @@ def test_a_map_has_a_cell_a_queue_and_no_markup_of_a_name() -> None:
     assert "&lt;b&gt; a&amp;b/1: 1 msg" in drawing
     assert "/0: –" in drawing
     assert lag_map(queues[:1]) == ""
+
+
+def test_a_map_of_latencies_is_stronger_where_more_sends_were() -> None:
+    drawing = heat_map([(60, {"0~10ms": 100, "<i>": 0}), (70, {"0~10ms": 1, "<i>": 1})])
+    assert drawing.count("<rect") == 4
+    assert [drawing.count(f'"heat h{level}"') for level in (0, 2, 5)] == [1, 2, 1]
+    assert "<i>" not in drawing
+    assert "00:01:10Z 0~10ms: 1" in drawing
+    assert heat_map([]) == heat_map([(0, {"0~10ms": 0})]) == ""

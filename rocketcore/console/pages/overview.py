@@ -13,11 +13,13 @@ from rocketcore.codes import DLQ_TOPIC_PREFIX
 from rocketcore.console.console import Page, Visit
 from rocketcore.console.drawing import spark, topology
 from rocketcore.naming import is_system_group
+from rocketcore.service import SYSTEM_CLOCK
 
 __all__ = ["overview"]
 
 FULL: Final = 0.85
 """Of a disk; brokers refuse messages at 0.9."""
+STILL_MILLIS: Final = 60_000
 MOST_ATTENTION: Final = 8
 
 
@@ -105,9 +107,14 @@ def _attention(
     for name, config in groups.configs.items():
         if not config.consume_enable:
             add("warn", "group may not consume", name, "", visit.url("/group", name=name))
-    behind = [(each.lag, name) for name in groups.traffic if (each := groups.total(name)) and each.lag]
-    for lag, name in sorted(behind, reverse=True)[:MOST_ATTENTION]:
-        if not is_system_group(name):
-            add("info", "group is behind", name, f"{lag:,} msg", visit.url("/group", name=name))
+    now = SYSTEM_CLOCK.time_millis()
+    behind = [(each.lag, name, each) for name in groups.traffic if (each := groups.total(name)) and each.lag]
+    for lag, name, each in sorted(behind, key=lambda one: one[:2], reverse=True)[:MOST_ATTENTION]:
+        if is_system_group(name):
+            continue
+        # What was consumed last is old, and nothing was within ten seconds.
+        stands = each.rate == 0 and each.consumed_at is not None and now - each.consumed_at > STILL_MILLIS
+        level, what = ("warn", "group is behind and consumes nothing") if stands else ("info", "group is behind")
+        add(level, what, name, f"{lag:,} msg", visit.url("/group", name=name))
     order = ("bad", "warn", "info")
     return sorted(found, key=lambda each: order.index(each["level"]))[:MOST_ATTENTION]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rocketcore.admin.shapes import broker_figures, broker_row, member_row, producer_row, running_document
 from rocketcore.console.console import Page, Visit, page_of
-from rocketcore.console.rates import RINGS, SERIES, put_times
+from rocketcore.console.rates import RINGS, SERIES, sum_times
 from rocketcore.console.safety import BadRequest
+from rocketcore.console.spans import heat_map
 from rocketcore.errors import RocketError, RouteNotFound
 
 __all__ = ["broker", "brokers", "client", "clients", "rates"]
@@ -70,10 +71,8 @@ async def rates(visit: Visit) -> Page:
         raise BadRequest(f"step is one of {', '.join(str(each) for each, _ in RINGS)}")
     table = visit.cluster.rates.table(step)
     runtimes = await visit.admin.broker_runtimes()
-    buckets: dict[str, int] = {}
-    for runtime in runtimes.values():
-        for label, count in () if isinstance(runtime, RocketError) else put_times(runtime):
-            buckets[label] = buckets.get(label, 0) + count
+    buckets = sum_times(runtimes)
+    heat = visit.cluster.rates.heat()
     newest = {name: next((each for each in reversed(table[name]) if each is not None), None) for name in SERIES}
     data = {
         "step": step,
@@ -81,5 +80,11 @@ async def rates(visit: Visit) -> Page:
         "newest": newest,
         "buckets": buckets,
         "most": max(buckets.values(), default=0),
+        "heat": heat_map(heat),
     }
-    return Page("rates.html", "Rates", data, {**table, "put_times": buckets})
+    return Page(
+        "rates.html",
+        "Rates",
+        data,
+        {**table, "put_times": buckets, "heat": [{"time": at, **counts} for at, counts in heat]},
+    )

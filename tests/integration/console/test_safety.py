@@ -11,7 +11,7 @@ import pytest
 from rocketcore.admin.client import Admin
 from rocketcore.console.accounts import MOST_FAILURES, Sessions, account_line, read_accounts, verify
 from rocketcore.console.safety import MOST_BODY_BYTES, PLAN_SECONDS, Forbidden, Guard
-from rocketcore.console.settings import ConsoleSettings
+from rocketcore.console.settings import ClusterSettings, ConsoleSettings
 from rocketcore.errors import ConfigError
 from rocketcore.local import LocalCluster
 from rocketcore.service import ManualClock
@@ -135,11 +135,49 @@ def test_names_from_the_address_are_shown_as_text(browser: Browser) -> None:
         f"/topic?name={name}", f"/topics?q={name}", f"/search?topic={name}&q={name}", f"/group?name={name}",
         f"/group/reset?name={name}&topic={name}&to={name}", f"/dead-letters/group?name={name}&q={name}",
         f"/clients?group={name}&q={name}", f"/topics?sort={name}", f"/broker?name={name}", f"/nothing/{name}",
-        f"/topic?name={name}&tab={name}",
+        f"/topic?name={name}&tab={name}", f"/client?group={name}&id={name}", f"/audit?q={name}", f"/c/{name}/topics",
+        f"/message/resend?topic={name}&broker={name}&group={name}",
     ):  # fmt: skip
         page = browser.get(address).text
         assert "<script>alert" not in page, address
         assert "<img src=x" not in page, address
+
+
+def test_names_in_the_audit_and_of_clusters_are_shown_as_text(
+    open_console: Callable[..., Browser], cluster: LocalCluster
+) -> None:
+    hostile = HOSTILE.replace("/", "!")
+    browser = open_console(clusters={hostile: ClusterSettings(namesrv=cluster.namesrv)})
+    base = f"/c/{quote(hostile)}"
+    fields: dict[str, object] = {"name": HOSTILE, "queues": "1", "type": "", "perm": "rw"}
+    assert browser.send(f"{base}/topic/new", f"{base}/topic/new", fields).status_code == 400
+    page = browser.get(f"{base}/audit").text
+    assert "&lt;script&gt;" in page
+    assert "<script>alert" not in page
+    assert "<img src=x" not in page
+
+
+def test_traces_are_shown_as_text(browser: Browser, cluster: LocalCluster, make_topic: Callable[..., str]) -> None:
+    """What is in the trace topic anybody can have written."""
+    import rocketcore as rmq
+    from rocketcore.codes import TRACE_TOPIC
+    from rocketcore.protocol.trace import PubTrace, encode_trace
+
+    topic = make_topic(1)
+    with rmq.Producer(cluster.namesrv, group="console-tests") as producer:
+        result = producer.send(topic, b"x")
+        told = PubTrace(
+            timestamp=1, region=None, group=HOSTILE, topic=topic, msg_id=result.msg_id, tags=None, keys=None,
+            store_host=HOSTILE, body_length=1, cost_millis=1,
+        )  # fmt: skip
+        producer.send(TRACE_TOPIC, encode_trace(told).encode(), keys=result.msg_id)
+    queue = result.queue
+    page = browser.get(
+        f"/message?topic={topic}&broker={queue.broker}&queue={queue.queue_id}&offset={result.offset}"
+    ).text
+    assert page.count("&lt;script&gt;") >= 2  # in the list and in the picture
+    assert "<script>alert" not in page
+    assert "<img src=x" not in page
 
 
 def test_messages_are_shown_as_text(browser: Browser, cluster: LocalCluster, make_topic: Callable[..., str]) -> None:
