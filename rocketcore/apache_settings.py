@@ -18,7 +18,7 @@ from rocketcore.config_file import ENVIRONMENT_PREFIX, BadSetting, property_name
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["check_settings", "protective_variables"]
+__all__ = ["APACHE", "PROTECTION", "check_settings", "protective_variables"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _COPIES: Final = "copies on other brokers, which this broker does not make: mess
 _OFF: Final = ("", "false")
 _ONE: Final = ("", "1")
 
-_PROTECTION: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+PROTECTION: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "aclEnable": (_OFF, _ACCESS),
     "authenticationEnabled": (_OFF, _ACCESS),
     "authorizationEnabled": (_OFF, _ACCESS),
@@ -192,7 +192,8 @@ unRegisterBrokerQueueCapacity useEpollNativeSelector useTLS waitSecondsForServic
 writeBufferLowWaterMark
 """
 
-_APACHE: Final = {"broker": frozenset(_BROKER.split()), "name server": frozenset(_NAMESRV.split())}
+APACHE: Final = {"broker": frozenset(_BROKER.split()), "name server": frozenset(_NAMESRV.split())}
+"""By server, the names that its program of Apache's knows."""
 
 
 def check_settings(
@@ -214,23 +215,23 @@ def check_settings(
             continue
         if not name.isascii() or not name.isprintable():
             raise BadSetting(name, repr(value), "no setting has such a name")
-        if name in _PROTECTION:
-            harmless, asked = _PROTECTION[name]
+        if name in PROTECTION:
+            harmless, asked = PROTECTION[name]
             if value.strip().lower() not in harmless:
                 raise BadSetting(name, value.strip(), f"asks for {asked}")
-        elif name in _APACHE[server]:
+        elif name in APACHE[server]:
             without_effect.append(name)
         elif any(word in name.lower() for word in ("acl", "auth")) and value.strip().lower() not in _OFF:
             raise BadSetting(name, value.strip(), f"no setting has such a name, and it seems to ask for {_ACCESS}")
         else:
-            _warn_of_unknown(server, name, {*declared, *_APACHE[server], *_PROTECTION}, where(name))
+            _warn_of_unknown(server, name, {*declared, *APACHE[server], *PROTECTION}, where(name))
     if without_effect:
         logger.info("settings of Apache RocketMQ without effect here names=%s", ",".join(sorted(without_effect)))
 
 
 def protective_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the settings that ask for protection among the environment's variables: ``ROCKETCORE_ACL_ENABLE``, …"""
-    names = {name.lower(): name for name in _PROTECTION}
+    names = {name.lower(): name for name in PROTECTION}
     found = {}
     for variable, value in (os.environ if environ is None else environ).items():
         if variable.startswith(ENVIRONMENT_PREFIX):

@@ -206,7 +206,9 @@ class ProducerConfig(ClientConfig):
     namespace: str = setting("", "put before names of topics and groups: ``namespace%name``", property="namespace")
     group: str = setting("DEFAULT_PRODUCER", "producer group", property="producerGroup")
     retries: int = setting(2, "further attempts after a failed one", unit="count", property="retryTimesWhenSendFailed")
-    retry_another_broker_when_not_store_ok: bool = setting(False, "retry when the status is not SEND_OK")
+    retry_another_broker_when_not_store_ok: bool = setting(
+        False, "retry when the status is not SEND_OK", property="retryAnotherBrokerWhenNotStoreOK"
+    )
     default_topic_queue_nums: int = setting(4, "queues of a topic that the first send creates", unit="count")
     compress_over_bytes: int = setting(
         4096, "bodies of at least this size are compressed", unit="bytes", property="compressMsgBodyOverHowmuch"

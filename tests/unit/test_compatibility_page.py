@@ -1,31 +1,21 @@
-"""docs/compatibility.md against the source: requests, settings, and what the tests beside Apache's programs cover.
+"""docs/compatibility.md against the source: requests, and what the tests beside Apache's programs cover.
 
-``python -m tests.unit.test_compatibility_page`` writes its tables anew.
+``python -m tests.unit.test_compatibility_page`` writes its lists anew.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import fields
-from typing import Any
 
 import pytest
 
-from rocketcore.broker.config import LIVE_PROPERTIES, BrokerConfig
-from rocketcore.broker.store.config import StoreConfig
 from rocketcore.codes import RequestCode
-from rocketcore.config_file import config_properties, property_name
-from rocketcore.nameserver import config as nameserver_config
-from rocketcore.nameserver.config import NameServerConfig
 from tests.fixtures.pages import PAGES, table_of, write_tables
 from tests.interop.test_mqadmin_verbs import LITE, NOT_RUN, NOT_SERVED
 from tests.reference.routes import broker_routes, client_routes, nameserver_routes
 
 PAGE = PAGES / "compatibility.md"
 TEST = "tests.unit.test_compatibility_page"
-NO_DEFAULT = {"brokerName": "the host name", "rocketmqHome": "`ROCKETMQ_HOME`, or the home folder",
-              "storePathRootDir": "`store` in the home folder", "kvConfigPath": "", "configStorePath": ""}  # fmt: skip
-"""Defaults that depend on the machine."""
 
 
 def served() -> set[int]:
@@ -41,7 +31,7 @@ def requests_of_brokers() -> list[RequestCode]:
 
 def codes_that_differ() -> set[int]:
     """The codes with which rows of the table of behaviour begin."""
-    section = PAGE.read_text("utf-8").split("## Broker\n")[1].split("### Behaviour")[1].split("### Settings")[0]
+    section = PAGE.read_text("utf-8").split("## Broker\n")[1].split("### Behaviour")[1].split("## Connections")[0]
     found: set[int] = set()
     for begin in re.findall(r"^\| (\d+(?:(?:, | and | to )\d+)*)", section, re.MULTILINE):
         found |= set(map(int, re.findall(r"\d+", begin)))
@@ -59,18 +49,6 @@ def requests_table() -> str:
     return "\n\n".join(f"{head}: {' · '.join(texts)}" for head, texts in lists.items()) + "\n"
 
 
-def settings_table(*classes: Any, live: frozenset[str]) -> str:
-    lines = ["| setting | default | unit | live | |", "|---|---|---|---|---|"]
-    for cls in classes:
-        defaults = config_properties(cls())
-        for declared in fields(cls):
-            name = property_name(declared)
-            default = NO_DEFAULT.get(name, f"`{defaults[name]}`" if defaults[name] else "")
-            unit, text = declared.metadata["unit"], declared.metadata["help"]
-            lines.append(f"| `{name}` | {default} | {unit} | {'yes' if name in live else ''} | {text} |")
-    return "\n".join(lines) + "\n"
-
-
 def mqadmin_table() -> str:
     reasons: dict[str, list[str]] = {"refused: the broker does not serve its request": [*NOT_SERVED, *LITE]}
     for verb, reason in NOT_RUN.items():
@@ -80,15 +58,10 @@ def mqadmin_table() -> str:
 
 
 def tables() -> dict[str, str]:
-    return {
-        "mqadmin": mqadmin_table(),
-        "requests": requests_table(),
-        "broker settings": settings_table(BrokerConfig, StoreConfig, live=LIVE_PROPERTIES),
-        "name server settings": settings_table(NameServerConfig, live=nameserver_config.LIVE_PROPERTIES),
-    }
+    return {"mqadmin": mqadmin_table(), "requests": requests_table()}
 
 
-@pytest.mark.parametrize("name", ["mqadmin", "requests", "broker settings", "name server settings"])
+@pytest.mark.parametrize("name", ["mqadmin", "requests"])
 def test_the_tables_say_what_the_source_says(name: str) -> None:
     assert table_of(PAGE, name, TEST) == tables()[name], f"python -m {TEST} writes it anew"
 

@@ -19,7 +19,7 @@ from rocketcore.console.settings import ConsoleSettings
 from rocketcore.local import LocalCluster
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page
+    from playwright.sync_api import Browser, Page
 
 playwright = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -72,10 +72,6 @@ def open_page(chromium: Browser, address: str) -> Iterator[Callable[..., Page]]:
     contexts = []
     complaints: list[str] = []
 
-    def heard(told: ConsoleMessage) -> None:
-        if told.type != "info":  # which says no more than that who typed first kept the field from an autofocus
-            complaints.append(f"{told.location['url']}: {told.type} {told.text}")
-
     def make(*, width: int = 1280, theme: str = "light", language: str = "en", scripts: bool = True) -> Page:
         context = chromium.new_context(
             base_url=address, viewport={"width": width, "height": 800}, color_scheme=theme, locale=language,
@@ -83,7 +79,10 @@ def open_page(chromium: Browser, address: str) -> Iterator[Callable[..., Page]]:
         )  # fmt: skip
         contexts.append(context)
         page = context.new_page()
-        page.on("console", heard)
+        # An "info" is no complaint: the browser tells so that whoever types first keeps the field from an autofocus.
+        page.on(
+            "console", lambda told: told.type == "info" or complaints.append(f"{page.url}: {told.type} {told.text}")
+        )
         page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
         return page
 
