@@ -68,6 +68,7 @@ from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.monitoring import RUNNING, STOPPING, Monitoring
 from rocketcore.transport.server.server import RemotingServer
+from rocketcore.transport.slow_requests import SlowRequests
 from rocketcore.transport.tls.server_settings import ServerTls
 from rocketcore.transport.tls.settings import TlsOption
 
@@ -132,6 +133,7 @@ class Broker:
             store=self._store,
             address="",
             started_millis=clock.time_millis(),
+            slow=SlowRequests(config.slow_request_millis, clock),
         )
         context = self._context
         levels = store_config.delay_levels
@@ -140,6 +142,7 @@ class Broker:
             config.region_id,
             lambda: context.config.trace_on,
             on_stored=context.stats.put_times.add,
+            slow=context.slow,
             clock=clock,
         )
         self._timer = TimerService(
@@ -190,6 +193,7 @@ class Broker:
             tls=tls,
             connections=config,
             hooks=hooks,
+            slow=context.slow,
             clock=clock,
         )
         self._monitoring = Monitoring(config, self._metrics, self._not_ready)

@@ -26,6 +26,7 @@ LIVE_PROPERTIES = frozenset(
         "recallMessageEnable",
         "rejectTransactionMessage",
         "shortPollingTimeMills",
+        "slowRequestMillis",
         "startAcceptSendRequestTimeStamp",
         "storeReplyMessageEnable",
         "traceOn",

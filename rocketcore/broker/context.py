@@ -24,6 +24,7 @@ from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import NotifyConsumerIdsChangedRequestHeader
 from rocketcore.service import Clock
+from rocketcore.transport.slow_requests import SlowRequests
 
 if TYPE_CHECKING:
     from rocketcore.broker.store.message_store import MessageStore
@@ -54,6 +55,7 @@ class BrokerContext:
     store: MessageStore
     address: str
     started_millis: int
+    slow: SlowRequests = field(default_factory=SlowRequests)
     rng: random.Random = field(default_factory=random.Random)
 
     @property

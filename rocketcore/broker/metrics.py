@@ -155,6 +155,7 @@ class BrokerMetrics:
         gauge("rocketmq_processor_watermark", text, self._store.figures.waiting_puts, 'processor="send"')
         gauge("rocketmq_processor_watermark", text, self._store.reads.waiting_reads, 'processor="pull"')
         gauge("rocketmq_timing_messages", "Messages that wait for their time", self._waiting_timers())
+        counter("rocketcore_slow_requests_total", "Requests that took slowRequestMillis or longer", context.slow.count)
         counter("rocketcore_put_failures_total", "Sends that the store refused", stats.totals.put_failures)
         times = stats.put_times
         sheet.histogram(

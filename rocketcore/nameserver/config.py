@@ -37,6 +37,7 @@ LIVE_PROPERTIES: Final = frozenset(
         "orderMessageEnable",
         "returnOrderTopicConfigToBroker",
         "shutdownWaitTimeSeconds",
+        "slowRequestMillis",
         "supportActingMaster",
         "waitSecondsForService",
     }

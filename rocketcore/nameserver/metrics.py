@@ -8,6 +8,7 @@ from typing import Final
 from rocketcore.nameserver.route_info import RouteInfoManager
 from rocketcore.protocol.exposition import Family, label_text
 from rocketcore.transport.server.server import RemotingServer
+from rocketcore.transport.slow_requests import SlowRequests
 
 __all__ = ["encode_metrics"]
 
@@ -16,13 +17,17 @@ MOST_BROKERS: Final = 10_000
 _SLICE: Final = 50
 
 
-async def encode_metrics(routes: RouteInfoManager, server: RemotingServer) -> list[bytes]:
+async def encode_metrics(routes: RouteInfoManager, server: RemotingServer, slow: SlowRequests) -> list[bytes]:
     """Return the text in parts, made in slices between which the event loop serves others."""
     node = {"node_type": "nameserver", "node_id": server.address}
     topics = Family("rocketmq_topic_number", "gauge", "Topics that brokers have registered")
     topics.add(routes.topic_count, label_text(node))
     connections = Family("rocketcore_connections", "gauge", "Open connections of brokers and clients")
     connections.add(server.connection_count, label_text(node))
+    slow_requests = Family(
+        "rocketcore_slow_requests_total", "counter", "Requests that took slowRequestMillis or longer"
+    )
+    slow_requests.add(slow.count, label_text(node))
     brokers = Family("rocketcore_broker_members", "gauge", "Members of a broker that are registered")
     masters = Family("rocketcore_broker_has_master", "gauge", "1 where one of them is the master")
     table = list(routes.cluster_info().broker_addr_table.values())
@@ -35,7 +40,7 @@ async def encode_metrics(routes: RouteInfoManager, server: RemotingServer) -> li
     left_out = Family("rocketcore_metrics_left_out", "gauge", "Brokers beyond the bound of one scrape")
     left_out.add(max(0, len(table) - MOST_BROKERS), label_text(node))
     parts = []
-    for family in (topics, connections, brokers, masters, left_out):
+    for family in (topics, connections, slow_requests, brokers, masters, left_out):
         for part in family.encode():
             parts.append(part)
             await asyncio.sleep(0)

@@ -42,6 +42,7 @@ from rocketcore.protocol.headers.nameserver import (
 )
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
+from rocketcore.transport.slow_requests import SlowRequests
 
 __all__ = ["ZONE_MODE", "NameServerProcessor"]
 
@@ -62,6 +63,7 @@ class NameServerProcessor:
 
     run_in_writer   runs a function that writes a file on the writer thread and awaits its end
     serving         False while the server refuses route questions after its start
+    slow            is told what is slow when that setting changes
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class NameServerProcessor:
         *,
         run_in_writer: RunInWriter,
         serving: Callable[[], bool],
+        slow: SlowRequests,
     ) -> None:
         self._routes = routes
         self._kv = kv
@@ -80,6 +83,7 @@ class NameServerProcessor:
         self._housekeeping = housekeeping
         self._run_in_writer = run_in_writer
         self._serving = serving
+        self._slow = slow
 
     def routes(self) -> Iterable[Route]:
         """Return who answers what. Where no header is named, missing fields name nothing, as in the original."""
@@ -356,6 +360,7 @@ class NameServerProcessor:
             except ConfigError as error:
                 return _failed(request, str(error))
             self._routes.reconfigure(self._running.config)
+            self._slow.set_millis(self._running.config.slow_request_millis)
         return RemotingCommand.response(request)
 
     def get_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

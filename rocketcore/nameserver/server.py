@@ -18,6 +18,7 @@ from rocketcore.transport.audit import audited
 from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.monitoring import RUNNING, STOPPING, Monitoring
 from rocketcore.transport.server.server import RemotingServer
+from rocketcore.transport.slow_requests import SlowRequests
 from rocketcore.transport.tls.server_settings import ServerTls
 from rocketcore.transport.tls.settings import TlsOption
 
@@ -52,6 +53,7 @@ class NameServer:
         self._kv = KVConfigManager(config.kv_file)
         self.routes = RouteInfoManager(config, clock, lambda topic: self._kv.get("ORDER_TOPIC_CONFIG", topic))
         self._running = RunningConfig(config, properties or {})
+        self._slow = SlowRequests(config.slow_request_millis, clock)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="nameserver-writer")
         self._housekeeping = Housekeeping(self.routes, config.scan_not_active_broker_interval / 1000, tls=client_tls)
         self._processor = NameServerProcessor(
@@ -61,6 +63,7 @@ class NameServer:
             self._housekeeping,
             run_in_writer=self._run_in_writer,
             serving=self._is_serving,
+            slow=self._slow,
         )
         self._server = RemotingServer(
             config.bind_address,
@@ -70,6 +73,7 @@ class NameServer:
             connections=config,
             tls=tls,
             hooks=hooks,
+            slow=self._slow,
         )
         self._server.add_routes(audited(self._processor.routes()))
         self._ready_answers = self._server.register_answers(
@@ -97,7 +101,7 @@ class NameServer:
     async def _metrics(self) -> list[bytes]:
         from rocketcore.nameserver.metrics import encode_metrics
 
-        return await encode_metrics(self.routes, self._server)
+        return await encode_metrics(self.routes, self._server, self._slow)
 
     def _not_ready(self) -> str:
         """Why it does not answer for routes; empty where it does."""

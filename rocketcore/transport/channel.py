@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable
 from typing import Any, Final
 
@@ -69,6 +70,7 @@ class Channel(asyncio.Protocol):
 
     __slots__ = (
         "__weakref__",
+        "_arrived",
         "_endpoint",
         "_held_bytes",
         "_inbound",
@@ -77,6 +79,7 @@ class Channel(asyncio.Protocol):
         "_outbound",
         "_outstanding",
         "_serving",
+        "_slow",
         "_stream",
         "_transport",
         "attributes",
@@ -97,9 +100,10 @@ class Channel(asyncio.Protocol):
         self._monotonic = endpoint.clock.monotonic
         self._outstanding = Outstanding(self._monotonic)
         self._serving = 0
+        self._slow = endpoint.slow
         self._stream: Any = None  # the transport, where it is one whose responder may answer for this channel
         self.closed = False
-        self.last_read = self._monotonic()
+        self.last_read = self._arrived = self._monotonic()
         self.local_address = ""
         self.remote_address = ""
         self.state = State.NEW
@@ -165,7 +169,7 @@ class Channel(asyncio.Protocol):
                 self._loop.call_soon(self._read_kept)
 
     def data_received(self, data: bytes) -> None:
-        self.last_read = self._monotonic()
+        self.last_read = self._arrived = self._monotonic()
         inbound = self._inbound
         if inbound.since is not None:
             self._go_on(data)
@@ -189,6 +193,7 @@ class Channel(asyncio.Protocol):
 
     def _read_kept(self) -> None:
         if self._inbound.kept_bytes and not self.closed and not self._reading_stopped:
+            self._arrived = self._monotonic()  # that the peer did not read until now is its own affair
             self._go_on(b"")
 
     def _go_on(self, data: bytes) -> None:
@@ -315,12 +320,18 @@ class Channel(asyncio.Protocol):
 
     def _run(self, handler: RunHandler, chunk: Chunk, first: int, last: int) -> bytes | list[bytes] | None:
         try:
-            return handler(self, chunk, first, last)
+            reply = handler(self, chunk, first, last)
         except Exception as error:
             logger.exception("run handler failed endpoint=%s remote=%s", self._endpoint.name, self.remote_address)
             for index in range(first, last):
                 self._refuse(chunk.command(index), ResponseCode.SYSTEM_ERROR, exchange.failure_text(error))
             return None
+        slow = self._slow
+        ended = self._monotonic()
+        if ended - self._arrived >= slow.seconds:
+            self._tell_slow(chunk.command(first), self._arrived, slow.ended, ended, last - first)
+        slow.ended = ended
+        return reply
 
     def serve(self, command: RemotingCommand, lengths: tuple[int, int] | None = None) -> None:
         """Serve a request by the handler of its row; ``lengths`` of its header and body, where they may be too many."""
@@ -332,18 +343,28 @@ class Channel(asyncio.Protocol):
         if refusal is not None:
             self._refuse(command, *refusal)
             return
+        slow = self._slow
+        last_ended = slow.ended
+        route = endpoint.routes[command.code]
         try:
             for hook in endpoint.hooks:
                 hook.before_request(self.remote_address, command)
-            result = endpoint.routes[command.code].serve(self, command)
+            result = route.serve(self, command)
         except Exception as error:
             result = self._failure(command, error)
         if result is None or isinstance(result, RemotingCommand):
             self._finish(command, result)
+            slow.ended = ended = self._monotonic()
+            if ended - self._arrived >= slow.seconds:
+                self._tell_slow(command, self._arrived, last_ended, ended)
             return
         command.detach()
         self._serving += 1
-        task = self._loop.create_task(self._serve_later(command, result), name=f"{endpoint.name}-{command.code}")
+        arrived = math.inf if route.waits else self._arrived
+        slow.ended = self._monotonic()
+        task = self._loop.create_task(
+            self._serve_later(command, result, arrived, last_ended), name=f"{endpoint.name}-{command.code}"
+        )
         endpoint.tasks.add(task)
         task.add_done_callback(endpoint.tasks.discard)
 
@@ -365,7 +386,9 @@ class Channel(asyncio.Protocol):
         if code >= 0:
             self._reply(command, RemotingCommand.response(command, code, remark))
 
-    async def _serve_later(self, command: RemotingCommand, result: Awaitable[RemotingCommand | None]) -> None:
+    async def _serve_later(
+        self, command: RemotingCommand, result: Awaitable[RemotingCommand | None], arrived: float, last_ended: float
+    ) -> None:
         try:
             response = await result
         except asyncio.CancelledError as error:
@@ -379,6 +402,16 @@ class Channel(asyncio.Protocol):
         finally:
             self._serving -= 1
         self._finish(command, response)
+        self._slow.ended = ended = self._monotonic()
+        if ended - arrived >= self._slow.seconds:
+            self._tell_slow(command, arrived, last_ended, ended)
+
+    def _tell_slow(
+        self, command: RemotingCommand, arrived: float, last_ended: float, ended: float, requests: int = 1
+    ) -> None:
+        """Tell of a request whose turn came when it had arrived and the one before it had ended."""
+        began = max(arrived, last_ended)
+        self._slow.tell(self.remote_address, command, began - arrived, ended - began, requests=requests)
 
     def _finish(self, command: RemotingCommand, response: RemotingCommand | None) -> None:
         """Show the answer to the hooks that saw the request, and send it."""

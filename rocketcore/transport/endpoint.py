@@ -11,6 +11,7 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.limits import ChannelLimits
 from rocketcore.transport.routes import Routes
+from rocketcore.transport.slow_requests import SlowRequests
 
 __all__ = ["Endpoint"]
 
@@ -29,6 +30,7 @@ class Endpoint(Generic[C]):
                      headers of requests have a limit
     going_away       a server that stops: those who understand it are asked to go
     takes_requests   False: what the others still ask is dropped unseen, for their connections are about to close
+    slow             is told of requests that took too long; a client's are not looked at
     partial_bytes    of incomplete frames, held for all connections
     """
 
@@ -40,12 +42,14 @@ class Endpoint(Generic[C]):
         server: bool,
         clock: Clock = SYSTEM_CLOCK,
         hooks: Iterable[RpcHook] = (),
+        slow: SlowRequests | None = None,
     ) -> None:
         self.name = name
         self.limits = limits
         self.server = server
         self.clock = clock
         self.hooks = tuple(hooks)
+        self.slow = slow or SlowRequests()
         self.reader = ChunkReader(limits.max_frame_bytes)
         self.routes = Routes()
         self.close_callbacks: list[Callable[[C], None]] = []

@@ -54,6 +54,7 @@ class Route(NamedTuple):
     body_limit    bytes of its body, at most
     run           serves requests that came together, from their heads; the unusual ones are ``handler``'s
     run_most      so many of them at a time: whether the peer takes its answers is looked at between
+    waits         its answer may be late on purpose
     """
 
     code: int
@@ -64,6 +65,7 @@ class Route(NamedTuple):
     body_limit: int = _USUAL_LIMIT
     run: RunHandler | None = None
     run_most: int = 1 << 30
+    waits: bool = False
 
     def serve(self, channel: Any, request: RemotingCommand) -> Any:
         """Return what the handler returns; raises what it raises, and DecodeError for a header that cannot be read."""

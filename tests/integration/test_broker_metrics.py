@@ -236,3 +236,22 @@ def test_times_that_cannot_be_read_in_time_are_left_out(tmp_path: Path, monkeypa
         assert value(samples, "rocketmq_storage_message_reserve_time_milliseconds", **DISK) is None
 
     play(tmp_path, scenario)
+
+
+def test_slow_requests_are_counted_by_a_setting_that_counts_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        slow = client.broker._context.slow
+        assert slow.seconds == 0.5
+        assert (await client.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"slowRequestMillis=60000")).code == 0
+        assert slow.seconds == 60
+        slow.seconds = 0.0
+        await client.send("T")
+        samples = await scrape(client)
+        assert (value(samples, "rocketcore_slow_requests_total") or 0) >= 2, "the handler's, and that of the disk"
+
+    play(tmp_path, scenario)
+    told = [record.getMessage() for record in caplog.records if record.name == "rocketcore.slow"]
+    assert told
+    assert " topic=T group=" in told[0]

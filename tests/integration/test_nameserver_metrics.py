@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from rocketcore.codes import RequestCode
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
+from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
+from rocketcore.transport.client import RemotingClient
 from tests.integration.broker_client import running_broker
 from tests.integration.test_http_port import ask
 from tests.reference.exposition import read_exposition
@@ -38,7 +41,7 @@ def test_who_is_registered(tmp_path: Path) -> None:
             topics = len(server.routes.topics())
         assert status == 200
         kinds, samples = read_exposition(text)
-        assert set(kinds.values()) == {"gauge"}
+        assert set(kinds.values()) == {"counter", "gauge"}
         node = {"node_type": "nameserver", "node_id": server.address}
         broker = node | {"cluster": "DefaultCluster", "broker": "broker-a"}
         assert samples["rocketcore_broker_members", frozenset(broker.items())] == 1
@@ -67,3 +70,18 @@ def test_there_is_no_port_unless_it_is_asked_for(tmp_path: Path) -> None:
             assert "metrics" not in server.ready()
 
     asyncio.run(run())
+
+
+def test_slow_requests_are_counted_by_a_setting_that_counts_at_once(tmp_path: Path) -> None:
+    async def scenario(server: NameServer) -> None:
+        async with RemotingClient() as client:
+            change = RemotingCommand.request(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"slowRequestMillis=60000")
+            assert (await client.invoke(server.address, change, 10)).code == 0
+            assert server._slow.seconds == 60
+            server._slow.seconds = 0.0
+            question = RemotingCommand.request(RequestCode.GET_NAMESRV_CONFIG)
+            assert (await client.invoke(server.address, question, 10)).code == 0
+        _, samples = read_exposition((await get(server, "/metrics"))[1])
+        assert [count for (name, _), count in samples.items() if name == "rocketcore_slow_requests_total"] == [1]
+
+    play(tmp_path, scenario, ManualClock())

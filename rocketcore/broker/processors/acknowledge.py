@@ -16,6 +16,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.schema import Header
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.channel import Channel
+from rocketcore.transport.slow_requests import SlowRequests
 
 _STORED_CODES = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -35,6 +36,7 @@ class Acknowledger:
 
     region, trace_on  what every answer carries as MSG_REGION and TRACE_ON; ``trace_on`` is asked at each answer
     on_stored         is told how many seconds it took from the append until messages of one write were durable
+    slow              is told where that took too long
     """
 
     def __init__(
@@ -44,9 +46,11 @@ class Acknowledger:
         trace_on: Callable[[], bool],
         *,
         on_stored: Callable[[float], object] = lambda seconds: None,
+        slow: SlowRequests | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._on_stored = on_stored
+        self._slow = slow or SlowRequests()
         self._monotonic = clock.monotonic
         self._store = store
         self._region = region
@@ -65,14 +69,18 @@ class Acknowledger:
         size: int,
         replies: Sequence[SendReply],
         recall_handle: str | None = None,
+        topic: str = "-",
     ) -> None:
         """Send the replies once everything before ``end_offset`` is durable; until then ``size`` bytes are pending.
 
         recall_handle  by which the message of the one reply can be taken back
+        topic          of the messages, for a line about a slow disk
         """
         self._pending_bytes[channel] = self._pending_bytes.get(channel, 0) + size
         began = self._monotonic()
-        self._store.wait(end_offset, lambda status: self._flushed(channel, size, replies, began, status, recall_handle))
+        self._store.wait(
+            end_offset, lambda status: self._flushed(channel, size, replies, began, status, recall_handle, topic)
+        )
 
     def encode(
         self,
@@ -113,8 +121,12 @@ class Acknowledger:
         began: float,
         status: PutStatus,
         recall_handle: str | None,
+        topic: str,
     ) -> None:
-        self._on_stored(self._monotonic() - began)
+        waited = self._monotonic() - began
+        self._on_stored(waited)
+        if waited >= self._slow.seconds:
+            self._slow.tell_send(channel.remote_address, topic, waited, max(1, len(replies)))
         left = self._pending_bytes[channel] - size
         if left:
             self._pending_bytes[channel] = left

@@ -67,9 +67,9 @@ class PopProcessor:
     def routes(self) -> Iterable[Route]:
         code, right = RequestCode, Right.SUB
         return (
-            Route(code.POP_MESSAGE, self.pop, PopMessageRequestHeader, right, _HEADER_LIMIT),
+            Route(code.POP_MESSAGE, self.pop, PopMessageRequestHeader, right, _HEADER_LIMIT, waits=True),
             Route(code.PEEK_MESSAGE, self.peek, PeekMessageRequestHeader, right),
-            Route(code.NOTIFICATION, self.notify, NotificationRequestHeader, right, _HEADER_LIMIT),
+            Route(code.NOTIFICATION, self.notify, NotificationRequestHeader, right, _HEADER_LIMIT, waits=True),
             Route(code.POLLING_INFO, self.polling_info, PollingInfoRequestHeader, right),
         )
 

@@ -47,10 +47,13 @@ class RelayProcessor:
                 code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.consumer_status, GetConsumerStatusRequestHeader,
                 right.GET,
             ),
-            Route(code.GET_CONSUMER_RUNNING_INFO, self.running_info, GetConsumerRunningInfoRequestHeader, right.GET),
+            Route(
+                code.GET_CONSUMER_RUNNING_INFO, self.running_info, GetConsumerRunningInfoRequestHeader, right.GET,
+                waits=True,
+            ),
             Route(
                 code.CONSUME_MESSAGE_DIRECTLY, self.consume_directly, ConsumeMessageDirectlyResultRequestHeader,
-                right.UPDATE,
+                right.UPDATE, waits=True,
             ),
         )  # fmt: skip
 

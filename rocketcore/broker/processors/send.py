@@ -224,7 +224,7 @@ class SendProcessor:
                 bytes(scratch[key : key + results[result + RESULT_UNIQ_KEY_LENGTH]]),
             )
             (waiting if results[result + RESULT_WAIT] else at_once).append(reply)
-        self._acknowledge(channel, put.end_offset, size, waiting, at_once)
+        self._acknowledge(channel, put.end_offset, size, waiting, at_once, topic=target.name)
         return put.count
 
     def _acknowledge(
@@ -235,9 +235,11 @@ class SendProcessor:
         waiting: Sequence[SendReply],
         at_once: Sequence[SendReply],
         recall_handle: str | None = None,
+        *,
+        topic: str,
     ) -> None:
         """Answer the senders that wait for the flush after it, the others now; all count as pending until then."""
-        self._acknowledger.reply_when_durable(channel, end_offset, size, waiting, recall_handle)
+        self._acknowledger.reply_when_durable(channel, end_offset, size, waiting, recall_handle, topic)
         if at_once:
             channel.write(self._acknowledger.encode(at_once, recall_handle=recall_handle))
 
@@ -363,7 +365,7 @@ class SendProcessor:
         replies = () if request.is_oneway else (reply,)
         waiting, at_once = ((), replies) if asks & ASKS_NO_WAIT else (replies, ())
         handle = recall_handle(properties, self._context.config.broker_name) if asks & ASKS_TIMER else None
-        self._acknowledge(channel, result.end_offset, result.size, waiting, at_once, handle)
+        self._acknowledge(channel, result.end_offset, result.size, waiting, at_once, handle, topic=header.topic)
         return None
 
     def queue_id(self, channel: Channel, header: SendHeader, topic: TopicConfig) -> int:

@@ -37,6 +37,9 @@ class ConnectionSettings:
         -1, "HTTP port of /metrics, /livez and /readyz; 0 takes a free one, -1: there is none", least=-1, most=65535
     )
     metrics_address: str = setting("127.0.0.1", "address to listen on for them")
+    slow_request_millis: int = setting(
+        500, "a request that takes so long is a line in the log, one a second at most; 0: none is", unit="ms", least=0
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -24,6 +24,7 @@ from rocketcore.transport.routes import Route
 from rocketcore.transport.server.admission import Admission, ConnectionSettings
 from rocketcore.transport.server.listener import LoopListener, ReactorListener, open_listener
 from rocketcore.transport.server.opening import Opening
+from rocketcore.transport.slow_requests import SlowRequests
 from rocketcore.transport.tls.server_settings import ServerCertificate, ServerTls
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class RemotingServer:
     limits                      of one connection; ``idle_timeout`` above wins over the one in it
     tls                         TLS beside plain connections, or instead of them; None: as mode ``disabled``
     hooks                       see every request; run handlers are not used then
+    slow                        is told of requests that took too long
 
     A handler runs on the loop: it returns the answer, or an awaitable of it which one task awaits, or None for no
     answer now. An exception becomes an answer of code 1, a ``BrokerError`` one of its own code.
@@ -100,6 +102,7 @@ class RemotingServer:
         limits: ChannelLimits | None = None,
         tls: ServerTls | None = None,
         hooks: Sequence[RpcHook] = (),
+        slow: SlowRequests | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         tls = tls or ServerTls(mode="disabled")
@@ -107,7 +110,7 @@ class RemotingServer:
         self._requested_port = port
         self._admission = Admission(name, connections or ConnectionSettings(), clock)
         limits = replace(limits or ChannelLimits(), idle_timeout=idle_timeout)
-        self._endpoint: Endpoint[Channel] = Endpoint(name, limits, server=True, clock=clock, hooks=hooks)
+        self._endpoint: Endpoint[Channel] = Endpoint(name, limits, server=True, clock=clock, hooks=hooks, slow=slow)
         self._openings: set[Opening] = set()
         self._certificate = ServerCertificate(tls, clock)
         self._looks_first = bool(self._admission.proxies) or tls.mode != "disabled"

@@ -33,6 +33,7 @@ from rocketcore.transport.endpoint import Endpoint
 from rocketcore.transport.limits import ChannelLimits
 from rocketcore.transport.server.opening import Opening
 from rocketcore.transport.server.proxy_protocol import FIRST_BYTES, parse_preamble
+from rocketcore.transport.slow_requests import SlowRequests
 from tests.fixtures.vectors import vectors
 from tests.fuzz.target import Target, scratch
 from tests.reference import frame as reference_frame
@@ -91,8 +92,9 @@ class Served:
         self.routes = RouteInfoManager(config, clock, lambda topic: kv.get("ORDER_TOPIC_CONFIG", topic))
         housekeeping = Housekeeping(self.routes, 3600)
         processor = NameServerProcessor(
-            self.routes, kv, RunningConfig(config, {}), housekeeping, run_in_writer=write_now, serving=lambda: True
-        )
+            self.routes, kv, RunningConfig(config, {}), housekeeping, run_in_writer=write_now, serving=lambda: True,
+            slow=SlowRequests(),
+        )  # fmt: skip
         self.endpoint: Endpoint[Channel] = Endpoint("fuzz", LIMITS, clock=clock, server=True)
         # Short limits, so that long requests are refused by their header; what the reactor answers itself has none.
         question = RequestCode.GET_ROUTEINFO_BY_TOPIC

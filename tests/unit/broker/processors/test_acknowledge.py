@@ -13,6 +13,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.service import ManualClock
 from rocketcore.transport.channel import Channel
+from rocketcore.transport.slow_requests import SlowRequests
 from tests.unit.broker.fakes import FakeChannel, FakeStore
 
 
@@ -102,3 +103,17 @@ def test_one_way_sends_count_without_an_answer() -> None:
     assert scene.pending == 300
     scene.store.flush()
     assert (scene.channel.written, scene.pending) == ([], 0)
+
+
+def test_a_slow_disk_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    store, clock = FakeStore(ManualClock()), ManualClock()
+    slow = SlowRequests(500, clock)
+    acknowledger = Acknowledger(cast(MessageStore, store), "R", lambda: True, slow=slow, clock=clock)
+    for seconds in (0.4, 0.6):
+        acknowledger.reply_when_durable(cast(Channel, FakeChannel()), 100, 10, (reply(1), reply(2)), topic="orders")
+        clock.advance(seconds)
+        store.flush()
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith("slow request=SEND_MESSAGE remote=")
+    assert line.endswith(" topic=orders group=- requests=2 disk_ms=600 unsaid=0")
+    assert slow.count == 2
