@@ -124,11 +124,11 @@ class JavaDriver:
         result = self.call("mqadmin", timeout=timeout, args=args)
         return Completed(result["exitCode"], result["stdout"], result["stderr"])
 
-    def close(self) -> None:
-        """Shuts all clients down and ends the JVM."""
+    def close(self, timeout: float = 20.0) -> None:
+        """Shuts all clients down and ends the JVM, killed if it takes longer than the timeout."""
         with self._lock, contextlib.suppress(OSError):
             self._commands.close()
-        end(self._process, timeout=20)
+        end(self._process, timeout)
         self._reader.join()
         self._replies.close()
         self._at_close.close()
