@@ -24,16 +24,6 @@ from rocketcore._fast.mapped cimport guarded
 from rocketcore._fast.record cimport rc_crc32, rc_get_i32, rc_get_i64, rc_put_32, rc_put_64, takes_unit
 from rocketcore._fast.status cimport OFFSET_NEGATIVE, OK, SIZE_NEGATIVE, Status, fail
 
-cpdef enum:
-    UNIT_SIZE = 20
-
-cpdef enum:
-    PHYSICAL_OFFSET
-    SIZE
-    INDEX
-    OUT_COLUMNS
-
-
 cdef inline uint8_t* write_unit(uint8_t* at, int64_t physical_offset, int32_t size, int64_t tags_code) noexcept nogil:
     at = rc_put_64(at, <uint64_t>physical_offset)
     at = rc_put_32(at, <uint32_t>size)
@@ -121,25 +111,6 @@ cdef inline bint contains(const int64_t* codes, Py_ssize_t count, int64_t code) 
     return False
 
 
-cdef struct Limits:
-    int64_t max_count
-    int64_t max_bytes
-    int64_t disk_before
-    int64_t disk_max_count
-    int64_t disk_max_bytes
-
-
-cdef inline bint is_full(
-    const Limits* limits, int64_t count, int64_t taken, int64_t offset, int64_t size
-) noexcept nogil:
-    """Whether a unit would break a limit; the first message never does."""
-    if count == 0:
-        return False
-    if offset < limits.disk_before:
-        return count + 1 > limits.disk_max_count or taken + size > limits.disk_max_bytes
-    return count + 1 > limits.max_count or taken + size > limits.max_bytes
-
-
 cdef Status scan_loop(
     const uint8_t* units, Py_ssize_t length, const int64_t* codes, Py_ssize_t code_count, const int64_t* known,
     Py_ssize_t known_count, const Limits* limits, int64_t* out, Py_ssize_t capacity, Py_ssize_t* matched,
@@ -184,6 +155,25 @@ cdef Status scan_loop(
     return status
 
 
+cdef Status scan(
+    const uint8_t* units, Py_ssize_t length, const int64_t[::1] codes, const int64_t[::1] known, const Limits* limits,
+    int64_t* out, Py_ssize_t capacity, Py_ssize_t* matched, Py_ssize_t* examined,
+) noexcept:
+    cdef const int64_t* first_code = NULL
+    cdef const int64_t* first_known = NULL
+    cdef Py_ssize_t code_count = 0, known_count = 0
+    cdef int64_t none_wanted = 0
+    if codes is not None:
+        code_count = codes.shape[0]
+        first_code = &codes[0] if code_count else &none_wanted
+    if known is not None:
+        known_count = known.shape[0]
+        first_known = &known[0] if known_count else &none_wanted
+    return scan_loop(
+        units, length, first_code, code_count, first_known, known_count, limits, out, capacity, matched, examined
+    )
+
+
 def scan_units(
     units, const int64_t[::1] codes, int64_t max_count, int64_t max_bytes, out, int64_t disk_before=0,
     int64_t disk_max_count=8, int64_t disk_max_bytes=65536, const int64_t[::1] known=None,
@@ -208,23 +198,14 @@ def scan_units(
     cdef Borrowed held
     cdef Py_ssize_t matched = 0, examined = 0
     cdef Status status
-    cdef Limits limits
-    cdef const int64_t* first_code = NULL
-    cdef const int64_t* first_known = NULL
-    cdef int64_t none_wanted = 0
-    limits = Limits(max_count, max_bytes, disk_before, disk_max_count, disk_max_bytes)
-    if codes is not None:
-        first_code = &codes[0] if codes.shape[0] else &none_wanted
-    if known is not None:
-        first_known = &known[0] if known.shape[0] else &none_wanted
+    cdef Limits limits = Limits(max_count, max_bytes, disk_before, disk_max_count, disk_max_bytes)
     held.count = 0
     try:
         source = borrow_units(&held, units)
         table = borrow_rows(&held, out, OUT_COLUMNS, True)
-        status = scan_loop(
-            <const uint8_t*>source.buf, source.len // UNIT_SIZE, first_code,
-            codes.shape[0] if codes is not None else 0, first_known, known.shape[0] if known is not None else 0,
-            &limits, <int64_t*>table.buf, table.shape[0], &matched, &examined,
+        status = scan(
+            <const uint8_t*>source.buf, source.len // UNIT_SIZE, codes, known, &limits, <int64_t*>table.buf,
+            table.shape[0], &matched, &examined,
         )
     finally:
         give_back(&held)

@@ -14,11 +14,13 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, borrow_rows, give_back
+from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, give_back
 from rocketcore._fast.commit_log cimport Gather, gather_readable, gathered_size, rc_get_i32
+from rocketcore._fast.consume_queue cimport OUT_COLUMNS
 from rocketcore._fast.fields cimport rest_of
 from rocketcore._fast.frame cimport FRAME_COLUMNS, HEAD_COLUMNS, read_loop
 from rocketcore._fast.reactor cimport Responder
+from rocketcore._fast.window cimport Window
 
 from rocketcore._fast.command import encode_pull_response_header
 
@@ -28,7 +30,7 @@ cdef enum:
     ROOM_BYTES = 1 << 20  # of their records
 
 cdef enum:
-    UNIT_COLUMNS = 3  # of the rows that consume_queue.scan_units fills
+    WINDOWS_MAX = 128  # that are kept, of some 15 KiB each
 
 
 cdef class PullAnswers(Responder):
@@ -36,18 +38,23 @@ cdef class PullAnswers(Responder):
 
     codes     the two request codes of pulls
     known     what is decided, by what ``set_apart`` returns; the caller's dict, looked at anew each time
-    locate    (peer, decided, queue offset) → None, or (log, log start, sealed, count, queue id, next offset, least and
-              greatest offset of the queue): the messages are those of the first ``count`` rows of ``rows``
+    holds     (peer, decided) → whether it still is, and the peer may be answered at once
+    windows   what ``locate`` returned, and for which of ``known``; the caller's dict, who clears it when that may hold
+              no more
+    locate    (decided, queue offset) → a Window for such pulls from there on, or None
     answered  (decided, commit offset, next offset, count, bytes): hears of each answer before it is sent
-    rows      int64[k, 3] as ``consume_queue.scan_units`` fills it
+    most      messages of one answer
     version   what the answers' headers say
     limit     most bytes of one frame
     """
 
     cdef dict _known
+    cdef dict _windows
+    cdef object _holds
     cdef object _locate
     cdef object _answered
-    cdef object _found
+    cdef int64_t* _found  # rows of consume_queue.scan
+    cdef Py_ssize_t _most
     cdef int32_t _version
     cdef int64_t _limit
     cdef int64_t _first_code
@@ -60,23 +67,30 @@ cdef class PullAnswers(Responder):
 
     def __cinit__(self):
         self._room = NULL
+        self._found = NULL
 
-    def __init__(self, tuple codes not None, dict known not None, locate, answered, rows, int version,
-                 Py_ssize_t limit=16_777_216):
+    def __init__(
+        self, tuple codes not None, dict known not None, holds, dict windows not None, locate, answered,
+        Py_ssize_t most, int version, Py_ssize_t limit=16_777_216,
+    ):
         self._first_code, self._second_code = codes
         self._known = known
+        self._holds = holds
+        self._windows = windows
         self._locate = locate
         self._answered = answered
-        self._found = rows
+        self._most = most
         self._version = version
         self._limit = limit
         self._headers = []
         if self._room == NULL:
             self._room = <uint8_t*>PyMem_Malloc(ROOM_BYTES)
-        if self._room == NULL:
+            self._found = <int64_t*>PyMem_Malloc(most * OUT_COLUMNS * sizeof(int64_t))
+        if self._room == NULL or self._found == NULL:
             raise MemoryError
 
     def __dealloc__(self):
+        PyMem_Free(self._found)
         PyMem_Free(self._room)
 
     cdef int respond(self, const uint8_t* data, Py_ssize_t length, object peer) except -1:
@@ -100,12 +114,31 @@ cdef class PullAnswers(Responder):
             self._answered(*answer)
         return <int>(2 * count)
 
+    cdef tuple _find(self, bytes question, object decided, int64_t queue_offset, Py_ssize_t* examined):
+        """Return the window of a pull and how many rows of it were filled; (None, 0) where it finds nothing at once."""
+        cdef Window window
+        cdef Py_ssize_t count
+        made = self._windows.get(question)
+        if made is not None and made[0] is decided:
+            window = made[1]
+            count = window.find(queue_offset, False, self._found, self._most, examined)
+            if count:
+                return window, count
+        window = self._locate(decided, queue_offset)
+        if window is None:
+            return None, 0
+        if len(self._windows) >= WINDOWS_MAX:
+            self._windows.clear()
+        self._windows[question] = decided, window
+        return window, window.find(queue_offset, True, self._found, self._most, examined)
+
     cdef object _lay_out(self, const uint8_t* data, Py_ssize_t index, object peer):
         """Lay out one answer; returns what ``answered`` is told of it, None where the pull is left alone."""
         cdef Borrowed held
         cdef Gather task
-        cdef Py_ssize_t count, within = 0
-        cdef int64_t log_start, size
+        cdef Py_ssize_t count, within = 0, examined = 0
+        cdef int64_t size, next_offset
+        cdef Window window
         cdef bytes header
         cdef const int64_t* row = self._rows + index * FRAME_COLUMNS
         asked = rest_of(data, row, self._heads + index * HEAD_COLUMNS, b"queueOffset", b"commitOffset")
@@ -113,24 +146,20 @@ cdef class PullAnswers(Responder):
             return None
         question, queue_offset, commit_offset, opaque, serialize_type = asked
         decided = self._known.get(question)
-        if decided is None:
+        if decided is None or not self._holds(peer, decided):
             return None
-        located = self._locate(peer, decided, queue_offset)
-        if located is None:
+        window, count = self._find(question, decided, queue_offset, &examined)
+        if count == 0:
             return None
-        view, log_start, sealed, count, queue_id, next_offset, min_offset, max_offset = located
         held.count = 0
         try:
-            log = borrow_bytes(&held, view)
-            rows = borrow_rows(&held, self._found, UNIT_COLUMNS, False)
-            if count < 1 or count > rows.shape[0] or log_start < 0:
-                raise ValueError(f"{count} of {rows.shape[0]} rows, log from {log_start}")
-            size = gathered_size(<const int64_t*>rows.buf, count, log_start, log.len, &within)
+            log = borrow_bytes(&held, window.log)
+            size = gathered_size(self._found, count, window.log_start, log.len, &within)
             if within < count or size > ROOM_BYTES - self._used:
                 return None
             task = Gather(
-                <const int64_t*>rows.buf, count, <const uint8_t*>log.buf, log_start, queue_id, queue_offset, sealed,
-                self._room + self._used, 0, 0,
+                self._found, count, <const uint8_t*>log.buf, window.log_start, window.queue_id, queue_offset,
+                window.sealed, self._room + self._used, 0, 0,
             )
             with nogil:
                 gather_readable(&task, log.len)
@@ -138,8 +167,9 @@ cdef class PullAnswers(Responder):
             give_back(&held)
         if task.sound < count:
             return None
+        next_offset = queue_offset + examined
         header = encode_pull_response_header(
-            0, opaque, self._version, "FOUND", 0, next_offset, min_offset, max_offset, size, serialize_type
+            0, opaque, self._version, "FOUND", 0, next_offset, window.least, window.greatest, size, serialize_type
         )
         self._headers.append(header)
         self.pieces[2 * index].iov_base = PyBytes_AS_STRING(header)

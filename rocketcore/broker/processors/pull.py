@@ -19,7 +19,7 @@ from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.selection import SELECT_ALL, Selection, select_by_sql, select_by_tags, select_retries, unreadable
 from rocketcore.broker.services.long_poll import HeldPull, LongPoll
 from rocketcore.broker.state.client_table import ConsumerGroup
-from rocketcore.broker.store import Cold, GetResult, GetStatus
+from rocketcore.broker.store import MAX_RECORDS, Cold, GetResult, GetStatus
 from rocketcore.codes import (
     CURRENT_VERSION,
     OVERLOAD,
@@ -42,7 +42,7 @@ from rocketcore.transport.routes import Right, Route
 
 if TYPE_CHECKING:
     from rocketcore._fast.pulls import PullAnswers
-    from rocketcore.broker.store import Located
+    from rocketcore._fast.window import Window
 
 _SUSPEND = int(PullSysFlag.SUSPEND)
 _COMMIT_OFFSET = int(PullSysFlag.COMMIT_OFFSET)
@@ -219,21 +219,29 @@ class PullProcessor:
         from rocketcore._fast.pulls import PullAnswers
 
         codes = int(RequestCode.PULL_MESSAGE), _LITE_PULL
-        rows = self._context.store.located
+        windows = self._context.store.windows
         return PullAnswers(
-            codes, self._decided, self._locate, self._answered, rows, int(CURRENT_VERSION), max_frame_bytes
+            codes, self._decided, self._holds, windows, self._locate, self._answered, MAX_RECORDS,
+            int(CURRENT_VERSION), max_frame_bytes,
+        )  # fmt: skip
+
+    def _holds(self, channel: Channel, decided: _Decided) -> bool:
+        """Whether a pull that was decided so may be answered by whoever finds its messages."""
+        context = self._context
+        return (
+            self._decided_for is context.config
+            and not context.offsets.resets
+            and channel not in context.store.reads.waiting
+            and (decided.connected is None or self._still_holds(decided))
         )
 
-    def _locate(self, channel: Channel, decided: _Decided, queue_offset: int) -> Located | None:
-        """Say where the messages for a pull lie; None where ``pull_chunk`` has to look."""
-        context = self._context
-        if self._decided_for is not context.config or context.offsets.resets or not self._still_holds(decided):
-            return None
+    def _locate(self, decided: _Decided, queue_offset: int) -> Window | None:
+        """Look up what pulls are answered from; None where ``pull_chunk`` has to look."""
         header = decided.header
         try:
-            return context.store.locate(
+            return self._context.store.locate(
                 header.topic, header.queue_id, queue_offset, header.max_msg_nums,
-                decided.wanted.sorted_codes, header.max_msg_bytes, channel,
+                decided.wanted.sorted_codes, header.max_msg_bytes,
             )  # fmt: skip
         except (RocketError, OSError, Cold):
             return None

@@ -4,16 +4,16 @@ from rocketcore.broker.store.config import FlushDiskType, StoreConfig
 from rocketcore.broker.store.index_query import IndexQuery, QueryResult
 from rocketcore.broker.store.message_store import MessageStore
 from rocketcore.broker.store.pages import Cold
-from rocketcore.broker.store.reader import Located
+from rocketcore.broker.store.reader import MAX_RECORDS
 from rocketcore.broker.store.values import GetResult, GetStatus, PutResult, PutRows, PutStatus, StoredMessage
 
 __all__ = [
+    "MAX_RECORDS",
     "Cold",
     "FlushDiskType",
     "GetResult",
     "GetStatus",
     "IndexQuery",
-    "Located",
     "MessageStore",
     "PutResult",
     "PutRows",

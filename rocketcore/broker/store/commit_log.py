@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketcore._fast.commit_log import COLUMNS, FILLER_SIZE, FULL, damaged_end, encode_filler, find, gather, walk
 from rocketcore._fast.flusher import Work
@@ -31,6 +31,9 @@ from rocketcore.broker.store.segment_file import (
 from rocketcore.errors import StoreFull
 from rocketcore.service import Clock
 from rocketcore.table import Table
+
+if TYPE_CHECKING:
+    from rocketcore._fast.window import Window
 
 __all__ = ["CommitLog", "Group", "Run"]
 
@@ -93,6 +96,8 @@ class CommitLog:
 
     lost_end     end of the last file that was missing between others, or too short, when the log was loaded, else 0
     sealed_from  every record behind this physical offset has a checksum; None: that is not known
+    windows      what pulls are answered from (``Reader.locate``), by what they ask, with what was decided of them;
+                 cleared when that may hold no more: each second, when files or topics go, when a queue is read anew
     """
 
     def __init__(self, config: StoreConfig, files: FileSystem, clock: Clock) -> None:
@@ -105,6 +110,7 @@ class CommitLog:
         self.synced = 0
         self.lost_end = 0
         self.sealed_from: int | None = None
+        self.windows: dict[bytes, tuple[object, Window]] = {}
         self._config = config
         self._folder = config.commit_log_folder
         self._size = config.mapped_file_size_commit_log
@@ -170,6 +176,7 @@ class CommitLog:
 
     def begin_at(self, begin: int) -> list[Segment]:
         """Forget the segments that end at ``begin`` or before it, but never the last; returns them, to be removed."""
+        self.windows.clear()
         count = sum(segment.end <= begin for segment in self.segments[:-1])
         forgotten, self.segments[:count] = self.segments[:count], []
         return forgotten
@@ -508,6 +515,7 @@ class CommitLog:
     def close(self) -> None:
         if self._allocator is not None:
             self._allocator.shutdown(wait=True)
+        self.windows.clear()
         for segment in self.segments:
             segment.close()
 

@@ -17,7 +17,7 @@ import os
 from array import array
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rocketcore._fast.consume_queue import put_blank, unit
 from rocketcore.broker.store.config import UNIT_SIZE
@@ -31,6 +31,9 @@ from rocketcore.broker.store.segment_file import (
     written_ranges,
 )
 from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+
+if TYPE_CHECKING:
+    from rocketcore._fast.window import Window
 
 __all__ = ["ConsumeQueue", "DamagedUnit", "QueueFiles", "QueueName", "Units", "is_blank", "topic_fault"]
 
@@ -181,6 +184,13 @@ class ConsumeQueue:
             return self._tail[start * UNIT_SIZE : (start + count) * UNIT_SIZE]
         return self._files.read(self, queue_offset, count, self._tail_start, pages)
 
+    def units_at_hand(self, queue_offset: int, count: int) -> bytes | bytearray:
+        """Return up to ``count`` units from ``queue_offset`` on, as far as no file has to be read for them."""
+        start = queue_offset - self._tail_start
+        if start >= 0:
+            return self._tail[start * UNIT_SIZE : (start + count) * UNIT_SIZE]
+        return self._files.ahead(self, queue_offset, count)
+
     def unsaved(self) -> Units | None:
         """Return the units that are not in the files yet, or None."""
         if self.saved == self.max_offset and not self._trim:
@@ -221,6 +231,8 @@ class QueueFiles:
         self._files = files
         self._open: dict[tuple[str, int, int], int] = {}
         self._ahead: dict[ConsumeQueue, tuple[int, bytes]] = {}  # what was read last, by its queue offset
+        self.windows: dict[bytes, tuple[object, Window]] = {}
+        """Those of the log (``CommitLog``): they have copies of units."""
         self._unsynced: set[Path] = set()
         self._unsynced_folders: set[Path] = set()
 
@@ -274,6 +286,12 @@ class QueueFiles:
             self._ahead[queue] = queue_offset, data
         return data[:length]
 
+    def ahead(self, queue: ConsumeQueue, queue_offset: int, count: int) -> bytes:
+        """Return up to ``count`` units of those that were read with others."""
+        first, units = self._ahead.get(queue, _NOTHING_AHEAD)
+        begin = (queue_offset - first) * UNIT_SIZE
+        return units[begin : begin + count * UNIT_SIZE] if begin >= 0 else b""
+
     def _descriptor(self, queue: ConsumeQueue, start: int) -> int:
         # Names and not a path: to make one costs more than to read the units.
         key = queue.topic, queue.queue_id, start
@@ -288,9 +306,11 @@ class QueueFiles:
     def read_anew(self, queue: ConsumeQueue) -> None:
         """Have the next read look at the file: what is kept of it is damaged."""
         self._ahead.pop(queue, None)
+        self.windows.clear()
 
     def forget(self, topic: str) -> None:
         """Close the descriptors of a topic's files, and read anew what is in them."""
+        self.windows.clear()
         for queue in [queue for queue in self._ahead if queue.topic == topic]:
             del self._ahead[queue]
         for key in [key for key in self._open if key[0] == topic]:

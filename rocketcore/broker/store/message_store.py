@@ -44,7 +44,7 @@ from rocketcore.broker.store.queue_notes import QueueNotes
 from rocketcore.broker.store.queue_repairs import QueueRepairs
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.queue_table import QueueTable
-from rocketcore.broker.store.reader import Located, Reader
+from rocketcore.broker.store.reader import Reader
 from rocketcore.broker.store.records import Records
 from rocketcore.broker.store.recovery import Recovery
 from rocketcore.broker.store.segment_file import FileSystem
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from rocketcore._fast.sql_filter import SqlFilter
+    from rocketcore._fast.window import Window
 
 __all__ = ["Arrival", "MessageStore"]
 
@@ -74,7 +75,7 @@ class MessageStore:
     delete_topic                 see ``TopicDeletion``; is_deleted: ``DeletedTopics``
     is_in_repair                 see ``QueueRepairs``
     queues                       see ``QueueTable``
-    was_read                     see ``CommitLog``; for whoever takes messages from where ``locate`` said
+    windows, was_read            see ``CommitLog``; for whoever takes messages from where ``locate`` said
 
     store_host   address and port that go into records and message ids, 8 or 20 bytes; may be set until the first put
     on_arrival   called for each message that becomes visible; what it raises is logged and counted
@@ -97,7 +98,9 @@ class MessageStore:
         self._clock = clock
         self._files = files = files or FileSystem()
         self._log = log = CommitLog(config, files, clock)
-        self._queues = queues = QueueTable(QueueFiles(config.root, config.queue_file_bytes, files))
+        queue_files = QueueFiles(config.root, config.queue_file_bytes, files)
+        self.windows = queue_files.windows = log.windows
+        self._queues = queues = QueueTable(queue_files)
         notes = QueueNotes(config, log, queues, files)
         self._folder = StoreFolder(config, log, queues, notes, files)
         self._dispatcher = Dispatcher(queues, notes.deleted.end, config.delay_levels, on_arrival)
@@ -285,14 +288,11 @@ class MessageStore:
         max_count: int,
         tag_codes: Buffer | None,
         max_bytes: int | None,
-        owner: Hashable,
-    ) -> Located | None:
-        """Say where the messages lie that ``get`` would return, in rows of ``located``; see ``Reader.locate``.
+    ) -> Window | None:
+        """Look up what pulls are answered from that ask for the same from here on; see ``Reader.locate``.
 
         raises  what ``get`` does; nothing was done then
         """
-        if owner in self.reads.waiting:
-            return None
         self._pages.asks = True
         try:
             return self._reader.locate(
@@ -301,10 +301,6 @@ class MessageStore:
         finally:
             self._pages.asks = False
 
-    @property
-    def located(self) -> memoryview:
-        """The rows that the last ``locate`` filled."""
-        return self._reader.located
 
     async def query(self, query: IndexQuery, max_count: int, seconds: float) -> QueryResult | None:
         """Find the newest ``max_count`` messages by a key; None where no index is kept. See ``IndexQuery.ask``."""

@@ -116,6 +116,7 @@ class Pages:
         """Forget what was known before the last call; called every second."""
         self._known_before, self._known = self._known, set()
         self._failed_before, self._failed = self._failed, {}
+        self._log.windows.clear()
         end = self._log.end_offset
         self.recent_from, self._end = max(self._end, end - RECENT_BYTES), end
 
@@ -132,8 +133,11 @@ class Pages:
             if needed is not None:
                 raise Cold((needed,))
 
-    def in_memory(self, segment: Segment, position: int) -> tuple[int, int]:
-        """Return the bytes of a segment around one that are known to be in memory; an empty range where it is not."""
+    def in_memory(self, segment: Segment, position: int, most: int = IN_MEMORY_BYTES) -> tuple[int, int]:
+        """Return the bytes of a segment around one that are known to be in memory; an empty range where it is not.
+
+        most  of them that are looked at
+        """
         if not self.asks:
             return 0, segment.size
         recent = max(self.recent_from - segment.start, 0)
@@ -142,8 +146,9 @@ class Pages:
         begin = end = position - position % CHUNK_BYTES
         if self._failed or self._failed_before:
             return begin, end  # somewhere in it a page may fail
-        known = (self._known, self._known_before)
-        while end < min(recent, begin + IN_MEMORY_BYTES) and any(segment.start + end in chunks for chunks in known):
+        known, before, start = self._known, self._known_before, segment.start
+        last = min(recent, begin + most)
+        while end < last and (start + end in known or start + end in before):
             end += CHUNK_BYTES
         return begin, segment.size if end >= recent else min(end, segment.size)
 
@@ -248,6 +253,7 @@ class Pages:
             error = OSError(errno.EIO, f"the page at byte {readable_to} cannot be read", str(what.path))
         if error is not None:
             self._failed[what.segment.start + readable_to - readable_to % _PAGE] = error
+            self._log.windows.clear()
 
     def _length(self, segment: Segment) -> int:
         """Return how many bytes of a segment may have been written."""

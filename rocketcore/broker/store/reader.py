@@ -14,8 +14,9 @@ from array import array
 from bisect import insort
 from typing import TYPE_CHECKING, TypeAlias
 
-from rocketcore._fast.consume_queue import OUT_COLUMNS, PHYSICAL_OFFSET, scan_units, unit
+from rocketcore._fast.consume_queue import OUT_COLUMNS, PHYSICAL_OFFSET, SIZE, scan_units, unit
 from rocketcore._fast.record import tags_code as hash_of_tags
+from rocketcore._fast.window import Window
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import UNIT_SIZE, StoreConfig
 from rocketcore.broker.store.consume_queue import ConsumeQueue
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from rocketcore._fast.sql_filter import SqlFilter
 
-__all__ = ["Located", "Reader"]
+__all__ = ["Reader"]
 
 MAX_RECORDS = 8192
 """Messages of one answer, whatever the settings say: so many rows of a scan are kept."""
@@ -42,9 +43,10 @@ KNOWN_CODES = 256
 _Limits: TypeAlias = tuple[int, int, int, int]
 """Of one answer: messages and bytes from memory, messages and bytes from disk."""
 
-Located: TypeAlias = tuple[memoryview, int, bool, int, int, int, int, int]
-"""A file of the log, where it begins, whether its records have checksums; how many rows are found, the queue's id; the
-offset behind them, the least and the greatest of the queue."""
+WINDOW_UNITS = 768
+"""Units of a window at most."""
+WINDOW_BYTES = 4 << 20
+"""So far ahead in the log it is looked whether the messages of a window are in memory."""
 
 
 class Reader:
@@ -118,11 +120,12 @@ class Reader:
         tag_codes: Buffer | None,
         max_bytes: int | None,
         visible_end: int,
-    ) -> Located | None:
-        """Say where the messages lie that ``get`` would return; None where it finds none, or not all in one file.
+    ) -> Window | None:
+        """Look up what pulls that ask for the same from here on are answered from; None where ``get`` finds none for
+        the first of them, or not all in one file.
 
-        Whoever takes them from there checks them, and calls ``get`` where one is not sound. What is not as nearly
-        always is left to ``get`` as well, which names it.
+        Whoever takes messages from there checks them, and calls ``get`` where one is not sound. What is not as nearly
+        always is left to ``get`` as well, which names it. The window holds until ``CommitLog.windows`` are cleared.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
@@ -130,26 +133,27 @@ class Reader:
         low, high = queue.min_offset, queue.max_offset
         if not low <= queue_offset < high or queue.begins_later:
             return None
-        log, pages, found = self._log, self._pages, self._found
+        log, pages, flat = self._log, self._pages, self._found.flat
         limits = self._limits(max_count, max_bytes, wide=False)
         most = max(limits[0], limits[2]) if tag_codes is None else self._most_examined(max_count)
         units = queue.units(queue_offset, most, pages if pages.asks else None)
-        matched, examined = self._scan(units, queue, queue_offset, tag_codes, limits, visible_end)
+        matched, _ = self._scan(units, queue, queue_offset, tag_codes, limits, visible_end)
         if not matched:
             return None
-        begin = found.flat[PHYSICAL_OFFSET]
-        if pages.asks and begin < pages.recent_from and pages.want_rows(found, 0, matched) < matched:
+        begin = flat[PHYSICAL_OFFSET]
+        if pages.asks and begin < pages.recent_from and pages.want_rows(self._found, 0, matched) < matched:
             return None
         segment = log.find_segment(begin)
         if segment is None:
             return None
-        sealed = log.is_sealed(segment)
-        return segment.view(), segment.start, sealed, matched, queue_id, queue_offset + examined, low, high
-
-    @property
-    def located(self) -> memoryview:
-        """The rows of ``consume_queue.scan_units`` that the last ``locate`` filled."""
-        return self._found.view
+        last = (matched - 1) * OUT_COLUMNS
+        end = flat[last + PHYSICAL_OFFSET] + flat[last + SIZE]
+        _, ahead = pages.in_memory(segment, end - 1 - segment.start, WINDOW_BYTES)
+        return Window(
+            queue, max(units, queue.units_at_hand(queue_offset, WINDOW_UNITS), key=len), queue_offset, most, limits,
+            self._disk_before(visible_end), tag_codes, queue.topic in TIMED_TOPICS, segment.view(), segment.start,
+            log.is_sealed(segment), (begin, max(end, segment.start + ahead)),
+        )  # fmt: skip
 
     def _most_examined(self, max_count: int) -> int:
         """Return how many units one answer through a filter may examine."""
@@ -167,6 +171,10 @@ class Reader:
             return min(max_count, count), size, min(max_count, disk_count), disk_size
         return min(max_count, count), min(max_bytes, size), min(max_count, disk_count), min(max_bytes, disk_size)
 
+    def _disk_before(self, visible_end: int) -> int:
+        """Return the physical offset before which messages count as on disk."""
+        return max(0, visible_end - self._cached_bytes)
+
     def _scan(
         self,
         units: bytes | bytearray,
@@ -181,7 +189,7 @@ class Reader:
         raises  StoreCorrupted where the first unit is damaged
         """
         count, size, disk_count, disk_size = limits
-        disk_before = max(0, visible_end - self._cached_bytes)
+        disk_before = self._disk_before(visible_end)
         while True:
             known = None if tag_codes is None or queue.topic in TIMED_TOPICS else queue.known_codes
             try:

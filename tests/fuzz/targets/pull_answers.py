@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
 from rocketcore._fast import command as command_kernel
 from rocketcore._fast.command import encode_pull_response_header
+from rocketcore._fast.consume_queue import UNIT_SIZE, put_unit
 from rocketcore._fast.fields import set_apart
 from rocketcore._fast.pulls import PullAnswers
+from rocketcore._fast.window import Window
 from rocketcore.errors import DecodeError
 from rocketcore.protocol.frame import ChunkReader
 from tests.fuzz.target import Target, exact
@@ -28,24 +28,34 @@ RECORDS = [
     for number in range(3)
 ]
 LOG = bytearray(b"".join(RECORDS))
-UNITS = np.array([(START + 95 * number, 95, number) for number in range(3)], np.int64)
+UNITS = bytearray(UNIT_SIZE * 3)
+for number in range(3):
+    put_unit(UNITS, UNIT_SIZE * number, START + 95 * number, 95, 0)
 KNOWN: dict[bytes, str] = {}
 
 
 class Found:
-    """What the pulls of one input find, and what is told of them."""
+    """What the pulls of one input find, from which queue, and what is told of them."""
 
-    count = 0
+    max_offset = 0
+    queue_id, min_offset, begins_later, known_codes = 2, 0, False, None
     told: list[tuple[Any, ...]] = []  # noqa: RUF012 - one kernel for all inputs, as a server has one for all reads
 
 
-def locate(peer: Any, decided: str, offset: int) -> tuple[Any, int, bool, int, int, int, int, int] | None:
-    return (LOG, START, False, Found.count, 2, offset, 0, 99) if Found.count else None
+def locate(decided: str, offset: int) -> Window | None:
+    if not FIRST <= offset < Found.max_offset:
+        return None
+    units = UNITS[UNIT_SIZE * (offset - FIRST) : UNIT_SIZE * (Found.max_offset - FIRST)]
+    return Window(
+        Found, units, offset, 3, (3, 1 << 20, 3, 1 << 20), 0, None, True, LOG, START, False, (START, START + len(LOG))
+    )
 
 
+WINDOWS: dict[bytes, tuple[str, Window]] = {}
 KERNEL = PullAnswers(
-    (PULL, LITE_PULL), KNOWN, locate, lambda *answer: Found.told.append(answer), memoryview(UNITS), VERSION, LIMIT
-)
+    (PULL, LITE_PULL), KNOWN, lambda *_: True, WINDOWS, locate, lambda *answer: Found.told.append(answer), 3,
+    VERSION, LIMIT,
+)  # fmt: skip
 
 
 def frame(code: int = PULL, kind: int = 0, body: bytes = b"", **fields: str) -> bytes:
@@ -77,37 +87,41 @@ for each in (frame(), frame(LITE_PULL), frame(kind=1)):
 def run(data: bytes) -> None:
     if not data:
         return
-    Found.count, damaged = data[0] & 3, bool(data[0] & 4)
+    Found.max_offset, damaged = FIRST + (data[0] & 3), bool(data[0] & 4)
+    WINDOWS.clear()
     Found.told.clear()
     LOG[95 + 84] ^= damaged
     try:
         answer = KERNEL.answer(exact(data[1:]))
     finally:
         LOG[95 + 84] ^= damaged
-    want, told = expected(data[1:], damaged and Found.count > 1)
+    want, told = expected(data[1:], damaged)
     assert (answer, Found.told) == (want, told)
 
 
 def expected(stream: bytes, damaged: bool) -> tuple[bytes | None, list[tuple[Any, ...]]]:
     pulls = apart(stream)
-    if pulls is None or damaged or not Found.count:
+    if pulls is None:
         return None, []
-    records = b"".join(RECORDS[: Found.count])
     answers, told = [], []
+    end = Found.max_offset
+    first = FIRST + 2 if damaged and end >= FIRST + 2 else FIRST
     for pull in pulls:
-        if pull is None or pull[0] not in KNOWN or pull[1] != FIRST:
-            return None, []  # records of other offsets are not what lies there
+        if pull is None or pull[0] not in KNOWN or not first <= pull[1] < end:
+            return None, []
         _, offset, commit, opaque, kind = pull
-        head = encode_pull_response_header(0, opaque, VERSION, "FOUND", 0, offset, 0, 99, len(records), kind)
+        records = b"".join(RECORDS[offset - FIRST : end - FIRST])
+        head = encode_pull_response_header(0, opaque, VERSION, "FOUND", 0, end, 0, end, len(records), kind)
         answers += [head, records]
-        told.append(("decided", commit, offset, Found.count, len(records)))
+        told.append(("decided", commit, end, end - offset, len(records)))
     return b"".join(answers), told
 
 
 def seeds() -> Iterable[bytes]:
     for flags in range(8):
         yield bytes((flags,)) + frame()
-    for pull in (frame(LITE_PULL), frame(kind=1), frame(body=b"x"), frame(topic="U"), frame(queueOffset="99")):
+    offsets = [frame(queueOffset=str(offset)) for offset in (11, 99)]
+    for pull in (frame(LITE_PULL), frame(kind=1), frame(body=b"x"), frame(topic="U"), *offsets):
         yield b"\3" + pull
         yield b"\3" + frame() + pull
     yield b"\2" + frame() * 4
