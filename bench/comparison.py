@@ -98,6 +98,8 @@ class Bench:
         self.rounds: int = arguments.rounds
         self.seconds: float = arguments.seconds
         self.warm: float = arguments.warm
+        self.cold_gib: float = arguments.cold_gib
+        self.peers: list[str] = arguments.peers.split(",")
         self.scale: float = 1.0 if arguments.seconds >= 1 else 0.1
         self.folder = folder
         self.rows: list[Row] = []

@@ -27,6 +27,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.cold_readers import cold
 from bench.comparison import HERE, VERSION, Bench, Target, report
 from bench.name_server import nameserver
 from bench.spark_rows import spark, spark_apart, spark_discarding
@@ -162,6 +163,7 @@ SUITES = {
     "nameserver": nameserver,
     "broker-async": lambda bench: broker(bench, "async"),
     "broker-sync": lambda bench: broker(bench, "sync"),
+    "cold": cold,
     "clients": clients,
     "spark": spark,
     "spark-apart": spark_apart,
@@ -176,6 +178,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--warm", type=float, default=30.0, help="seconds of unmeasured load on a fresh JVM")
     parser.add_argument("--only", default=",".join(SUITES), help=f"of {', '.join(SUITES)}")
+    parser.add_argument("--cold-gib", type=float, default=2.0, help="how long the log of the suite cold is")
+    parser.add_argument("--peers", default="apache", help="whom the suite cold has beside ours; empty: nobody")
     parser.add_argument("--json", type=Path, help="write every result to this file")
     arguments = parser.parse_args()
     if not shutil.which("cc"):
