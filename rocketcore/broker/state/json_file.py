@@ -5,6 +5,7 @@ Layout     ``<name>`` and ``<name>.bak``: one JSON object each. The last member,
 Save       ``config_file.replace_file``: after a crash at any step the current name holds a whole generation.
 Load       the current file, or ``.bak`` where it is missing, damaged or fails its checksum, or nothing. A damaged one
            is put aside as ``<name>.damaged``: the next save would make it the older generation in place of a good one.
+           One that may not be read, for want of a right or a descriptor, ends the start.
 Upstream   ``ConfigManager``, ``MixAll.string2File`` (5.5.0), where a damaged ``.bak`` stops the broker.
 """
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rocketcore._fast.crc32 import crc32
+from rocketcore.broker.store.segment_file import is_passing
 from rocketcore.config_file import replace_file
 from rocketcore.errors import RocketError
 from rocketcore.protocol import fastjson
@@ -50,8 +52,10 @@ class JsonFile:
     def load(self, parse: Callable[[dict[str, Any]], T]) -> T | None:
         """Return what ``parse`` makes of the newest generation that it takes, or None if there is none.
 
-        Damage is logged, never raised: a generation that cannot be read, is no JSON object, fails its checksum, or that
-        ``parse`` refuses (RocketError, ValueError) counts as missing.
+        Damage is logged, never raised: a generation that the disk does not give, is no JSON object, fails its checksum,
+        or that ``parse`` refuses (RocketError, ValueError) counts as missing.
+
+        raises  OSError where one may be read the next time: it would count as missing, and be replaced, for good
         """
         for path in (self.path, self.backup):
             try:
@@ -59,7 +63,10 @@ class JsonFile:
             except FileNotFoundError:
                 continue
             except OSError as error:
+                if is_passing(error):
+                    raise
                 logger.error("state file unreadable path=%s error=%s", path, error)
+                self._put_aside(path)
                 continue
             try:
                 value = parse(read_object(text))

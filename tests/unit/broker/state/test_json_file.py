@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -64,6 +65,46 @@ def test_the_older_generation_stays_until_there_is_a_newer_one(tmp_path: Path, m
     monkeypatch.undo()
     assert JsonFile(file.path).load(read) == {"a": 1}
     assert (tmp_path / "a.json.damaged").read_bytes() == b"{"
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EMFILE, errno.ENOMEM])
+def test_a_file_that_may_not_be_read_is_not_taken_for_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A broker that went on without it would replace it: the offsets of all groups were lost."""
+    file = JsonFile(tmp_path / "a.json")
+    file.save(b'{"a":1}')
+    file.save(b'{"a":2}')
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", failing(code))
+        with pytest.raises(OSError, match=os.strerror(code)) as raised:
+            file.load(read)
+    assert raised.value.filename == str(file.path)
+    assert JsonFile(file.path).load(read) == {"a": 2}
+
+
+def test_a_file_that_the_disk_does_not_give_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it stood, the next save made it the older generation in place of the good one."""
+    file = JsonFile(tmp_path / "a.json")
+    file.save(b'{"a":1}')
+    file.save(b'{"a":2}')
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", failing(errno.EIO, file.path))
+        assert file.load(read) == {"a": 1}
+    assert file.backup.read_bytes().startswith(b'{"a":1')
+    assert not file.path.exists()
+    assert file.path.with_name("a.json.damaged").exists()
+
+
+def failing(code: int, only: Path | None = None) -> Callable[[Path], bytes]:
+    sound = Path.read_bytes
+
+    def read_bytes(path: Path) -> bytes:
+        if only in (None, path):
+            raise OSError(code, os.strerror(code), str(path))
+        return sound(path)
+
+    return read_bytes
 
 
 def test_any_changed_byte_is_noticed(tmp_path: Path) -> None:
