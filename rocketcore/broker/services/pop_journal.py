@@ -93,20 +93,25 @@ class PopJournal:
                 found = self._store.get(self.topic, 0, offset, _MAX_PER_READ)
                 records = list(reader.read(found.body))
             except (RocketError, OSError) as error:
-                self.skipped += 1
-                logger.error(
-                    "record of popped messages not read topic=%s offset=%d reason=%s", self.topic, offset, error
-                )
+                self._skip(offset, error)
                 offset += 1
                 continue
             for record in records:
                 if record.message.properties.startswith(_TAGS):
-                    last = self._replay_record(bytes(record.message.body), record.physical_offset)
+                    try:
+                        last = self._replay_record(bytes(record.message.body), record.physical_offset)
+                    except (ValueError, TypeError, LookupError, AttributeError, msgspec.MsgspecError) as error:
+                        # Of another version, or another program's: it says nothing that can be believed.
+                        self._skip(record.queue_offset, error)
             offset = max(found.next_begin_offset, offset + 1)
         if last is not None:
             (*_, retry_topic, retry_queue, retry_offset), undo = last
             if self._store.max_offset(retry_topic, retry_queue) <= retry_offset:
                 self.take_back(undo)
+
+    def _skip(self, offset: int, error: Exception) -> None:
+        self.skipped += 1
+        logger.error("record of popped messages not read topic=%s offset=%d reason=%r", self.topic, offset, error)
 
     def _replay_record(self, body: bytes, physical_offset: int) -> tuple[Entry, Entry] | None:
         """Apply the entries of a record; return one that revives, and what takes it back."""
@@ -174,9 +179,12 @@ class PopJournal:
         self._needed, self._saved = self._saved, offset
 
     def needed_from(self) -> int | None:
-        """Return the physical offset of the first record that a start may read, None where there is none."""
+        """Return the physical offset of the first record that a start may read, None where there is none.
+
+        Where its place cannot be read now, all of the log counts as needed.
+        """
         first = max(self._needed, self._store.min_offset(self.topic, 0))
-        return self._store.place(self.topic, 0, first) if first < self._store.max_offset(self.topic, 0) else None
+        return self._store.place(self.topic, 0, first) or 0 if first < self._store.max_offset(self.topic, 0) else None
 
     def _encode(self) -> bytes:
         offset = self._store.next_offset(self.topic, 0)

@@ -118,7 +118,7 @@ class PopState:
     # ------------------------------------------------------------------ entries
 
     def apply(self, entry: Entry) -> None:
-        """Make the change that an entry tells."""
+        """Make the change that an entry tells; raises ValueError, and others, for one that is none."""
         kind, *rest = entry
         if kind == "drop":
             self._drop(*rest)
@@ -147,6 +147,8 @@ class PopState:
             self._forget(queue, values[0])
         elif kind in ("next", "reset"):
             queue.next, queue.reset = values[0], kind == "reset"
+        else:
+            raise ValueError(f"an entry of no known kind: {kind!r}")
 
     def _checkpoint(self, key: QueueKey, start: int, pop_time: int, invisible: int, offsets: list[int]) -> Checkpoint:
         # A wall clock that went back between two starts makes nobody wait for longer than was asked for.

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from rocketcore.broker.services.pop_journal import PopJournal
 from rocketcore.broker.state.json_file import JsonFile, StateWriter
 from rocketcore.broker.state.pop_state import Entry, PopState
 from rocketcore.broker.store import MessageStore, StoredMessage
+from rocketcore.broker.store.consume_queue import ConsumeQueue
 from rocketcore.service import ManualClock
 from tests.integration.broker_client import store_config
 
@@ -177,5 +181,41 @@ def test_an_entry_of_a_topic_that_was_deleted_later_is_passed_over(tmp_path: Pat
             await one.store.delete_topic("T")
         async with life(tmp_path, clock) as one:
             assert one.left() == set()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"{}", b'"pop"', b"[[]]", b'[["pop"]]', b'[["pop","T","g",0,1]]', b'[["shelve","T","g",0,[1]]]']
+)
+def test_a_record_of_another_version_ends_no_start(tmp_path: Path, body: bytes) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with life(tmp_path, clock) as one:
+            one.journal.put(POPPED)
+            one.store.put(StoredMessage(topic=TOPIC, queue_id=0, body=body, properties=b"TAGS\x01rc\x02"))
+            one.journal.put(["ack", *KEY, [1]])
+        async with life(tmp_path, clock) as one:
+            assert one.left() == {0, 2}
+            assert one.journal.skipped == (body != b"{}")
+
+    asyncio.run(main())
+
+
+def test_the_journal_is_needed_while_its_place_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with life(tmp_path, ManualClock()) as one:
+            await one.stored()
+            one.store.put(StoredMessage(topic="Other", queue_id=0, body=b"first"))
+            one.journal.put(POPPED)
+            await one.stored()
+            place = one.journal.needed_from()
+            assert place
+            monkeypatch.setattr(ConsumeQueue, "units", unreadable)
+            assert one.journal.needed_from() == 0
+            monkeypatch.undo()
+
+    def unreadable(*_: object) -> bytes:
+        raise OSError(errno.EIO, "the page cannot be read")
 
     asyncio.run(main())
