@@ -14,6 +14,7 @@ said to be durable.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -278,6 +279,13 @@ class Committer:
             _answer(self._waiting.popleft(), PutStatus.FLUSH_DISK_TIMEOUT)
 
     # ------------------------------------------------------------------ failing
+
+    def watch(self) -> None:
+        """Fail where somebody removed or moved the file that is written: what is put there is gone with this run."""
+        newest = self._log.segments[-1]
+        if newest.is_gone():
+            error = FileNotFoundError(errno.ENOENT, "it was removed or moved while it was written", str(newest.path))
+            self.fail("look for the commit log's file", error)
 
     def fail(self, what: str, error: BaseException | None) -> None:
         """Stop taking messages for good; reads go on with what was durable before."""

@@ -187,6 +187,7 @@ class MessageStore:
         rounds = [
             ("store-save-queues", self._queue_saver.save_some, self.config.flush_interval_consume_queue),
             ("store-reads", self.reads.look, 1000),
+            ("store-watch-log", self._committer.watch, 1000),
             ("store-expire", self._committer.expire_waiters, min(1000, self.config.sync_flush_timeout)),
         ]
         if self.config.flush_disk_type is FlushDiskType.ASYNC_FLUSH:

@@ -376,6 +376,15 @@ class Segment:
             self.write(data, position)
         self.sync()
 
+    def is_gone(self) -> bool:
+        """Whether the file that is open for writing does not have its name any more."""
+        if self._fd < 0:
+            return False
+        try:
+            return not os.path.samestat(self.path.stat(), os.fstat(self._fd))
+        except OSError as error:
+            return isinstance(error, FileNotFoundError | NotADirectoryError)  # others may pass
+
     def _writable(self) -> int:
         if self._fd < 0:
             self._fd = self._files.open(self.path)

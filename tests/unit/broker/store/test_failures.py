@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -222,5 +223,32 @@ def test_a_copy_made_while_running_is_an_unclean_start(tmp_path: Path) -> None:
             crash_copy(tmp_path / "a", tmp_path / "b")
         async with running_store(tmp_path / "b") as store:
             assert [one["body"] for one in read_queue(store)] == [b"one"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", ["folder removed", "file removed", "folder moved", "another in its place"])
+def test_a_log_that_is_taken_away_takes_no_messages(tmp_path: Path, how: str) -> None:
+    """They would be acknowledged, and gone with the run."""
+    log = tmp_path / "commitlog"
+
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            store._committer.watch()
+            await put(store, b"1")
+            assert [one["body"] for one in read_queue(store)] == [b"1"]
+            if how == "file removed":
+                (log / f"{0:020d}").unlink()
+            elif how == "folder removed":
+                shutil.rmtree(log)
+            else:
+                log.rename(tmp_path / "elsewhere")
+            if how == "another in its place":
+                shutil.copytree(tmp_path / "elsewhere", log)
+            store._committer.watch()
+            assert "it was removed or moved while it was written" in store.refusal
+            assert str(log / f"{0:020d}") in store.refusal
+            assert store.put(message(b"2")).status is PutStatus.SERVICE_NOT_AVAILABLE
+            assert [one["body"] for one in read_queue(store)] == [b"1"]
 
     asyncio.run(run())
