@@ -10,6 +10,7 @@ from struct import pack
 import pytest
 
 from rocketcore.broker.store import MessageStore, PutResult, PutStatus
+from rocketcore.broker.store.small_file import with_crc
 from tests.fixtures.stores import SEGMENT_BYTES, crash_copy, message, put, read_queue, running_store, stored
 
 LOG = Path("commitlog") / f"{0:020d}"
@@ -46,6 +47,35 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
 def as_rocketmq(root: Path) -> None:
     """Leave the checkpoint as a run of RocketMQ does, which writes its five fields into the file that is there."""
     overwrite(root / "checkpoint", 0, pack(">qqqqq", 1_700_000_000_123, 1_700_000_000_123, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("queuebounds", b"RCQB\0\0\0\2" + bytes(100)),
+        ("deletedtopics", with_crc(b'{"version":2,"topics":[["D",5]]}')),
+        ("indexbounds", with_crc(b'{"version":2}')),
+        ("abort", b"123 456 deadbeef 7".ljust(64)),
+        ("checkpoint", bytes(8192)),
+    ],
+)
+def test_a_note_of_another_version_costs_no_message(tmp_path: Path, name: str, content: bytes) -> None:
+    """Neither does it bring back what was deleted: of that there are two notes."""
+
+    async def run() -> None:
+        async with running_store(tmp_path, message_index_enable=True) as store:
+            await put(store, b"deleted", topic="D")
+            await store.delete_topic("D")
+            for number in range(3):
+                await put(store, b"%06d" % number)
+        (tmp_path / name).write_bytes(content)
+        for _ in range(2):
+            async with running_store(tmp_path, message_index_enable=True) as store:
+                assert numbers(store) == [0, 1, 2]
+                assert read_queue(store, "D") == []
+                assert damaged(store) == []
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("how", ["removed", "zeroed", "garbage"])
