@@ -85,8 +85,8 @@ class JsonFile:
             logger.error("damaged state file not put aside path=%s error=%s", path, error)
 
     def save(self, text: bytes) -> None:
-        """Replace the file by a JSON object; unchanged text is not written again. Raises OSError."""
-        if text == self._last:
+        """Replace the file by a JSON object; unchanged text is not written again, while it is there. Raises OSError."""
+        if text == self._last and self.path.exists():
             return
         self._last = None
         replace_file(self.path, _with_checksum(text))

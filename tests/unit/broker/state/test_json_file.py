@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,14 @@ def test_a_file_of_apache_rocketmq_is_read(tmp_path: Path) -> None:
     path = tmp_path / "consumerOffset.json"
     path.write_text('{\n\t"offsetTable":{"T@g":{0:5,1:7}}\n}')
     assert JsonFile(path).load(read) == {"offsetTable": {"T@g": {0: 5, 1: 7}}}
+
+
+def test_unchanged_text_is_written_again_where_somebody_removed_the_file(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "config" / "a.json")
+    file.save(b'{"a":1}')
+    shutil.rmtree(file.path.parent)
+    file.save(b'{"a":1}')
+    assert JsonFile(file.path).load(read) == {"a": 1}
 
 
 def test_unchanged_text_is_not_written_again(tmp_path: Path) -> None:
