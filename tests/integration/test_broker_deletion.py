@@ -12,8 +12,9 @@ from typing import Any, cast
 import pytest
 
 from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.broker.store import deleted_topics
 from rocketcore.broker.store.queue_notes import QueueNotes
-from rocketcore.codes import RequestCode
+from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.admin import DeleteSubscriptionGroupRequestHeader, DeleteTopicRequestHeader
 from rocketcore.protocol.schema import Header
@@ -123,6 +124,23 @@ def test_a_deleted_topic_stays_deleted(tmp_path: Path, held: str, monkeypatch: p
             assert client.broker._context.topics.find("T") is None
 
     asyncio.run(check())
+
+
+def test_a_deletion_over_the_bound_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deleted_topics, "_MOST_NAMES", 1)
+
+    async def run() -> None:
+        async with running_broker(tmp_path) as client:
+            for topic in ("T", "U"):
+                await client.send(topic, topic.encode())
+            assert (await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T"))).code == 0
+            refused = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="U"))
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+            assert "topic U is not deleted: 1 deleted topics are remembered" in (refused.remark or "")
+            assert client.broker._context.topics.find("U") is not None
+            assert await client.bodies("U") == [b"U"]
+
+    asyncio.run(run())
 
 
 def test_a_delayed_message_does_not_bring_its_deleted_topic_back(tmp_path: Path) -> None:

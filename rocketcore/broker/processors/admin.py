@@ -183,8 +183,8 @@ class AdminProcessor:
         markers = (RETRY_V1, RETRY_V2)
         again = [pop_retry_topic(topic, group, each) for group in context.offsets.groups_of(topic) for each in markers]
         topics = [topic, *(name for name in again if context.topics.find(name) is not None)]
-        context.topics.delete(topics)
         noted = [context.store.delete_topic(name) for name in topics]
+        context.topics.delete(topics)
         for name in topics:
             context.offsets.remove_topic(name)
             context.stats.forget_topic(name)

@@ -69,7 +69,7 @@ class DeletedTopics:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many are noted that none is added which the log holds nothing of: names cost nothing."""
+        """Whether so many are noted that no other is added: whoever may delete topics makes them, too."""
         return len(self.before) >= _MOST_NAMES
 
     def add(self, topic: str, end_offset: int) -> None:

@@ -167,6 +167,10 @@ class QueueTable:
         self.changed.clear()
         return changed
 
+    def __contains__(self, topic: str) -> bool:
+        """Whether a topic has queues."""
+        return topic in self._topics or topic in self._resting
+
     def __iter__(self) -> Iterator[ConsumeQueue]:
         for topic in list(self._resting):
             self._known(topic)

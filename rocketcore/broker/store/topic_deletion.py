@@ -54,19 +54,22 @@ class TopicDeletion:
         Of a topic without queues it is noted, too, while messages wait that may be for it: they must not bring it back.
 
         returns  a future that is done when the deletion is durable: from then on no crash brings the topic back
-        raises   StoreError, from the future, when it could not be noted; deleting the topic again tries that again
+        raises   StoreError when too many are noted, and nothing has changed then; from the future, when it could not be
+                 noted: deleting the topic again tries that again
         """
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        removed = self._queues.remove(topic)
-        if removed is not None:
-            self._dispatcher.forget(removed)
-            self._queues.files.forget(topic)
-        if removed is not None or self._anything_waits():
-            if removed is None and self._deleted.is_full:
-                told.set_exception(StoreError(f"the deletion of topic {topic} is not durable: too many are noted"))
-                return told
+        if topic in self._queues or self._anything_waits():
+            if self._deleted.is_full and topic not in self._deleted.before:
+                raise StoreError(
+                    f"topic {topic} is not deleted: {len(self._deleted.before)} deleted topics are remembered, each "
+                    "until the files of the log went that may hold messages of it"
+                )
+            removed = self._queues.remove(topic)
+            if removed is not None:
+                self._dispatcher.forget(removed)
+                self._queues.files.forget(topic)
             self._deleted.add(topic, self._log.end_offset)
             self._saver.notes.grew({topic})
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._saver.do(self._note(topic, told, self._deleted.changes))
         return told
 
